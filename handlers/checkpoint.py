@@ -1,0 +1,108 @@
+"""The checkpoint's small parts: its config, its tokenizer and its labels. Never from a hub."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+)
+
+from handlers.config import Handler
+from handlers.errors import WrongCheckpoint
+from handlers.labels import read_labels
+
+TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.spm", "*.bpe")
+UNLIMITED = 1_000_000
+OFFSET_FAMILIES = re.compile("roberta|camembert|longformer|mpnet|esm|data2vec-text|luke")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What tasks know of a model: everything but its weights."""
+
+    directory: Path
+    config: PreTrainedConfig
+    tokenizer: PreTrainedTokenizerBase
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """Names of the classes, by class number."""
+        return read_labels(self.directory, self.config.id2label, self.config.num_labels)
+
+    @cached_property
+    def generation_config(self) -> GenerationConfig:
+        """The checkpoint's own settings for generating."""
+        if (self.directory / "generation_config.json").is_file():
+            return GenerationConfig.from_pretrained(self.directory, local_files_only=True)
+        return GenerationConfig.from_model_config(self.config)
+
+    @cached_property
+    def limit(self) -> int | None:
+        """The longest row in tokens that model and tokenizer take; None where there is no limit."""
+        positions = getattr(self.config.get_text_config(), "max_position_embeddings", None) or 0
+        known = [self.tokenizer.model_max_length]
+        if positions > 0:
+            known.append(positions - _reserved_positions(self.config))
+        shortest = min(known)
+        return shortest if shortest < UNLIMITED else None
+
+
+def read_checkpoint(directory: Path, handler: Handler) -> Checkpoint:
+    """Read config and tokenizer from a folder.
+
+    Raises:
+        WrongCheckpoint: when either is missing or cannot be read without remote code.
+    """
+    return Checkpoint(directory, _config(directory), _tokenizer(directory, handler))
+
+
+def _config(directory: Path) -> PreTrainedConfig:
+    try:
+        return AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise WrongCheckpoint(
+            "config.json", f"cannot be read ({_short(error)})", "pack the checkpoint's config.json"
+        ) from None
+
+
+def _tokenizer(directory: Path, handler: Handler) -> PreTrainedTokenizerBase:
+    if not any(path for pattern in TOKENIZER_FILES for path in directory.glob(pattern)):
+        raise WrongCheckpoint(
+            "tokenizer",
+            "the archive has no tokenizer files",
+            "pack tokenizer.json and tokenizer_config.json (or vocab.txt, vocab.json, *.model)",
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            directory, local_files_only=True, trust_remote_code=False, **_settings(handler)
+        )
+    except (OSError, ValueError, KeyError, ImportError, TypeError) as error:
+        raise WrongCheckpoint(
+            "tokenizer", f"cannot be loaded ({_short(error)})", "pack the checkpoint's own files"
+        ) from None
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    return tokenizer
+
+
+def _settings(handler: Handler) -> dict[str, Any]:
+    given = {"do_lower_case": handler.do_lower_case, **handler.tokenizer.model_dump()}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _reserved_positions(config: PreTrainedConfig) -> int:
+    """Return how many positions RoBERTa and its kin leave unused: up to the padding id."""
+    return int(config.pad_token_id or 0) + 1 if OFFSET_FAMILIES.search(config.model_type) else 0
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

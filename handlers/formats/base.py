@@ -1,0 +1,39 @@
+"""What every format gives: a loaded model that runs batches."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import GenerationConfig
+
+from handlers.config import ModelConfig
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a format is asked to load: it never learns which task it is for."""
+
+    directory: Path
+    auto_class: str
+    outputs: tuple[str, ...]
+    config: ModelConfig
+    device: torch.device
+
+
+class Model(ABC):
+    """A loaded model."""
+
+    @abstractmethod
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        """Return the wanted outputs of a padded batch, without gradients."""
+
+    @abstractmethod
+    def generate(
+        self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any
+    ) -> torch.Tensor:
+        """Return token ids of shape (rows x sequences, prompt + new), left-padded as given."""

@@ -1,0 +1,84 @@
+"""`save_mode: pretrained`: a checkpoint as `save_pretrained` lays it down, run by torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import transformers
+from transformers import GenerationConfig, PreTrainedModel
+
+from handlers.compiling import compiled
+from handlers.errors import WrongCheckpoint
+from handlers.formats.base import Model, Wanted
+
+
+def load(wanted: Wanted) -> Model:
+    """Load safetensors weights, sharded or not, into the auto class that the task asks for.
+
+    Raises:
+        WrongCheckpoint: no readable weights, or weights without the task's head.
+    """
+    module = _read(wanted)
+    module.requires_grad_(False)
+    module.eval().to(wanted.device)
+    return PretrainedModel(compiled(module, wanted.config.pt2.compile), wanted)
+
+
+class PretrainedModel(Model):
+    """A transformers module."""
+
+    def __init__(self, module: PreTrainedModel, wanted: Wanted) -> None:
+        self.module = module
+        self._outputs = wanted.outputs
+        self._device = wanted.device
+
+    @torch.inference_mode()
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        result = self.module(**self._here(batch))
+        return {name: result[name] for name in self._outputs}
+
+    @torch.inference_mode()
+    def generate(
+        self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any
+    ) -> torch.Tensor:
+        ids = self.module.generate(**self._here(batch), generation_config=config, **extra)
+        return torch.as_tensor(ids)
+
+    def _here(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {name: tensor.to(self._device) for name, tensor in batch.items()}
+
+
+def _read(wanted: Wanted) -> PreTrainedModel:
+    handler = wanted.config.handler
+    auto_class = getattr(transformers, wanted.auto_class)
+    labels = {"num_labels": handler.num_labels} if handler.allow_random_head else {}
+    try:
+        module, info = auto_class.from_pretrained(
+            wanted.directory,
+            dtype=_dtype(handler.dtype),
+            use_safetensors=None if handler.allow_pickle else True,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **{name: value for name, value in labels.items() if value},
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise WrongCheckpoint(
+            "weights", f"cannot be loaded ({reason})", "pack safetensors that fit the config.json"
+        ) from None
+    missing = sorted(info["missing_keys"])
+    if missing and not handler.allow_random_head:
+        raise WrongCheckpoint(
+            "weights",
+            f"have no {missing[0]} ({len(missing)} missing), so its values would be random",
+            "serve a fine-tuned checkpoint, or set handler.allow_random_head: true",
+        )
+    loaded: PreTrainedModel = module
+    return loaded
+
+
+def _dtype(name: str) -> torch.dtype | str:
+    return "auto" if name == "auto" else getattr(torch, name)

@@ -1,0 +1,126 @@
+"""Which prompts generate together, and each one's new tokens."""
+
+from __future__ import annotations
+
+import copy
+import secrets
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import GenerationConfig, PreTrainedTokenizerBase, StoppingCriteriaList
+
+from handlers.batching import Padding, by_length, pad
+from handlers.formats.base import Model
+from handlers.generation_parameters import GenerationParameters
+from handlers.meter import Meter
+from handlers.rows import Outputs, Row
+from handlers.stopping import OwnStops
+
+Ids = npt.NDArray[np.int64]
+LOOK_AT_PROMPT = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
+
+
+@dataclass(frozen=True)
+class Prompt(Row):
+    """A prompt's tokens, its settings and how many tokens it may get."""
+
+    parameters: GenerationParameters
+    new_tokens: int
+
+
+@dataclass(frozen=True)
+class Generator:
+    """Everything that generating needs beside the prompts.
+
+    `base` is the checkpoint's own generation config; a prompt's settings go over it.
+    """
+
+    model: Model
+    tokenizer: PreTrainedTokenizerBase
+    base: GenerationConfig
+    padding: Padding
+    meter: Meter
+
+    def all(self, prompts: Sequence[Prompt], budget: int) -> list[Outputs]:
+        """Return `sequences` for each prompt: its new tokens, one array for each sequence."""
+        groups: defaultdict[Hashable, list[int]] = defaultdict(list)
+        for number, prompt in enumerate(prompts):
+            groups[self._company(number, prompt)].append(number)
+        results: list[Outputs] = [{}] * len(prompts)
+        for numbers in groups.values():
+            sizes = [_size(prompts[number]) for number in numbers]
+            for part in by_length(sizes, budget):
+                chosen = [numbers[place] for place in part]
+                together = self._together([prompts[number] for number in chosen])
+                for number, sequences in zip(chosen, together, strict=True):
+                    results[number] = {"sequences": sequences}
+        return results
+
+    def _company(self, number: int, prompt: Prompt) -> Hashable:
+        """Return what prompts must have in common to generate together, with the same results.
+
+        A seeded draw is alone, since a batch shares its random numbers. A penalty that reads the
+        prompt would read its padding, so it needs prompts of one length. Beams compare whole
+        answers, so they must end at one length.
+        """
+        settings = prompt.parameters
+        if settings.do_sample and settings.seed is not None:
+            return number
+        length = len(prompt) if self._looks_at_prompt(settings) else None
+        ending = (prompt.new_tokens, settings.stop) if settings.num_beams > 1 else None
+        return length, ending, tuple(sorted(settings.for_generate.items()))
+
+    def _looks_at_prompt(self, settings: GenerationParameters) -> bool:
+        given = {**self.base.to_dict(), **settings.for_generate}
+        return any(given.get(name) not in (None, idle) for name, idle in LOOK_AT_PROMPT.items())
+
+    def _together(self, prompts: Sequence[Prompt]) -> list[list[Ids]]:
+        batch = pad(prompts, self.padding)
+        width = batch["input_ids"].shape[1]
+        stopping = StoppingCriteriaList()
+        if any(prompt.parameters.stop for prompt in prompts):
+            stops = [prompt.parameters.stop for prompt in prompts]
+            stopping.append(OwnStops(self.tokenizer, stops, width))
+        with _random(prompts[0].parameters.seed):
+            ids = self.model.generate(batch, self._config(prompts), stopping_criteria=stopping)
+        new = ids[:, width:].cpu().numpy().reshape(len(prompts), -1, ids.shape[1] - width)
+        real = sum(map(len, prompts)) + new.size
+        slots = batch["input_ids"].numel() + new.size
+        self.meter.count(forwards=new.shape[-1], tokens=real, slots=slots)
+        return [
+            [self._until_end(row[: prompt.new_tokens]) for row in rows]
+            for prompt, rows in zip(prompts, new, strict=True)
+        ]
+
+    def _config(self, prompts: Sequence[Prompt]) -> GenerationConfig:
+        config = copy.deepcopy(self.base)
+        config.update(
+            **prompts[0].parameters.for_generate,
+            max_new_tokens=max(prompt.new_tokens for prompt in prompts),
+            max_length=None,
+            pad_token_id=self.padding.ids["input_ids"],
+        )
+        return config
+
+    def _until_end(self, ids: Ids) -> Ids:
+        ends = np.flatnonzero(np.isin(ids, self.base.eos_token_id or []))
+        return ids[: ends[0]] if ends.size else ids
+
+
+def _size(prompt: Prompt) -> int:
+    copies = max(prompt.parameters.num_beams, prompt.parameters.num_return_sequences)
+    return (len(prompt) + prompt.new_tokens) * copies
+
+
+@contextmanager
+def _random(seed: int | None) -> Iterator[Any]:
+    """Draw from a seed within the block; leave torch's own generator as it was."""
+    with torch.random.fork_rng():
+        torch.manual_seed(secrets.randbits(63) if seed is None else seed)
+        yield

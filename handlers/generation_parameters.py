@@ -1,0 +1,62 @@
+"""What a text-generation request may set: the names of transformers' `GenerationConfig`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+
+from handlers.parameters import Parameters
+
+Probability = Annotated[float, Field(gt=0, le=1)]
+Few = Annotated[int, Field(ge=1, le=32)]
+
+OURS = {"max_new_tokens", "stop", "seed", "return_full_text"}
+
+
+class GenerationParameters(Parameters):
+    """Settings of one prompt; what is left out is as the checkpoint's generation_config says.
+
+    `stop` ends the text before the first of these strings; `seed` makes sampling repeatable;
+    `return_full_text` puts the prompt before the new text.
+    """
+
+    max_new_tokens: PositiveInt | None = None
+    min_new_tokens: NonNegativeInt | None = None
+    do_sample: bool = False
+    temperature: PositiveFloat | None = None
+    top_k: NonNegativeInt | None = None
+    top_p: Probability | None = None
+    min_p: Probability | None = None
+    typical_p: Probability | None = None
+    num_beams: Few = 1
+    num_return_sequences: Few = 1
+    repetition_penalty: PositiveFloat | None = None
+    no_repeat_ngram_size: NonNegativeInt | None = None
+    length_penalty: float | None = None
+    early_stopping: bool | None = None
+    stop: tuple[str, ...] = ()
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    return_full_text: bool = True
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        texts = [value] if isinstance(value, str) else value
+        if texts is None:
+            return ()
+        if not isinstance(texts, (list, tuple)) or not all(
+            isinstance(text, str) and text for text in texts
+        ):
+            raise ValueError("must be a text or a list of texts; none of them empty")
+        return tuple(texts)
+
+    @property
+    def for_generate(self) -> dict[str, Any]:
+        """What goes to `generate` as it is."""
+        return self.model_dump(exclude=OURS, exclude_none=True)
+
+    @property
+    def looks_at_prompt(self) -> bool:
+        """Whether a setting reads the prompt's ids, so that padding would change the answer."""
+        return self.repetition_penalty not in (None, 1.0) or bool(self.no_repeat_ngram_size)

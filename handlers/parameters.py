@@ -1,0 +1,43 @@
+"""The parameters that a request may carry: pydantic models that complain in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from handlers.complaints import first_complaint
+from handlers.errors import BadRequest, WrongConfig
+
+
+class Parameters(BaseModel):
+    """Base of every mode's parameters: strict types, unknown names refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    @classmethod
+    def defaults_from(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Check the YAML's `handler.parameters`, the defaults of every request.
+
+        Raises:
+            WrongConfig: with the first mistake.
+        """
+        try:
+            cls.model_validate(dict(given))
+        except ValidationError as error:
+            raise WrongConfig("handler.parameters", *first_complaint(cls, error)) from None
+        return dict(given)
+
+    @classmethod
+    def of_request(cls, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Self:
+        """Return a request's own parameters over the YAML's defaults.
+
+        Raises:
+            BadRequest: with the first mistake.
+        """
+        try:
+            return cls.model_validate({**defaults, **given})
+        except ValidationError as error:
+            problem, remedy = first_complaint(cls, error)
+            raise BadRequest(f"parameters: {problem}; {remedy}") from None

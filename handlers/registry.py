@@ -1,0 +1,37 @@
+"""From a word in the YAML to the class or module in the file of that name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Protocol
+
+from handlers.config import Handler
+from handlers.formats.base import Model, Wanted
+from handlers.protocols.base import BaseProtocol
+from handlers.tasks.base import BaseTask
+from handlers.words import files_of
+
+
+class Format(Protocol):
+    """What a file in `formats/` offers."""
+
+    def load(self, wanted: Wanted) -> Model:
+        """Load a model that was laid down in this format."""
+
+
+def task_class(mode: str) -> type[BaseTask[Any, Any]]:
+    """Return the `Task` of `handlers/tasks/<mode>.py`."""
+    task: type[BaseTask[Any, Any]] = import_module(f"handlers.tasks.{mode}").Task
+    return task
+
+
+def format_module(save_mode: str) -> Format:
+    """Return the module `handlers/formats/<save_mode>.py`."""
+    module: Any = import_module(f"handlers.formats.{save_mode}")
+    return module
+
+
+def protocols(settings: Handler) -> list[BaseProtocol]:
+    """Return one of each protocol in `handlers/protocols/`, in the order of their rank."""
+    found = [import_module(f"handlers.protocols.{name}").Protocol for name in files_of("protocols")]
+    return [protocol(settings) for protocol in sorted(found, key=lambda protocol: protocol.rank)]

@@ -1,0 +1,19 @@
+"""What the model computes on: one row of token ids, and what came out for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Outputs = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """The model inputs of one row: equally long lists by input name, without the attention mask."""
+
+    features: Mapping[str, list[int]]
+
+    def __len__(self) -> int:
+        return len(self.features["input_ids"])

@@ -1,0 +1,1 @@
+"""What is asked of a model: one file a mode, each with one class `Task`."""

@@ -1,0 +1,126 @@
+"""What every task does: parse -> encode -> run -> decode."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+from transformers import BatchEncoding
+
+from handlers.attempts import attempt
+from handlers.batching import Padding, run
+from handlers.checkpoint import Checkpoint
+from handlers.config import Handler
+from handlers.errors import RequestError
+from handlers.formats.base import Model
+from handlers.meter import Meter
+from handlers.parameters import Parameters
+from handlers.requests import Request
+from handlers.rows import Outputs, Row
+from handlers.tokenize import Text, check_length, features, tokenize
+
+QueryT = TypeVar("QueryT")
+RowT = TypeVar("RowT", bound=Row)
+
+
+class BaseTask(ABC, Generic[QueryT, RowT]):
+    """A mode: turns requests into rows of tokens and a model's outputs into answers.
+
+    A task knows tokenizers, labels and shapes; it knows neither how weights are stored nor HTTP.
+
+    Attributes:
+        auto_class: name of the transformers auto class whose checkpoints it serves.
+        outputs: names of the model outputs that `decode` reads.
+        per_token: those of them that have a value for each token.
+        parameters: what a request may set.
+        usual_budget: tokens in one forward where the YAML sets no `max_batch_tokens`.
+    """
+
+    auto_class: ClassVar[str]
+    outputs: ClassVar[tuple[str, ...]]
+    per_token: ClassVar[tuple[str, ...]] = ()
+    parameters: ClassVar[type[Parameters]]
+    usual_budget: ClassVar[int] = 1024
+
+    def __init__(self, checkpoint: Checkpoint, settings: Handler) -> None:
+        self.checkpoint = checkpoint
+        self.settings = settings
+        self.tokenizer = checkpoint.tokenizer
+        self.defaults = self.parameters.defaults_from(settings.parameters)
+
+    @abstractmethod
+    def parse(self, request: Request) -> QueryT:
+        """Check one request.
+
+        Raises:
+            RequestError: when it cannot be understood or done.
+        """
+
+    @abstractmethod
+    def encode(self, queries: Sequence[QueryT]) -> Sequence[Sequence[RowT] | RequestError]:
+        """Return each query's rows; a query that cannot be encoded becomes its error."""
+
+    @abstractmethod
+    def decode(self, query: QueryT, rows: Sequence[RowT], outputs: Sequence[Outputs]) -> Any:
+        """Return a query's answer, ready for JSON, from its rows and what came out for them."""
+
+    def run(self, model: Model, rows: Sequence[RowT], meter: Meter) -> Sequence[Outputs]:
+        """Run the rows of a whole batch; returns each row's outputs in order."""
+        return run(
+            model.forward,
+            rows,
+            padding=self.padding,
+            budget=self.budget,
+            per_token=self.per_token,
+            meter=meter,
+        )
+
+    @property
+    def padding(self) -> Padding:
+        """How this checkpoint's rows are padded."""
+        return Padding(
+            self._pad_ids(), "left" if self.tokenizer.padding_side == "left" else "right"
+        )
+
+    @property
+    def budget(self) -> int:
+        """How many tokens, padding counted, one forward may hold."""
+        return self.settings.max_batch_tokens or self.usual_budget
+
+    @property
+    def longest(self) -> int | None:
+        """The longest row in tokens: the YAML's `max_length` or the checkpoint's own limit."""
+        limits = [self.settings.max_length, self.checkpoint.limit]
+        return min((limit for limit in limits if limit), default=None)
+
+    @property
+    def longest_text(self) -> int:
+        """The longest text in characters."""
+        return self.settings.max_characters
+
+    @property
+    def truncates(self) -> bool:
+        """Whether a text that is too long is cut; the YAML's `truncation`, by default yes."""
+        return self.settings.truncation is not False
+
+    def encode_texts(self, texts: Sequence[Text]) -> list[list[Row] | RequestError]:
+        """Return a row for each text or pair; one that is too long is cut or refused."""
+        encoding = tokenize(self.tokenizer, texts)
+        return [attempt(self._fit, text, encoding, number) for number, text in enumerate(texts)]
+
+    def _fit(self, text: Text, encoding: BatchEncoding, number: int) -> list[Row]:
+        length = len(encoding["input_ids"][number])
+        if self.longest is not None and length > self.longest and self.truncates:
+            encoding = tokenize(self.tokenizer, [text], truncation=True, max_length=self.longest)
+            number, length = 0, self.longest
+        check_length(length, self.longest, "the text")
+        return [Row(features(encoding, number, self.tokenizer.model_input_names))]
+
+    def read_parameters(self, given: Mapping[str, Any]) -> Any:
+        """Return a request's parameters, checked, over the YAML's defaults."""
+        return self.parameters.of_request(self.defaults, given)
+
+    def _pad_ids(self) -> dict[str, int]:
+        pad = self.tokenizer.pad_token_id or 0
+        return {"input_ids": pad, "token_type_ids": self.tokenizer.pad_token_type_id}

@@ -1,0 +1,113 @@
+"""A text, or a pair of texts, to labels with scores.
+
+{"inputs": "A fine film."}                                 -> [{"label": "POSITIVE", "score": 0.99}]
+{"inputs": "A fine film.", "parameters": {"top_k": null}}  -> every label, best first
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import PositiveInt
+
+from handlers.activations import sigmoid, softmax
+from handlers.errors import BadRequest, RequestError
+from handlers.parameters import Parameters
+from handlers.requests import Request
+from handlers.rows import Outputs, Row
+from handlers.tasks.base import BaseTask
+from handlers.texts import check_text, kind_of
+from handlers.tokenize import Text
+
+
+class ClassificationParameters(Parameters):
+    """`top_k`: how many labels, null for all. `function_to_apply`: what makes scores of logits."""
+
+    top_k: PositiveInt | None = 1
+    function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
+
+
+@dataclass(frozen=True)
+class Classification:
+    """One text or pair to classify; `bare` answers with a label outside of a list."""
+
+    text: Text
+    parameters: ClassificationParameters
+    bare: bool
+
+
+class Task(BaseTask[Classification, Row]):
+    """Sequence classification; answers as the text-classification pipeline does."""
+
+    auto_class = "AutoModelForSequenceClassification"
+    outputs = ("logits",)
+    parameters = ClassificationParameters
+
+    def parse(self, request: Request) -> Classification:
+        parameters = self.read_parameters(request.parameters)
+        bare = not request.alone and "top_k" not in parameters.model_fields_set
+        return Classification(self._text(request.inputs), parameters, bare)
+
+    def encode(self, queries: Sequence[Classification]) -> list[list[Row] | RequestError]:
+        rows: dict[int, list[Row] | RequestError] = {}
+        order = sorted(range(len(queries)), key=lambda number: _paired(queries[number]))
+        for _, group in groupby(order, key=lambda number: _paired(queries[number])):
+            numbers = list(group)
+            encoded = self.encode_texts([queries[number].text for number in numbers])
+            rows |= dict(zip(numbers, encoded, strict=True))
+        return [rows[number] for number in range(len(queries))]
+
+    def decode(self, query: Classification, rows: Sequence[Row], outputs: Sequence[Outputs]) -> Any:
+        scores = self._activate(outputs[0]["logits"], query.parameters.function_to_apply)
+        best = np.argsort(-scores, kind="stable")[: query.parameters.top_k]
+        answers = [
+            {"label": self.checkpoint.labels[number], "score": float(scores[number])}
+            for number in best
+        ]
+        return answers[0] if query.bare else answers
+
+    def _activate(self, logits: npt.NDArray[Any], function: str | None) -> npt.NDArray[Any]:
+        functions: dict[str, Any] = {"sigmoid": sigmoid, "softmax": softmax, "none": np.asarray}
+        return functions[function or self._function()](logits)
+
+    def _function(self) -> str:
+        problem = self.checkpoint.config.problem_type
+        if problem == "regression":
+            return "none"
+        if problem == "multi_label_classification" or self.checkpoint.config.num_labels == 1:
+            return "sigmoid"
+        return "softmax"
+
+    def _text(self, inputs: Any) -> Text:
+        if isinstance(inputs, dict):
+            return self._pair(**_known_keys(inputs))
+        if isinstance(inputs, list) and len(inputs) == 2:
+            return self._pair(*inputs)
+        if not isinstance(inputs, str):
+            raise BadRequest(
+                f'inputs must be a text or {{"text": …, "text_pair": …}}, and is {kind_of(inputs)}.'
+            )
+        return self._pair(inputs)
+
+    def _pair(self, text: Any = None, text_pair: Any = None) -> Text:
+        first = check_text(text, "inputs" if text_pair is None else "text", self.longest_text)
+        if text_pair is None:
+            return first, None
+        return first, check_text(text_pair, "text_pair", self.longest_text)
+
+
+def _paired(query: Classification) -> bool:
+    return query.text[1] is not None
+
+
+def _known_keys(inputs: dict[str, Any]) -> dict[str, Any]:
+    if unknown := sorted(map(str, inputs.keys() - {"text", "text_pair"})):
+        raise BadRequest(
+            f"inputs has the unknown key {unknown[0]!r}; it may hold text and text_pair."
+        )
+    return inputs

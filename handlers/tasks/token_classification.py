@@ -1,0 +1,132 @@
+"""A text to its labelled tokens or entities, with scores and character offsets.
+
+    {"inputs": "Ada lives in Paris.", "parameters": {"aggregation_strategy": "simple"}}
+    -> [{"entity_group": "PER", "score": 0.99, "word": "ada", "start": 0, "end": 3}, …]
+
+With `stride`, a text longer than the model takes is read in windows that overlap by so many tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from pydantic import NonNegativeInt, model_validator
+from transformers import BatchEncoding
+
+from handlers.activations import softmax
+from handlers.attempts import attempt
+from handlers.entities import Strategy, Token, join_entities, label_tokens, without_overlaps
+from handlers.errors import RequestError
+from handlers.parameters import Parameters
+from handlers.requests import Request
+from handlers.rows import Outputs
+from handlers.tasks.base import BaseTask
+from handlers.texts import check_text
+from handlers.tokenize import check_length, tokenize
+from handlers.windows import Window, window
+
+
+class TokenParameters(Parameters):
+    """The token-classification pipeline's own parameters."""
+
+    aggregation_strategy: Strategy = "none"
+    ignore_labels: list[str] = ["O"]
+    stride: NonNegativeInt | None = None
+
+    @model_validator(mode="after")
+    def _windows_need_entities(self) -> TokenParameters:
+        if self.stride is not None and self.aggregation_strategy == "none":
+            raise ValueError("stride is given; it needs an aggregation_strategy other than none")
+        return self
+
+
+@dataclass(frozen=True)
+class Tagging:
+    """One text whose tokens are to be labelled."""
+
+    text: str
+    parameters: TokenParameters
+
+
+class Task(BaseTask[Tagging, Window]):
+    """Token classification; answers as the token-classification pipeline does."""
+
+    auto_class = "AutoModelForTokenClassification"
+    outputs = ("logits",)
+    per_token = ("logits",)
+    parameters = TokenParameters
+
+    def parse(self, request: Request) -> Tagging:
+        parameters = self.read_parameters(request.parameters)
+        return Tagging(check_text(request.inputs, "inputs", self.longest_text), parameters)
+
+    def encode(self, queries: Sequence[Tagging]) -> list[list[Window] | RequestError]:
+        encoding = tokenize(self.tokenizer, [(query.text, None) for query in queries])
+        return [
+            attempt(self._fit_windows, query, encoding, number)
+            for number, query in enumerate(queries)
+        ]
+
+    def decode(self, query: Tagging, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
+        pairs = zip(rows, outputs, strict=True)
+        entities = chain.from_iterable(self._entities(query, *pair) for pair in pairs)
+        ignored = query.parameters.ignore_labels
+        kept = (entity for entity in entities if _label(entity) not in ignored)
+        return list(kept) if len(rows) == 1 else without_overlaps(kept)
+
+    def _fit_windows(self, query: Tagging, encoding: BatchEncoding, number: int) -> list[Window]:
+        names = self.tokenizer.model_input_names
+        if self.longest is None or len(encoding["input_ids"][number]) <= self.longest:
+            return [window(encoding, number, names)]
+        stride = query.parameters.stride
+        if stride is None and not self.truncates:
+            check_length(len(encoding["input_ids"][number]), self.longest, "the text")
+        parts = tokenize(
+            self.tokenizer,
+            [(query.text, None)],
+            truncation=True,
+            max_length=self.longest,
+            stride=min(stride or 0, self.longest // 2),
+            return_overflowing_tokens=stride is not None,
+        )
+        return [window(parts, part, names) for part in range(len(parts["input_ids"]))]
+
+    def _entities(self, query: Tagging, row: Window, output: Outputs) -> list[dict[str, Any]]:
+        tokens = list(self._tokens(query.text, row, output))
+        strategy = query.parameters.aggregation_strategy
+        if strategy == "none":
+            return label_tokens(tokens, self.checkpoint.labels)
+        to_text = self.tokenizer.convert_tokens_to_string
+        return join_entities(tokens, self.checkpoint.labels, strategy, to_text)
+
+    def _tokens(self, text: str, row: Window, output: Outputs) -> Iterator[Token]:
+        encoding, scores = row.encoding, softmax(output["logits"])
+        for index, (start, end) in enumerate(encoding.offsets):
+            if encoding.special_tokens_mask[index]:
+                continue
+            unknown = encoding.ids[index] == self.tokenizer.unk_token_id
+            word = text[start:end] if unknown else encoding.tokens[index]
+            inside = not unknown and self._continues(text, word, start, end)
+            yield Token(word, scores[index], index, start, end, inside)
+
+    def _continues(self, text: str, token: str, start: int, end: int) -> bool:
+        """Tell whether a token is the inside of a word.
+
+        A prefix such as WordPiece's `##` makes a token longer than its text. Tokenizers without
+        one show it by the space before a word, as the pipeline takes it.
+        """
+        if self._has_prefix:
+            return len(token) != end - start
+        return start > 0 and " " not in text[start - 1 : start + 1]
+
+    @property
+    def _has_prefix(self) -> bool:
+        model = self.tokenizer.backend_tokenizer.model
+        return bool(getattr(model, "continuing_subword_prefix", None))
+
+
+def _label(entity: dict[str, Any]) -> str:
+    return str(entity.get("entity_group", entity.get("entity")))

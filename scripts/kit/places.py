@@ -1,0 +1,36 @@
+"""Where things lie in the repository, and how a YAML's name leads to its checkpoint and archive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from handlers.config import ModelConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+ARTIFACTS = ROOT / "artifacts"
+MODELS = ARTIFACTS / "models"
+MODEL_CONFIGS = ROOT / "model_configs"
+MODEL_STORE = ROOT / "model_store"
+BUILD = ROOT / "build"
+
+
+def config_paths(named: list[Path] | None) -> list[Path]:
+    """Return the YAML files that a command was given, or every one in `model_configs/`."""
+    return list(named) if named else sorted(MODEL_CONFIGS.glob("*.yaml"))
+
+
+def model_name(config_path: Path) -> str:
+    """Return the name under which a YAML's model is archived and served: the file's own."""
+    return config_path.stem
+
+
+def checkpoint_of(config_path: Path, config: ModelConfig) -> Path:
+    """Return the folder of a YAML's checkpoint.
+
+    A `model_name` that is a folder is that folder; any other lies in `artifacts/models/` under the
+    YAML's own name.
+    """
+    named = config.handler.model_name
+    if named and Path(named).is_dir():
+        return Path(named)
+    return MODELS / model_name(config_path)
