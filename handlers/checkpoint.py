@@ -78,8 +78,8 @@ def _tokenizer(directory: Path, handler: Handler) -> PreTrainedTokenizerBase:
     if not any(path for pattern in TOKENIZER_FILES for path in directory.glob(pattern)):
         raise WrongCheckpoint(
             "tokenizer",
-            "the archive has no tokenizer files",
-            "pack tokenizer.json and tokenizer_config.json (or vocab.txt, vocab.json, *.model)",
+            "the checkpoint has no tokenizer files",
+            "add tokenizer.json and tokenizer_config.json (or vocab.txt, vocab.json, *.model)",
         )
     try:
         tokenizer = AutoTokenizer.from_pretrained(

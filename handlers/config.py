@@ -14,6 +14,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PositiveFloat,
     PositiveInt,
     ValidationError,
     field_validator,
@@ -56,6 +57,7 @@ class Handler(_Section):
     tokenizer: Tokenizer = Tokenizer()
     parameters: dict[str, Any] = Field(default_factory=dict)
     captum_explanation: bool = True
+    explain_timeout: PositiveFloat = 60.0
     embedding_name: str | None = None
     BetterTransformer: bool = True
     model_parallel: bool = False
@@ -116,6 +118,16 @@ class ModelConfig(Frontend):
             raise ValueError(
                 "handler.model_parallel and torchrun are both set"
                 "; keep one: model_parallel spreads layers, torchrun splits them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _time_to_explain(self) -> ModelConfig:
+        if self.handler.explain_timeout >= self.responseTimeout:
+            raise ValueError(
+                f"handler.explain_timeout is {self.handler.explain_timeout:g} s and responseTimeout"
+                f" is {self.responseTimeout} s; TorchServe ends a worker at the latter, so lower"
+                " the former"
             )
         return self
 

@@ -13,7 +13,8 @@ from handlers.config import Handler
 from handlers.engine import Engine
 from handlers.errors import RequestError
 from handlers.meter import Meter
-from handlers.protocols.base import Answer, BaseProtocol
+from handlers.pages.explanation import HTML, prefers_page, render
+from handlers.protocols.base import Answer, BaseProtocol, in_place
 from handlers.registry import protocols
 from handlers.requests import Request
 
@@ -25,6 +26,7 @@ class Turn:
     protocol: BaseProtocol
     requests: list[Request]
     explains: bool
+    as_page: bool
 
 
 class Dialogue:
@@ -50,7 +52,8 @@ class Dialogue:
         content = read_content(post)
         protocol = next(known for known in self._protocols if known.recognises(content))
         requests = protocol.read(content, explain=post.explains)
-        return Turn(protocol, requests, post.explains)
+        as_page = post.explains and prefers_page(post.header("accept"))
+        return Turn(protocol, requests, post.explains, as_page)
 
     def _outcomes(self, turns: Sequence[Turn], meter: Meter) -> list[list[Any]]:
         """Return the outcomes of each turn's requests; all turns of a kind go through together."""
@@ -62,9 +65,16 @@ class Dialogue:
     def _reply(self, turn: Turn | RequestError, outcomes: Any) -> Answer:
         if isinstance(turn, RequestError):
             return self._protocols[-1].write_one(turn)
-        reply = attempt(turn.protocol.write, turn.requests, next(outcomes))
+        reply = attempt(_write, turn, next(outcomes))
         return turn.protocol.write_one(reply) if isinstance(reply, RequestError) else reply
 
 
 def _requests(turns: Sequence[Turn], *, explains: bool) -> list[Request]:
     return list(chain.from_iterable(turn.requests for turn in turns if turn.explains == explains))
+
+
+def _write(turn: Turn, outcomes: Sequence[Any]) -> Answer:
+    failed = [isinstance(outcome, RequestError) for outcome in outcomes]
+    if turn.as_page and not all(failed):
+        return Answer(render([in_place(outcome) for outcome in outcomes]), content_type=HTML)
+    return turn.protocol.write(turn.requests, outcomes)

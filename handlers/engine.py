@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from handlers.attempts import attempt
+from handlers.cases import Case
 from handlers.checkpoint import read_checkpoint
 from handlers.config import ModelConfig
+from handlers.deadline import Deadline
 from handlers.errors import RequestError, Unprocessable
+from handlers.explainers.base import Subject
+from handlers.explanation_parameters import ExplanationParameters, split
 from handlers.formats.base import Model, Wanted
+from handlers.heads import check_head
 from handlers.meter import Meter
-from handlers.registry import format_module, task_class
+from handlers.registry import account_class, format_module, task_class
 from handlers.requests import Request
 from handlers.tasks.base import BaseTask
 
@@ -28,6 +33,9 @@ class Engine:
     def __init__(self, task: BaseTask[Any, Any], model: Model) -> None:
         self.task = task
         self.model = model
+        self.settings = task.settings
+        account = account_class(task.settings.mode)
+        self._account = account(task) if account else None
 
     @classmethod
     def load(
@@ -43,7 +51,9 @@ class Engine:
         """
         config = config or ModelConfig.read(directory / "model-config.yaml")
         kind = task_class(config.handler.mode)
-        task = kind(read_checkpoint(directory, config.handler), config.handler)
+        checkpoint = read_checkpoint(directory, config.handler)
+        check_head(checkpoint.config, config.handler, kind.auto_class)
+        task = kind(checkpoint, config.handler)
         wanted = Wanted(directory, kind.auto_class, kind.outputs, config, torch.device(device))
         return cls(task, format_module(config.handler.save_mode).load(wanted))
 
@@ -51,41 +61,81 @@ class Engine:
         """Answer every request; one that fails has its error in its place."""
         meter = meter or Meter()
         with meter.stage("parse"):
-            parsed = [attempt(self.task.parse, request) for request in requests]
-        queries = [query for query in parsed if not isinstance(query, RequestError)]
-        answers = iter(self._answer(queries, meter))
-        return [query if isinstance(query, RequestError) else next(answers) for query in parsed]
+            asked = [attempt(self._ask, request) for request in requests]
+        worked = self._work(asked, meter)
+        with meter.stage("decode"):
+            return [
+                case if isinstance(case, RequestError) else attempt(self._decode, case)
+                for case in worked
+            ]
 
     def explain(self, requests: Sequence[Request], meter: Meter | None = None) -> list[Outcome]:
         """Explain every request; one that fails has its error in its place."""
-        return [Unprocessable("This mode is not explained.") for _ in requests]
+        meter = meter or Meter()
+        with meter.stage("parse"):
+            asked = [attempt(self._ask_why, request) for request in requests]
+        worked = self._work(asked, meter)
+        cases = [case for case in worked if not isinstance(case, RequestError)]
+        with meter.stage("explain"):
+            explained = iter(self._explain(cases))
+        return [case if isinstance(case, RequestError) else next(explained) for case in worked]
 
-    def _answer(self, queries: Sequence[Any], meter: Meter) -> list[Outcome]:
-        """Answer queries together, or each alone when that fails, so that one harms itself only."""
-        together = attempt(self._answer_together, queries, meter)
+    def _ask(self, request: Request) -> Case:
+        return Case(self.task.parse(request))
+
+    def _ask_why(self, request: Request) -> Case:
+        if self._account is None or not self.settings.captum_explanation:
+            raise Unprocessable(
+                "This model is not explained; its YAML has captum_explanation: false, "
+                "or its mode has no explanation."
+            )
+        ours, own = split(request.parameters)
+        own = {**self._account.usual_parameters, **self.task.defaults, **own}
+        query = self.task.parse(replace(request, parameters=own))
+        return Case(query, ExplanationParameters.of_request({}, ours))
+
+    def _work(self, asked: Sequence[Case | RequestError], meter: Meter) -> list[Outcome]:
+        """Encode and run what could be parsed, together."""
+        cases = [case for case in asked if isinstance(case, Case)]
+        worked = iter(self._run(cases, meter))
+        return [next(worked) if isinstance(case, Case) else case for case in asked]
+
+    def _run(self, cases: Sequence[Case], meter: Meter) -> list[Case | RequestError]:
+        """Run cases together, or each alone when that fails, so that one harms itself only."""
+        together = attempt(self._run_together, cases, meter)
         if not isinstance(together, RequestError):
             return together
-        if len(queries) == 1:
+        if len(cases) == 1:
             return [together]
-        return list(chain.from_iterable(self._answer([query], meter) for query in queries))
+        return [outcome for case in cases for outcome in self._run([case], meter)]
 
-    def _answer_together(self, queries: Sequence[Any], meter: Meter) -> list[Outcome]:
-        if not queries:
+    def _run_together(self, cases: Sequence[Case], meter: Meter) -> list[Case | RequestError]:
+        if not cases:
             return []
         with meter.stage("encode"):
-            encoded = self.task.encode(queries)
-        rows = list(chain.from_iterable(map(_rows, encoded)))
+            encoded = self.task.encode([case.query for case in cases])
+        rows = [row for found in encoded if not isinstance(found, RequestError) for row in found]
         meter.count(rows=len(rows))
         with meter.stage("forward"):
             outputs = iter(self.task.run(self.model, rows, meter))
-        with meter.stage("decode"):
-            return [
-                outcome
-                if isinstance(outcome, RequestError)
-                else attempt(self.task.decode, query, outcome, [next(outputs) for _ in outcome])
-                for query, outcome in zip(queries, encoded, strict=True)
-            ]
+        return [
+            found
+            if isinstance(found, RequestError)
+            else replace(case, rows=found, outputs=[next(outputs) for _ in found])
+            for case, found in zip(cases, encoded, strict=True)
+        ]
 
+    def _decode(self, case: Case) -> Any:
+        return self.task.decode(case.query, case.rows, case.outputs)
 
-def _rows(outcome: Any) -> Sequence[Any]:
-    return () if isinstance(outcome, RequestError) else outcome
+    def _explain(self, cases: Sequence[Case]) -> list[Outcome]:
+        if not cases or self._account is None:
+            return []
+        subject = Subject(
+            forward=self.model.trace,
+            embeddings=self.model.embeddings,
+            padding=self.task.padding,
+            budget=self.task.budget,
+            deadline=Deadline(self.settings.explain_timeout),
+        )
+        return self._account.explain(cases, subject)

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import copy
-import secrets
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from transformers import GenerationConfig, PreTrainedTokenizerBase, StoppingCriteriaList
 
 from handlers.batching import Padding, by_length, pad
 from handlers.formats.base import Model
 from handlers.generation_parameters import GenerationParameters
 from handlers.meter import Meter
-from handlers.rows import Outputs, Row
+from handlers.randomness import drawing_from
+from handlers.rows import Outputs
 from handlers.stopping import OwnStops
+from handlers.windows import Window
 
 Ids = npt.NDArray[np.int64]
 LOOK_AT_PROMPT = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
 
 
 @dataclass(frozen=True)
-class Prompt(Row):
+class Prompt(Window):
     """A prompt's tokens, its settings and how many tokens it may get."""
 
     parameters: GenerationParameters
@@ -87,7 +85,7 @@ class Generator:
         if any(prompt.parameters.stop for prompt in prompts):
             stops = [prompt.parameters.stop for prompt in prompts]
             stopping.append(OwnStops(self.tokenizer, stops, width))
-        with _random(prompts[0].parameters.seed):
+        with drawing_from(prompts[0].parameters.seed):
             ids = self.model.generate(batch, self._config(prompts), stopping_criteria=stopping)
         new = ids[:, width:].cpu().numpy().reshape(len(prompts), -1, ids.shape[1] - width)
         real = sum(map(len, prompts)) + new.size
@@ -116,11 +114,3 @@ class Generator:
 def _size(prompt: Prompt) -> int:
     copies = max(prompt.parameters.num_beams, prompt.parameters.num_return_sequences)
     return (len(prompt) + prompt.new_tokens) * copies
-
-
-@contextmanager
-def _random(seed: int | None) -> Iterator[Any]:
-    """Draw from a seed within the block; leave torch's own generator as it was."""
-    with torch.random.fork_rng():
-        torch.manual_seed(secrets.randbits(63) if seed is None else seed)
-        yield

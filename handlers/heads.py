@@ -49,10 +49,10 @@ def _class_name(config: PreTrainedConfig, auto_class_name: str, place: str) -> s
 
 def _check_architecture(config: PreTrainedConfig, wanted: str, place: str) -> None:
     found = config.architectures or []
-    if wanted not in found:
+    if found and wanted not in found:
         raise WrongCheckpoint(
             place,
-            f"holds {' and '.join(found) or 'a model of no named architecture'} where this mode"
+            f"holds {' and '.join(found)} where this mode"
             f" needs {wanted}, so its head would be random",
             "name a checkpoint that was fine-tuned for this mode, or set"
             " handler.allow_random_head: true",

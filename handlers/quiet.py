@@ -11,4 +11,5 @@ def quieten() -> None:
     """Keep transformers to errors; TorchServe logs each line that a worker prints."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    warnings.filterwarnings("ignore", module="transformers")
+    for module in ("transformers", "captum"):
+        warnings.filterwarnings("ignore", module=module)

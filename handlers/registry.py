@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Protocol
 
+from handlers.accounts.base import BaseAccount
 from handlers.config import Handler
 from handlers.formats.base import Model, Wanted
 from handlers.protocols.base import BaseProtocol
@@ -29,6 +30,14 @@ def format_module(save_mode: str) -> Format:
     """Return the module `handlers/formats/<save_mode>.py`."""
     module: Any = import_module(f"handlers.formats.{save_mode}")
     return module
+
+
+def account_class(mode: str) -> type[BaseAccount[Any]] | None:
+    """Return the `Account` of `handlers/accounts/<mode>.py`; None where a mode is not explained."""
+    if mode not in files_of("accounts"):
+        return None
+    account: type[BaseAccount[Any]] = import_module(f"handlers.accounts.{mode}").Account
+    return account
 
 
 def protocols(settings: Handler) -> list[BaseProtocol]:

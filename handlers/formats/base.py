@@ -32,6 +32,15 @@ class Model(ABC):
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         """Return the wanted outputs of a padded batch, without gradients."""
 
+    @property
+    def embeddings(self) -> torch.nn.Module | None:
+        """The module that turns ids into vectors; None where the format takes no gradients."""
+        return None
+
+    def trace(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        """Return what `forward` does; with gradients where there are embeddings."""
+        return self.forward(batch)
+
     @abstractmethod
     def generate(
         self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any

@@ -36,6 +36,14 @@ class PretrainedModel(Model):
 
     @torch.inference_mode()
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        return self.trace(batch)
+
+    @property
+    def embeddings(self) -> torch.nn.Module | None:
+        embeddings: torch.nn.Module = self.module.get_input_embeddings()
+        return embeddings
+
+    def trace(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         result = self.module(**self._here(batch))
         return {name: result[name] for name in self._outputs}
 

@@ -54,7 +54,7 @@ class BaseProtocol(ABC):
             return self.write_one(outcomes[0])
         if all(isinstance(outcome, RequestError) for outcome in outcomes):
             return self.write_one(outcomes[0])
-        return Answer(encode([_in_place(outcome) for outcome in outcomes]))
+        return Answer(encode([in_place(outcome) for outcome in outcomes]))
 
     def write_one(self, outcome: Any) -> Answer:
         """Return the answer to a body with one request, or to one that could not be read."""
@@ -81,5 +81,6 @@ def encode(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _in_place(outcome: Any) -> Any:
+def in_place(outcome: Any) -> Any:
+    """Return a result, or an error's body where the result would be."""
     return outcome.body() if isinstance(outcome, RequestError) else outcome

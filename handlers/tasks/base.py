@@ -18,7 +18,8 @@ from handlers.meter import Meter
 from handlers.parameters import Parameters
 from handlers.requests import Request
 from handlers.rows import Outputs, Row
-from handlers.tokenize import Text, check_length, features, tokenize
+from handlers.tokenize import Text, check_length, tokenize
+from handlers.windows import Window, window
 
 QueryT = TypeVar("QueryT")
 RowT = TypeVar("RowT", bound=Row)
@@ -104,18 +105,18 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         """Whether a text that is too long is cut; the YAML's `truncation`, by default yes."""
         return self.settings.truncation is not False
 
-    def encode_texts(self, texts: Sequence[Text]) -> list[list[Row] | RequestError]:
+    def encode_texts(self, texts: Sequence[Text]) -> list[list[Window] | RequestError]:
         """Return a row for each text or pair; one that is too long is cut or refused."""
         encoding = tokenize(self.tokenizer, texts)
         return [attempt(self._fit, text, encoding, number) for number, text in enumerate(texts)]
 
-    def _fit(self, text: Text, encoding: BatchEncoding, number: int) -> list[Row]:
+    def _fit(self, text: Text, encoding: BatchEncoding, number: int) -> list[Window]:
         length = len(encoding["input_ids"][number])
         if self.longest is not None and length > self.longest and self.truncates:
             encoding = tokenize(self.tokenizer, [text], truncation=True, max_length=self.longest)
             number, length = 0, self.longest
         check_length(length, self.longest, "the text")
-        return [Row(features(encoding, number, self.tokenizer.model_input_names))]
+        return [window(encoding, number, self.tokenizer.model_input_names)]
 
     def read_parameters(self, given: Mapping[str, Any]) -> Any:
         """Return a request's parameters, checked, over the YAML's defaults."""

@@ -11,21 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from pydantic import AliasChoices, Field, NonNegativeInt, PositiveInt
 from transformers import BatchEncoding
 
+from handlers.answers import Reader, add_up
 from handlers.attempts import attempt
 from handlers.errors import BadRequest, RequestError, RequestTooLarge
 from handlers.parameters import Parameters
 from handlers.requests import Request
 from handlers.rows import Outputs
-from handlers.spans import Mask, best_spans, probabilities
 from handlers.tasks.base import BaseTask
 from handlers.texts import check_text, kind_of
-from handlers.tokenize import Text, tokenize
+from handlers.tokenize import tokenize
 from handlers.windows import Window, window
 
 WINDOW = 384
@@ -74,43 +76,44 @@ class Task(BaseTask[Question, Window]):
         return Question(question, context, self.read_parameters(request.parameters))
 
     def encode(self, queries: Sequence[Question]) -> list[list[Window] | RequestError]:
-        encoding = tokenize(self.tokenizer, [self._texts(query) for query in queries])
+        encoding = tokenize(self.tokenizer, [self.texts(query) for query in queries])
         return [
             attempt(self._fit_windows, query, encoding, number)
             for number, query in enumerate(queries)
         ]
 
     def decode(self, query: Question, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
-        answers: dict[str, dict[str, Any]] = {}
-        nothing = 1.0
-        for row, output in zip(rows, outputs, strict=True):
-            nothing = min(nothing, self._read(query, row, output, answers))
-        ranked = list(answers.values())
-        if query.parameters.handle_impossible_answer or not ranked:
-            ranked.append({"score": nothing, "start": 0, "end": 0, "answer": ""})
-        ranked.sort(key=lambda answer: -float(answer["score"]))
-        best = ranked[: query.parameters.top_k]
+        best = self.answers(query, rows, outputs)
         return best[0] if query.parameters.top_k == 1 else best
 
-    def _read(
-        self, query: Question, row: Window, output: Outputs, answers: dict[str, dict[str, Any]]
-    ) -> float:
-        """Add a window's spans to the answers; returns its probability of having none.
+    def answers(
+        self, query: Question, rows: Sequence[Window], outputs: Sequence[Outputs]
+    ) -> list[dict[str, Any]]:
+        """Return the `top_k` best answers over all windows, best first; at least one."""
+        windows = list(zip(rows, outputs, strict=True))
+        settings = query.parameters
+        # Several spans can become one when they are widened to words.
+        count = 2 * settings.top_k + 10 if settings.align_to_words else settings.top_k
+        limits: dict[str, Any] = {
+            "longest": settings.max_answer_len,
+            "align": settings.align_to_words,
+        }
+        spans = [self.reader.read(*pair, count=count, **limits) for pair in windows]
+        found = add_up(chain.from_iterable(spans), query.context)
+        if settings.handle_impossible_answer or not found:
+            nothing = min(self.reader.nothing(*pair) for pair in windows)
+            found.append({"score": nothing, "start": 0, "end": 0, "answer": ""})
+        return sorted(found, key=lambda answer: -float(answer["score"]))[: settings.top_k]
 
-        Spans that stand for the same words add up, as in the pipeline.
-        """
-        context = self._context_mask(row)
-        allowed = context | (np.array(row.encoding.ids) == self.tokenizer.cls_token_id)
-        start = probabilities(output["start_logits"], allowed)
-        end = probabilities(output["end_logits"], allowed)
-        nothing = float(start[0] * end[0])
-        limits = {"longest": query.parameters.max_answer_len, "count": _candidates(query)}
-        for first, last, score in best_spans(start * context, end * context, **limits):
-            place = self._characters(row, first, last, query.parameters.align_to_words)
-            text = query.context[slice(*place)]
-            answer = {"score": 0.0, "start": place[0], "end": place[1], "answer": text}
-            answers.setdefault(text.lower(), answer)["score"] += score
-        return nothing
+    @cached_property
+    def reader(self) -> Reader:
+        """What finds spans in a window."""
+        return Reader(self._context, self.tokenizer.cls_token_id)
+
+    def texts(self, query: Question) -> tuple[str, str]:
+        """Return question and context in the order in which they stand in a row."""
+        pair = (query.question, query.context)
+        return pair if self._context else (query.context, query.question)
 
     def _fit_windows(self, query: Question, encoding: BatchEncoding, number: int) -> list[Window]:
         names = self.tokenizer.model_input_names
@@ -126,7 +129,7 @@ class Task(BaseTask[Question, Window]):
             )
         parts = tokenize(
             self.tokenizer,
-            [self._texts(query)],
+            [self.texts(query)],
             truncation="only_second" if self._context else "only_first",
             max_length=size,
             stride=min(self._stride(query, size), room - 1),
@@ -154,25 +157,3 @@ class Task(BaseTask[Question, Window]):
     def _context(self) -> int:
         """Which of the two texts the context is: the second, but for left-padding tokenizers."""
         return 1 if self.tokenizer.padding_side == "right" else 0
-
-    def _texts(self, query: Question) -> Text:
-        pair = (query.question, query.context)
-        return pair if self._context else (query.context, query.question)
-
-    def _context_mask(self, row: Window) -> Mask:
-        return np.array([part == self._context for part in row.encoding.sequence_ids])
-
-    def _characters(self, row: Window, first: int, last: int, align: bool) -> tuple[int, int]:
-        """Return the character span of a token span, widened to whole words if asked."""
-        encoding = row.encoding
-        words = (encoding.token_to_word(first), encoding.token_to_word(last))
-        if not align or None in words:
-            return encoding.offsets[first][0], encoding.offsets[last][1]
-        spans = [encoding.word_to_chars(word, self._context) for word in words]
-        return spans[0][0], spans[1][1]
-
-
-def _candidates(query: Question) -> int:
-    """Return how many spans a window proposes; several can become one when widened to words."""
-    wanted = query.parameters.top_k
-    return 2 * wanted + 10 if query.parameters.align_to_words else wanted

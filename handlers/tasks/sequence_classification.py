@@ -19,10 +19,11 @@ from handlers.activations import sigmoid, softmax
 from handlers.errors import BadRequest, RequestError
 from handlers.parameters import Parameters
 from handlers.requests import Request
-from handlers.rows import Outputs, Row
+from handlers.rows import Outputs
 from handlers.tasks.base import BaseTask
 from handlers.texts import check_text, kind_of
 from handlers.tokenize import Text
+from handlers.windows import Window
 
 
 class ClassificationParameters(Parameters):
@@ -41,7 +42,7 @@ class Classification:
     bare: bool
 
 
-class Task(BaseTask[Classification, Row]):
+class Task(BaseTask[Classification, Window]):
     """Sequence classification; answers as the text-classification pipeline does."""
 
     auto_class = "AutoModelForSequenceClassification"
@@ -53,8 +54,8 @@ class Task(BaseTask[Classification, Row]):
         bare = not request.alone and "top_k" not in parameters.model_fields_set
         return Classification(self._text(request.inputs), parameters, bare)
 
-    def encode(self, queries: Sequence[Classification]) -> list[list[Row] | RequestError]:
-        rows: dict[int, list[Row] | RequestError] = {}
+    def encode(self, queries: Sequence[Classification]) -> list[list[Window] | RequestError]:
+        rows: dict[int, list[Window] | RequestError] = {}
         order = sorted(range(len(queries)), key=lambda number: _paired(queries[number]))
         for _, group in groupby(order, key=lambda number: _paired(queries[number])):
             numbers = list(group)
@@ -62,8 +63,10 @@ class Task(BaseTask[Classification, Row]):
             rows |= dict(zip(numbers, encoded, strict=True))
         return [rows[number] for number in range(len(queries))]
 
-    def decode(self, query: Classification, rows: Sequence[Row], outputs: Sequence[Outputs]) -> Any:
-        scores = self._activate(outputs[0]["logits"], query.parameters.function_to_apply)
+    def decode(
+        self, query: Classification, rows: Sequence[Window], outputs: Sequence[Outputs]
+    ) -> Any:
+        scores = self.scores(query, outputs[0])
         best = np.argsort(-scores, kind="stable")[: query.parameters.top_k]
         answers = [
             {"label": self.checkpoint.labels[number], "score": float(scores[number])}
@@ -71,9 +74,10 @@ class Task(BaseTask[Classification, Row]):
         ]
         return answers[0] if query.bare else answers
 
-    def _activate(self, logits: npt.NDArray[Any], function: str | None) -> npt.NDArray[Any]:
+    def scores(self, query: Classification, outputs: Outputs) -> npt.NDArray[Any]:
+        """Return the score of each class. Shape: (classes,)."""
         functions: dict[str, Any] = {"sigmoid": sigmoid, "softmax": softmax, "none": np.asarray}
-        return functions[function or self._function()](logits)
+        return functions[query.parameters.function_to_apply or self._function()](outputs["logits"])
 
     def _function(self) -> str:
         problem = self.checkpoint.config.problem_type

@@ -23,10 +23,11 @@ from handlers.generation import Generator, Prompt
 from handlers.generation_parameters import GenerationParameters
 from handlers.meter import Meter
 from handlers.requests import Request
-from handlers.rows import Outputs, Row
+from handlers.rows import Outputs
 from handlers.stopping import before_stop
 from handlers.tasks.base import BaseTask
 from handlers.texts import check_text
+from handlers.windows import Window
 
 NEW_TOKENS = 50
 
@@ -77,7 +78,7 @@ class Task(BaseTask[Continuation, Prompt]):
         return generator.all(rows, self.budget)
 
     def decode(
-        self, query: Continuation, rows: Sequence[Prompt], outputs: Sequence[Outputs]
+        self, query: Continuation, rows: Sequence[Window], outputs: Sequence[Outputs]
     ) -> Any:
         sequences = outputs[0]["sequences"]
         return [{"generated_text": self._text(query, rows[0], ids)} for ids in sequences]
@@ -90,7 +91,7 @@ class Task(BaseTask[Continuation, Prompt]):
     def truncates(self) -> bool:
         return self.settings.truncation is True
 
-    def _prompt(self, query: Continuation, row: Row) -> list[Prompt]:
+    def _prompt(self, query: Continuation, row: Window) -> list[Prompt]:
         asked, limit = query.parameters.max_new_tokens, self.checkpoint.limit
         room = limit - len(row) if limit else asked or self._usual
         if room < (asked or 1):
@@ -98,7 +99,9 @@ class Task(BaseTask[Continuation, Prompt]):
                 f"the prompt has {len(row):,} tokens and max_new_tokens is {asked or 1:,}"
                 f", together more than this model's {limit:,}; shorten one of them."
             )
-        return [Prompt(row.features, query.parameters, asked or min(self._usual, room))]
+        return [
+            Prompt(row.features, row.encoding, query.parameters, asked or min(self._usual, room))
+        ]
 
     @property
     def _usual(self) -> int:
@@ -106,7 +109,7 @@ class Task(BaseTask[Continuation, Prompt]):
         named = self.checkpoint.generation_config.max_new_tokens
         return int(self.settings.max_length or named or NEW_TOKENS)
 
-    def _text(self, query: Continuation, row: Prompt, ids: Any) -> str:
+    def _text(self, query: Continuation, row: Window, ids: Any) -> str:
         """Return the text of new tokens; decoded behind the prompt, which can decide on a space."""
         decode = self.tokenizer.decode
         prompt = row.features["input_ids"]

@@ -1,0 +1,117 @@
+"""From a prediction to what is explained about it, and from attributions to the answer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from handlers.aims import Aim, Attribution
+from handlers.cases import Case
+from handlers.errors import BadRequest, RequestError
+from handlers.explainers.base import Subject
+from handlers.explaining import Explaining
+from handlers.tasks.base import BaseTask
+
+TaskT = TypeVar("TaskT", bound=BaseTask[Any, Any])
+
+
+class BaseAccount(ABC, Generic[TaskT]):
+    """What a mode explains.
+
+    Attributes:
+        usual_method: the method where a request names none and the format has gradients.
+        usual_parameters: the mode's own parameters where neither request nor YAML sets them.
+    """
+
+    usual_method: ClassVar[str] = "layer_integrated_gradients"
+    usual_parameters: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(self, task: TaskT) -> None:
+        self.task = task
+
+    @abstractmethod
+    def aims(self, case: Case) -> list[Aim]:
+        """Return what is to be explained.
+
+        Raises:
+            RequestError: when the target cannot be understood.
+        """
+
+    @abstractmethod
+    def tell(
+        self, case: Case, aims: Sequence[Aim], attributions: Sequence[Attribution]
+    ) -> dict[str, Any]:
+        """Return the explanation, ready for JSON; `method` is added to it."""
+
+    def explain(
+        self, cases: Sequence[Case], subject: Subject
+    ) -> list[dict[str, Any] | RequestError]:
+        """Return each case's explanation; one that fails has its error in its place."""
+        return Explaining(self, subject).explain(cases)
+
+    def label_number(self, target: Any) -> int:
+        """Return the class that a number or a label's name means.
+
+        Raises:
+            BadRequest: when it means none.
+        """
+        labels = self.task.checkpoint.labels
+        if isinstance(target, str) and target in labels:
+            return labels.index(target)
+        if isinstance(target, int) and not isinstance(target, bool) and 0 <= target < len(labels):
+            return target
+        raise BadRequest(
+            f"target {target!r} is no class; send a number from 0 to {len(labels) - 1} or one of "
+            f"{', '.join(labels[:20])}."
+        )
+
+
+def words_of(aim: Aim) -> dict[str, Any]:
+    """Return the pieces of an aim: their texts and where each lies in the text it came from."""
+    return {
+        "words": [piece.text for piece in aim.pieces],
+        "offsets": [[piece.start, piece.end] for piece in aim.pieces],
+        "sequence_ids": [piece.sequence for piece in aim.pieces],
+    }
+
+
+def normalised(attribution: Attribution) -> list[float]:
+    """Return the values over their Euclidean norm, as the old example gives importances."""
+    values = attribution.values
+    return [float(value) for value in values / (float(np.linalg.norm(values)) or 1.0)]
+
+
+def sums(attribution: Attribution) -> dict[str, Any]:
+    """Return the values before normalisation, and how well they sum to what they explain."""
+    return {
+        "attributions": [float(value) for value in attribution.values],
+        "output": attribution.output,
+        "baseline_output": attribution.baseline,
+        "convergence_delta": attribution.delta,
+        "converged": attribution.converged,
+    }
+
+
+def as_integer(value: Any, name: str, limit: int) -> int:
+    """Return a number from 0 up to a limit that it does not reach.
+
+    Raises:
+        BadRequest: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < limit:
+        raise BadRequest(f"{name} must be a number from 0 to {limit - 1}, and is {value!r}.")
+    return value
+
+
+def require_keys(target: Mapping[str, Any], *keys: str) -> None:
+    """Check the keys of a target that is an object.
+
+    Raises:
+        BadRequest: one is missing.
+    """
+    for key in keys:
+        if key not in target:
+            raise BadRequest(f"target has no {key}; it needs {' and '.join(keys)}.")

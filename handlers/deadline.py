@@ -1,0 +1,30 @@
+"""A limit to how long explaining a batch may take, so that TorchServe does not end the worker."""
+
+from __future__ import annotations
+
+import time
+
+
+class DeadlinePassed(Exception):
+    """The time is over."""
+
+
+class Deadline:
+    """Counts from its making.
+
+    Args:
+        seconds: how long.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    def check(self) -> None:
+        """Raise when the time is over.
+
+        Raises:
+            DeadlinePassed: it is.
+        """
+        if time.monotonic() > self._end:
+            raise DeadlinePassed

@@ -1,0 +1,152 @@
+"""What every explainer sees, a model as a function of token ids, and what it gives."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from handlers.aims import Aim, Attribution
+from handlers.batching import Batch, Padding, pad, span
+from handlers.deadline import Deadline
+from handlers.pieces import Piece
+
+Values = npt.NDArray[np.float64]
+Forward = Callable[[Batch], Mapping[str, torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The model to be explained.
+
+    Attributes:
+        forward: a padded batch to outputs; differentiable where `embeddings` is given.
+        embeddings: the module that turns ids into vectors; None where there are no gradients.
+        padding: how rows are padded; its id is also what a missing piece is replaced by.
+        budget: tokens that one forward may hold.
+        deadline: when to stop.
+    """
+
+    forward: Forward
+    embeddings: torch.nn.Module | None
+    padding: Padding
+    budget: int
+    deadline: Deadline
+
+
+class Scene:
+    """Aims of one output, padded side by side, as Captum wants them: tensors and a function."""
+
+    def __init__(self, subject: Subject, aims: Sequence[Aim]) -> None:
+        self.subject, self.aims = subject, aims
+        batch = pad([aim.row for aim in aims], subject.padding)
+        self.ids = batch.pop("input_ids")
+        self._names = list(batch)
+        self._output = aims[0].output
+        picks = torch.tensor([aim.index for aim in aims])
+        self.extra = (*batch.values(), picks)
+        self.baseline = self._baseline()
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows of this width one forward may hold."""
+        return max(len(self.aims), self.subject.budget // self.ids.shape[1])
+
+    def score(self, ids: torch.Tensor, *extra: torch.Tensor) -> torch.Tensor:
+        """Return F of each row. Shape: (rows,)."""
+        self.subject.deadline.check()
+        *inputs, picks = extra
+        batch = {"input_ids": ids, **dict(zip(self._names, inputs, strict=True))}
+        output = self.subject.forward(batch)[self._output].float()
+        return output[(torch.arange(len(ids)), *picks.T)].cpu()
+
+    @torch.no_grad()
+    def ends(self) -> list[tuple[float, float]]:
+        """Return F of each row and F of its baseline."""
+        both = [torch.cat([tensor, tensor]) for tensor in self.extra]
+        scores = self.score(torch.cat([self.ids, self.baseline]), *both).tolist()
+        return list(zip(scores[: len(self.aims)], scores[len(self.aims) :], strict=True))
+
+    def features(self) -> torch.Tensor:
+        """Return the piece number of each token; tokens that never change count to the first."""
+        return self._numbers().clamp(min=0)
+
+    def attributions(self, tokens: torch.Tensor, *, shared: bool) -> list[Attribution]:
+        """Return Captum's values a token as values a piece.
+
+        Args:
+            tokens: a value for each token. Shape: (rows, width).
+            shared: whether each token of a piece carries the value of the whole piece, as
+                perturbation methods give it, or its own part.
+        """
+        values = tokens.detach().double().cpu().numpy()
+        results = []
+        for aim, own, ends in zip(self.aims, values, self.ends(), strict=True):
+            row = own[self._own(aim)]
+            join = _whole if shared else _parts
+            results.append(Attribution(np.array([join(row, piece) for piece in aim.pieces]), *ends))
+        return results
+
+    def _numbers(self) -> torch.Tensor:
+        """Return the number of the changeable piece that each token belongs to; -1 for none."""
+        numbers = torch.full_like(self.ids, -1)
+        for place, aim in enumerate(self.aims):
+            first = self._own(aim).start
+            changeable = [piece for piece in aim.pieces if not piece.special]
+            for number, piece in enumerate(changeable):
+                numbers[place, [first + token for token in piece.tokens]] = number
+        return numbers
+
+    def _baseline(self) -> torch.Tensor:
+        nothing = self.subject.padding.ids["input_ids"]
+        return torch.where(self._numbers() >= 0, nothing, self.ids)
+
+    def _own(self, aim: Aim) -> slice:
+        return span(len(aim.row), self.ids.shape[1], self.subject.padding.side)
+
+
+class BaseExplainer(ABC):
+    """A family of Captum methods.
+
+    Attributes:
+        needs_gradients: whether it works on formats that only run forward.
+        complete: whether its values sum to the difference that they explain.
+    """
+
+    needs_gradients: ClassVar[bool]
+    complete: ClassVar[bool]
+
+    @abstractmethod
+    def forwards(self, aim: Aim, settings: Any) -> int:
+        """Return about how many forwards of its row an aim takes."""
+
+    @abstractmethod
+    def attribute(self, scene: Scene, settings: Any) -> list[Attribution]:
+        """Return an attribution for each aim of a scene."""
+
+
+def _parts(row: Values, piece: Piece) -> float:
+    return float(row[list(piece.tokens)].sum())
+
+
+def _whole(row: Values, piece: Piece) -> float:
+    return 0.0 if piece.special else float(row[piece.tokens[0]])
+
+
+@contextmanager
+def differentiable(embeddings: torch.nn.Module | None) -> Iterator[None]:
+    """Let gradients reach the embeddings' output, though the weights take none."""
+    if embeddings is None:
+        yield
+        return
+    handle = embeddings.register_forward_hook(lambda _module, _inputs, out: out.requires_grad_())
+    try:
+        yield
+    finally:
+        handle.remove()

@@ -1,0 +1,32 @@
+"""Each embedding times its gradient: one forward and one backward a batch.
+
+Shrikumar, Greenside and Kundaje: Learning Important Features Through Propagating Activation
+Differences, 2017; by Captum's LayerGradientXActivation.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from captum.attr import LayerGradientXActivation
+
+from handlers.aims import Aim, Attribution
+from handlers.explainers.base import BaseExplainer, Scene, differentiable
+
+
+class Explainer(BaseExplainer):
+    """The fast method; its values do not sum to anything."""
+
+    needs_gradients = True
+    complete = False
+
+    def forwards(self, aim: Aim, settings: Any) -> int:
+        return 1
+
+    def attribute(self, scene: Scene, settings: Any) -> list[Attribution]:
+        embeddings = scene.subject.embeddings
+        with differentiable(embeddings):
+            captum = LayerGradientXActivation(scene.score, embeddings)
+            found = captum.attribute(scene.ids, additional_forward_args=scene.extra)
+        return scene.attributions(torch.as_tensor(found).sum(-1), shared=False)

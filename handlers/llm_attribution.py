@@ -1,0 +1,141 @@
+"""Captum's LLM attribution: which prompt tokens led to which produced tokens.
+
+Works on one prompt at a time: `LLMAttribution` around the perturbation methods and
+`LLMGradientAttribution` around those that take gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from captum.attr import (
+    FeatureAblation,
+    KernelShap,
+    LayerGradientXActivation,
+    LayerIntegratedGradients,
+    LLMAttribution,
+    LLMGradientAttribution,
+    ShapleyValueSampling,
+    TextTokenInput,
+)
+from transformers import PreTrainedTokenizerBase
+
+from handlers.explainers.base import Subject, differentiable
+from handlers.explanation_parameters import ExplanationParameters
+from handlers.randomness import drawing_from
+from handlers.windows import Window
+
+Values = npt.NDArray[np.float64]
+
+
+class LanguageModel(torch.nn.Module):
+    """The subject as Captum wants a language model: called with ids, answering with logits."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__()
+        self._subject = subject
+
+    def forward(self, input_ids: torch.Tensor, **_: Any) -> SimpleNamespace:
+        """Return an object with `logits` of shape (rows, tokens, vocabulary)."""
+        self._subject.deadline.check()
+        batch = {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)}
+        return SimpleNamespace(logits=self._subject.forward(batch)["logits"].float().cpu())
+
+
+class Prompt(TextTokenInput):
+    """A prompt that is tokenized already; special tokens stay what they are."""
+
+    def __init__(self, row: Window, tokenizer: PreTrainedTokenizerBase, nothing: int) -> None:
+        self.inp_tensor = torch.tensor([row.features["input_ids"]])
+        self.itp_mask = torch.tensor([row.encoding.special_tokens_mask]) == 0
+        self.itp_tensor = self.inp_tensor[self.itp_mask].unsqueeze(0)
+        self.values = tokenizer.convert_ids_to_tokens(self.itp_tensor[0].tolist())
+        self.n_itp_features = len(self.values)
+        self.tokenizer, self.baselines, self.skip_tokens = tokenizer, nothing, None
+
+
+@dataclass(frozen=True)
+class Story:
+    """A prompt, what followed it, and the model: all that an attribution needs."""
+
+    subject: Subject
+    tokenizer: PreTrainedTokenizerBase
+    row: Window
+    target: list[int]
+    settings: ExplanationParameters
+
+    def attribute(self, method: str) -> Values:
+        """Return the part of each prompt token in each produced token's log-probability.
+
+        Shape: (produced tokens, prompt tokens); special tokens have none. A method that knows
+        whole answers only gives one row.
+        """
+        nothing = self.subject.padding.ids["input_ids"]
+        prompt = Prompt(self.row, self.tokenizer, nothing)
+        with drawing_from(0):
+            found = METHODS[method](self, LanguageModel(self.subject), prompt)
+        values = np.zeros((len(found), len(self.row)))
+        values[:, prompt.itp_mask[0].numpy()] = found.detach().double().numpy()
+        return values
+
+    @torch.no_grad()
+    def log_probabilities(self) -> tuple[Values, Values]:
+        """Return each produced token's log-probability behind the prompt and behind padding."""
+        ids = torch.tensor(self.row.features["input_ids"])
+        special = torch.tensor(self.row.encoding.special_tokens_mask) == 1
+        blank = torch.where(special, ids, self.subject.padding.ids["input_ids"])
+        target = torch.tensor(self.target)
+        rows = torch.stack([torch.cat([ids, target]), torch.cat([blank, target])])
+        logits = LanguageModel(self.subject)(rows).logits[:, len(ids) - 1 : -1]
+        chosen = logits.log_softmax(-1)[:, torch.arange(len(target)), target].double().numpy()
+        return chosen[0], chosen[1]
+
+
+def _perturbed(
+    make: Callable[[Any], Any], usual_samples: int | None = None
+) -> Callable[[Story, LanguageModel, Prompt], torch.Tensor]:
+    def attribute(story: Story, model: LanguageModel, prompt: Prompt) -> torch.Tensor:
+        samples = story.settings.n_samples or usual_samples
+        options = {"n_samples": samples} if usual_samples else {}
+        with torch.no_grad():
+            found = LLMAttribution(make(model), story.tokenizer).attribute(
+                prompt, torch.tensor(story.target), forward_in_tokens=False, **options
+            )
+        return found.seq_attr[None] if found.token_attr is None else found.token_attr
+
+    return attribute
+
+
+def _integrated(story: Story, model: LanguageModel, prompt: Prompt) -> torch.Tensor:
+    captum = LayerIntegratedGradients(model, story.subject.embeddings)
+    steps = story.settings.n_steps or 24
+    rows = max(1, story.subject.budget // (len(story.row) + len(story.target)))
+    return _by_gradient(captum, story, prompt, n_steps=steps, internal_batch_size=rows)
+
+
+def _times_gradient(story: Story, model: LanguageModel, prompt: Prompt) -> torch.Tensor:
+    with differentiable(story.subject.embeddings):
+        captum = LayerGradientXActivation(model, story.subject.embeddings)
+        return _by_gradient(captum, story, prompt)
+
+
+def _by_gradient(captum: Any, story: Story, prompt: Prompt, **options: Any) -> torch.Tensor:
+    wrapped = LLMGradientAttribution(captum, story.tokenizer)
+    return wrapped.attribute(prompt, torch.tensor(story.target), **options).token_attr
+
+
+METHODS: dict[str, Callable[[Story, LanguageModel, Prompt], torch.Tensor]] = {
+    "layer_integrated_gradients": _integrated,
+    "input_x_gradient": _times_gradient,
+    "feature_ablation": _perturbed(FeatureAblation),
+    "shapley_value_sampling": _perturbed(ShapleyValueSampling, 10),
+    "kernel_shap": _perturbed(KernelShap, 100),
+}

@@ -1,0 +1,1 @@
+"""What is answered to people instead of programs."""

@@ -1,0 +1,17 @@
+"""Random numbers that one computation draws, without touching anybody else's."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def drawing_from(seed: int | None) -> Iterator[None]:
+    """Seed torch within the block, from the system where no seed is given."""
+    with torch.random.fork_rng():
+        torch.manual_seed(secrets.randbits(63) if seed is None else seed)
+        yield
