@@ -10,6 +10,7 @@ from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+from ts.metrics.metric_type_enum import MetricTypes
 from ts.torch_handler.base_handler import BaseHandler
 
 from handlers.bodies import Post
@@ -52,7 +53,7 @@ class TransformersHandler(BaseHandler):
         for number, answer in enumerate(answers):
             context.set_response_content_type(number, answer.content_type)
             context.set_response_status(code=answer.status, phrase="", idx=number)
-        report(context.metrics, meter, time.perf_counter() - start)
+        report(context.metrics, meter, time.perf_counter() - start, MetricTypes.GAUGE)
         return [answer.body for answer in answers]
 
     def _config_name(self) -> str:
