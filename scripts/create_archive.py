@@ -1,0 +1,93 @@
+"""Pack each model that a YAML describes into one self-contained archive for TorchServe."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import typer
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+from rich.table import Table
+
+from handlers.errors import KitError
+from scripts.kit.archive import Archive, pack
+from scripts.kit.command import split_names
+from scripts.kit.containers import Form
+from scripts.kit.places import MODEL_STORE, config_paths, model_name
+
+out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def main(
+    configs: Annotated[
+        list[Path] | None, typer.Argument(help="YAML files; none: all of model_configs/.")
+    ] = None,
+    form: Annotated[Form, typer.Option("--format", help="The archive's form.")] = "mar",
+    export_path: Annotated[Path, typer.Option(help="Where archives are put.")] = MODEL_STORE,
+    version: Annotated[str, typer.Option(help="The model's version.")] = "1.0",
+    extra_files: Annotated[
+        list[str] | None, typer.Option(help="More files or folders, repeated or with commas.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Pack and check again even what has not changed.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Load each in a bare interpreter.")
+    ] = True,
+) -> None:
+    """Pack each YAML's model, handler and settings into one archive named after the YAML.
+
+    An older archive is replaced once the new one has been loaded; one that would not change stays.
+    """
+    make = partial(
+        pack,
+        form=form,
+        export_path=export_path,
+        version=version,
+        extra_files=[Path(name) for name in split_names(extra_files)],
+        force=force,
+        checked=check,
+    )
+    table = Table("name", "size", "seconds", "where", "", box=None)
+    failed = []
+    for path in config_paths(configs):
+        try:
+            table.add_row(*_row(_shown(path, make)))
+        except KitError as error:
+            err.print(f"{model_name(path)}: {error}", markup=False)
+            failed.append(model_name(path))
+    if table.row_count:
+        out.print(table)
+    if failed:
+        err.print(f"Not packed: {', '.join(failed)}", markup=False)
+        raise typer.Exit(1)
+
+
+def _shown(path: Path, make: partial[Archive]) -> Archive:
+    """Pack one model under a bar that tells how far it is."""
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn()
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        task = progress.add_task(model_name(path))
+
+        def advance(done: int, total: int) -> None:
+            step = "checking" if done == total else "packing"
+            description = f"{step} {model_name(path)}"
+            progress.update(task, completed=done, total=total, description=description)
+
+        return make(path, on_progress=advance)
+
+
+def _row(archive: Archive) -> tuple[str, ...]:
+    note = "" if archive.made else "unchanged"
+    seconds = f"{archive.seconds:.1f}"
+    return archive.name, decimal(archive.size), seconds, str(archive.path), note
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,99 @@
+"""Download the models that YAML files name; what is here already is left as it is."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import typer
+from huggingface_hub.utils.tqdm import disable_progress_bars
+from rich.console import Console
+from rich.table import Column, Table
+
+from handlers.config import ModelConfig
+from handlers.errors import KitError
+from scripts.kit.download import check_folder, download, present
+from scripts.kit.hub import Hub
+from scripts.kit.places import ROOT, checkpoint_of, config_paths, model_name
+
+INTERRUPTED = 130
+out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def main(
+    configs: Annotated[
+        list[Path] | None, typer.Argument(help="YAML files; none: all of model_configs/.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Look at the hub again even where all is here.")
+    ] = False,
+) -> None:
+    """Download the models that YAML files name to artifacts/models/<YAML's name>/.
+
+    A download that was stopped goes on where it was.
+
+    HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are read from the environment.
+    """
+    if not sys.stderr.isatty() and "HF_HUB_DISABLE_PROGRESS_BARS" not in os.environ:
+        disable_progress_bars()
+    table = Table("name", "commit", "files", "size", Column("where", overflow="fold"), box=None)
+    failures: dict[str, list[str]] = {}
+    for path in config_paths(configs):
+        try:
+            table.add_row(*bring(path, Hub(), force=force))
+        except KitError as error:
+            typer.echo(f"{model_name(path)}: failed")
+            failures.setdefault(str(error), []).append(model_name(path))
+        except KeyboardInterrupt:
+            err.print("Stopped; run the command again and it goes on from here.")
+            raise typer.Exit(INTERRUPTED) from None
+    finish(table, failures)
+
+
+def bring(config_path: Path, hub: Hub, *, force: bool) -> tuple[str, ...]:
+    """Download, check or find one YAML's model; returns its row of the summary.
+
+    Raises:
+        KitError: when it cannot be had or does not fit.
+    """
+    config, name = ModelConfig.read(config_path), model_name(config_path)
+    target, handler = checkpoint_of(config_path, config), config.handler
+    if target.is_dir() and Path(handler.model_name or target) == target:
+        typer.echo(f"{name}: checking the folder {target}")
+        size, files = check_folder(handler, target)
+        return name, "-", str(files), megabytes(size), shown(target)
+    source = None if force else present(handler, target)
+    if source:
+        typer.echo(f"{name}: {source.model_name} is here already")
+    else:
+        typer.echo(f"{name}: {handler.model_name} from {hub.endpoint}")
+        source = download(handler, target, hub, force=force)
+    return name, source.commit[:7], str(len(source.files)), megabytes(source.size), shown(target)
+
+
+def finish(table: Table, failures: dict[str, list[str]]) -> None:
+    """Print what is here and what went wrong; a failure ends the command with exit code 1."""
+    if table.row_count:
+        out.print(table)
+    for sentence, names in failures.items():
+        err.print(f"{', '.join(names)}: {sentence}", markup=False)
+    if failures:
+        raise typer.Exit(1)
+
+
+def shown(folder: Path) -> str:
+    """Write a folder's path, short where it lies in this repository."""
+    return str(folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder)
+
+
+def megabytes(size: int) -> str:
+    """Write a number of bytes for people."""
+    return f"{size / 1e6:,.1f} MB"
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,25 @@
+"""How a command line ends when something is wrong: with a sentence, not with a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from handlers.errors import KitError
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Turn an error of this kit into its sentence on stderr and exit code 1."""
+    try:
+        yield
+    except KitError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
+
+
+def split_names(values: list[str] | None) -> list[str]:
+    """Return the values of an option that may be repeated and may hold commas."""
+    return [name.strip() for value in values or [] for name in value.split(",") if name.strip()]

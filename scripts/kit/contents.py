@@ -1,0 +1,85 @@
+"""What goes into an archive: the checkpoint, the handlers package, the YAML and the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from handlers.config import ModelConfig
+from handlers.errors import WrongCheckpoint, WrongConfig
+from scripts.kit.manifest import CONFIG, ENTRY, PLACE, manifest
+from scripts.kit.places import ROOT, checkpoint_of, model_name
+from scripts.kit.selection import settings_of, shards_of, weights_of
+
+Contents = dict[str, Path | bytes]
+
+HANDLERS = ROOT / "handlers"
+LABELS = "index_to_name.json"
+LEFT_OUT = frozenset({"__pycache__", "tests"})
+
+
+def contents(
+    config_path: Path,
+    version: str = "1.0",
+    extra_files: Iterable[Path] = (),
+    handlers: Path = HANDLERS,
+) -> Contents:
+    """Return every file of a YAML's archive by its name there, sorted.
+
+    Extra files go to the root; so do the contents of an extra folder. They may replace files of
+    the checkpoint, such as its labels, but none of the handler's.
+
+    Raises:
+        WrongConfig: when the YAML is wrong or an extra file is missing.
+        WrongCheckpoint: when its checkpoint is missing or not whole.
+    """
+    config = ModelConfig.read(config_path)
+    parts: Contents = {
+        **_checkpoint(config_path, config),
+        **_extra(extra_files),
+        **{f"handlers/{place}": path for place, path in _tree(handlers)},
+        ENTRY: handlers / ENTRY,
+        CONFIG: config_path,
+        PLACE: manifest(model_name(config_path), version),
+    }
+    return dict(sorted(parts.items()))
+
+
+def size_of(source: Path | bytes) -> int:
+    """Return the bytes of one file of an archive."""
+    return len(source) if isinstance(source, bytes) else source.stat().st_size
+
+
+def _checkpoint(config_path: Path, config: ModelConfig) -> dict[str, Path]:
+    folder = checkpoint_of(config_path, config)
+    if not (folder / "config.json").is_file():
+        raise WrongCheckpoint(
+            str(folder),
+            "there is no checkpoint",
+            f"get the model with `python scripts/download_models.py {config_path}`, or make the "
+            "demo models with `python scripts/make_demo_models.py`",
+        )
+    names = {path.name for path in folder.iterdir() if path.is_file()}
+    weights = weights_of(names, str(folder), allow_pickle=config.handler.allow_pickle)
+    needed = settings_of(names, str(folder))
+    needed += [weights, *shards_of(folder / weights, names, str(folder))]
+    needed += [LABELS] if LABELS in names else []
+    return {name: folder / name for name in needed}
+
+
+def _extra(paths: Iterable[Path]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for path in paths:
+        if not path.exists():
+            raise WrongConfig("--extra-files", f"there is no {path}", "mend the path")
+        found |= dict(_tree(path)) if path.is_dir() else {path.name: path}
+    return found
+
+
+def _tree(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield each file under a folder with its place in it; no caches, tests or hidden files."""
+    for path in folder.rglob("*"):
+        place = path.relative_to(folder)
+        hidden = any(part.startswith(".") or part in LEFT_OUT for part in place.parts)
+        if path.is_file() and not hidden and path.suffix != ".pyc":
+            yield place.as_posix(), path

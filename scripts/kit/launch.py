@@ -1,0 +1,56 @@
+"""The command line and the environment of TorchServe's Java process."""
+
+from __future__ import annotations
+
+import os
+import sys
+import zipfile
+from importlib.metadata import distribution
+from pathlib import Path
+
+# A variable of the caller's that would change what runs: workers import from PYTHONPATH before
+# they look into their archive, and the others come before the settings file.
+DROPPED = frozenset({"PYTHONPATH", "TS_CONFIG_FILE", "LOG_LOCATION", "METRICS_LOCATION"})
+OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+CONSOLE = b'<AppenderRef ref="STDOUT"/>'
+
+
+def command(java: Path, settings: Path, scratch: Path, vmargs: str, *, console: bool) -> list[str]:
+    """Return the command that starts TorchServe; `scratch` takes what it unpacks and its sockets.
+
+    Its log goes to files only, unless `console`.
+    """
+    home = Path(str(distribution("torchserve").locate_file("")))
+    frontend = home / "ts" / "frontend"
+    logging = [] if console else [f"-Dlog4j.configurationFile={_files_only(frontend, scratch)}"]
+    return [
+        str(java / "bin" / "java"),
+        *vmargs.split(),
+        *logging,
+        f"-Dmodel_server_home={home}",
+        f"-Djava.io.tmpdir={scratch}",
+        *("-cp", str(frontend / "*"), "org.pytorch.serve.ModelServer"),
+        *("--python", sys.executable),
+        *("-f", str(settings)),
+        "-ncs",
+    ]
+
+
+def environment(logs: Path) -> dict[str, str]:
+    """Return the variables of the server and its workers: the caller's, offline, logs in a folder.
+
+    A caller's HF_HUB_OFFLINE stays as it is.
+    """
+    kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
+    path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
+    places = {"LOG_LOCATION": str(logs), "METRICS_LOCATION": str(logs)}
+    return {**OFFLINE, **kept, "PATH": path, **places}
+
+
+def _files_only(frontend: Path, scratch: Path) -> Path:
+    """Write TorchServe's own log settings without the console, which nothing would ever rotate."""
+    with zipfile.ZipFile(frontend / "model-server.jar") as jar:
+        settings = jar.read("log4j2.xml").replace(CONSOLE, b"")
+    path = scratch / "log4j2.xml"
+    path.write_bytes(settings)
+    return path

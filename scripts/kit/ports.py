@@ -1,0 +1,91 @@
+"""The five ports of a TorchServe."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import astuple, dataclass
+from urllib.parse import urlsplit
+
+from handlers.errors import KitError
+
+HOST = "127.0.0.1"
+
+
+class PortInUse(KitError):
+    """Another program listens where the server should."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        super().__init__(
+            f"Port {port} is in use; stop what listens there or choose another port "
+            "(python scripts/serve.py start --help)."
+        )
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where a server listens, all of it on the loopback."""
+
+    inference: int = 8080
+    management: int = 8081
+    metrics: int = 8082
+    grpc_inference: int = 7070
+    grpc_management: int = 7071
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> Ports:
+        """Return the ports that a config.properties names, TorchServe's own where it names none."""
+        default = cls()
+        return cls(
+            *(
+                urlsplit(properties.get(f"{name}_address", "")).port or getattr(default, name)
+                for name in ("inference", "management", "metrics")
+            ),
+            *(
+                int(properties.get(f"{name}_port", getattr(default, name)))
+                for name in ("grpc_inference", "grpc_management")
+            ),
+        )
+
+    def properties(self) -> dict[str, str]:
+        """Return the settings that make TorchServe listen here."""
+        return {
+            "inference_address": f"http://{HOST}:{self.inference}",
+            "management_address": f"http://{HOST}:{self.management}",
+            "metrics_address": f"http://{HOST}:{self.metrics}",
+            "grpc_inference_address": HOST,
+            "grpc_management_address": HOST,
+            "grpc_inference_port": str(self.grpc_inference),
+            "grpc_management_port": str(self.grpc_management),
+        }
+
+    def require_free(self) -> None:
+        """Make sure that nothing listens on any of them.
+
+        Raises:
+            PortInUse: naming the first that is taken.
+        """
+        for port in astuple(self):
+            try:
+                with _listener() as listener:
+                    listener.bind((HOST, port))
+            except OSError:
+                raise PortInUse(port) from None
+
+
+def free_ports() -> Ports:
+    """Return five ports that nothing uses now."""
+    with ExitStack() as held:
+        listeners = [held.enter_context(_listener()) for _ in range(5)]
+        for listener in listeners:
+            listener.bind((HOST, 0))
+        return Ports(*(listener.getsockname()[1] for listener in listeners))
+
+
+def _listener() -> socket.socket:
+    listener = socket.socket()
+    # A port that a stopped server used a moment ago is free, as it is for Java.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return listener

@@ -1,0 +1,119 @@
+"""Starting TorchServe with a folder, ports and process group of its own: many can run at once."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from scripts.kit.java import java_home
+from scripts.kit.launch import command, environment
+from scripts.kit.places import MODEL_STORE, ROOT
+from scripts.kit.ports import Ports, free_ports
+from scripts.kit.processes import started_at
+from scripts.kit.properties import escaped, read_properties, write_properties
+from scripts.kit.readiness import wait_until_ready
+from scripts.kit.server import Server
+from scripts.kit.store import archives_of
+
+
+@dataclass
+class TorchServe:
+    """A server to be started: `with TorchServe(workdir, model_store=...) as server: ...`.
+
+    Attributes:
+        workdir: takes its settings, and its logs in `logs/`; those of the start before stay in
+            `logs.before/`.
+        model_store: the folder of its archives.
+        models: `"all"`, each under its file's name, or the file in the store by model name.
+        ports: where it listens; free ports by default.
+        config: the config.properties to start from.
+        config_overrides: settings that differ from that file.
+        timeout: seconds until every model must be ready.
+        console: whether its log also goes to this process's output.
+        on_ready: called with a model's name and the seconds it took, as each becomes ready.
+    """
+
+    workdir: Path
+    model_store: Path = MODEL_STORE
+    models: Mapping[str, str] | Literal["all"] = "all"
+    ports: Ports = field(default_factory=free_ports)
+    config: Path = ROOT / "config.properties"
+    config_overrides: Mapping[str, str] = field(default_factory=dict)
+    timeout: float = 120.0
+    console: bool = False
+    on_ready: Callable[[str, float], None] = lambda _name, _seconds: None
+
+    def start(self) -> Server:
+        """Start the server and wait until every model has a worker that waits for requests.
+
+        Raises:
+            KitError: when there is no archive, a port is taken, there is no Java, or a model does
+                not load; the text says which, and nothing is left running.
+        """
+        models = archives_of(self.model_store) if self.models == "all" else self.models
+        self.ports.require_free()
+        server = self._launch(java_home(), models)
+        try:
+            wait_until_ready(server, self.timeout, self.on_ready)
+        except BaseException:
+            server.stop()
+            raise
+        return server
+
+    def __enter__(self) -> Server:
+        self._server = self.start()
+        return self._server
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.stop()
+
+    def _launch(self, java: Path, models: Mapping[str, str]) -> Server:
+        workdir = self.workdir.resolve()
+        logs, settings = _fresh_logs(workdir), self._settings(models)
+        write_properties(workdir / "config.properties", settings)
+        # Not under the work folder: a Unix socket lies here, and its path must be short.
+        scratch = Path(tempfile.mkdtemp(prefix="torchserve-"))
+        vmargs = settings.get("vmargs", "")
+        with (logs / "console.log").open("wb") as output:
+            process = subprocess.Popen(
+                command(java, workdir / "config.properties", scratch, vmargs, console=self.console),
+                cwd=workdir,
+                env=environment(logs),
+                stdin=subprocess.DEVNULL,
+                stdout=None if self.console else output,
+                stderr=None if self.console else output,
+                start_new_session=True,
+            )
+        began = started_at(process.pid) or 0.0
+        server = Server(process.pid, began, dict(models), self.ports, workdir, scratch)
+        server.save()
+        return server
+
+    def _settings(self, models: Mapping[str, str]) -> dict[str, str]:
+        return {
+            **read_properties(self.config),
+            **self.ports.properties(),
+            "model_store": escaped(self.model_store.resolve()),
+            "load_models": ",".join(f"{name}={file}" for name, file in models.items()),
+            **self.config_overrides,
+        }
+
+
+def _fresh_logs(workdir: Path) -> Path:
+    logs, before = workdir / "logs", workdir / "logs.before"
+    if logs.exists():
+        shutil.rmtree(before, ignore_errors=True)
+        logs.rename(before)
+    logs.mkdir(parents=True)
+    return logs

@@ -1,0 +1,123 @@
+"""Serve the archives of the model store: `start`, `stop` and `status` of one TorchServe."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from scripts.kit.command import plain_errors, split_names
+from scripts.kit.places import BUILD, MODEL_STORE, ROOT
+from scripts.kit.ports import Ports
+from scripts.kit.properties import read_properties
+from scripts.kit.server import Server
+from scripts.kit.store import archives_of
+from scripts.kit.torchserve import TorchServe
+
+CONFIG = ROOT / "config.properties"
+PORTS = Ports.of(read_properties(CONFIG))
+
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
+console = Console(highlight=False, soft_wrap=True)
+
+Workdir = Annotated[Path, typer.Option(help="Holds the server's settings and logs.")]
+Port = Annotated[int, typer.Option(min=1, max=65535)]
+
+
+@app.command()
+def start(
+    models: Annotated[
+        list[str] | None, typer.Option(help="Names, repeated or with commas; default: all.")
+    ] = None,
+    port: Port = PORTS.inference,
+    management_port: Port = PORTS.management,
+    metrics_port: Port = PORTS.metrics,
+    grpc_port: Port = PORTS.grpc_inference,
+    grpc_management_port: Port = PORTS.grpc_management,
+    model_store: Annotated[Path, typer.Option(help="The folder of archives.")] = MODEL_STORE,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Stay, and show the log, until Ctrl-C.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds until every model must answer.")] = 300,
+    workdir: Workdir = BUILD / "server",
+) -> None:
+    """Start TorchServe on this machine and return once every model answers."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    ports = Ports(port, management_port, metrics_port, grpc_port, grpc_management_port)
+    with plain_errors():
+        _leave_if_running(workdir)
+        torchserve = TorchServe(
+            workdir=workdir,
+            model_store=model_store,
+            models=archives_of(model_store, split_names(models)),
+            ports=ports,
+            config=CONFIG,
+            timeout=timeout,
+            console=foreground,
+            on_ready=lambda name, seconds: console.print(f"{name} is ready ({seconds:.1f} s)"),
+        )
+        if foreground:
+            _stay(torchserve)
+        else:
+            with console.status("Starting TorchServe and loading models"):
+                server = torchserve.start()
+            _announce(server)
+
+
+@app.command()
+def stop(workdir: Workdir = BUILD / "server") -> None:
+    """Stop the server and everything that it started."""
+    server = Server.of(workdir)
+    alive = server is not None and server.is_alive()
+    if server:
+        server.stop()
+    console.print("TorchServe has stopped." if alive else "TorchServe was not running.")
+
+
+@app.command()
+def status(workdir: Workdir = BUILD / "server") -> None:
+    """Say which models answer; exit code 1 when not all of them do."""
+    server = Server.of(workdir)
+    if server is None or not server.is_alive():
+        console.print("TorchServe is not running.")
+        raise typer.Exit(1)
+    ready = {name: server.is_ready(name) for name in server.models}
+    for name, answers in ready.items():
+        console.print(f"{name} {'is ready' if answers else 'does not answer'}")
+    console.print(f"{server.inference_url} (process {server.pid}, logs in {workdir / 'logs'})")
+    raise typer.Exit(0 if all(ready.values()) else 1)
+
+
+def _leave_if_running(workdir: Path) -> None:
+    server = Server.of(workdir)
+    if server and server.is_alive():
+        console.print("TorchServe is running already; `python scripts/serve.py stop` ends it.")
+        status(workdir)
+    elif server:
+        server.stop()
+
+
+def _announce(server: Server) -> None:
+    console.print(f"Ask at {server.inference_url}/predictions/<model>")
+
+
+def _stay(torchserve: TorchServe) -> None:
+    with torchserve as server:
+        _announce(server)
+        try:
+            while server.is_alive():
+                time.sleep(0.5)
+        except KeyboardInterrupt:
+            return
+    raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    app()

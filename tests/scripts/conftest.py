@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.standins.checkpoints import write_checkpoint
+from tests.standins.hub import LocalHub
+
+
+@pytest.fixture(autouse=True)
+def hub_in_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing in the environment keep the tests from the hub on this machine."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    for name in ("HF_HUB_OFFLINE", "HF_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny sequence classifier with two labels and much that nobody needs."""
+    return write_checkpoint(tmp_path_factory.mktemp("repository") / "org" / "name")
+
+
+@pytest.fixture
+def hub(checkpoint: Path) -> Iterator[LocalHub]:
+    """A hub on this machine that has the tiny classifier as org/name."""
+    with LocalHub({"org/name": checkpoint}) as running:
+        yield running

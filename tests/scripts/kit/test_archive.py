@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from scripts.kit.archive import pack
+from scripts.kit.bare_check import DoesNotLoad
+from scripts.kit.places import ROOT
+from tests.standins.archives import write_handlers
+from tests.standins.checkpoints import write_checkpoint, write_config
+
+
+def test_an_archive_is_put_into_the_store_and_nothing_beside_it(
+    tmp_path: Path, config_path: Path, handlers: Path
+) -> None:
+    archive = pack(config_path, export_path=tmp_path / "store", handlers=handlers)
+
+    assert archive.made
+    assert list((tmp_path / "store").iterdir()) == [archive.path] == [tmp_path / "store" / "qa.mar"]
+
+
+def test_a_store_can_be_named_relative_to_where_one_is(
+    tmp_path: Path, config_path: Path, handlers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert pack(config_path, export_path=Path("store"), handlers=handlers).path.exists()
+
+
+def test_an_archive_that_does_not_load_leaves_the_old_one(
+    tmp_path: Path, config_path: Path, handlers: Path
+) -> None:
+    old = pack(config_path, export_path=tmp_path / "store", handlers=handlers).path.read_bytes()
+    broken = write_handlers(tmp_path / "broken", "raise ValueError('wrong labels')")
+
+    with pytest.raises(DoesNotLoad, match="does not load: ValueError: wrong labels"):
+        pack(config_path, export_path=tmp_path / "store", handlers=broken)
+
+    (left,) = (tmp_path / "store").iterdir()
+    assert left.read_bytes() == old
+
+
+def test_without_the_check_an_archive_is_put_in_place_as_it_is(
+    tmp_path: Path, config_path: Path
+) -> None:
+    broken = write_handlers(tmp_path / "broken", "raise ValueError")
+
+    assert pack(config_path, export_path=tmp_path, handlers=broken, checked=False).path.exists()
+
+
+def test_a_mar_that_would_not_change_stays_unless_forced(
+    tmp_path: Path, config_path: Path, handlers: Path
+) -> None:
+    made = [
+        pack(config_path, export_path=tmp_path, handlers=handlers, force=force).made
+        for force in (False, False, True)
+    ]
+
+    assert made == [True, False, True]
+
+
+def test_a_change_replaces_the_archive(
+    tmp_path: Path, config_path: Path, weightless: Path, handlers: Path
+) -> None:
+    pack(config_path, export_path=tmp_path, handlers=handlers)
+    (weightless / "tokenizer.json").write_text("[]")
+
+    archive = pack(config_path, export_path=tmp_path, handlers=handlers)
+
+    assert zipfile.ZipFile(archive.path).read("tokenizer.json") == b"[]"
+
+
+def test_a_folder_takes_the_place_of_the_folder_before(
+    tmp_path: Path, config_path: Path, weightless: Path, handlers: Path
+) -> None:
+    store = tmp_path / "store"
+    pack(config_path, form="no-archive", export_path=store, handlers=handlers)
+    (weightless / "index_to_name.json").unlink()
+
+    folder = pack(config_path, form="no-archive", export_path=store, handlers=handlers).path
+
+    assert list(store.iterdir()) == [folder]
+    assert not (folder / "index_to_name.json").exists()
+    assert (folder / "MAR-INF" / "MANIFEST.json").exists()
+
+
+def test_a_tgz_loads_too(tmp_path: Path, config_path: Path, handlers: Path) -> None:
+    archive = pack(config_path, form="tgz", export_path=tmp_path, handlers=handlers)
+
+    assert archive.path.name == "qa.tar.gz"
+
+
+def test_progress_ends_at_the_size_of_the_archives_files(
+    tmp_path: Path, config_path: Path, handlers: Path
+) -> None:
+    steps: list[tuple[int, int]] = []
+
+    archive = pack(
+        config_path,
+        export_path=tmp_path,
+        handlers=handlers,
+        on_progress=lambda done, total: steps.append((done, total)),
+    )
+
+    assert steps[-1] == (archive.size, archive.size)
+
+
+def test_the_real_handler_loads_from_its_archive(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "checkpoint")
+    config_path = write_config(tmp_path / "reviews.yaml", model_name=str(folder))
+
+    assert pack(config_path, export_path=tmp_path / "store").path.exists()
+
+
+def test_torch_model_archiver_packs_the_same_handler(tmp_path: Path, weightless: Path) -> None:
+    arguments = {
+        "--model-name": "question_answering",
+        "--version": "1.0",
+        "--handler": "handlers/transformers_handler.py",
+        "--config-file": "model_configs/question_answering.yaml",
+        "--extra-files": f"{weightless},artifacts/package",
+        "--export-path": str(tmp_path),
+        "--archive-format": "zip-store",
+    }
+    archiver = Path(sys.executable).with_name("torch-model-archiver")
+    flat = [word for pair in arguments.items() for word in pair]
+    # It puts files together in the system's temporary folder, under the model's name.
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    subprocess.run([archiver, *flat, "--force"], cwd=ROOT, env=environment, check=True, timeout=60)
+
+    with zipfile.ZipFile(tmp_path / "question_answering.mar") as archive:
+        there, manifest = archive.namelist(), archive.read("MAR-INF/MANIFEST.json")
+
+    source = {path.relative_to(ROOT).as_posix() for path in (ROOT / "handlers").rglob("*.py")}
+    assert source <= set(there)
+    assert {"transformers_handler.py", "model.safetensors"} < set(there)
+    assert not any("__pycache__" in name for name in there)
+    assert json.loads(manifest)["model"]["handler"] == "transformers_handler.py"

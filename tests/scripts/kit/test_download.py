@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForSequenceClassification
+
+from handlers.config import Handler
+from handlers.errors import WrongCheckpoint, WrongConfig
+from scripts.kit.download import check_folder, download, present
+from scripts.kit.hub import Hub
+from scripts.kit.hub_errors import RevisionNotFound
+from scripts.kit.source import Source
+from tests.standins.checkpoints import write_checkpoint
+from tests.standins.hub import LocalHub
+
+NEEDED = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+
+
+def handler(**more: object) -> Handler:
+    return Handler.model_validate(
+        {"mode": "sequence_classification", "model_name": "org/name", **more}
+    )
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """Where the checkpoint is to lie."""
+    return tmp_path / "models" / "name"
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_only_the_needed_files_arrive_with_their_source(hub: LocalHub, target: Path) -> None:
+    source = download(handler(), target, Hub(hub.url))
+    assert names(target) == [".source.json", *NEEDED]
+    assert Source.read(target) == source
+    assert sorted(source.files) == NEEDED
+    assert AutoModelForSequenceClassification.from_pretrained(target).num_labels == 2
+
+
+def test_what_is_here_is_found_without_a_hub_until_the_yaml_names_another(
+    hub: LocalHub, target: Path
+) -> None:
+    assert present(handler(), target) is None
+    source = download(handler(), target, Hub(hub.url))
+    assert present(handler(), target) == source
+    assert present(handler(revision=source.commit[:7]), target) == source
+    assert present(handler(revision="v2"), target) is None
+    (target / "model.safetensors").unlink()
+    assert present(handler(), target) is None
+
+
+def test_a_newer_commit_replaces_the_checkpoint_and_an_unknown_one_does_not(
+    hub: LocalHub, target: Path, tmp_path: Path
+) -> None:
+    old = download(handler(), target, Hub(hub.url))
+    new = hub.push("org/name", write_checkpoint(tmp_path / "new", shards=True))
+    with pytest.raises(RevisionNotFound):
+        download(handler(revision="v9"), target, Hub(hub.url))
+    assert Source.read(target) == old
+    assert download(handler(revision=new), target, Hub(hub.url)).commit == new
+    assert "model.safetensors" not in names(target)
+
+
+def test_shards_arrive_as_their_index_lists_them(target: Path, tmp_path: Path) -> None:
+    stored = write_checkpoint(tmp_path / "stored", shards=True)
+    shards = [path.name for path in stored.glob("model-*.safetensors")]
+    shutil.copy(stored / shards[0], stored / "model-00009-of-00009.safetensors")
+    with LocalHub({"org/name": stored}) as hub:
+        source = download(handler(), target, Hub(hub.url))
+    assert len(shards) > 1
+    assert {name for name in source.files if name.startswith("model-")} == set(shards)
+    assert AutoModelForSequenceClassification.from_pretrained(target).num_labels == 2
+
+
+def test_a_base_checkpoint_is_refused_before_its_weights_come(target: Path, tmp_path: Path) -> None:
+    with LocalHub({"org/name": write_checkpoint(tmp_path / "stored", head="")}) as hub:
+        with pytest.raises(WrongCheckpoint, match="its head would be random"):
+            download(handler(), target, Hub(hub.url))
+        assert not hub.asked("model.safetensors")
+        assert not target.exists()
+        download(handler(allow_random_head=True, num_labels=5), target, Hub(hub.url))
+    assert "model.safetensors" in names(target)
+
+
+def test_pickled_weights_are_refused_unless_allowed(target: Path, tmp_path: Path) -> None:
+    with LocalHub({"org/name": write_checkpoint(tmp_path / "stored", pickle=True)}) as hub:
+        with pytest.raises(WrongCheckpoint, match="only as pickles"):
+            download(handler(), target, Hub(hub.url))
+        assert not hub.asked("pytorch_model.bin")
+        source = download(handler(allow_pickle=True), target, Hub(hub.url))
+    assert "pytorch_model.bin" in source.files
+
+
+def test_a_repository_that_needs_its_own_code_is_refused(
+    checkpoint: Path, target: Path, tmp_path: Path
+) -> None:
+    stored = shutil.copytree(checkpoint, tmp_path / "stored")
+    custom = {"model_type": "custom", "auto_map": {"AutoConfig": "modeling_custom.Config"}}
+    (stored / "config.json").write_text(json.dumps(custom))
+    with LocalHub({"org/name": stored}) as hub:
+        with pytest.raises(WrongCheckpoint, match=r"config\.json"):
+            download(handler(), target, Hub(hub.url))
+        assert not hub.asked("modeling_custom.py")
+
+
+def test_a_checkpoint_that_a_user_put_there_is_not_replaced_unasked(
+    hub: LocalHub, target: Path
+) -> None:
+    target.mkdir(parents=True)
+    (target / "mine").touch()
+    with pytest.raises(WrongCheckpoint, match="move it away or add --force"):
+        download(handler(), target, Hub(hub.url))
+    assert names(target) == ["mine"]
+    download(handler(), target, Hub(hub.url), force=True)
+    assert "mine" not in names(target)
+
+
+def test_a_local_folder_is_checked_where_it_lies(checkpoint: Path, tmp_path: Path) -> None:
+    size, files = check_folder(handler(), checkpoint)
+    assert files == len(NEEDED)
+    assert size == sum((checkpoint / name).stat().st_size for name in NEEDED)
+    with pytest.raises(WrongCheckpoint, match="has 2 labels"):
+        check_folder(handler(num_labels=3), checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("model_name", "complaint"),
+    [(None, "handler.model_name: is missing"), ("./gone", "there is no folder ./gone")],
+)
+def test_a_yaml_that_names_no_model_is_refused(
+    hub: LocalHub, target: Path, model_name: str | None, complaint: str
+) -> None:
+    with pytest.raises(WrongConfig, match=complaint):
+        download(handler(model_name=model_name), target, Hub(hub.url))

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+from scripts.kit.processes import end_group, members, started_at
+
+STUBBORN = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if len(sys.argv) == 1:
+    subprocess.Popen([sys.executable, __file__, "child"])
+print("up", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_group_that_does_not_want_to_end_is_ended(tmp_path: Path) -> None:
+    program = tmp_path / "stubborn.py"
+    program.write_text(STUBBORN)
+    leader = subprocess.Popen(
+        [sys.executable, program], stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert leader.stdout
+    assert [leader.stdout.readline() for _ in range(2)] == [b"up\n", b"up\n"]
+    group = members(leader.pid)
+
+    end_group(leader.pid, patience=0.2)
+
+    assert len(group) == 2
+    assert not any(process.is_running() and process.status() != "zombie" for process in group)
+
+
+def test_a_process_that_has_ended_never_started() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+
+    assert started_at(ended.pid) is None
+    assert started_at(psutil.Process().pid) == psutil.Process().create_time()

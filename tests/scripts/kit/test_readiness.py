@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts.kit.ports import Ports
+from scripts.kit.readiness import failures
+from scripts.kit.server import Server
+
+MODELS = {"qa": "qa.mar", "qa_large": "qa_large.mar"}
+LOADING = "10:00 [INFO ] W-9001-qa_large_1.0-stdout MODEL_LOG - "
+DIED = "10:01 [INFO ] W-9001-qa_large_1.0 org.pytorch.serve.wlm.WorkerThread - Retry worker: 9001"
+REFUSED = """10:00 [WARN ] main org.pytorch.serve.ModelServer - Failed to load model: qa.mar
+java.util.zip.ZipException: unexpected EOF
+\tat java.util.zip.ZipInputStream.read(Unknown Source) ~[?:?]
+"""
+
+
+def reasons(folder: Path, log: str) -> dict[str, str]:
+    (folder / "logs").mkdir()
+    (folder / "logs" / "ts_log.log").write_text(log)
+    return failures(Server(1, 0.0, MODELS, Ports(), folder, folder), list(MODELS))
+
+
+def said(*lines: str) -> str:
+    return "".join(f"{LOADING}{line}\n" for line in lines)
+
+
+ERROR = said("Traceback (most recent call last):", "  File ...", "KeyError: 'x'")
+
+
+@pytest.mark.parametrize("log", ["", said("Torch worker started."), ERROR])
+def test_a_worker_that_has_not_died_has_not_failed(log: str, tmp_path: Path) -> None:
+    assert reasons(tmp_path, log) == {}
+
+
+def test_a_worker_that_died_has_failed_with_its_last_error(tmp_path: Path) -> None:
+    assert reasons(tmp_path, ERROR + DIED) == {"qa_large": "KeyError: 'x'"}
+
+
+def test_a_worker_that_was_killed_left_no_error(tmp_path: Path) -> None:
+    assert "out of memory" in reasons(tmp_path, said("Torch worker started.") + DIED)["qa_large"]
+
+
+def test_an_archive_that_java_cannot_read_has_failed(tmp_path: Path) -> None:
+    assert reasons(tmp_path, REFUSED) == {"qa": "ZipException: unexpected EOF"}

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from scripts.kit.ports import PortInUse
+from scripts.kit.processes import members
+from scripts.kit.readiness import ModelsFailed, NotReadyInTime, ServerFailed
+from scripts.kit.server import Server
+from scripts.kit.torchserve import TorchServe
+from tests.standins.archives import BROKEN, ECHO, write_archive
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("store")
+    write_archive(folder, "echo", ECHO)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", "/poison")
+        patch.delenv("HF_HUB_OFFLINE", raising=False)
+        with TorchServe(tmp_path_factory.mktemp("work"), model_store=store) as running:
+            yield running
+
+
+def ask(server: Server) -> httpx.Response:
+    return httpx.post(f"{server.inference_url}/predictions/echo", content=b"hello", timeout=30)
+
+
+def test_a_model_is_served_under_its_files_name(server: Server) -> None:
+    assert ask(server).json()["folder"].startswith(str(server.scratch))
+
+
+def test_workers_take_nothing_from_the_callers_path_and_no_hub(server: Server) -> None:
+    seen = ask(server).json()
+
+    assert "/poison" not in seen["path"]
+    assert seen["offline"] == "1"
+
+
+def test_logs_lie_in_the_work_folder(server: Server) -> None:
+    ask(server)
+
+    assert "Torch worker started." in server.log("model_log.log")
+    assert '"POST /predictions/echo HTTP/1.1" 200' in server.logs()
+
+
+def test_the_log_does_not_go_to_a_file_that_never_rotates(server: Server) -> None:
+    assert "org.pytorch.serve" not in server.log("console.log")
+
+
+def test_no_model_can_be_added_over_http(server: Server) -> None:
+    answer = httpx.post(f"{server.management_url}/models?url=http://127.0.0.1:9/evil.mar")
+
+    assert answer.status_code == 405
+
+
+def test_everything_listens_on_the_loopback_alone(server: Server) -> None:
+    listening = psutil.Process(server.pid).net_connections()
+
+    addresses = {each.laddr.ip for each in listening if each.status == psutil.CONN_LISTEN}
+    assert addresses <= {"127.0.0.1", "::ffff:127.0.0.1"}
+
+
+def test_prometheus_can_read(server: Server) -> None:
+    ask(server)
+
+    assert "ts_inference_requests_total" in httpx.get(server.metrics_url).text
+
+
+def test_a_server_is_found_again_by_its_work_folder(server: Server) -> None:
+    assert Server.of(server.workdir) == server
+
+
+def test_a_taken_port_is_named_before_anything_starts(server: Server, store: Path) -> None:
+    ports = replace(server.ports, inference=server.ports.grpc_inference)
+
+    with pytest.raises(PortInUse, match=f"Port {server.ports.grpc_inference} is in use"):
+        TorchServe(server.workdir, model_store=store, ports=ports).start()
+
+    assert ask(server).is_success
+
+
+def test_servers_run_side_by_side_and_stopping_one_leaves_nothing_of_it(
+    server: Server, store: Path, tmp_path: Path
+) -> None:
+    with TorchServe(tmp_path, model_store=store, models={"echo": "echo.mar"}) as second:
+        assert ask(second).is_success
+        processes = members(second.pid)
+
+    assert len(processes) == 2
+    assert not members(second.pid)
+    assert not second.scratch.exists()
+    assert Server.of(tmp_path) is None
+    assert ask(server).is_success
+
+
+def test_a_model_that_does_not_load_is_told_with_its_own_sentence(tmp_path: Path) -> None:
+    write_archive(tmp_path, "broken", BROKEN)
+
+    with pytest.raises(ModelsFailed, match=r"broken did not load: ValueError: .* did you mean"):
+        TorchServe(tmp_path / "work", model_store=tmp_path).start()
+
+    assert Server.of(tmp_path / "work") is None
+
+
+def test_a_setting_that_java_refuses_is_told(store: Path, tmp_path: Path) -> None:
+    wrong = {"vmargs": "-Xnonsense"}
+
+    with pytest.raises(ServerFailed, match="Unrecognized option: -Xnonsense"):
+        TorchServe(tmp_path, model_store=store, config_overrides=wrong).start()
+
+
+def test_patience_has_an_end(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotReadyInTime, match="echo did not answer within 0 s"):
+        TorchServe(tmp_path, model_store=store, timeout=0).start()

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.standins.archives import write_weightless, write_yaml
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "create_archive.py"
+
+
+@pytest.fixture
+def config_path(tmp_path: Path) -> Path:
+    return write_yaml(tmp_path / "qa.yaml", write_weightless(tmp_path / "weightless"))
+
+
+def run(folder: Path, *arguments: object) -> tuple[int, str, str]:
+    command = [sys.executable, str(SCRIPT), *map(str, arguments), "--export-path", "store"]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def test_each_archive_is_told_with_its_place(tmp_path: Path, config_path: Path) -> None:
+    code, out, err = run(tmp_path, config_path, "--no-check")
+
+    assert (code, err) == (0, "")
+    assert "store/qa.mar" in out
+    assert (tmp_path / "store" / "qa.mar").is_file()
+
+
+def test_a_second_run_changes_nothing_and_says_so(tmp_path: Path, config_path: Path) -> None:
+    run(tmp_path, config_path, "--no-check")
+
+    code, out, _ = run(tmp_path, config_path)
+
+    assert code == 0
+    assert "unchanged" in out
+
+
+@pytest.mark.parametrize(("form", "name"), [("tgz", "qa.tar.gz"), ("no-archive", "qa")])
+def test_the_other_forms_can_be_asked_for(
+    form: str, name: str, tmp_path: Path, config_path: Path
+) -> None:
+    code, _, _ = run(tmp_path, config_path, "--no-check", "--format", form)
+
+    assert code == 0
+    assert [path.name for path in (tmp_path / "store").iterdir()] == [name]
+
+
+def test_what_cannot_be_packed_is_named_and_the_others_are_packed(
+    tmp_path: Path, config_path: Path
+) -> None:
+    misspelt = write_yaml(tmp_path / "misspelt.yaml", tmp_path, dtipe="float32")
+    absent = write_yaml(tmp_path / "absent.yaml", tmp_path / "nowhere")
+
+    code, out, err = run(tmp_path, misspelt, config_path, absent, "--no-check")
+
+    assert code == 1
+    assert "qa.mar" in out
+    assert "misspelt: " in err
+    assert "did you mean 'dtype'?" in err
+    assert "python scripts/download_models.py" in err
+    assert "Not packed: misspelt, absent" in err
+    assert "Traceback" not in err
+
+
+def test_an_archive_that_does_not_load_is_not_kept(tmp_path: Path, config_path: Path) -> None:
+    code, _, err = run(tmp_path, config_path)
+
+    assert code == 1
+    assert err.startswith("qa: the archive qa was not kept, because it does not load: config.json:")
+    assert not list((tmp_path / "store").iterdir())

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.standins.checkpoints import write_checkpoint, write_config
+from tests.standins.hub import LocalHub
+
+ROOT = Path(__file__).resolve().parents[2]
+NOWHERE = "http://127.0.0.1:9"
+
+
+class Clone:
+    """A copy of the repository, so that the script downloads into a place of the test's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.models = folder, folder / "artifacts" / "models"
+        for part in ("handlers", "scripts", "model_configs"):
+            shutil.copytree(
+                ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__")
+            )
+
+    def start(self, *arguments: object, endpoint: str, **more: str) -> subprocess.Popen[str]:
+        environment = os.environ | {"HF_ENDPOINT": endpoint, "COLUMNS": "120"} | more
+        script = self.folder / "scripts" / "download_models.py"
+        return subprocess.Popen(
+            [sys.executable, script, *map(str, arguments)],
+            env=environment | {"HF_HOME": str(self.folder / "hf")},
+            cwd=self.folder.parent,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: object, endpoint: str, **more: str) -> tuple[int, str, str]:
+        process = self.start(*arguments, endpoint=endpoint, **more)
+        out, err = process.communicate(timeout=120)
+        return process.returncode, out, err
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Clone:
+    return Clone(tmp_path / "clone")
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def test_one_that_fails_keeps_none_of_the_others_back(
+    clone: Clone, hub: LocalHub, tmp_path: Path
+) -> None:
+    hub.push("org/base", write_checkpoint(tmp_path / "base", head=""))
+    configs = [
+        write_config(tmp_path / "misspelt.yaml", model_nam="org/name"),
+        write_config(tmp_path / "base.yaml", model_name="org/base"),
+        write_config(tmp_path / "gone.yaml", model_name="org/gone"),
+        write_config(tmp_path / "good.yaml"),
+    ]
+    code, out, err = clone.run(*configs, endpoint=hub.url)
+    assert code == 1
+    assert "misspelt.yaml: unknown key handler.model_nam; did you mean 'model_name'?" in err
+    assert "base: org/base: holds DistilBertModel where" in err
+    assert f"gone: The hub at {hub.url} has no model org/gone" in err
+    assert "Traceback" not in err
+    assert (hub.repositories["org/name"].resolve("main") or "?")[:7] in out
+    assert [path.name for path in clone.models.iterdir() if path.name[0] != "."] == ["good"]
+
+    code, out, err = clone.run(tmp_path / "good.yaml", endpoint=NOWHERE, HF_HUB_OFFLINE="1")
+    assert (code, err) == (0, "")
+    assert "good: org/name is here already" in out
+
+
+def test_a_killed_download_goes_on_where_it_stopped(
+    clone: Clone, hub: LocalHub, checkpoint: Path, tmp_path: Path
+) -> None:
+    stored = shutil.copytree(checkpoint, tmp_path / "stored")
+    (stored / "model.safetensors").write_bytes(os.urandom(12 << 20))
+    hub.push("org/name", stored)
+    hub.cut("model.safetensors", after=11 << 20, stall=True)
+    config, arrived = write_config(tmp_path / "model.yaml"), clone.models / ".incomplete" / "model"
+    process = clone.start(config, endpoint=hub.url)
+    wait_for(lambda: any(path.stat().st_size >= 10 << 20 for path in arrived.glob("*.partial")))
+    process.kill()
+    process.communicate()
+    assert not (clone.models / "model").exists()
+
+    code, _, err = clone.run(config, endpoint=hub.url)
+    assert (code, err) == (0, "")
+    assert [asked.range for asked in hub.asked("model.safetensors")] == ["", f"bytes={10 << 20}-"]
+    assert len(hub.asked("tokenizer.json")) == 1
+    whole = (clone.models / "model" / "model.safetensors").read_bytes()
+    assert whole == (stored / "model.safetensors").read_bytes()
+
+
+def test_control_c_ends_it_with_a_sentence(clone: Clone, hub: LocalHub, tmp_path: Path) -> None:
+    hub.cut("config.json", after=10, stall=True)
+    process = clone.start(write_config(tmp_path / "model.yaml"), endpoint=hub.url)
+    wait_for(lambda: hub.asked("config.json"))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == "Stopped; run the command again and it goes on from here.\n"
+
+
+def test_without_a_hub_one_sentence_says_what_to_do(clone: Clone) -> None:
+    code, _, err = clone.run(endpoint=NOWHERE)
+    every = sorted(path.stem for path in (ROOT / "model_configs").glob("*.yaml"))
+    assert code == 1
+    assert err.startswith(f"{', '.join(every)}: The hub at {NOWHERE} cannot be reached")
+    assert "HF_ENDPOINT" in err
+    assert "python scripts/make_demo_models.py" in err
+    assert err.count("\n") == 1

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import httpx
+import pytest
+
+from scripts.kit.ports import free_ports
+from scripts.kit.processes import members
+from scripts.kit.server import Server
+from tests.standins.archives import ECHO, write_archive
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "serve.py"
+
+
+class Line:
+    """The command line in a folder of its own, where `store/` has one model."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.workdir, self.ports = folder, folder / "server", free_ports()
+        (folder / "store").mkdir()
+        write_archive(folder / "store", "echo", ECHO)
+
+    def command(self, verb: str, *more: str) -> list[str]:
+        arguments = [verb, "--workdir", "server", *more]
+        if verb == "start":
+            arguments += ["--model-store", "store", *self._ports()]
+        return [sys.executable, str(SCRIPT), *arguments]
+
+    def run(self, verb: str, *more: str) -> tuple[int, str, str]:
+        ended = subprocess.run(
+            self.command(verb, *more), cwd=self.folder, capture_output=True, text=True, timeout=60
+        )
+        return ended.returncode, ended.stdout, ended.stderr
+
+    def _ports(self) -> list[str]:
+        renamed = {"inference_port": "port", "grpc_inference_port": "grpc_port"}
+        names = {f"{name}_port": port for name, port in asdict(self.ports).items()}
+        pairs = ((renamed.get(name, name).replace("_", "-"), port) for name, port in names.items())
+        return [word for name, port in pairs for word in (f"--{name}", str(port))]
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Iterator[Line]:
+    made = Line(tmp_path)
+    yield made
+    if left := Server.of(made.workdir):
+        left.stop()
+
+
+def test_start_status_stop(line: Line) -> None:
+    code, out, _ = line.run("start")
+    assert code == 0
+    assert "echo is ready" in out
+    assert f"http://127.0.0.1:{line.ports.inference}/predictions/" in out
+    assert httpx.get(f"http://127.0.0.1:{line.ports.inference}/ping").is_success
+
+    code, out, _ = line.run("start")
+    assert code == 0
+    assert "running already" in out
+
+    code, out, _ = line.run("status")
+    assert (code, out.splitlines()[0]) == (0, "echo is ready")
+
+    server = Server.of(line.workdir)
+    assert server
+    assert line.run("stop")[:2] == (0, "TorchServe has stopped.\n")
+    assert not members(server.pid)
+    assert line.run("status")[:2] == (1, "TorchServe is not running.\n")
+
+
+def test_a_model_without_an_archive_is_named(line: Line) -> None:
+    code, _, err = line.run("start", "--models", "nobody")
+
+    assert (code, err) == (
+        1,
+        "store has no archive of nobody; pack them with `python scripts/create_archive.py`.\n",
+    )
+
+
+def test_in_the_foreground_a_signal_stops_all_of_it(line: Line) -> None:
+    command = line.command("start", "--foreground")
+    process = subprocess.Popen(command, cwd=line.folder, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    log = ""
+    while "Ask at" not in log and (told := process.stdout.readline()):
+        log += told
+    server = Server.of(line.workdir)
+    assert server
+
+    os.kill(process.pid, signal.SIGTERM)
+    process.communicate(timeout=60)
+
+    assert "org.pytorch.serve" in log
+    assert not members(server.pid)
+
+
+def test_stopping_what_does_not_run_is_no_error(line: Line) -> None:
+    assert line.run("stop") == (0, "TorchServe was not running.\n", "")

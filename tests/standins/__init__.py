@@ -1,0 +1,1 @@
+"""Small local servers that stand in for what the tests must not need: a network."""

@@ -1,0 +1,80 @@
+"""Archives that need no model: handlers of a few lines, and what they are packed from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from scripts.kit.containers import CONTAINERS
+from scripts.kit.manifest import manifest
+
+ECHO = """
+import os, sys
+
+class Echo:
+    def initialize(self, context):
+        self.folder = context.system_properties["model_dir"]
+
+    def handle(self, data, context):
+        seen = {"folder": self.folder, "path": sys.path, "offline": os.environ["HF_HUB_OFFLINE"]}
+        return [seen for _ in data]
+"""
+
+BROKEN = """
+class Broken:
+    def initialize(self, context):
+        raise ValueError("handler.mode is 'ner'; did you mean 'token_classification'?")
+
+    def handle(self, data, context):
+        return data
+"""
+
+ENTRY = """
+import handlers
+
+class TransformersHandler:
+    def initialize(self, context):
+        handlers.load(context)
+"""
+
+
+def write_archive(store: Path, name: str, handler: str) -> Path:
+    """Write a .mar whose handler is given as its source."""
+    path = store / f"{name}.mar"
+    parts: dict[str, Path | bytes] = {
+        "MAR-INF/MANIFEST.json": manifest(name, "1.0"),
+        "model-config.yaml": b"minWorkers: 1\nmaxWorkers: 1\n",
+        "transformers_handler.py": handler.encode(),
+    }
+    CONTAINERS["mar"].write(path, name, parts, lambda _: None)
+    return path
+
+
+def write_handlers(folder: Path, load: str = "pass") -> Path:
+    """Write a handlers package that does as it is told when a model is loaded."""
+    for place in ("__pycache__", "tests", "tasks"):
+        (folder / place).mkdir(parents=True)
+        (folder / place / "question_answering.py").touch()
+    (folder / "__pycache__" / "__init__.cpython-311.pyc").touch()
+    (folder / ".hidden.py").touch()
+    (folder / "__init__.py").write_text(f"def load(context):\n    {load}\n")
+    (folder / "transformers_handler.py").write_text(ENTRY)
+    return folder
+
+
+def write_weightless(folder: Path) -> Path:
+    """Write a checkpoint's files, each with next to nothing in it, and what lies beside them."""
+    folder.mkdir()
+    needed = "config.json", "tokenizer.json", "tokenizer_config.json", "index_to_name.json"
+    clutter = ".source.json", "score.json", "optimizer.pt", "pytorch_model.bin", "README.md"
+    for name in (*needed, *clutter):
+        (folder / name).write_text("{}")
+    (folder / "model.safetensors").write_bytes(bytes(1000))
+    return folder
+
+
+def write_yaml(path: Path, checkpoint: Path, **handler: object) -> Path:
+    """Write a YAML (JSON is YAML) for a checkpoint folder."""
+    given = {"mode": "question_answering", "model_name": str(checkpoint), **handler}
+    path.write_text(json.dumps({"handler": given}))
+    return path
