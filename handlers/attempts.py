@@ -20,7 +20,9 @@ def attempt(function: Callable[..., Result], *arguments: Any) -> Result | Reques
         return function(*arguments)
     except RequestError as error:
         return error
-    except Exception as error:  # noqa: BLE001
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a panic in the tokenizer is no Exception
         log_bug(error)
         return InternalError(error)
 

@@ -78,7 +78,7 @@ def run(
     for group in by_length([len(row) for row in rows], budget):
         chosen = [rows[number] for number in group]
         batch = pad(chosen, padding)
-        outputs = {name: _numpy(tensor) for name, tensor in forward(batch).items()}
+        outputs = {name: numpy_of(tensor) for name, tensor in forward(batch).items()}
         width = batch["input_ids"].shape[1]
         for place, (number, row) in enumerate(zip(group, chosen, strict=True)):
             own = span(len(row), width, padding.side)
@@ -90,5 +90,6 @@ def run(
     return results
 
 
-def _numpy(tensor: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+def numpy_of(tensor: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    """Return a tensor's numbers as float32 on the host."""
     return tensor.detach().float().cpu().numpy()

@@ -13,6 +13,7 @@ from handlers.errors import BadRequest
 
 LOOKS_LIKE_OBJECT = re.compile(r"\s*\{\s*(['\"]|\})")
 LONGEST_LITERAL = 100_000
+JSON = "application/json"
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ def _decode(value: Any, content_type: str) -> Any:
     text = _text(value)
     if not text.strip():
         raise BadRequest("The body is empty; send a text or JSON.")
+    if content_type == JSON and isinstance(value, str):
+        return value  # TorchServe has read this type already: the JSON was a text
     if content_type.split(";", maxsplit=1)[0].strip().endswith("json"):
         return _json(text)
     if LOOKS_LIKE_OBJECT.match(text):
@@ -76,7 +79,7 @@ def _text(value: Any) -> Any:
     if not isinstance(value, (bytes, bytearray)):
         return value
     try:
-        return value.decode("utf-8")
+        return value.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadRequest(
             f"The body is not UTF-8: byte {value[error.start]:#04x} at position {error.start}."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +18,18 @@ from transformers import (
 from handlers.config import Handler
 from handlers.errors import WrongCheckpoint
 from handlers.labels import read_labels
+from handlers.positions import first_position
 
-TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.spm", "*.bpe")
+VOCABULARIES = (
+    "tokenizer.json",
+    "vocab*",
+    "*.model",
+    "*.spm",
+    "*.bpe",
+    "*.tiktoken",
+    "tekken.json",
+)
 UNLIMITED = 1_000_000
-OFFSET_FAMILIES = re.compile("roberta|camembert|longformer|mpnet|esm|data2vec-text|luke")
 
 
 @dataclass(frozen=True)
@@ -40,10 +47,20 @@ class Checkpoint:
 
     @cached_property
     def generation_config(self) -> GenerationConfig:
-        """The checkpoint's own settings for generating."""
-        if (self.directory / "generation_config.json").is_file():
+        """The checkpoint's own settings for generating.
+
+        Raises:
+            WrongCheckpoint: when its generation_config.json cannot be read.
+        """
+        name = "generation_config.json"
+        if not (self.directory / name).is_file():
+            return GenerationConfig.from_model_config(self.config)
+        try:
             return GenerationConfig.from_pretrained(self.directory, local_files_only=True)
-        return GenerationConfig.from_model_config(self.config)
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise WrongCheckpoint(
+                name, f"cannot be read ({_short(error)})", "mend it, or leave it out"
+            ) from None
 
     @cached_property
     def limit(self) -> int | None:
@@ -51,7 +68,7 @@ class Checkpoint:
         positions = getattr(self.config.get_text_config(), "max_position_embeddings", None) or 0
         known = [self.tokenizer.model_max_length]
         if positions > 0:
-            known.append(positions - _reserved_positions(self.config))
+            known.append(positions - first_position(self.config))
         shortest = min(known)
         return shortest if shortest < UNLIMITED else None
 
@@ -62,46 +79,57 @@ def read_checkpoint(directory: Path, handler: Handler) -> Checkpoint:
     Raises:
         WrongCheckpoint: when either is missing or cannot be read without remote code.
     """
-    return Checkpoint(directory, _config(directory), _tokenizer(directory, handler))
+    return Checkpoint(directory, _config(directory, handler), _tokenizer(directory, handler))
 
 
-def _config(directory: Path) -> PreTrainedConfig:
+def _config(directory: Path, handler: Handler) -> PreTrainedConfig:
+    labels = {"num_labels": handler.num_labels} if handler.allow_random_head else {}
     try:
-        return AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+        return AutoConfig.from_pretrained(
+            directory,
+            local_files_only=True,
+            trust_remote_code=False,
+            **{name: value for name, value in labels.items() if value},
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise WrongCheckpoint(
             "config.json", f"cannot be read ({_short(error)})", "pack the checkpoint's config.json"
         ) from None
 
 
 def _tokenizer(directory: Path, handler: Handler) -> PreTrainedTokenizerBase:
-    if not any(path for pattern in TOKENIZER_FILES for path in directory.glob(pattern)):
+    if not any(path for pattern in VOCABULARIES for path in directory.glob(pattern)):
         raise WrongCheckpoint(
             "tokenizer",
             "the checkpoint has no tokenizer files",
             "add tokenizer.json and tokenizer_config.json (or vocab.txt, vocab.json, *.model)",
         )
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            directory, local_files_only=True, trust_remote_code=False, **_settings(handler)
-        )
-    except (OSError, ValueError, KeyError, ImportError, TypeError) as error:
+    tokenizer = _loaded_tokenizer(directory, handler)
+    if not tokenizer.is_fast:
         raise WrongCheckpoint(
-            "tokenizer", f"cannot be loaded ({_short(error)})", "pack the checkpoint's own files"
-        ) from None
+            "tokenizer",
+            f"{type(tokenizer).__name__} tells no character offsets",
+            "serve a checkpoint with a tokenizer.json",
+        )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     return tokenizer
 
 
+def _loaded_tokenizer(directory: Path, handler: Handler) -> PreTrainedTokenizerBase:
+    try:
+        return AutoTokenizer.from_pretrained(
+            directory, local_files_only=True, trust_remote_code=False, **_settings(handler)
+        )
+    except Exception as error:  # noqa: BLE001 - the tokenizers library raises bare Exceptions
+        raise WrongCheckpoint(
+            "tokenizer", f"cannot be loaded ({_short(error)})", "pack the checkpoint's own files"
+        ) from None
+
+
 def _settings(handler: Handler) -> dict[str, Any]:
     given = {"do_lower_case": handler.do_lower_case, **handler.tokenizer.model_dump()}
     return {key: value for key, value in given.items() if value is not None}
-
-
-def _reserved_positions(config: PreTrainedConfig) -> int:
-    """Return how many positions RoBERTa and its kin leave unused: up to the padding id."""
-    return int(config.pad_token_id or 0) + 1 if OFFSET_FAMILIES.search(config.model_type) else 0
 
 
 def _short(error: Exception) -> str:

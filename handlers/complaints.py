@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import reprlib
 import types
 from collections.abc import Iterable
 from typing import Any, Union, get_args, get_origin
@@ -27,11 +29,12 @@ def first_complaint(model: type[BaseModel], error: ValidationError) -> tuple[str
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    text = reprlib.repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _expectation(message: str) -> str:
+    message = re.sub(r"a valid dictionary or instance of \w+", "a section with keys", message)
     return message.replace("Input should", "it should", 1)
 
 

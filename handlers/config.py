@@ -14,6 +14,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     ValidationError,
@@ -51,7 +52,7 @@ class Handler(_Section):
     save_mode: str = "pretrained"
     dtype: DType = "float32"
     do_lower_case: bool | None = None
-    num_labels: PositiveInt | None = None
+    num_labels: NonNegativeInt | None = None
     max_length: PositiveInt | None = None
     truncation: bool | None = None
     tokenizer: Tokenizer = Tokenizer()
@@ -158,6 +159,10 @@ class ModelConfig(Frontend):
             document = yaml.safe_load(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise WrongConfig(str(path), "there is no such file", "give a YAML file") from None
+        except OSError as error:
+            raise WrongConfig(
+                str(path), f"cannot be read ({error.strerror})", "give a YAML file"
+            ) from None
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             reason = " ".join(str(error).split())
             raise WrongConfig(str(path), f"is not YAML ({reason})", "mend it") from None

@@ -55,7 +55,10 @@ class Engine:
         check_head(checkpoint.config, config.handler, kind.auto_class)
         task = kind(checkpoint, config.handler)
         wanted = Wanted(directory, kind.auto_class, kind.outputs, config, torch.device(device))
-        return cls(task, format_module(config.handler.save_mode).load(wanted))
+        model = format_module(config.handler.save_mode).load(wanted)
+        if config.handler.BetterTransformer and not config.pt2.compile.enable and kind.packs:
+            model.pack(task.padding, kind.per_token)
+        return cls(task, model)
 
     def predict(self, requests: Sequence[Request], meter: Meter | None = None) -> list[Outcome]:
         """Answer every request; one that fails has its error in its place."""

@@ -21,7 +21,7 @@ from handlers.stopping import OwnStops
 from handlers.windows import Window
 
 Ids = npt.NDArray[np.int64]
-LOOK_AT_PROMPT = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
+LOOK_AT_PROMPT = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length": 0}
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class Prompt(Window):
 class Generator:
     """Everything that generating needs beside the prompts.
 
-    `base` is the checkpoint's own generation config; a prompt's settings go over it.
+    `base` is the checkpoint's own generation config; a prompt's settings go over it. `limit` is
+    how many tokens, prompt and new ones together, the model has positions for.
     """
 
     model: Model
@@ -44,12 +45,14 @@ class Generator:
     base: GenerationConfig
     padding: Padding
     meter: Meter
+    limit: int | None = None
 
     def all(self, prompts: Sequence[Prompt], budget: int) -> list[Outputs]:
         """Return `sequences` for each prompt: its new tokens, one array for each sequence."""
         groups: defaultdict[Hashable, list[int]] = defaultdict(list)
+        most = max((prompt.new_tokens for prompt in prompts), default=0)
         for number, prompt in enumerate(prompts):
-            groups[self._company(number, prompt)].append(number)
+            groups[self._company(number, prompt, most)].append(number)
         results: list[Outputs] = [{}] * len(prompts)
         for numbers in groups.values():
             sizes = [_size(prompts[number]) for number in numbers]
@@ -60,18 +63,21 @@ class Generator:
                     results[number] = {"sequences": sequences}
         return results
 
-    def _company(self, number: int, prompt: Prompt) -> Hashable:
+    def _company(self, number: int, prompt: Prompt, most: int) -> Hashable:
         """Return what prompts must have in common to generate together, with the same results.
 
         A seeded draw is alone, since a batch shares its random numbers. A penalty that reads the
         prompt would read its padding, so it needs prompts of one length. Beams compare whole
-        answers, so they must end at one length.
+        answers, so they must end at one length. Where the longest answer of all would carry a
+        prompt beyond the model's last position, it is with those that end when it does.
         """
         settings = prompt.parameters
         if settings.do_sample and settings.seed is not None:
             return number
         length = len(prompt) if self._looks_at_prompt(settings) else None
-        ending = (prompt.new_tokens, settings.stop) if settings.num_beams > 1 else None
+        beams = settings.num_beams > 1
+        tight = self.limit is not None and len(prompt) + most > self.limit
+        ending = (prompt.new_tokens if beams or tight else None, settings.stop if beams else ())
         return length, ending, tuple(sorted(settings.for_generate.items()))
 
     def _looks_at_prompt(self, settings: GenerationParameters) -> bool:
@@ -107,7 +113,8 @@ class Generator:
         return config
 
     def _until_end(self, ids: Ids) -> Ids:
-        ends = np.flatnonzero(np.isin(ids, self.base.eos_token_id or []))
+        named = self.base.eos_token_id
+        ends = np.flatnonzero(np.isin(ids, [] if named is None else named))
         return ids[: ends[0]] if ends.size else ids
 
 

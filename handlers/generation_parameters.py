@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 
 from handlers.parameters import Parameters
 
@@ -24,16 +24,16 @@ class GenerationParameters(Parameters):
     max_new_tokens: PositiveInt | None = None
     min_new_tokens: NonNegativeInt | None = None
     do_sample: bool = False
-    temperature: PositiveFloat | None = None
+    temperature: Annotated[float, Field(ge=1e-6)] | None = None
     top_k: NonNegativeInt | None = None
     top_p: Probability | None = None
     min_p: Probability | None = None
     typical_p: Probability | None = None
     num_beams: Few = 1
     num_return_sequences: Few = 1
-    repetition_penalty: PositiveFloat | None = None
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = None
     no_repeat_ngram_size: NonNegativeInt | None = None
-    length_penalty: float | None = None
+    length_penalty: Annotated[float, Field(ge=-20, le=20)] | None = None
     early_stopping: bool | None = None
     stop: tuple[str, ...] = ()
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
@@ -55,8 +55,3 @@ class GenerationParameters(Parameters):
     def for_generate(self) -> dict[str, Any]:
         """What goes to `generate` as it is."""
         return self.model_dump(exclude=OURS, exclude_none=True)
-
-    @property
-    def looks_at_prompt(self) -> bool:
-        """Whether a setting reads the prompt's ids, so that padding would change the answer."""
-        return self.repetition_penalty not in (None, 1.0) or bool(self.no_repeat_ngram_size)

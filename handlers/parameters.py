@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
 
 from handlers.complaints import first_complaint
 from handlers.errors import BadRequest, WrongConfig
@@ -27,7 +27,7 @@ class Parameters(BaseModel):
             cls.model_validate(dict(given))
         except ValidationError as error:
             raise WrongConfig("handler.parameters", *first_complaint(cls, error)) from None
-        return dict(given)
+        return cls._by_name(given)
 
     @classmethod
     def of_request(cls, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Self:
@@ -37,7 +37,19 @@ class Parameters(BaseModel):
             BadRequest: with the first mistake.
         """
         try:
-            return cls.model_validate({**defaults, **given})
+            return cls.model_validate({**defaults, **cls._by_name(given)})
         except ValidationError as error:
             problem, remedy = first_complaint(cls, error)
             raise BadRequest(f"parameters: {problem}; {remedy}") from None
+
+    @classmethod
+    def _by_name(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return parameters under the names of their fields, so that an alias meets its default."""
+        aliases = ((name, field.validation_alias) for name, field in cls.model_fields.items())
+        names = {
+            choice: name
+            for name, alias in aliases
+            if isinstance(alias, AliasChoices)
+            for choice in alias.choices
+        }
+        return {names.get(key, key): value for key, value in given.items()}

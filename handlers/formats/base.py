@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
+from handlers.batching import Padding
 from handlers.config import ModelConfig
+from handlers.packing import Packed
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,19 @@ class Model(ABC):
     @abstractmethod
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         """Return the wanted outputs of a padded batch, without gradients."""
+
+    def pack(self, padding: Padding, per_token: tuple[str, ...]) -> bool:
+        """Find out whether packed rows can be run, remember how, and say so."""
+        return False
+
+    @property
+    def packs(self) -> bool:
+        """Whether `forward_packed` works."""
+        return False
+
+    def forward_packed(self, packed: Packed) -> Mapping[str, torch.Tensor]:
+        """Return the wanted outputs of packed rows, without gradients."""
+        raise NotImplementedError
 
     @property
     def embeddings(self) -> torch.nn.Module | None:

@@ -9,9 +9,13 @@ import torch
 import transformers
 from transformers import GenerationConfig, PreTrainedModel
 
+from handlers.batching import Padding
 from handlers.compiling import compiled
+from handlers.dtypes import pick_dtype
 from handlers.errors import WrongCheckpoint
 from handlers.formats.base import Model, Wanted
+from handlers.packable import Packable, packable
+from handlers.packing import Packed
 
 
 def load(wanted: Wanted) -> Model:
@@ -33,6 +37,7 @@ class PretrainedModel(Model):
         self.module = module
         self._outputs = wanted.outputs
         self._device = wanted.device
+        self._packable: Packable | None = None
 
     @torch.inference_mode()
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
@@ -45,6 +50,21 @@ class PretrainedModel(Model):
 
     def trace(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         result = self.module(**self._here(batch))
+        return {name: result[name] for name in self._outputs}
+
+    def pack(self, padding: Padding, per_token: tuple[str, ...]) -> bool:
+        self._packable = packable(self.module, padding, self._outputs, per_token)
+        return self.packs
+
+    @property
+    def packs(self) -> bool:
+        return self._packable is not None
+
+    @torch.inference_mode()
+    def forward_packed(self, packed: Packed) -> Mapping[str, torch.Tensor]:
+        if self._packable is None:
+            raise NotImplementedError
+        result = self._packable.forward(packed)
         return {name: result[name] for name in self._outputs}
 
     @torch.inference_mode()
@@ -65,14 +85,14 @@ def _read(wanted: Wanted) -> PreTrainedModel:
     try:
         module, info = auto_class.from_pretrained(
             wanted.directory,
-            dtype=_dtype(handler.dtype),
+            dtype=pick_dtype(handler.dtype, wanted.device),
             use_safetensors=None if handler.allow_pickle else True,
             local_files_only=True,
             trust_remote_code=False,
             output_loading_info=True,
             **{name: value for name, value in labels.items() if value},
         )
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # noqa: BLE001 - each file format raises errors of its own
         reason = " ".join(str(error).split())[:300]
         raise WrongCheckpoint(
             "weights", f"cannot be loaded ({reason})", "pack safetensors that fit the config.json"
@@ -86,7 +106,3 @@ def _read(wanted: Wanted) -> PreTrainedModel:
         )
     loaded: PreTrainedModel = module
     return loaded
-
-
-def _dtype(name: str) -> torch.dtype | str:
-    return "auto" if name == "auto" else getattr(torch, name)

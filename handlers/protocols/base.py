@@ -77,8 +77,13 @@ class BaseProtocol(ABC):
 
 
 def encode(value: Any) -> bytes:
-    """Return compact JSON as UTF-8."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    """Return compact JSON as UTF-8; half a surrogate pair stays the escape that it came as.
+
+    Raises:
+        ValueError: a number is not finite: JSON has none such.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8", "backslashreplace")
 
 
 def in_place(outcome: Any) -> Any:

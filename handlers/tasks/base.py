@@ -12,9 +12,10 @@ from handlers.attempts import attempt
 from handlers.batching import Padding, run
 from handlers.checkpoint import Checkpoint
 from handlers.config import Handler
-from handlers.errors import RequestError
+from handlers.errors import RequestError, WrongConfig
 from handlers.formats.base import Model
 from handlers.meter import Meter
+from handlers.packing import run_packed
 from handlers.parameters import Parameters
 from handlers.requests import Request
 from handlers.rows import Outputs, Row
@@ -36,6 +37,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         per_token: those of them that have a value for each token.
         parameters: what a request may set.
         usual_budget: tokens in one forward where the YAML sets no `max_batch_tokens`.
+        packs: whether rows may be laid end to end where the model can run that.
     """
 
     auto_class: ClassVar[str]
@@ -43,12 +45,14 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     per_token: ClassVar[tuple[str, ...]] = ()
     parameters: ClassVar[type[Parameters]]
     usual_budget: ClassVar[int] = 1024
+    packs: ClassVar[bool] = True
 
     def __init__(self, checkpoint: Checkpoint, settings: Handler) -> None:
         self.checkpoint = checkpoint
         self.settings = settings
         self.tokenizer = checkpoint.tokenizer
         self.defaults = self.parameters.defaults_from(settings.parameters)
+        self._check_room()
 
     @abstractmethod
     def parse(self, request: Request) -> QueryT:
@@ -68,14 +72,15 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
 
     def run(self, model: Model, rows: Sequence[RowT], meter: Meter) -> Sequence[Outputs]:
         """Run the rows of a whole batch; returns each row's outputs in order."""
-        return run(
-            model.forward,
-            rows,
-            padding=self.padding,
-            budget=self.budget,
-            per_token=self.per_token,
-            meter=meter,
-        )
+        options: dict[str, Any] = {
+            "padding": self.padding,
+            "budget": self.budget,
+            "per_token": self.per_token,
+            "meter": meter,
+        }
+        if model.packs and len(rows) > 1:
+            return run_packed(model.forward_packed, rows, **options)
+        return run(model.forward, rows, **options)
 
     @property
     def padding(self) -> Padding:
@@ -121,6 +126,15 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     def read_parameters(self, given: Mapping[str, Any]) -> Any:
         """Return a request's parameters, checked, over the YAML's defaults."""
         return self.parameters.of_request(self.defaults, given)
+
+    def _check_room(self) -> None:
+        special = self.tokenizer.num_special_tokens_to_add()
+        if self.longest is not None and self.longest <= special:
+            raise WrongConfig(
+                "handler.max_length",
+                f"is {self.longest}, and {special} tokens of each row are special ones",
+                "allow more, or leave it out",
+            )
 
     def _pad_ids(self) -> dict[str, int]:
         pad = self.tokenizer.pad_token_id or 0

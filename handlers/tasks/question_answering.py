@@ -28,7 +28,7 @@ from handlers.rows import Outputs
 from handlers.tasks.base import BaseTask
 from handlers.texts import check_text, kind_of
 from handlers.tokenize import tokenize
-from handlers.windows import Window, window
+from handlers.windows import Window, check_windows, window
 
 WINDOW = 384
 FEWEST_CONTEXT_TOKENS = 8
@@ -121,29 +121,25 @@ class Task(BaseTask[Question, Window]):
         if len(encoding["input_ids"][number]) <= size:
             return [window(encoding, number, names)]
         sequences = np.array(encoding.encodings[number].sequence_ids, dtype=float)
-        room = size - int((sequences != self._context).sum())
+        others = int((sequences != self._context).sum())
+        room = size - others
         if room < FEWEST_CONTEXT_TOKENS:
             raise RequestTooLarge(
                 f"the question leaves {max(room, 0)} of {size} tokens for the context"
                 "; ask a shorter question or raise max_seq_len."
             )
+        stride = min(self._stride(query, size), room - 1)
+        tokens = len(sequences) - others
+        check_windows(tokens, room=room, stride=stride, most=self.settings.max_rows)
         parts = tokenize(
             self.tokenizer,
             [self.texts(query)],
             truncation="only_second" if self._context else "only_first",
             max_length=size,
-            stride=min(self._stride(query, size), room - 1),
+            stride=stride,
             return_overflowing_tokens=True,
         )
-        self._check_rows(len(parts["input_ids"]), size)
         return [window(parts, part, names) for part in range(len(parts["input_ids"]))]
-
-    def _check_rows(self, count: int, size: int) -> None:
-        if count > self.settings.max_rows:
-            raise RequestTooLarge(
-                f"the context makes {count} windows of {size} tokens, and this model takes "
-                f"{self.settings.max_rows} a request; send a shorter context."
-            )
 
     def _window_size(self, query: Question) -> int:
         wanted = query.parameters.max_seq_len or WINDOW

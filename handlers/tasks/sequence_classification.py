@@ -16,6 +16,8 @@ import numpy.typing as npt
 from pydantic import PositiveInt
 
 from handlers.activations import sigmoid, softmax
+from handlers.checkpoint import Checkpoint
+from handlers.config import Handler
 from handlers.errors import BadRequest, RequestError
 from handlers.parameters import Parameters
 from handlers.requests import Request
@@ -35,7 +37,10 @@ class ClassificationParameters(Parameters):
 
 @dataclass(frozen=True)
 class Classification:
-    """One text or pair to classify; `bare` answers with a label outside of a list."""
+    """One text or pair to classify; `bare` answers with a label outside of a list.
+
+    So does the pipeline, for a pair and for items of a list, unless `top_k` is given.
+    """
 
     text: Text
     parameters: ClassificationParameters
@@ -49,9 +54,14 @@ class Task(BaseTask[Classification, Window]):
     outputs = ("logits",)
     parameters = ClassificationParameters
 
+    def __init__(self, checkpoint: Checkpoint, settings: Handler) -> None:
+        super().__init__(checkpoint, settings)
+        self.labels = checkpoint.labels
+
     def parse(self, request: Request) -> Classification:
         parameters = self.read_parameters(request.parameters)
-        bare = not request.alone and "top_k" not in parameters.model_fields_set
+        lone_text = request.alone and isinstance(request.inputs, str)
+        bare = not lone_text and "top_k" not in parameters.model_fields_set
         return Classification(self._text(request.inputs), parameters, bare)
 
     def encode(self, queries: Sequence[Classification]) -> list[list[Window] | RequestError]:
@@ -69,8 +79,7 @@ class Task(BaseTask[Classification, Window]):
         scores = self.scores(query, outputs[0])
         best = np.argsort(-scores, kind="stable")[: query.parameters.top_k]
         answers = [
-            {"label": self.checkpoint.labels[number], "score": float(scores[number])}
-            for number in best
+            {"label": self.labels[number], "score": float(scores[number])} for number in best
         ]
         return answers[0] if query.bare else answers
 

@@ -48,9 +48,11 @@ class Task(BaseTask[Continuation, Prompt]):
     per_token = ("logits",)
     parameters = GenerationParameters
     usual_budget = 8192
+    packs = False
 
     def __init__(self, checkpoint: Checkpoint, settings: Handler) -> None:
         super().__init__(checkpoint, settings)
+        self.base = checkpoint.generation_config
         if settings.tokenizer.truncation_side is None:
             self.tokenizer.truncation_side = "left"
 
@@ -58,10 +60,10 @@ class Task(BaseTask[Continuation, Prompt]):
         prompt = check_text(request.inputs, "inputs", self.longest_text)
         parameters: GenerationParameters = self.read_parameters(request.parameters)
         beams, sequences = parameters.num_beams, parameters.num_return_sequences
-        if sequences > 1 and not parameters.do_sample and sequences > beams:
+        if sequences > beams and (beams > 1 or not parameters.do_sample):
             raise Unprocessable(
-                f"num_return_sequences is {sequences} with num_beams {beams} and no sampling"
-                "; set do_sample: true or as many beams."
+                f"num_return_sequences is {sequences} and num_beams {beams}"
+                "; ask for as many beams, or for do_sample: true without beams."
             )
         return Continuation(prompt, parameters)
 
@@ -73,8 +75,8 @@ class Task(BaseTask[Continuation, Prompt]):
         ]
 
     def run(self, model: Model, rows: Sequence[Prompt], meter: Meter) -> Sequence[Outputs]:
-        base = self.checkpoint.generation_config
-        generator = Generator(model, self.tokenizer, base, self.padding, meter)
+        padding, limit = self.padding, self.checkpoint.limit
+        generator = Generator(model, self.tokenizer, self.base, padding, meter, limit)
         return generator.all(rows, self.budget)
 
     def decode(
@@ -106,7 +108,7 @@ class Task(BaseTask[Continuation, Prompt]):
     @property
     def _usual(self) -> int:
         """New tokens where a request names no number."""
-        named = self.checkpoint.generation_config.max_new_tokens
+        named = self.base.max_new_tokens
         return int(self.settings.max_length or named or NEW_TOKENS)
 
     def _text(self, query: Continuation, row: Window, ids: Any) -> str:

@@ -18,6 +18,8 @@ from transformers import BatchEncoding
 
 from handlers.activations import softmax
 from handlers.attempts import attempt
+from handlers.checkpoint import Checkpoint
+from handlers.config import Handler
 from handlers.entities import Strategy, Token, join_entities, label_tokens, without_overlaps
 from handlers.errors import RequestError
 from handlers.parameters import Parameters
@@ -26,7 +28,7 @@ from handlers.rows import Outputs
 from handlers.tasks.base import BaseTask
 from handlers.texts import check_text
 from handlers.tokenize import check_length, tokenize
-from handlers.windows import Window, window
+from handlers.windows import Window, check_windows, window
 
 
 class TokenParameters(Parameters):
@@ -59,6 +61,10 @@ class Task(BaseTask[Tagging, Window]):
     per_token = ("logits",)
     parameters = TokenParameters
 
+    def __init__(self, checkpoint: Checkpoint, settings: Handler) -> None:
+        super().__init__(checkpoint, settings)
+        self.labels = checkpoint.labels
+
     def parse(self, request: Request) -> Tagging:
         parameters = self.read_parameters(request.parameters)
         return Tagging(check_text(request.inputs, "inputs", self.longest_text), parameters)
@@ -81,16 +87,22 @@ class Task(BaseTask[Tagging, Window]):
         names = self.tokenizer.model_input_names
         if self.longest is None or len(encoding["input_ids"][number]) <= self.longest:
             return [window(encoding, number, names)]
-        stride = query.parameters.stride
-        if stride is None and not self.truncates:
-            check_length(len(encoding["input_ids"][number]), self.longest, "the text")
+        length, asked = len(encoding["input_ids"][number]), query.parameters.stride
+        if asked is None and not self.truncates:
+            check_length(length, self.longest, "the text")
+        special = self.tokenizer.num_special_tokens_to_add()
+        room = self.longest - special
+        stride = min(asked or 0, room - 1)
+        if asked is not None:
+            most = self.settings.max_rows
+            check_windows(length - special, room=room, stride=stride, most=most)
         parts = tokenize(
             self.tokenizer,
             [(query.text, None)],
             truncation=True,
             max_length=self.longest,
-            stride=min(stride or 0, self.longest // 2),
-            return_overflowing_tokens=stride is not None,
+            stride=stride,
+            return_overflowing_tokens=asked is not None,
         )
         return [window(parts, part, names) for part in range(len(parts["input_ids"]))]
 
@@ -98,9 +110,9 @@ class Task(BaseTask[Tagging, Window]):
         tokens = list(self._tokens(query.text, row, output))
         strategy = query.parameters.aggregation_strategy
         if strategy == "none":
-            return label_tokens(tokens, self.checkpoint.labels)
+            return label_tokens(tokens, self.labels)
         to_text = self.tokenizer.convert_tokens_to_string
-        return join_entities(tokens, self.checkpoint.labels, strategy, to_text)
+        return join_entities(tokens, self.labels, strategy, to_text)
 
     def _tokens(self, text: str, row: Window, output: Outputs) -> Iterator[Token]:
         encoding, scores = row.encoding, softmax(output["logits"])

@@ -1,0 +1,35 @@
+"""The number format that a model computes in."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import torch
+
+CPUINFO = Path("/proc/cpuinfo")
+BFLOAT16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
+
+
+def pick_dtype(name: str, device: torch.device) -> torch.dtype:
+    """Return the torch dtype of a YAML's `dtype`.
+
+    `auto` is bfloat16 where the device has it in hardware, float16 on older GPUs, else float32.
+    """
+    if name != "auto":
+        named: torch.dtype = getattr(torch, name)
+        return named
+    if device.type == "cpu":
+        return torch.bfloat16 if _cpu_has_bfloat16() else torch.float32
+    if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        return torch.float16
+    return torch.bfloat16
+
+
+def _cpu_has_bfloat16() -> bool:
+    """Tell whether the processor has bfloat16 in hardware; emulated, it would be slow."""
+    if platform.system() != "Linux" or not CPUINFO.exists():
+        return False
+    lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()
+    flags = (line.partition(":")[2] for line in lines if line.lower().startswith(("flags", "feat")))
+    return bool(BFLOAT16_FLAGS & set(next(flags, "").split()))

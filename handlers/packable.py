@@ -1,0 +1,139 @@
+"""Which transformers modules can run packed rows, found out by trying, and how each is asked to."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from handlers.batching import Padding, run
+from handlers.meter import Meter
+from handlers.packing import Packed, run_packed
+from handlers.positions import first_position
+from handlers.rows import Row
+
+logger = logging.getLogger(__name__)
+
+Outputs = Mapping[str, torch.Tensor]
+LENGTHS = (7, 12, 3, 9)
+
+
+@dataclass(frozen=True)
+class Packable:
+    """A module that gives packed texts what it gives each alone.
+
+    Attributes:
+        module: the model.
+        mask: turns which tokens see each other, a boolean of shape (rows, width, width), into the
+            attention mask that the module understands.
+        pools: whether its head reads each text's first vector, and so gives one output a text.
+    """
+
+    module: PreTrainedModel
+    mask: Callable[[torch.Tensor], torch.Tensor]
+    pools: bool
+
+    def forward(self, packed: Packed) -> Outputs:
+        """Return the outputs for each slot, or for each text where the head pools."""
+        device = self.module.device
+        segments = packed.segments.to(device)
+        inputs = {name: tensor.to(device) for name, tensor in packed.batch.items()}
+        inputs["position_ids"] += first_position(self.module.config)
+        inputs["attention_mask"] = self.mask(segments[:, :, None] == segments[:, None, :])
+        if not self.pools:
+            return self._call(inputs)
+        with _only_first_vectors(self.module, packed):
+            return self._call(inputs)
+
+    def _call(self, inputs: Mapping[str, torch.Tensor]) -> Outputs:
+        outputs: Outputs = self.module(**inputs)
+        return outputs
+
+
+MASKS: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
+    lambda same: same[:, None],  # (rows, 1, width, width), boolean: what attention itself takes
+    lambda same: same.long(),  # (rows, width, width): families that make the former from it
+)
+
+
+def packable(
+    module: PreTrainedModel, padding: Padding, names: tuple[str, ...], per_token: tuple[str, ...]
+) -> Packable | None:
+    """Return how a module runs packed rows, or None where that fails or gives other answers.
+
+    Each way is tried on a few made-up rows, against running them padded.
+    """
+    for mask in MASKS:
+        way = Packable(module, mask, pools=not per_token)
+        try:
+            if _agrees(way, padding, names, per_token):
+                return way
+        except (TypeError, ValueError, RuntimeError, AttributeError, IndexError):
+            continue
+    logger.info("%s cannot run packed rows; rows are sorted by length", type(module).__name__)
+    return None
+
+
+@torch.inference_mode()
+def _agrees(
+    way: Packable, padding: Padding, names: tuple[str, ...], per_token: tuple[str, ...]
+) -> bool:
+    texts = _texts(int(way.module.config.get_text_config().vocab_size))
+    tolerance = 1e-3 if way.module.dtype == torch.float32 else 5e-2
+    options: dict[str, Any] = {
+        "padding": padding,
+        "budget": 1024,
+        "per_token": per_token,
+        "meter": Meter(),
+    }
+    packed = run_packed(lambda rows: _named(way.forward(rows), names), texts, **options)
+    padded = run(lambda batch: _named(_padded(way.module, batch), names), texts, **options)
+    return all(
+        np.allclose(one[name], other[name], rtol=tolerance, atol=tolerance)
+        for one, other in zip(packed, padded, strict=True)
+        for name in names
+    )
+
+
+def _texts(vocabulary: int) -> list[Row]:
+    """Return rows of ids from the vocabulary's upper half, where no special token is."""
+    draw = torch.Generator().manual_seed(0)
+    ids = [torch.randint(vocabulary // 2, vocabulary, (size,), generator=draw) for size in LENGTHS]
+    return [Row({"input_ids": each.tolist()}) for each in ids]
+
+
+def _padded(module: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> Outputs:
+    return module(**{name: tensor.to(module.device) for name, tensor in batch.items()})
+
+
+def _named(outputs: Outputs, names: tuple[str, ...]) -> Outputs:
+    return {name: outputs[name] for name in names}
+
+
+@contextmanager
+def _only_first_vectors(module: PreTrainedModel, packed: Packed) -> Iterator[None]:
+    """Let the layers give each text's first vector, as if it were a row: (texts, 1, hidden).
+
+    What the model does behind its layers, pooling and classifying, then runs for every text.
+    """
+    rows, columns = packed.starts
+
+    def gather(_module: Any, _inputs: Any, output: Any) -> Any:
+        if torch.is_tensor(output):
+            return output[rows, columns][:, None]
+        vectors = output[0][rows, columns][:, None]
+        return (vectors, *output[1:]) if isinstance(output, tuple) else type(output)(vectors)
+
+    base = module.base_model
+    layers = getattr(base, "encoder", None) or base.transformer
+    handle = layers.register_forward_hook(gather)
+    try:
+        yield
+    finally:
+        handle.remove()
