@@ -27,15 +27,18 @@ class Padding:
     side: Side = "right"
 
 
-def by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+def by_length(lengths: Sequence[int], budget: int, waste: float = 0.5) -> Iterator[list[int]]:
     """Yield groups of row numbers, longest first, each within a budget of padded tokens.
 
-    A row longer than the budget gets a group of its own.
+    A row longer than the budget gets a group of its own; one that would be padded by more than
+    the share `waste` of the longest starts a new group.
     """
     order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
     group: list[int] = []
     for number in order:
-        if group and (len(group) + 1) * lengths[group[0]] > budget:
+        longest = lengths[group[0]] if group else 0
+        full = (len(group) + 1) * longest > budget
+        if group and (full or lengths[number] < (1 - waste) * longest):
             yield group
             group = []
         group.append(number)

@@ -91,7 +91,7 @@ def _json(text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise BadRequest(
-            f"The body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}."
+            f"The body is not JSON: {error.msg} (line {error.lineno}, column {error.colno})."
         ) from None
     except (ValueError, RecursionError) as error:
         raise BadRequest(

@@ -123,6 +123,12 @@ class ModelConfig(Frontend):
         return self
 
     @model_validator(mode="after")
+    def _format_can_do_the_mode(self) -> ModelConfig:
+        if self.handler.save_mode != "pretrained":
+            check_pair(self.handler.mode, self.handler.save_mode)
+        return self
+
+    @model_validator(mode="after")
     def _time_to_explain(self) -> ModelConfig:
         if self.handler.explain_timeout >= self.responseTimeout:
             raise ValueError(
@@ -173,3 +179,20 @@ def _known(word: str, words: list[str]) -> str:
     if word not in words:
         raise ValueError(f"is {word!r}; {nearest(word, words)}")
     return word
+
+
+def check_pair(mode: str, save_mode: str) -> None:
+    """Check that a format can do what a mode needs.
+
+    Raises:
+        ValueError: it cannot; the text says which can.
+    """
+    # Imported here, since these know this module, and only few YAMLs need it.
+    from handlers.registry import format_module, task_class  # noqa: PLC0415
+
+    if task_class(mode).generates and not format_module(save_mode).GENERATES:
+        able = [name for name in formats() if format_module(name).GENERATES]
+        raise ValueError(
+            f"handler.mode is {mode} and handler.save_mode is {save_mode}, which cannot generate"
+            f"; use save_mode: {' or '.join(able)}"
+        )

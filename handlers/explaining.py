@@ -36,6 +36,7 @@ NOT_CONVERGED = (
     "The attributions do not sum to the difference that they explain within 5%; ask for more "
     "n_steps or n_samples, or read them with care."
 )
+WASTE = 0.1  # Each row is computed many times over, so like is explained with like.
 WITHOUT_GRADIENTS = "feature_ablation"
 
 
@@ -101,7 +102,7 @@ class Explaining:
             companies[job.company].append(job)
         for company in companies.values():
             lengths = [len(job.aim.row) for job in company]
-            for part in by_length(lengths, self._subject.budget):
+            for part in by_length(lengths, self._subject.budget, WASTE):
                 yield [company[number] for number in part]
 
     def _attribute(self, group: Sequence[Job]) -> list[Attribution | RequestError]:

@@ -16,6 +16,8 @@ from handlers.words import files_of
 class Format(Protocol):
     """What a file in `formats/` offers."""
 
+    GENERATES: bool
+
     def load(self, wanted: Wanted) -> Model:
         """Load a model that was laid down in this format."""
 

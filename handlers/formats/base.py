@@ -61,3 +61,12 @@ class Model(ABC):
         self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any
     ) -> torch.Tensor:
         """Return token ids of shape (rows x sequences, prompt + new), left-padded as given."""
+
+
+class ForwardOnly(Model):
+    """A format that runs batches and cannot generate; its YAML is refused for generation."""
+
+    def generate(
+        self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any
+    ) -> torch.Tensor:
+        raise NotImplementedError

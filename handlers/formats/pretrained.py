@@ -16,6 +16,9 @@ from handlers.errors import WrongCheckpoint
 from handlers.formats.base import Model, Wanted
 from handlers.packable import Packable, packable
 from handlers.packing import Packed
+from handlers.spreading import placement
+
+GENERATES = True
 
 
 def load(wanted: Wanted) -> Model:
@@ -24,9 +27,11 @@ def load(wanted: Wanted) -> Model:
     Raises:
         WrongCheckpoint: no readable weights, or weights without the task's head.
     """
-    module = _read(wanted)
+    module = read(wanted)
     module.requires_grad_(False)
-    module.eval().to(wanted.device)
+    module.eval()
+    if not wanted.config.handler.model_parallel:
+        module.to(wanted.device)
     return PretrainedModel(compiled(module, wanted.config.pt2.compile), wanted)
 
 
@@ -36,7 +41,6 @@ class PretrainedModel(Model):
     def __init__(self, module: PreTrainedModel, wanted: Wanted) -> None:
         self.module = module
         self._outputs = wanted.outputs
-        self._device = wanted.device
         self._packable: Packable | None = None
 
     @torch.inference_mode()
@@ -75,12 +79,18 @@ class PretrainedModel(Model):
         return torch.as_tensor(ids)
 
     def _here(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {name: tensor.to(self._device) for name, tensor in batch.items()}
+        return {name: tensor.to(self.module.device) for name, tensor in batch.items()}
 
 
-def _read(wanted: Wanted) -> PreTrainedModel:
+def read(wanted: Wanted) -> PreTrainedModel:
+    """Read the weights into the auto class, on the host.
+
+    Raises:
+        WrongCheckpoint: no readable weights, or weights without the task's head.
+    """
     handler = wanted.config.handler
     auto_class = getattr(transformers, wanted.auto_class)
+    spread = placement(model_parallel=handler.model_parallel)
     labels = {"num_labels": handler.num_labels} if handler.allow_random_head else {}
     try:
         module, info = auto_class.from_pretrained(
@@ -90,6 +100,7 @@ def _read(wanted: Wanted) -> PreTrainedModel:
             local_files_only=True,
             trust_remote_code=False,
             output_loading_info=True,
+            **spread,
             **{name: value for name, value in labels.items() if value},
         )
     except Exception as error:  # noqa: BLE001 - each file format raises errors of its own

@@ -37,6 +37,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         per_token: those of them that have a value for each token.
         parameters: what a request may set.
         usual_budget: tokens in one forward where the YAML sets no `max_batch_tokens`.
+        generates: whether it needs a format that can generate.
         packs: whether rows may be laid end to end where the model can run that.
     """
 
@@ -46,6 +47,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     parameters: ClassVar[type[Parameters]]
     usual_budget: ClassVar[int] = 1024
     packs: ClassVar[bool] = True
+    generates: ClassVar[bool] = False
 
     def __init__(self, checkpoint: Checkpoint, settings: Handler) -> None:
         self.checkpoint = checkpoint

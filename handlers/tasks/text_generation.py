@@ -49,6 +49,7 @@ class Task(BaseTask[Continuation, Prompt]):
     parameters = GenerationParameters
     usual_budget = 8192
     packs = False
+    generates = True
 
     def __init__(self, checkpoint: Checkpoint, settings: Handler) -> None:
         super().__init__(checkpoint, settings)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from handlers.config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
+from scripts.kit.exports import exported
 from scripts.kit.manifest import CONFIG, ENTRY, PLACE, manifest
 from scripts.kit.places import ROOT, checkpoint_of, model_name
 from scripts.kit.selection import settings_of, shards_of, weights_of
@@ -60,11 +61,12 @@ def _checkpoint(config_path: Path, config: ModelConfig) -> dict[str, Path]:
             "demo models with `python scripts/make_demo_models.py`",
         )
     names = {path.name for path in folder.iterdir() if path.is_file()}
-    weights = weights_of(names, str(folder), allow_pickle=config.handler.allow_pickle)
-    needed = settings_of(names, str(folder))
-    needed += [weights, *shards_of(folder / weights, names, str(folder))]
-    needed += [LABELS] if LABELS in names else []
-    return {name: folder / name for name in needed}
+    needed = settings_of(names, str(folder)) + ([LABELS] if LABELS in names else [])
+    export = exported(model_name(config_path), config, folder)
+    if not export:
+        weights = weights_of(names, str(folder), allow_pickle=config.handler.allow_pickle)
+        needed += [weights, *shards_of(folder / weights, names, str(folder))]
+    return {name: folder / name for name in needed} | export
 
 
 def _extra(paths: Iterable[Path]) -> dict[str, Path]:

@@ -1,0 +1,1 @@
+"""What speed is claimed, and how it was measured."""

@@ -1,0 +1,130 @@
+"""Explanations a second: this kit over HTTP at 16 clients, and a plain Captum loop in process.
+
+    python benchmarks/explanations.py
+
+The plain loop is what the Captum tutorials show: one request at a time, float32, 50 steps of
+LayerIntegratedGradients over the word embeddings. Contenders run in turn, several rounds, in one run.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import httpx
+import torch
+import typer
+from captum.attr import LayerIntegratedGradients
+from scipy.stats import spearmanr
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from benchmarks.models import bert_base, write_yaml
+from benchmarks.texts import mixed_texts
+from scripts.kit.archive import pack
+from scripts.kit.places import BUILD, ROOT
+from scripts.kit.server import Server
+from scripts.kit.torchserve import TorchServe
+
+CLIENTS = 16
+STEPS = 50
+RESULTS = ROOT / "benchmarks" / "results" / "explanations.json"
+
+Values = list[list[float]]
+
+
+class PlainLoop:
+    """One request at a time, as a notebook does it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+        embeddings = self.model.get_input_embeddings()
+        self.captum = LayerIntegratedGradients(self._logits, embeddings)
+
+    def explain(self, text: str) -> list[float]:
+        batch = self.tokenizer(text, return_tensors="pt", truncation=True, max_length=128)
+        ids = batch["input_ids"]
+        baseline = torch.full_like(ids, self.tokenizer.pad_token_id)
+        baseline[0, 0], baseline[0, -1] = ids[0, 0], ids[0, -1]
+        target = int(self._logits(ids, batch["attention_mask"]).argmax())
+        found = self.captum.attribute(
+            ids, baseline, target, (batch["attention_mask"],), n_steps=STEPS
+        )
+        return torch.as_tensor(found).sum(-1)[0].tolist()
+
+    def _logits(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.model(input_ids=ids, attention_mask=mask).logits)
+
+
+def plainly(loop: PlainLoop, texts: list[str]) -> tuple[float, Values]:
+    """Return explanations a second of the plain loop, and the attributions."""
+    start = time.perf_counter()
+    values = [loop.explain(text) for text in texts]
+    return len(texts) / (time.perf_counter() - start), values
+
+
+def over_http(server: Server, model: str, texts: list[str]) -> tuple[float, list[dict[str, Any]]]:
+    """Return explanations a second at 16 clients, and the answers."""
+    url = f"{server.inference_url}/explanations/{model}"
+
+    def ask(text: str) -> dict[str, Any]:
+        answer = httpx.post(url, json={"inputs": text}, timeout=600, trust_env=False)
+        return dict(answer.raise_for_status().json())
+
+    start = time.perf_counter()
+    with ThreadPoolExecutor(CLIENTS) as threads:
+        answers = list(threads.map(ask, texts))
+    return len(texts) / (time.perf_counter() - start), answers
+
+
+def correlation(one: Values, other: Values) -> float:
+    """Return the mean over texts of Spearman's rank correlation of their attributions."""
+    pairs = zip(one, other, strict=True)
+    return statistics.fmean(float(spearmanr(first, second).statistic) for first, second in pairs)
+
+
+def main(rounds: int = 2, texts: int = 32, dtype: str = "auto") -> None:
+    """Measure, print and write `benchmarks/results/explanations.json`."""
+    folder = bert_base(BUILD / "benchmarks" / "bert_base")
+    config = write_yaml(BUILD / "benchmarks" / "explained.yaml", folder, dtype=dtype)
+    store = BUILD / "benchmarks" / "model_store"
+    pack(config, export_path=store, checked=False)
+    loop = PlainLoop(folder)
+    sent = mixed_texts(loop.tokenizer, texts)
+    speeds: dict[str, list[float]] = {"plain loop": [], "this kit": []}
+    with TorchServe(
+        BUILD / "benchmarks" / "server", store, {"explained": "explained.mar"}
+    ) as server:
+        over_http(server, "explained", sent[:CLIENTS])
+        plainly(loop, sent[:1])
+        for _ in range(rounds):
+            speed, plain = plainly(loop, sent)
+            speeds["plain loop"].append(speed)
+            speed, answers = over_http(server, "explained", sent)
+            speeds["this kit"].append(speed)
+    ours = [answer["attributions"] for answer in answers]
+    ratios = [kit / plain for plain, kit in zip(*speeds.values(), strict=True)]
+    result = {
+        "machine": {"processor": platform.processor(), "threads": torch.get_num_threads()},
+        "dtype": dtype,
+        "clients": CLIENTS,
+        "explanations_per_second": speeds,
+        "ratio": {"median": statistics.median(ratios), "all": ratios},
+        "rank_correlation": correlation(plain, ours),
+        "converged": sum(answer["converged"] for answer in answers) / len(answers),
+    }
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,99 @@
+"""A checkpoint as one function of tensors, the shape in which every exported format takes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel
+
+from handlers.batching import Batch
+from handlers.errors import WrongCheckpoint
+
+FILE = "export.json"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Names of an exported model's inputs and outputs, in the order in which it takes them."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def write(self, folder: Path) -> None:
+        """Lay the names beside the exported model."""
+        (folder / FILE).write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: Path, outputs: Sequence[str]) -> Signature:
+        """Read the names; without a file, those of the old example: ids and mask, outputs in order.
+
+        Raises:
+            WrongCheckpoint: when the file names other outputs than the mode reads.
+        """
+        path = folder / FILE
+        if not path.is_file():
+            return cls(("input_ids", "attention_mask"), tuple(outputs))
+        names = json.loads(path.read_text(encoding="utf-8"))
+        found = cls(tuple(names["inputs"]), tuple(names["outputs"]))
+        if missing := set(outputs) - set(found.outputs):
+            raise WrongCheckpoint(
+                FILE,
+                f"the exported model gives {', '.join(found.outputs)}, not {missing.pop()}",
+                "export it again with this YAML's mode",
+            )
+        return found
+
+
+class Graph(torch.nn.Module):
+    """A model that takes its inputs by position and gives a tuple.
+
+    It makes the four-dimensional mask itself, (rows, 1, width, width): what transformers does to
+    make it cannot be traced.
+    """
+
+    def __init__(self, module: PreTrainedModel, signature: Signature) -> None:
+        super().__init__()
+        self.module = module
+        self.signature = signature
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the outputs in the signature's order."""
+        batch = dict(zip(self.signature.inputs, inputs, strict=True))
+        mask = batch["attention_mask"]
+        rows, width = mask.shape
+        batch["attention_mask"] = mask[:, None, None, :].bool().expand(rows, 1, width, width)
+        outputs = self.module(**batch)
+        return tuple(outputs[name] for name in self.signature.outputs)
+
+
+def example(names: Sequence[str], vocabulary: int, rows: int, width: int) -> Batch:
+    """Return made-up rows of which the last one is padded by a third."""
+    draw = torch.Generator().manual_seed(rows * width)
+    batch = {name: torch.zeros(rows, width, dtype=torch.long) for name in names}
+    batch["input_ids"] = torch.randint(
+        vocabulary // 2, vocabulary, (rows, width), generator=draw, dtype=torch.long
+    )
+    batch["attention_mask"] = torch.ones(rows, width, dtype=torch.long)
+    batch["attention_mask"][-1, width - width // 3 :] = 0
+    return {name: batch[name] for name in names}
+
+
+def check_equal(
+    wanted: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor], what: str
+) -> None:
+    """Compare an exported model's outputs with the checkpoint's own.
+
+    Raises:
+        WrongCheckpoint: when they differ by more than rounding.
+    """
+    for name, exported in found.items():
+        tensor = wanted[name]
+        worst = float((tensor.float() - exported.float()).abs().max())
+        if worst > 1e-3 * max(1.0, float(tensor.float().abs().max())):
+            raise WrongCheckpoint(
+                what, f"its {name} differ from the checkpoint's by {worst:.2g}", "use pretrained"
+            )
