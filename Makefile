@@ -29,6 +29,7 @@ archives: models
 	$(RUN) scripts/create_archive.py
 
 demo: $(READY)
+	$(RUN) scripts/make_demo_models.py
 	$(RUN) scripts/demo.py
 
 serve: archives

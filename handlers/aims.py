@@ -51,6 +51,12 @@ class Attribution:
         return float(self.values.sum() - (self.output - self.baseline))
 
     @property
+    def miss(self) -> float:
+        """The delta as a share of the difference; infinite where there is none to explain."""
+        difference = abs(self.output - self.baseline)
+        return abs(self.delta) / difference if difference else float("inf")
+
+    @property
     def converged(self) -> bool:
         """Whether the values sum to the difference within 5%."""
-        return abs(self.delta) <= TOLERANCE * abs(self.output - self.baseline)
+        return self.miss <= TOLERANCE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -112,7 +113,8 @@ def _object(text: str) -> Any:
 
 def _literal(text: str) -> dict[Any, Any] | None:
     try:
-        value = ast.literal_eval(text.strip())
+        with warnings.catch_warnings(action="ignore"):  # they would quote the text in the log
+            value = ast.literal_eval(text.strip())
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
     return value if isinstance(value, dict) else None

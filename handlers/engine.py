@@ -80,7 +80,7 @@ class Engine:
         worked = self._work(asked, meter)
         cases = [case for case in worked if not isinstance(case, RequestError)]
         with meter.stage("explain"):
-            explained = iter(self._explain(cases))
+            explained = iter(self._explained(cases))
         return [case if isinstance(case, RequestError) else next(explained) for case in worked]
 
     def _ask(self, request: Request) -> Case:
@@ -130,6 +130,11 @@ class Engine:
 
     def _decode(self, case: Case) -> Any:
         return self.task.decode(case.query, case.rows, case.outputs)
+
+    def _explained(self, cases: Sequence[Case]) -> list[Outcome]:
+        """Explain cases; should that fail as a whole, predictions of the same batch do not."""
+        together = attempt(self._explain, cases)
+        return [together] * len(cases) if isinstance(together, RequestError) else together
 
     def _explain(self, cases: Sequence[Case]) -> list[Outcome]:
         if not cases or self._account is None:

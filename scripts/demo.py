@@ -18,7 +18,8 @@ from rich.table import Table
 
 from scripts.kit.archive import pack
 from scripts.kit.command import plain_errors
-from scripts.kit.demo_models import MODES, ensure
+from scripts.kit.demo_models import ensure
+from scripts.kit.demo_models.lessons import modes
 from scripts.kit.places import ARTIFACTS, BUILD, MODEL_CONFIGS, MODEL_STORE
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
@@ -32,11 +33,11 @@ console = Console(highlight=False)
 def main() -> None:
     """Run the whole road once on this machine; ends with 1 when any step failed."""
     with plain_errors():
-        ensure(MODES)
-        for mode in MODES:
+        ensure(modes())
+        for mode in modes():
             archive = pack(MODEL_CONFIGS / f"{mode}.yaml")
             console.print(f"{archive.path.name}: {archive.size / 1e6:.1f} MB")
-        models = {mode: f"{mode}.mar" for mode in MODES}
+        models = {mode: f"{mode}.mar" for mode in modes()}
         torchserve = TorchServe(BUILD / "demo", MODEL_STORE, models, timeout=300)
         with console.status("Starting TorchServe"):
             server = torchserve.start()
@@ -52,10 +53,10 @@ def main() -> None:
 def _ask_all(server: Server) -> list[str]:
     """Ask every model and print what it answers; returns the paths that did not answer well."""
     table = Table("request", "answer", box=box.ROUNDED, show_lines=True, expand=True)
-    paths = [f"/predictions/{mode}" for mode in MODES] + [f"/explanations/{EXPLAINED}"]
+    paths = [f"/predictions/{mode}" for mode in modes()] + [f"/explanations/{EXPLAINED}"]
     failed = [path for path in paths if not _ask(server, path, table)]
     console.print(table)
-    return failed + [mode for mode in MODES if not _write_page(server, mode)]
+    return failed + [mode for mode in modes() if not _write_page(server, mode)]
 
 
 def _ask(server: Server, path: str, table: Table) -> bool:

@@ -31,13 +31,16 @@ from handlers.tokenize import tokenize
 from handlers.windows import Window, check_windows, window
 
 WINDOW = 384
+MOST_ANSWERS = 1000
 FEWEST_CONTEXT_TOKENS = 8
 
 
 class AnswerParameters(Parameters):
     """The question-answering pipeline's own parameters."""
 
-    top_k: PositiveInt = Field(default=1, validation_alias=AliasChoices("top_k", "topk"))
+    top_k: int = Field(
+        default=1, ge=1, le=MOST_ANSWERS, validation_alias=AliasChoices("top_k", "topk")
+    )
     max_answer_len: PositiveInt = 15
     max_seq_len: PositiveInt | None = None
     doc_stride: NonNegativeInt | None = None

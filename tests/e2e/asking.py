@@ -1,0 +1,41 @@
+"""Asking a server as clients do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from scripts.kit.server import Server
+
+
+@dataclass(frozen=True)
+class Question:
+    """A request to be sent: where, the raw body, and its headers."""
+
+    path: str
+    body: bytes
+    headers: dict[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
+
+
+def ask(server: Server, question: Question) -> httpx.Response:
+    return httpx.post(
+        server.inference_url + question.path,
+        content=question.body,
+        headers=question.headers,
+        timeout=120,
+        trust_env=False,
+    )
+
+
+def ask_json(server: Server, path: str, body: Any, **headers: str) -> httpx.Response:
+    url = server.inference_url + path
+    return httpx.post(url, json=body, headers=headers, timeout=120, trust_env=False)
+
+
+def ask_at_once(server: Server, questions: Sequence[Question]) -> list[httpx.Response]:
+    with ThreadPoolExecutor(len(questions)) as threads:
+        return list(threads.map(lambda question: ask(server, question), questions))

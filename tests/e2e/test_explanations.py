@@ -1,0 +1,64 @@
+"""Every mode explains itself over HTTP, as JSON and as a page."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from scripts.kit.demo_models.lessons import modes
+from scripts.kit.places import ARTIFACTS
+from scripts.kit.server import Server
+from tests.e2e.asking import Question, ask, ask_at_once, ask_json
+
+JSON = {"Content-Type": "application/json"}
+PAGE = {**JSON, "Accept": "text/html"}
+
+
+@pytest.mark.parametrize("mode", modes())
+def test_each_mode_explains_its_sample_as_json_and_as_a_page(server: Server, mode: str) -> None:
+    body = (ARTIFACTS / mode / "sample.json").read_bytes()
+    told = ask(server, Question(f"/explanations/{mode}", body))
+    page = ask(server, Question(f"/explanations/{mode}", body, PAGE))
+    assert told.status_code == 200, told.text
+    assert {"words", "offsets", "prediction", "target", "method", "converged"} <= told.json().keys()
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert page.text.startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("mode", modes())
+def test_a_mixed_batch_of_16_gets_16_answers_of_its_own(server: Server, mode: str) -> None:
+    sample = json.loads((ARTIFACTS / mode / "sample.json").read_text("utf-8"))
+    methods = ["feature_ablation", "input_x_gradient", None, "no_such_method"] * 4
+    questions = []
+    for number, method in enumerate(methods):
+        parameters = {**sample.get("parameters", {}), "granularity": "word"}
+        parameters |= {"method": method} if method else {}
+        body = json.dumps({"inputs": sample["inputs"], "parameters": parameters}).encode()
+        headers = PAGE if number % 8 < 4 else JSON
+        questions.append(Question(f"/explanations/{mode}", body, headers))
+    for question, method, answer in zip(
+        questions, methods, ask_at_once(server, questions), strict=True
+    ):
+        if method == "no_such_method":
+            assert answer.status_code == 400
+            assert "feature_ablation" in answer.json()["message"]
+        elif question.headers is PAGE:
+            assert answer.headers["content-type"].startswith("text/html")
+        else:
+            assert answer.json()["method"] == method or method is None
+
+
+def test_the_old_examples_body_names_the_class_to_explain(server: Server) -> None:
+    body = {"text": "A tender and funny film.", "target": 0}
+    told = ask_json(server, "/explanations/sequence_classification", body).json()
+    assert told["target"]["label"] == "NEGATIVE"
+    assert len(told["words"]) == len(told["importances"])
+    assert isinstance(told["delta"], float)
+
+
+def test_hostile_text_is_escaped_in_the_page(server: Server) -> None:
+    body = {"inputs": "A film <script>alert('x')</script> & \"more\" <img src=x onerror=y>"}
+    page = ask_json(server, "/explanations/sequence_classification", body, Accept="text/html").text
+    assert "<script" not in page
+    assert "<img" not in page

@@ -1,0 +1,43 @@
+"""What the server writes down: numbers, and never what users sent."""
+
+from __future__ import annotations
+
+import time
+
+import httpx
+
+from scripts.kit.demo_models.lessons import modes
+from scripts.kit.server import Server
+from tests.e2e.asking import Question, ask_at_once, ask_json
+
+SECRET = "Xanthippe-4711"
+
+
+def test_no_request_text_reaches_a_log(server: Server) -> None:
+    inputs: dict[str, object] = dict.fromkeys(modes(), f"{SECRET} was here.")
+    inputs["question_answering"] = {"question": f"Who is {SECRET}?", "context": f"{SECRET} sings."}
+    for mode in modes():
+        for verb in ("predictions", "explanations"):
+            ask_json(server, f"/{verb}/{mode}", {"inputs": inputs[mode]})
+            ask_json(server, f"/{verb}/{mode}", {"inputs": [SECRET], "parameters": {SECRET: 1}})
+    ask_at_once(
+        server, [Question(f"/predictions/{mode}", f"{{'{SECRET}".encode()) for mode in modes()]
+    )
+    time.sleep(1)
+    assert SECRET.lower() not in server.logs().lower()
+
+
+def test_counts_and_stage_times_show_on_the_prometheus_endpoint(server: Server) -> None:
+    ask_json(server, "/predictions/sequence_classification", {"inputs": ["one", "two two two"]})
+    deadline = time.monotonic() + 20
+    names = ["requests_total", "rows_total", "tokens_total", "padding_share", "batch_size"]
+    names += [
+        f"{stage}_time" for stage in ("read", "parse", "encode", "forward", "decode", "write")
+    ]
+    while time.monotonic() < deadline:
+        text = httpx.get(server.metrics_url, trust_env=False).text
+        if all(f"hf_{name}" in text for name in names):
+            return
+        time.sleep(0.5)
+    missing = [name for name in names if f"hf_{name}" not in text]
+    raise AssertionError(f"not on the endpoint: {missing}")

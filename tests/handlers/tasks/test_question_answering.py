@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.samples import FINE, LONG, ODD
+from tests.serving import Served
+
+MODE = "question_answering"
+families = pytest.mark.parametrize("family", ["Bert", "Roberta"])
+
+
+def ask(model: Served, question: str, context: str, **given: Any) -> Any:
+    return model.ask({"question": question, "context": context}, **given)
+
+
+@families
+@pytest.mark.parametrize(
+    "question", ["Who sings in Paris?", "[CLS] who [SEP] sings?", "<s> who </s> sings?", "?" * 30]
+)
+def test_an_answer_is_a_piece_of_the_context(
+    served: Callable[..., Served], family: str, question: str
+) -> None:
+    for context in (FINE, ODD, LONG, "[CLS] Ada [SEP]", "🎉", "e\u0301"):
+        answers = ask(served(MODE, family=family), question, context, top_k=50)
+        assert answers[0]["answer"]
+        for answer in answers:
+            assert answer["answer"] == context[answer["start"] : answer["end"]] != ""
+            assert 0 < answer["score"] <= 1
+
+
+@families
+def test_an_answer_has_no_more_tokens_than_asked(
+    served: Callable[..., Served], family: str
+) -> None:
+    model = served(MODE, family=family)
+    given = {"top_k": 200, "align_to_words": False}
+    (one,) = {
+        len(each["answer"]) for each in ask(model, "Who?", "北京是中国", max_answer_len=1, **given)
+    }
+    more = {
+        len(each["answer"]) for each in ask(model, "Who?", "北京是中国", max_answer_len=15, **given)
+    }
+    assert one == 1
+    assert more == {1, 2, 3, 4, 5}
+
+
+def test_answers_are_ranked_and_of_different_words(served: Callable[..., Served]) -> None:
+    answers = ask(served(MODE), "Who sings?", LONG, top_k=10)
+    scores = [answer["score"] for answer in answers]
+    assert len(answers) == 10 and scores == sorted(scores, reverse=True)
+    assert len({answer["answer"].lower() for answer in answers}) == 10
+
+
+def test_no_answer_is_an_answer_where_it_is_asked_for(served: Callable[..., Served]) -> None:
+    found = ask(served(MODE), "Who?", FINE, handle_impossible_answer=True, top_k=999)
+    (nothing,) = [answer for answer in found if answer["answer"] == ""]
+    assert (nothing["start"], nothing["end"]) == (0, 0) and 0 < nothing["score"] < 1
+
+
+def test_a_context_without_a_readable_token_has_no_answer(served: Callable[..., Served]) -> None:
+    assert ask(served(MODE), "Who?", "\u200b") == {"score": 1.0, "start": 0, "end": 0, "answer": ""}
+
+
+def test_the_end_of_a_long_context_is_read_too(served: Callable[..., Served]) -> None:
+    context = "a fox sang. " * 60
+    alone = ask(served(MODE), "Who?", context + ODD, top_k=400, doc_stride=20)
+    assert max(answer["end"] for answer in alone) > len(context)
+
+
+@pytest.mark.parametrize(
+    ("question", "context", "given", "sentence"),
+    [
+        ("Who? " * 200, FINE, {}, "the question leaves 0 of 128 tokens for the context; ask"),
+        ("Who?", FINE, {"max_seq_len": 9}, "the question leaves 4 of 9 tokens for the context"),
+        (
+            "Who?",
+            "a " * 50_000,
+            {"doc_stride": 10**9},
+            "the text makes 49,878 windows of 123 tokens that overlap by 122, and this model takes",
+        ),
+    ],
+)
+def test_what_is_too_long_is_refused_before_it_costs_anything(
+    served: Callable[..., Served], question: str, context: str, given: Any, sentence: str
+) -> None:
+    status, told = served(MODE).refuse({"question": question, "context": context}, **given)
+    assert (status, told[: len(sentence)]) == (413, sentence)
+
+
+def test_more_answers_than_anyone_reads_are_refused(served: Callable[..., Served]) -> None:
+    told = served(MODE).refuse({"question": "Who?", "context": "Ada"}, top_k=1001)
+    assert told == (400, "parameters: top_k is 1001; it should be less than or equal to 1000")
+
+
+@pytest.mark.parametrize("missing", ["question", "context"])
+def test_a_question_needs_its_context_and_a_context_its_question(
+    served: Callable[..., Served], missing: str
+) -> None:
+    inputs = {"question": "Who?", "context": "Ada"}
+    del inputs[missing]
+    assert served(MODE).refuse(inputs)[1].startswith(f"inputs has no {missing}; send both")

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tests.serving import Served
+
+MODE = "text_generation"
+PROMPTS = ("Once upon a time there was a fox", "The café in Zürich", "北京 是")
+
+
+@pytest.fixture
+def model(served: Callable[..., Served]) -> Served:
+    """The tiny GPT-2."""
+    return served(MODE)
+
+
+def test_text_ends_before_the_first_stop_string(model: Served) -> None:
+    (whole,) = model.ask(PROMPTS[0], return_full_text=False)
+    text = whole["generated_text"]
+    for stop in ([text[9:11], text[4:6]], text[7], ["never written"], [text[:3], "x"], None):
+        (cut,) = model.ask(PROMPTS[0], return_full_text=False, stop=stop)
+        end = min((text.find(each) for each in stop or () if each in text), default=None)
+        assert cut["generated_text"] == text[:end]
+
+
+def test_the_prompt_comes_first_unless_only_the_new_text_is_asked_for(model: Served) -> None:
+    (full,), (new,) = model.ask(PROMPTS[1]), model.ask(PROMPTS[1], return_full_text=False)
+    assert full["generated_text"] == PROMPTS[1] + new["generated_text"]
+
+
+def test_a_draw_without_a_seed_differs_and_leaves_torchs_own_numbers_alone(model: Served) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    given = {"do_sample": True, "temperature": 3.0, "max_new_tokens": 9}
+    draws = {str(model.ask(PROMPTS[0], **given)) for _ in range(3)}
+    assert len(draws) == 3
+    assert torch.equal(torch.rand(1), expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "status", "sentence"),
+    [
+        ("a" * 128, {}, 413, "the prompt has 128 tokens and max_new_tokens is 1, together more"),
+        (
+            "a" * 120,
+            {"max_new_tokens": 9},
+            413,
+            "the prompt has 120 tokens and max_new_tokens is 9",
+        ),
+        ("a" * 129, {}, 413, "the text has 129 tokens, and this model takes 128; shorten it"),
+        (
+            "a",
+            {"max_new_tokens": 10**9},
+            413,
+            "the prompt has 1 tokens and max_new_tokens is 1,000,",
+        ),
+        ("a", {"num_return_sequences": 2}, 422, "num_return_sequences is 2 and num_beams 1; ask"),
+        (
+            "a",
+            {"num_return_sequences": 3, "num_beams": 2, "do_sample": True},
+            422,
+            "num_return_sequences is 3 and num_beams 2; ask",
+        ),
+        (
+            "a",
+            {"temperature": 1e-40, "do_sample": True},
+            400,
+            "parameters: temperature is 1e-40; it",
+        ),
+        ("a", {"repetition_penalty": 1e-40}, 400, "parameters: repetition_penalty is 1e-40; it"),
+        (
+            "a",
+            {"length_penalty": 1e5, "num_beams": 2},
+            400,
+            "parameters: length_penalty is 100000.0",
+        ),
+        ("a", {"seed": -1}, 400, "parameters: seed is -1; it should be greater than or equal to 0"),
+        ("a", {"stop": [""]}, 400, "parameters: stop must be a text or a list of texts; none of"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(
+    served: Callable[..., Served], text: str, given: Any, status: int, sentence: str
+) -> None:
+    found, told = served(MODE).refuse(text, **given)
+    assert (found, told[: len(sentence)]) == (status, sentence)
+
+
+def test_extreme_settings_that_are_allowed_do_not_break_the_model(
+    served: Callable[..., Served],
+) -> None:
+    for given in ({"temperature": 1e-6}, {"temperature": 1e300}, {"repetition_penalty": 0.01}):
+        assert served(MODE).ask("a", do_sample=True, max_new_tokens=3, **given)
+    for penalty in (-20, 20):
+        assert served(MODE).ask("a", num_beams=2, length_penalty=penalty, max_new_tokens=5)
+
+
+def test_max_length_is_how_much_is_written_where_a_request_does_not_say(
+    served: Callable[..., Served],
+) -> None:
+    model = served(MODE, max_length=4)
+    assert model.ask("Ada") == model.ask("Ada", max_new_tokens=4)
+
+
+def test_a_truncated_prompt_keeps_its_end(served: Callable[..., Served]) -> None:
+    model = served(MODE, truncation=True, max_length=16)
+    long = "a b " * 99 + "Once upon a time"
+    (cut,) = model.ask(long, return_full_text=False, max_new_tokens=5)
+    (other,) = model.ask("b c " * 99 + long, return_full_text=False, max_new_tokens=5)
+    assert cut == other

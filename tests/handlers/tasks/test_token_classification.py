@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from tests.samples import FINE, LONG, ODD
+from tests.serving import Served
+
+MODE = "token_classification"
+SPECIAL = {"[CLS]", "[SEP]", "[PAD]", "<s>", "</s>", "<pad>"}
+families = pytest.mark.parametrize("family", ["Bert", "Roberta"])
+
+
+@families
+@pytest.mark.parametrize("text", [FINE, ODD, LONG])
+def test_every_token_has_its_place_and_none_is_special(
+    served: Callable[..., Served], family: str, text: str
+) -> None:
+    tokens = served(MODE, family=family).ask(text, ignore_labels=[])
+    assert [token["index"] for token in tokens] == list(range(1, len(tokens) + 1))
+    assert not SPECIAL & {token["word"] for token in tokens}
+    assert all(0 <= token["start"] <= token["end"] <= len(text) for token in tokens)
+    assert all(before["start"] <= token["start"] for before, token in pairwise(tokens))
+
+
+@families
+@pytest.mark.parametrize("strategy", ["simple", "first", "average", "max"])
+def test_entities_lie_side_by_side_and_cover_whole_words(
+    served: Callable[..., Served], family: str, strategy: str
+) -> None:
+    given = {"aggregation_strategy": strategy, "ignore_labels": []}
+    entities = served(MODE, family=family).ask(FINE, **given)
+    assert all(before["end"] <= entity["start"] for before, entity in pairwise(entities))
+    assert "".join(FINE[each["start"] : each["end"]] for each in entities) == FINE.replace(
+        " ", ""
+    ) or any(" " in FINE[each["start"] : each["end"]] for each in entities)
+    if strategy != "simple":
+        letters = [FINE[each["start"] - 1 : each["start"] + 1] for each in entities[1:]]
+        assert not any(pair.isalpha() and len(pair) == 2 for pair in letters)
+
+
+def test_with_a_stride_the_whole_of_a_long_text_is_read(served: Callable[..., Served]) -> None:
+    model = served(MODE)
+    given = {"aggregation_strategy": "first", "ignore_labels": []}
+    assert model.ask(LONG, **given)[-1]["end"] < len(LONG.strip())
+    assert model.ask(LONG, stride=0, **given)[-1]["end"] == len(LONG.strip())
+
+
+def test_a_text_of_too_many_windows_is_refused(served: Callable[..., Served]) -> None:
+    given = {"aggregation_strategy": "first", "stride": 10**9}
+    status, sentence = served(MODE).refuse(LONG * 9, **given)
+    assert status == 413 and "that overlap by 125, and this model takes 128" in sentence
+
+
+def test_a_stride_needs_entities(served: Callable[..., Served]) -> None:
+    status, sentence = served(MODE).refuse(FINE, stride=5)
+    assert (status, sentence) == (
+        400,
+        "parameters: stride is given; it needs an aggregation_strategy other than none",
+    )
+
+
+def test_a_text_without_a_readable_token_has_no_entities(served: Callable[..., Served]) -> None:
+    assert served(MODE).ask("\u200b") == []

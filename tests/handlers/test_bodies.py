@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from handlers.bodies import Post, read_content
+from handlers.errors import BadRequest
+
+NESTED = 100_000
+WORDS = {"inputs": "A film"}
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+
+
+def read(body: Any, content_type: str | None = None) -> Any:
+    headers = {} if content_type is None else {"Content-Type": content_type}
+    return read_content(Post({"body": body}, headers))
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "content"),
+    [
+        # TorchServe reads application/json itself, and decodes text/*; the rest comes as bytes.
+        (WORDS, JSON, WORDS),
+        ("A film", JSON, "A film"),
+        ('{"not": "read twice"}', JSON, '{"not": "read twice"}'),
+        (42, JSON, 42),
+        (b'{"inputs": "A film"}', JSON, WORDS),
+        (b'"A film"', "application/vnd.api+json; charset=utf-8", "A film"),
+        (bytearray(b'{"inputs": "A film"}'), None, WORDS),
+        (b'\xef\xbb\xbf{"inputs": "A film"}', None, WORDS),
+        (' \n{"inputs": "A film"}', TEXT, WORDS),
+        ("A film", TEXT, "A film"),
+        (b"A film", None, "A film"),
+        ("Zürich 🎉".encode(), None, "Zürich 🎉"),
+        (b'["A film", "a song"]', None, ["A film", "a song"]),
+        (b"[sic] a film", None, "[sic] a film"),
+        (b"{sic} a film", None, "{sic} a film"),
+        (b"{}", None, {}),
+        (b"{'text': 'A film', 'target': (1, 2)}", None, {"text": "A film", "target": (1, 2)}),
+        (b'{"text": "A film", "target": True}', None, {"text": "A film", "target": True}),
+        (b"{'question' :\"Who's there?\"}", None, {"question": "Who's there?"}),
+        (b'{"inputs": "A film", "inputs": "a song"}', None, {"inputs": "a song"}),
+    ],
+)
+def test_a_body_is_read_whatever_its_type(
+    body: Any, content_type: str | None, content: Any
+) -> None:
+    assert read(body, content_type) == content
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "sentence"),
+    [
+        (b"", None, "The body is empty; send a text or JSON."),
+        (" \n\t", TEXT, "The body is empty; send a text or JSON."),
+        ("", JSON, "The body is empty; send a text or JSON."),
+        (b'{"inputs": }', None, "The body is not JSON: Expecting value (line 1, column 12)."),
+        (
+            b'{"inputs":\n "A',
+            None,
+            "The body is not JSON: Unterminated string starting at (line 2, ",
+        ),
+        (b"A film", JSON, "The body is not JSON: Expecting value (line 1, column 1)."),
+        (b"\xff\xfeA", None, "The body is not UTF-8: byte 0xff at position 0."),
+        ("Zürich".encode("latin-1"), None, "The body is not UTF-8: byte 0xfc at position 1."),
+        (b"{'a': __import__('os')}", None, "The body is not JSON: Expecting property name"),
+        (b"{'a': 1} + {'b': 2}", None, "The body is not JSON: Expecting property name"),
+        (b"{'a', 'b'}", None, "The body is not JSON: Expecting property name"),
+        (b'{"a":' * NESTED, None, "The body is not JSON that can be read: RecursionError."),
+        (b"{'a':" * 15_000 + b"1" + b"}" * 15_000, None, "The body is not JSON: Expecting prop"),
+        (b"{'a': " + b"-" * 90_000 + b"1}", None, "The body is not JSON: Expecting property name"),
+        (b"{'a': 1" + b"+1" * 40_000 + b"}", None, "The body is not JSON: Expecting property"),
+        (b"{'a': " + b"'b'," * 90_000 + b"}", None, "The body is not JSON: Expecting property"),
+        (
+            b'{"inputs": ' + b"9" * 5000 + b"}",
+            None,
+            "The body is not JSON that can be read: ValueE",
+        ),
+    ],
+    ids=range(17),
+)
+def test_a_broken_body_is_refused_with_the_place_of_the_mistake(
+    body: Any, content_type: str | None, sentence: str
+) -> None:
+    with pytest.raises(BadRequest) as caught:
+        read(body, content_type)
+    assert str(caught.value).startswith(sentence)
+    assert len(str(caught.value)) < 120
+
+
+def test_no_body_is_refused() -> None:
+    with pytest.raises(BadRequest, match="The request has no body; send JSON"):
+        read_content(Post({}, {}))
+
+
+def test_a_form_is_read_as_its_fields() -> None:
+    row = {"question": b"Who sings?", "context": bytearray("Zoë".encode())}
+    assert read_content(Post(row, {})) == {"question": "Who sings?", "context": "Zoë"}
+
+
+def test_a_field_called_data_is_the_body() -> None:
+    post = Post({"data": b'"A film"', "k": b"v"}, {"data": {"content-type": JSON}})
+    assert read_content(post) == "A film"
+
+
+@pytest.mark.parametrize("name", ["content-type", "Content-Type", "CONTENT-TYPE"])
+def test_a_header_is_found_however_the_client_spelled_it(name: str) -> None:
+    assert read_content(Post({"body": json.dumps("A film").encode()}, {name: JSON})) == "A film"
+
+
+@pytest.mark.parametrize(("header", "explains"), [("True", True), ("False", False), (None, False)])
+def test_the_frontend_says_what_is_to_be_explained(header: str | None, explains: bool) -> None:
+    assert Post({}, {"explain": header}).explains is explains

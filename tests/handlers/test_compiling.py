@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from handlers.compiling import compiled
+from handlers.config import Compile
+
+MODE = "sequence_classification"
+
+
+@pytest.fixture
+def module(checkpoint: Callable[..., Path]) -> Any:
+    return AutoModelForSequenceClassification.from_pretrained(checkpoint(MODE)).eval()
+
+
+def logits(module: Any) -> torch.Tensor:
+    with torch.inference_mode():
+        return torch.as_tensor(module(input_ids=torch.tensor([[2, 9, 11, 3]])).logits)
+
+
+def test_nothing_is_compiled_unless_asked(module: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(torch, "compile", None)
+    assert compiled(module, Compile()) is module
+
+
+def test_a_compiled_model_answers_the_same(module: Any, caplog: Any) -> None:
+    expected = logits(module)
+    with caplog.at_level(logging.INFO):
+        compiled(module, Compile(enable=True, backend="eager", mode="default"))
+    assert "Compiled model with backend eager, mode default" in caplog.text
+    assert torch.allclose(logits(module), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"backend": "no_such_backend"}, {"mode": "no such mode"}])
+def test_a_model_that_does_not_compile_runs_eagerly(
+    module: Any, caplog: Any, options: dict[str, Any]
+) -> None:
+    expected = logits(module)
+    compiled(module, Compile(enable=True, **options))
+    assert "torch.compile failed" in caplog.text
+    assert torch.equal(logits(module), expected)
+
+
+def test_a_model_that_compiles_but_does_not_run_runs_eagerly(
+    module: Any, monkeypatch: Any, caplog: Any
+) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError
+
+    expected = logits(module)
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: broken)
+    compiled(module, Compile(enable=True))
+    assert "torch.compile failed (RuntimeError); the model runs eagerly" in caplog.text
+    assert torch.equal(logits(module), expected)

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from handlers.checkpoint import read_checkpoint
+from handlers.config import Handler
+from handlers.engine import Engine
+from handlers.errors import BadRequest, InternalError, WrongConfig
+from handlers.formats.base import Model
+from handlers.meter import Meter
+from handlers.parameters import Parameters
+from handlers.requests import Request
+from handlers.rows import Outputs, Row
+from handlers.tasks.base import BaseTask
+
+Checkpoints = Callable[..., Path]
+
+
+class Doubling(BaseTask[int, Row]):
+    """Doubles a number: a request of 13 breaks every batch that it is in."""
+
+    outputs = ("sums",)
+    parameters = Parameters
+
+    def parse(self, request: Request) -> int:
+        if not isinstance(request.inputs, int):
+            raise BadRequest("inputs must be a number.")
+        return int(request.inputs)
+
+    def encode(self, queries: Sequence[int]) -> list[list[Row] | BadRequest]:
+        rows = [[Row({"input_ids": [query] * (3 + query % 3)})] for query in queries]
+        return [
+            BadRequest("7 is refused.") if 7 in row[0].features["input_ids"] else row
+            for row in rows
+        ]
+
+    def decode(self, query: int, rows: Sequence[Row], outputs: Sequence[Outputs]) -> int:
+        return int(outputs[0]["sums"]) * 2 // len(rows[0])
+
+
+class Summing(Model):
+    """Sums each row's ids; counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.forwards = 0
+
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        self.forwards += 1
+        if 13 in batch["input_ids"]:
+            raise RuntimeError("13")
+        return {"sums": (batch["input_ids"] * batch["attention_mask"]).sum(dim=1)}
+
+    def generate(self, *_: Any, **__: Any) -> torch.Tensor:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def engine(checkpoint: Checkpoints) -> Engine:
+    settings = Handler(mode="sequence_classification")
+    parts = read_checkpoint(checkpoint("sequence_classification"), settings)
+    return Engine(Doubling(parts, settings), Summing())
+
+
+def ask(engine: Engine, *numbers: Any) -> list[Any]:
+    return engine.predict([Request(number) for number in numbers])
+
+
+def test_requests_run_together_and_keep_their_order(engine: Engine) -> None:
+    assert ask(engine, 4, 2, 9, 6, 1) == [8, 4, 18, 12, 2]
+    assert engine.model.forwards == 1  # type: ignore[attr-defined]
+
+
+def test_what_cannot_be_parsed_or_encoded_fails_alone(engine: Engine) -> None:
+    first, text, second, seven, third = ask(engine, 4, "a", 2, 7, 9)
+    assert [first, second, third] == [8, 4, 18]
+    assert (str(text), str(seven)) == ("inputs must be a number.", "7 is refused.")
+    assert engine.model.forwards == 1  # type: ignore[attr-defined]
+
+
+def test_a_batch_that_fails_is_run_one_by_one_and_only_the_guilty_fail(engine: Engine) -> None:
+    outcomes = ask(engine, 4, 13, 2, 13, 9)
+    assert [outcomes[at] for at in (0, 2, 4)] == [8, 4, 18]
+    assert all(isinstance(outcomes[at], InternalError) for at in (1, 3))
+
+
+def test_no_requests_need_no_model(engine: Engine) -> None:
+    assert ask(engine) == []
+    assert all(isinstance(outcome, BadRequest) for outcome in ask(engine, "a", "b"))
+    assert engine.model.forwards == 0  # type: ignore[attr-defined]
+
+
+def test_a_meter_counts_rows_and_times_each_stage(engine: Engine) -> None:
+    meter = Meter()
+    engine.predict([Request(number) for number in (1, 2, 3)], meter)
+    assert (meter.counts["rows"], meter.counts["tokens"], meter.counts["slots"]) == (3, 12, 15)
+    assert meter.padding_share == pytest.approx(0.2)
+    assert {"parse", "encode", "forward", "decode"} <= set(meter.seconds)
+
+
+def test_an_engine_reads_the_yaml_beside_the_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(WrongConfig, match=r"model-config\.yaml: there is no such file"):
+        Engine.load(tmp_path)
+    (tmp_path / "model-config.yaml").write_text("handler: {mode: sequence_classifcation}")
+    with pytest.raises(WrongConfig, match="did you mean 'sequence_classification'"):
+        Engine.load(tmp_path)

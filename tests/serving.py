@@ -1,0 +1,79 @@
+"""A checkpoint behind the dialogue, as a worker has it, without TorchServe."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NoReturn
+
+from handlers.bodies import Post
+from handlers.config import ModelConfig
+from handlers.dialogue import Dialogue
+from handlers.engine import Engine
+from handlers.meter import Meter
+
+Reply = tuple[int, Any]
+
+
+class Served:
+    """A model that can be asked; `handler` is what its YAML says beside the mode."""
+
+    def __init__(self, folder: Path, mode: str, **handler: Any) -> None:
+        settings = {"mode": mode, "dtype": "float32", **handler}
+        self.config = ModelConfig.parse({"handler": settings})
+        self.engine = Engine.load(folder, self.config)
+        self.dialogue = Dialogue(self.engine, self.config.handler)
+
+    def post(self, *contents: Any) -> list[Reply]:
+        """Send contents, or whole posts, in one batch; returns each one's status and JSON."""
+        posts = [each if isinstance(each, Post) else Post({"body": each}, {}) for each in contents]
+        answers = self.dialogue.answer(posts, Meter())
+        return [(answer.status, read_json(answer.body)) for answer in answers]
+
+    def ask(self, inputs: Any, **parameters: Any) -> Any:
+        """Return the answer to one request, which must succeed."""
+        ((status, answer),) = self.post({"inputs": inputs, "parameters": parameters})
+        assert status == 200, answer
+        return answer
+
+    def refuse(self, inputs: Any, **parameters: Any) -> tuple[int, str]:
+        """Return status and sentence of one request, which must fail."""
+        ((status, answer),) = self.post({"inputs": inputs, "parameters": parameters})
+        assert status >= 400, answer
+        assert answer.keys() == {"code", "type", "message"}
+        return status, str(answer["message"])
+
+
+def explanation_of(content: Any) -> Post:
+    """Return the post that brings a content to /explanations."""
+    return Post({"body": content}, {"explain": "True"})
+
+
+def read_json(body: bytes) -> Any:
+    """Return what is in an answer; NaN and its like are not JSON."""
+    return json.loads(body, parse_constant=_refuse)
+
+
+def differences(found: Any, expected: Any, tolerance: float, place: str = "answer") -> list[str]:
+    """Name where two JSON values differ: numbers with a fraction by more than the tolerance."""
+    if isinstance(found, float) and isinstance(expected, float):
+        same = abs(found - expected) <= tolerance
+    elif type(found) is type(expected) and (keys := _keys(found)) == _keys(expected) and keys:
+        inside = [(found[key], expected[key], f"{place}.{key}") for key in keys]
+        return [
+            line for one, other, name in inside for line in differences(one, other, tolerance, name)
+        ]
+    else:
+        same = type(found) is type(expected) and found == expected
+    return [] if same else [f"{place} is {found!r}, not {expected!r}"]
+
+
+def _keys(value: Any) -> list[Any]:
+    """Return what an object or a list can be indexed by; nothing for other values."""
+    if isinstance(value, dict):
+        return sorted(value)
+    return list(range(len(value))) if isinstance(value, (list, tuple)) else []
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise AssertionError(f"{constant} is not JSON")

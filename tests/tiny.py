@@ -1,0 +1,88 @@
+"""Tiny checkpoints, seeded: the same weights and words on every machine, with transformers 4 and 5.
+
+Weights are uniform numbers of numpy's PCG64, large enough that different inputs get different
+answers. The vocabularies come from a short text, so that its long words split into sub-words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from safetensors.numpy import save_file
+
+from tests.tiny_tokenizers import POSITIONS, write_bert, write_gpt2, write_roberta
+
+ENTITIES = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+OPINIONS = ("NEGATIVE", "NEUTRAL", "POSITIVE")
+HEADS = {
+    "sequence_classification": ("SequenceClassification", OPINIONS),
+    "token_classification": ("TokenClassification", ENTITIES),
+    "question_answering": ("QuestionAnswering", ()),
+}
+
+
+def write(folder: Path, mode: str, *, family: str = "Bert", seed: int = 0, **config: Any) -> Path:
+    """Write a checkpoint of two layers with 32 dimensions for a mode.
+
+    Args:
+        folder: where to; it is made.
+        mode: the mode whose head the model has.
+        family: Bert (WordPiece) or Roberta (byte-level BPE); text generation is always GPT-2.
+        seed: another one gives another model.
+        config: what the model's config holds beside its sizes and labels.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if mode == "text_generation":
+        ids = {name: write_gpt2(folder) for name in ("bos_token_id", "eos_token_id")}
+        gpt2 = {
+            "vocab_size": 400,
+            "n_positions": POSITIONS,
+            "n_embd": 32,
+            "n_layer": 2,
+            "n_head": 2,
+        }
+        _write_model(folder, "GPT2", "LMHeadModel", {**gpt2, **ids, **config}, seed)
+        return folder
+    head, labels = HEADS[mode]
+    names = {"id2label": dict(enumerate(labels))} if labels else {}
+    tokens = write_bert(folder) if family == "Bert" else write_roberta(folder)
+    _write_model(folder, family, f"For{head}", {**_sizes(), **tokens, **names, **config}, seed)
+    return folder
+
+
+def digest(folder: Path) -> str:
+    """Return a fingerprint of what decides on answers: the weights and the vocabulary."""
+    document = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    vocabulary = json.dumps(document["model"]["vocab"], sort_keys=True).encode()
+    weights = (folder / "model.safetensors").read_bytes()
+    return hashlib.sha256(weights + vocabulary).hexdigest()
+
+
+def _sizes() -> dict[str, int]:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    return {**sizes, "intermediate_size": 64, "max_position_embeddings": POSITIONS}
+
+
+def _write_model(folder: Path, family: str, head: str, values: dict[str, Any], seed: int) -> None:
+    config = getattr(transformers, f"{family}Config")(**values)
+    config.architectures = [f"{family}{head}"]
+    config.save_pretrained(folder)
+    model = getattr(transformers, f"{family}{head}")(config)
+    random = np.random.Generator(np.random.PCG64(seed))
+    weights = {
+        name: _weight(parameter, random) for name, parameter in sorted(model.named_parameters())
+    }
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _weight(parameter: torch.Tensor, random: np.random.Generator) -> Any:
+    """Return uniform numbers for a matrix; a norm's ones and a bias's zeros stay."""
+    if parameter.ndim < 2:
+        return parameter.detach().numpy()
+    return (random.random(tuple(parameter.shape)) * 1.6 - 0.8).astype(np.float32)

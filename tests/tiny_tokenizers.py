@@ -1,0 +1,102 @@
+"""Tiny tokenizers of the three usual kinds, with the words of a short text.
+
+Long words split into sub-words, and there are accents, Chinese characters and unknown ones.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+
+POSITIONS = 128
+BERT = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+ROBERTA = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>"}
+TEXT = """\
+Nina Vogel sings in the old bar near the river in Paris on Mondays.
+Ada lives in Paris and works in London; her brother Tom lives in New York.
+A fine film with a great cast, and the music is lovely.
+A dull film: the plot is thin and the actors are bored.
+The weather is nice today, it is a beautiful day for a walk in the park.
+Who sings in the bar? Where does Ada live? When does Nina sing? What is dull?
+Once upon a time there was a fox that lived near the river and sang to the moon.
+The café in Zürich opens at nine; the naïve señor ordered a crème brûlée.
+北京 是 中国 的 首都 。 我 住 在 上海 。
+Bloomberg has reported on the economy, and the market was not amused.
+Unbelievable! Unhappily, the unhappiest singers were singing unsingable songs.
+""".splitlines()
+
+
+def write_bert(folder: Path) -> dict[str, int]:
+    """Write a WordPiece tokenizer; returns what the model's config must say of it."""
+    words = _word_pieces([*BERT.values(), "[MASK]"])
+    kernel = Tokenizer(models.WordPiece(words, unk_token="[UNK]"))
+    kernel.normalizer = normalizers.BertNormalizer(lowercase=True)
+    kernel.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    kernel.decoder = decoders.WordPiece()
+    pairs = [(token, words[token]) for token in ("[CLS]", "[SEP]")]
+    kernel.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=pairs
+    )
+    _save(kernel, folder, "BertTokenizer", {**BERT, "mask_token": "[MASK]", "do_lower_case": True})
+    return {"vocab_size": len(words), "pad_token_id": 0}
+
+
+def _word_pieces(specials: list[str]) -> dict[str, int]:
+    """Return every short word whole, longer ones in pieces of four letters, and each character."""
+    words = {word for line in TEXT for word in re.findall(r"\w+|[^\w\s]", line.lower())}
+    long = {word for word in words if len(word) > 5}
+    pieces = {word[:4] for word in long}
+    pieces |= {f"##{word[at : at + 4]}" for word in long for at in range(4, len(word), 4)}
+    letters = set("".join(words)) | {f"##{letter}" for letter in "".join(words)}
+    return {
+        piece: number
+        for number, piece in enumerate([*specials, *sorted(words - long | pieces | letters)])
+    }
+
+
+def write_roberta(folder: Path) -> dict[str, int]:
+    """Write a byte-level BPE tokenizer with special tokens; returns what the config must say."""
+    kernel = _byte_level(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    kernel.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    _save(kernel, folder, "RobertaTokenizer", {**ROBERTA, "mask_token": "<mask>"})
+    sizes = {"vocab_size": kernel.get_vocab_size(), "type_vocab_size": 1, "pad_token_id": 1}
+    return {**sizes, "max_position_embeddings": POSITIONS + 2}
+
+
+def write_gpt2(folder: Path) -> int:
+    """Write a byte-level BPE tokenizer without special tokens; returns the id that ends a text."""
+    end = "<|endoftext|>"
+    kernel = _byte_level([end])
+    tokens = dict.fromkeys(("bos_token", "eos_token", "unk_token"), end)
+    _save(kernel, folder, "GPT2Tokenizer", tokens)
+    return int(kernel.token_to_id(end))
+
+
+def _byte_level(specials: list[str]) -> Tokenizer:
+    kernel = Tokenizer(models.BPE())
+    kernel.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    kernel.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=specials, initial_alphabet=alphabet, show_progress=False
+    )
+    kernel.train_from_iterator(TEXT, trainer)
+    return kernel
+
+
+def _save(kernel: Tokenizer, folder: Path, name: str, settings: dict[str, Any]) -> None:
+    kernel.save(str(folder / "tokenizer.json"))
+    settings = {"tokenizer_class": name, "model_max_length": POSITIONS, **settings}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
