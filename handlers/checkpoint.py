@@ -46,6 +46,21 @@ class Checkpoint:
         return read_labels(self.directory, self.config.id2label, self.config.num_labels)
 
     @cached_property
+    def nothing(self) -> int:
+        """The id that stands for a missing token in an explanation: padding, where that is neutral.
+
+        RoBERTa and its kin count positions by what is not padding, and a decoder that pads with its
+        end token would see an end: there it is the mask, the unknown token or a space.
+        """
+        tokenizer, pad = self.tokenizer, self.tokenizer.pad_token_id
+        if pad not in (None, tokenizer.eos_token_id) and not first_position(self.config):
+            return int(pad)
+        spaces = tokenizer(" ", add_special_tokens=False)["input_ids"]
+        candidates = (tokenizer.mask_token_id, tokenizer.unk_token_id, *spaces)
+        neutral = (each for each in candidates if each not in (None, pad, tokenizer.eos_token_id))
+        return int(next(neutral, pad or 0))
+
+    @cached_property
     def generation_config(self) -> GenerationConfig:
         """The checkpoint's own settings for generating.
 

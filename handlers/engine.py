@@ -143,6 +143,7 @@ class Engine:
             forward=self.model.trace,
             embeddings=self.model.embeddings,
             padding=self.task.padding,
+            nothing=self.task.checkpoint.nothing,
             budget=self.task.budget,
             deadline=Deadline(self.settings.explain_timeout),
         )

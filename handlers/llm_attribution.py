@@ -72,14 +72,20 @@ class Story:
     target: list[int]
     settings: ExplanationParameters
 
+    @property
+    def embeddings(self) -> torch.nn.Module:
+        """The module that turns ids into vectors, where the format has one."""
+        if self.subject.embeddings is None:
+            raise NotImplementedError
+        return self.subject.embeddings
+
     def attribute(self, method: str) -> Values:
         """Return the part of each prompt token in each produced token's log-probability.
 
         Shape: (produced tokens, prompt tokens); special tokens have none. A method that knows
         whole answers only gives one row.
         """
-        nothing = self.subject.padding.ids["input_ids"]
-        prompt = Prompt(self.row, self.tokenizer, nothing)
+        prompt = Prompt(self.row, self.tokenizer, self.subject.nothing)
         with drawing_from(0):
             found = METHODS[method](self, LanguageModel(self.subject), prompt)
         values = np.zeros((len(found), len(self.row)))
@@ -91,7 +97,7 @@ class Story:
         """Return each produced token's log-probability behind the prompt and behind padding."""
         ids = torch.tensor(self.row.features["input_ids"])
         special = torch.tensor(self.row.encoding.special_tokens_mask) == 1
-        blank = torch.where(special, ids, self.subject.padding.ids["input_ids"])
+        blank = torch.where(special, ids, self.subject.nothing)
         target = torch.tensor(self.target)
         rows = torch.stack([torch.cat([ids, target]), torch.cat([blank, target])])
         logits = LanguageModel(self.subject)(rows).logits[:, len(ids) - 1 : -1]
@@ -115,15 +121,15 @@ def _perturbed(
 
 
 def _integrated(story: Story, model: LanguageModel, prompt: Prompt) -> torch.Tensor:
-    captum = LayerIntegratedGradients(model, story.subject.embeddings)
+    captum = LayerIntegratedGradients(model, story.embeddings)
     steps = story.settings.n_steps or 24
     rows = max(1, story.subject.budget // (len(story.row) + len(story.target)))
     return _by_gradient(captum, story, prompt, n_steps=steps, internal_batch_size=rows)
 
 
 def _times_gradient(story: Story, model: LanguageModel, prompt: Prompt) -> torch.Tensor:
-    with differentiable(story.subject.embeddings):
-        captum = LayerGradientXActivation(model, story.subject.embeddings)
+    with differentiable(story.embeddings):
+        captum = LayerGradientXActivation(model, story.embeddings)
         return _by_gradient(captum, story, prompt)
 
 

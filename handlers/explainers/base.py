@@ -28,7 +28,8 @@ class Subject:
     Attributes:
         forward: a padded batch to outputs; differentiable where `embeddings` is given.
         embeddings: the module that turns ids into vectors; None where there are no gradients.
-        padding: how rows are padded; its id is also what a missing piece is replaced by.
+        padding: how rows are padded.
+        nothing: the id that a missing piece is replaced by.
         budget: tokens that one forward may hold.
         deadline: when to stop.
     """
@@ -36,6 +37,7 @@ class Subject:
     forward: Forward
     embeddings: torch.nn.Module | None
     padding: Padding
+    nothing: int
     budget: int
     deadline: Deadline
 
@@ -52,6 +54,13 @@ class Scene:
         picks = torch.tensor([aim.index for aim in aims])
         self.extra = (*batch.values(), picks)
         self.baseline = self._baseline()
+
+    @property
+    def embeddings(self) -> torch.nn.Module:
+        """The module that turns ids into vectors, where the format has one."""
+        if self.subject.embeddings is None:
+            raise NotImplementedError
+        return self.subject.embeddings
 
     @property
     def rows_at_once(self) -> int:
@@ -104,8 +113,7 @@ class Scene:
         return numbers
 
     def _baseline(self) -> torch.Tensor:
-        nothing = self.subject.padding.ids["input_ids"]
-        return torch.where(self._numbers() >= 0, nothing, self.ids)
+        return torch.where(self._numbers() >= 0, self.subject.nothing, self.ids)
 
     def _own(self, aim: Aim) -> slice:
         return span(len(aim.row), self.ids.shape[1], self.subject.padding.side)
@@ -140,11 +148,8 @@ def _whole(row: Values, piece: Piece) -> float:
 
 
 @contextmanager
-def differentiable(embeddings: torch.nn.Module | None) -> Iterator[None]:
+def differentiable(embeddings: torch.nn.Module) -> Iterator[None]:
     """Let gradients reach the embeddings' output, though the weights take none."""
-    if embeddings is None:
-        yield
-        return
     handle = embeddings.register_forward_hook(lambda _module, _inputs, out: out.requires_grad_())
     try:
         yield

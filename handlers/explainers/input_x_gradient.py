@@ -25,8 +25,7 @@ class Explainer(BaseExplainer):
         return 1
 
     def attribute(self, scene: Scene, settings: Any) -> list[Attribution]:
-        embeddings = scene.subject.embeddings
-        with differentiable(embeddings):
-            captum = LayerGradientXActivation(scene.score, embeddings)
+        with differentiable(scene.embeddings):
+            captum = LayerGradientXActivation(scene.score, scene.embeddings)
             found = captum.attribute(scene.ids, additional_forward_args=scene.extra)
         return scene.attributions(torch.as_tensor(found).sum(-1), shared=False)

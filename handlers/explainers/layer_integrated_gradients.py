@@ -1,63 +1,137 @@
 """Integrated gradients of the word embeddings, from padding to the text.
 
 Sundararajan, Taly and Yan: Axiomatic Attribution for Deep Networks, 2017; by Captum's
-LayerIntegratedGradients with Gauss-Legendre nodes.
+IntegratedGradients with Gauss-Legendre nodes. Steps are spent where they are needed: gradients over
+a part of the way must sum to what the score gains there, and a part where they do not is halved.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from captum.attr import LayerIntegratedGradients
+from captum.attr import IntegratedGradients
 
 from handlers.aims import Aim, Attribution
 from handlers.explainers.base import BaseExplainer, Scene
 
 
-class Explainer(BaseExplainer):
-    """Doubles its steps until the values sum to what they explain, if no number was asked for.
+@dataclass(frozen=True)
+class Part:
+    """A part of the way of one row, from 0 (all padding) to 1 (the text)."""
 
-    It stops early where more steps do not help: in bfloat16 the scores themselves are rounded.
-    """
+    row: int
+    start: float
+    end: float
+
+    def halves(self) -> tuple[Part, Part]:
+        """Return both halves of the part."""
+        middle = (self.start + self.end) / 2
+        return Part(self.row, self.start, middle), Part(self.row, middle, self.end)
+
+
+class Explainer(BaseExplainer):
+    """`n_steps` takes that many over the whole way; without it, as many as it takes."""
 
     needs_gradients = True
     complete = True
-    first_steps = 5
-    most_steps = 160
-    good_enough = 0.02
-    worth_it = 0.7
+    steps = 5
+    tolerance = 0.02
+    most_parts = 40
 
     def forwards(self, aim: Aim, settings: Any) -> int:
-        return int(settings.n_steps or self.first_steps)
+        return int(settings.n_steps or self.steps)
 
     def attribute(self, scene: Scene, settings: Any) -> list[Attribution]:
+        way = Way(scene)
+        parts = [Part(row, 0.0, 1.0) for row in range(len(scene.aims))]
         if settings.n_steps:
-            return self._integrate(scene, settings.n_steps)
-        steps = self.first_steps
-        results = self._integrate(scene, steps)
-        unsettled = [n for n, found in enumerate(results) if found.miss > self.good_enough]
-        while unsettled and steps < self.most_steps:
-            steps *= 2
-            part = Scene(scene.subject, [scene.aims[number] for number in unsettled])
-            better = dict(zip(unsettled, self._integrate(part, steps), strict=True))
-            unsettled = [
-                number
-                for number, found in better.items()
-                if self.good_enough < found.miss <= self.worth_it * results[number].miss
-            ]
-            for number, found in better.items():
-                results[number] = min(results[number], found, key=lambda each: each.miss)
-        return results
+            return scene.attributions(way.integrate(parts, settings.n_steps), shared=False)
+        total = torch.zeros(scene.ids.shape, dtype=torch.float64)
+        taken = [1] * len(parts)
+        while parts:
+            found = way.integrate(parts, self.steps).double().cpu()
+            gains, allowed = way.gains(parts), way.allowed(parts, self.tolerance)
+            missed = (found.sum(-1) - gains).abs()
+            next_parts: list[Part] = []
+            for number, part in enumerate(parts):
+                if missed[number] <= allowed[number] or taken[part.row] >= self.most_parts:
+                    total[part.row] += found[number]
+                else:
+                    taken[part.row] += 1
+                    next_parts += part.halves()
+            parts = next_parts
+        return scene.attributions(total, shared=False)
 
-    def _integrate(self, scene: Scene, steps: int) -> list[Attribution]:
-        captum = LayerIntegratedGradients(scene.score, scene.subject.embeddings)
-        found = captum.attribute(
-            scene.ids,
-            baselines=scene.baseline,
-            additional_forward_args=scene.extra,
+
+class Way:
+    """The straight lines from each row's baseline to its text, in the space of embeddings."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        with torch.no_grad():
+            device = next(scene.embeddings.parameters()).device
+            self._end = scene.embeddings(scene.ids.to(device))
+            self._start = scene.embeddings(scene.baseline.to(device))
+        self._scores: dict[tuple[int, float], float] = {}
+
+    def integrate(self, parts: Sequence[Part], steps: int) -> torch.Tensor:
+        """Return each token's value for each part. Shape: (parts, width)."""
+        rows = [part.row for part in parts]
+        found = IntegratedGradients(self._score_at).attribute(
+            self._at(rows, [part.end for part in parts]),
+            baselines=self._at(rows, [part.start for part in parts]),
+            additional_forward_args=self._inputs(rows),
             n_steps=steps,
             method="gausslegendre",
-            internal_batch_size=scene.rows_at_once,
+            internal_batch_size=max(len(parts), self._scene.rows_at_once),
         )
-        return scene.attributions(torch.as_tensor(found).sum(-1), shared=False)
+        return torch.as_tensor(found).float().sum(-1)
+
+    def gains(self, parts: Sequence[Part]) -> torch.Tensor:
+        """Return by how much the score grows over each part. Shape: (parts,)."""
+        ends = self._scores_at([(part.row, part.end) for part in parts])
+        starts = self._scores_at([(part.row, part.start) for part in parts])
+        return (ends - starts).double()
+
+    def allowed(self, parts: Sequence[Part], tolerance: float) -> torch.Tensor:
+        """Return by how much each part may miss: its share of the whole, but not below rounding."""
+        whole = self.gains([Part(part.row, 0.0, 1.0) for part in parts]).abs()
+        shares = torch.tensor([max(0.1, part.end - part.start) for part in parts])
+        sizes = self._scores_at([(part.row, part.end) for part in parts]).abs()
+        rounding = 2 * torch.finfo(self._end.dtype).eps
+        return torch.maximum(tolerance * shares * whole, rounding * sizes)
+
+    @torch.no_grad()
+    def _scores_at(self, points: Sequence[tuple[int, float]]) -> torch.Tensor:
+        new = [point for point in dict.fromkeys(points) if point not in self._scores]
+        if new:
+            rows, places = [row for row, _ in new], [place for _, place in new]
+            scores = self._score_at(self._at(rows, places), *self._inputs(rows)).tolist()
+            self._scores |= dict(zip(new, scores, strict=True))
+        return torch.tensor([self._scores[point] for point in points])
+
+    def _at(self, rows: Sequence[int], places: Sequence[float]) -> torch.Tensor:
+        share = torch.tensor(places, dtype=self._end.dtype, device=self._end.device)[:, None, None]
+        chosen = list(rows)
+        return self._start[chosen] + share * (self._end[chosen] - self._start[chosen])
+
+    def _inputs(self, rows: Sequence[int]) -> tuple[torch.Tensor, ...]:
+        return tuple(tensor[list(rows)] for tensor in (self._scene.ids, *self._scene.extra))
+
+    def _score_at(self, vectors: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
+        with replaced(self._scene.embeddings, vectors):
+            return self._scene.score(*inputs)
+
+
+@contextmanager
+def replaced(embeddings: torch.nn.Module, vectors: torch.Tensor) -> Iterator[None]:
+    """Let the embeddings give these vectors within the block, whatever ids they are asked for."""
+    handle = embeddings.register_forward_hook(lambda _module, _inputs, _output: vectors)
+    try:
+        yield
+    finally:
+        handle.remove()

@@ -82,6 +82,7 @@ def test_a_tokenizer_without_offsets_is_refused(tmp_path: Path) -> None:
         read_checkpoint(tmp_path, Handler(mode=MODE))
 
 
+@pytest.mark.filterwarnings("ignore:Deprecated in 0.9.0")
 def test_a_vocabulary_alone_makes_the_tokenizer(tmp_path: Path) -> None:
     tiny.write(tmp_path, MODE)
     expected = Served(tmp_path, MODE).ask("A fine film")

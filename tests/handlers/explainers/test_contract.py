@@ -1,0 +1,120 @@
+"""What every method in the folder must do, for every format that it can explain."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handlers.config import ModelConfig
+from handlers.explainers import explainer_class
+from handlers.exports import export
+from handlers.words import files_of
+from tests import decisive
+from tests.serving import Served, explanation_of
+
+METHODS = files_of("explainers")
+FORWARD_ONLY = [method for method in METHODS if not explainer_class(method).needs_gradients]
+TEXT = "the music in the bar is lovely today"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return decisive.write(tmp_path_factory.mktemp("decisive"))
+
+
+@pytest.fixture(scope="module")
+def served(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    @cache
+    def load(save_mode: str) -> Served:
+        if save_mode == "pretrained":
+            return Served(checkpoint, "sequence_classification")
+        target = tmp_path_factory.mktemp(save_mode)
+        handler = {"mode": "sequence_classification", "save_mode": save_mode}
+        export(checkpoint, ModelConfig.parse({"handler": handler}), target)
+        for path in checkpoint.glob("*.json"):
+            (target / path.name).write_bytes(path.read_bytes())
+        return Served(target, "sequence_classification", save_mode=save_mode)
+
+    return load
+
+
+def explain(served: Served, inputs: Any, **parameters: Any) -> dict[str, Any]:
+    body = explanation_of({"inputs": inputs, "parameters": parameters})
+    ((status, told),) = served.post(body)
+    assert status == 200, told
+    return dict(told)
+
+
+def top_word(told: dict[str, Any]) -> str:
+    most = max(range(len(told["words"])), key=lambda number: told["importances"][number])
+    return str(told["words"][most])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_word_that_decides_comes_first(served: Any, method: str) -> None:
+    told = explain(served("pretrained"), TEXT, method=method, granularity="word")
+    assert told["prediction"]["label"] == "POSITIVE"
+    assert top_word(told) == decisive.WORD
+    assert told["method"] == method
+
+
+@pytest.mark.parametrize("method", FORWARD_ONLY)
+@pytest.mark.parametrize(
+    "save_mode", [word for word in files_of("formats") if word != "pretrained"]
+)
+def test_formats_without_gradients_are_explained_alike(
+    served: Any, save_mode: str, method: str
+) -> None:
+    exported = explain(served(save_mode), TEXT, method=method, granularity="word")
+    checkpoint = explain(served("pretrained"), TEXT, method=method, granularity="word")
+    assert top_word(exported) == top_word(checkpoint) == decisive.WORD
+
+
+def test_a_method_that_needs_gradients_is_refused_where_there_are_none(served: Any) -> None:
+    body = {"inputs": TEXT, "parameters": {"method": "layer_integrated_gradients"}}
+    ((status, told),) = served("torchscript").post(explanation_of(body))
+    assert status == 422
+    assert "feature_ablation" in told["message"]
+    assert explain(served("torchscript"), TEXT)["method"] == "feature_ablation"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_values_of_complete_methods_sum_to_what_they_explain(served: Any, method: str) -> None:
+    told = explain(served("pretrained"), TEXT, method=method)
+    difference = told["output"] - told["baseline_output"]
+    missed = abs(sum(told["attributions"]) - difference)
+    assert told["convergence_delta"] == pytest.approx(sum(told["attributions"]) - difference)
+    if explainer_class(method).complete:
+        assert missed <= 0.05 * abs(difference)
+        assert told["converged"]
+    else:
+        assert told["converged"] is None
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_batch_gets_what_each_gets_alone(served: Any, method: str) -> None:
+    texts = [TEXT, "a nice walk", f"{decisive.WORD} weather", "it is nice in the park today"]
+    bodies = [{"inputs": text, "parameters": {"method": method}} for text in texts]
+    together = served("pretrained").post(*map(explanation_of, bodies))
+    for body, (status, told) in zip(bodies, together, strict=True):
+        ((_, alone),) = served("pretrained").post(explanation_of(body))
+        assert status == 200
+        assert told["words"] == alone["words"]
+        if method != "kernel_shap":  # its random subsets depend on the number of pieces in a batch
+            assert told["attributions"] == pytest.approx(alone["attributions"], abs=2e-3)
+
+
+def test_few_steps_that_do_not_converge_come_with_a_warning(served: Any) -> None:
+    told = explain(served("pretrained"), TEXT, n_steps=1)
+    assert told["converged"] is False
+    assert "n_steps" in told["warning"]
+
+
+def test_importances_have_length_one_and_are_json(served: Any) -> None:
+    told = explain(served("pretrained"), TEXT)
+    assert sum(value**2 for value in told["importances"]) == pytest.approx(1)
+    json.dumps(told, allow_nan=False)
