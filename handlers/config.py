@@ -58,7 +58,7 @@ class Handler(_Section):
     tokenizer: Tokenizer = Tokenizer()
     parameters: dict[str, Any] = Field(default_factory=dict)
     captum_explanation: bool = True
-    explain_timeout: PositiveFloat = 60.0
+    explain_timeout: PositiveFloat | None = None
     embedding_name: str | None = None
     BetterTransformer: bool = True
     model_parallel: bool = False
@@ -130,13 +130,18 @@ class ModelConfig(Frontend):
 
     @model_validator(mode="after")
     def _time_to_explain(self) -> ModelConfig:
-        if self.handler.explain_timeout >= self.responseTimeout:
+        if self.explain_seconds >= self.responseTimeout:
             raise ValueError(
-                f"handler.explain_timeout is {self.handler.explain_timeout:g} s and responseTimeout"
+                f"handler.explain_timeout is {self.explain_seconds:g} s and responseTimeout"
                 f" is {self.responseTimeout} s; TorchServe ends a worker at the latter, so lower"
                 " the former"
             )
         return self
+
+    @property
+    def explain_seconds(self) -> float:
+        """How long explaining a batch may take; by default half of what TorchServe waits."""
+        return self.handler.explain_timeout or self.responseTimeout / 2
 
     @classmethod
     def parse(cls, document: Any, where: str = "model-config.yaml") -> ModelConfig:

@@ -30,8 +30,11 @@ Outcome = Any | RequestError
 class Engine:
     """A task and the model that does it."""
 
-    def __init__(self, task: BaseTask[Any, Any], model: Model) -> None:
+    def __init__(
+        self, task: BaseTask[Any, Any], model: Model, explain_seconds: float = 60.0
+    ) -> None:
         self.task = task
+        self._explain_seconds = explain_seconds
         self.model = model
         self.settings = task.settings
         account = account_class(task.settings.mode)
@@ -58,7 +61,7 @@ class Engine:
         model = format_module(config.handler.save_mode).load(wanted)
         if config.handler.BetterTransformer and not config.pt2.compile.enable and kind.packs:
             model.pack(task.padding, kind.per_token)
-        return cls(task, model)
+        return cls(task, model, config.explain_seconds)
 
     def predict(self, requests: Sequence[Request], meter: Meter | None = None) -> list[Outcome]:
         """Answer every request; one that fails has its error in its place."""
@@ -145,6 +148,6 @@ class Engine:
             padding=self.task.padding,
             nothing=self.task.checkpoint.nothing,
             budget=self.task.budget,
-            deadline=Deadline(self.settings.explain_timeout),
+            deadline=Deadline(self._explain_seconds),
         )
         return self._account.explain(cases, subject)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from handlers.quiet import quieten
 from tests import tiny
@@ -14,10 +13,9 @@ from tests.serving import Served
 
 
 @pytest.fixture(scope="session", autouse=True)
-def tame_libraries() -> None:
-    """Keep progress bars out of the report, and tiny models from more threads than they fill."""
+def quiet() -> None:
+    """Keep progress bars out of the report, as the worker keeps them out of its log."""
     quieten()
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,6 @@
+"""The demo models: small, trained here on texts that the kit writes itself, no hub needed."""
+
+from scripts.kit.demo_models.making import MODES, Made, ensure, make, make_all
+from scripts.kit.demo_models.score import Score
+
+__all__ = ["MODES", "Made", "Score", "ensure", "make", "make_all"]

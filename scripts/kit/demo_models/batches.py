@@ -1,0 +1,54 @@
+"""Rows of token ids, put together to batches of rows of about the same length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+Feature = dict[str, Any]
+Item = TypeVar("Item")
+
+# A pool of this many batches is sorted by length; more would make the batches alike in kind.
+POOL = 25
+
+
+def batches(
+    features: list[Feature], size: int, pad_id: int, rng: Random
+) -> Iterator[dict[str, Tensor]]:
+    """Give every feature once, in random order, as batches padded to their longest row."""
+    pools = cut(rng.sample(features, len(features)), POOL * size)
+    together = [rows for pool in pools for rows in cut(sorted(pool, key=length), size)]
+    for rows in rng.sample(together, len(together)):
+        yield collate(rows, pad_id)
+
+
+def cut(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
+    """Cut a list into pieces of a size; the last may be shorter."""
+    return [items[at : at + size] for at in range(0, len(items), size)]
+
+
+def collate(rows: Sequence[Feature], pad_id: int) -> dict[str, Tensor]:
+    """Pad rows on the right: ids with `pad_id`, labels with -100 (no loss), the rest with 0.
+
+    Returns:
+        Tensors of shape (rows, longest row); (rows,) for what is one number a row.
+    """
+    padding = {"input_ids": pad_id, "labels": -100}
+    longest = max(map(length, rows))
+    return {
+        key: torch.tensor([_padded(row[key], longest, padding.get(key, 0)) for row in rows])
+        for key in rows[0]
+    }
+
+
+def length(feature: Feature) -> int:
+    """Return the number of tokens of a row."""
+    return len(feature["input_ids"])
+
+
+def _padded(value: int | list[int], longest: int, filler: int) -> int | list[int]:
+    return value if isinstance(value, int) else value + [filler] * (longest - len(value))

@@ -1,0 +1,26 @@
+"""Running a model over rows, for an exam."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from scripts.kit.demo_models.batches import Feature, collate, cut, length
+
+ROWS = 16
+
+
+@torch.inference_mode()
+def forward(model: PreTrainedModel, features: list[Feature]) -> list[dict[str, Tensor]]:
+    """Return each row's outputs by name, in the order of the rows.
+
+    What has a place for every token goes on after the row's own tokens, over its padding.
+    """
+    results: dict[int, dict[str, Tensor]] = {}
+    for rows in cut(sorted(range(len(features)), key=lambda row: length(features[row])), ROWS):
+        batch = collate([features[row] for row in rows], model.config.pad_token_id)
+        output = model(**batch)
+        for place, row in enumerate(rows):
+            results[row] = {name: values[place] for name, values in output.items()}
+    return [results[row] for row in range(len(features))]

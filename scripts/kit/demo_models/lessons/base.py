@@ -1,0 +1,48 @@
+"""What every lesson offers: a model to start from, rows to learn, and an exam."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import ClassVar
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from scripts.kit.demo_models.batches import Feature
+from scripts.kit.demo_models.training import Plan, Tick, fit, quiet, repeatable
+
+
+class Lesson(ABC):
+    """How the demo model of one mode is made; `exam_rows` held-out rows measure it."""
+
+    plan: ClassVar[Plan]
+    exam_rows: ClassVar[int]
+
+    @abstractmethod
+    def start(self, seed: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        """Return the model before training, and its tokenizer."""
+
+    @abstractmethod
+    def features(self, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int) -> list[Feature]:
+        """Write training rows and encode them with their targets."""
+
+    @abstractmethod
+    def examine(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int
+    ) -> dict[str, float]:
+        """Measure the model on held-out rows; each measure has a name."""
+
+    def teach(
+        self, folder: Path, *, seed: int, rows: int, exam_rows: int, tick: Tick
+    ) -> dict[str, float]:
+        """Train a model, save it with its tokenizer to a folder and return its measures."""
+        with quiet(), repeatable(seed):
+            model, tokenizer = self.start(seed)
+            fit(model, self.features(tokenizer, rows, seed), self.plan, seed, tick)
+            measures = self.examine(model, tokenizer, exam_rows, seed)
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+        for path in folder.iterdir():
+            # safetensors writes for the owner alone; a worker may run as somebody else.
+            path.chmod(0o644)
+        return measures

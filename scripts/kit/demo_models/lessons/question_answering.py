@@ -1,0 +1,87 @@
+"""MiniLM learns to point at the answer."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrainedTokenizerBase
+
+from scripts.kit.demo_models.batches import Feature
+from scripts.kit.demo_models.forward import forward
+from scripts.kit.demo_models.lessons.base import Lesson
+from scripts.kit.demo_models.minilm import load_model, load_tokenizer
+from scripts.kit.demo_models.questions import Question, questions
+from scripts.kit.demo_models.score import f1, mean
+from scripts.kit.demo_models.training import Plan
+
+Offsets = list[tuple[int, int] | None]
+
+
+class QuestionAnswering(Lesson):
+    """The answer's first and last token; [CLS] for both where the context does not hold it."""
+
+    plan = Plan(rows=3600, batch=24, rate=3e-4)
+    exam_rows = 400
+
+    def start(self, seed: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        """Return MiniLM with a new head for starts and ends."""
+        return load_model(AutoModelForQuestionAnswering), load_tokenizer()
+
+    def features(self, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int) -> list[Feature]:
+        """Write questions with the answer's tokens."""
+        return [_with_answer(tokenizer, row) for row in questions("train", rows, seed)]
+
+    def examine(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int
+    ) -> dict[str, float]:
+        """Compare answers: as a whole, and the words that they share."""
+        exam = questions("held_out", rows, seed)
+        encoded = [_encode(tokenizer, row) for row in exam]
+        outputs = forward(model, [features for features, _ in encoded])
+        found = []
+        for row, output, (_, offsets) in zip(exam, outputs, encoded, strict=True):
+            starts, ends = output["start_logits"], output["end_logits"]
+            found.append(_answer(row.context, offsets, starts, ends))
+        pairs = list(zip(found, [row.answer for row in exam], strict=True))
+        return {
+            "exact match": mean(answer == truth for answer, truth in pairs),
+            "F1": mean(f1([_words(answer)], [_words(truth)]) for answer, truth in pairs),
+        }
+
+
+LESSON = QuestionAnswering()
+
+
+def _words(answer: str) -> list[str]:
+    # No answer is an answer too: one that only another "no answer" is equal to.
+    return answer.lower().split() or [""]
+
+
+def _encode(tokenizer: PreTrainedTokenizerBase, row: Question) -> tuple[Feature, Offsets]:
+    """Return the model's inputs and each token's characters; None for what is not context."""
+    encoding = tokenizer(row.question, row.context, return_offsets_mapping=True)
+    parts = encoding.sequence_ids()
+    encoded = dict(encoding)
+    offsets = zip(encoded.pop("offset_mapping"), parts, strict=True)
+    return encoded, [offset if part == 1 else None for offset, part in offsets]
+
+
+def _with_answer(tokenizer: PreTrainedTokenizerBase, row: Question) -> Feature:
+    encoded, offsets = _encode(tokenizer, row)
+    tokens = [
+        token
+        for token, offset in enumerate(offsets)
+        if offset and row.start <= offset[0] and offset[1] <= row.end
+    ] or [0]
+    return {**encoded, "start_positions": tokens[0], "end_positions": tokens[-1]}
+
+
+def _answer(context: str, offsets: Offsets, starts: Tensor, ends: Tensor) -> str:
+    """The characters of the best pair of start and end in the context; none if [CLS] is better."""
+    allowed = torch.tensor([offset is not None for offset in offsets])
+    allowed = (allowed[:, None] & allowed[None, :]).triu()
+    allowed[0, 0] = True
+    scores = starts[: len(offsets), None] + ends[None, : len(offsets)]
+    best = int(scores.masked_fill(~allowed, -torch.inf).argmax())
+    first, last = (offsets[token] for token in divmod(best, len(offsets)))
+    return context[first[0] : last[1]] if first and last else ""

@@ -1,0 +1,50 @@
+"""MiniLM learns what a review's writer thinks."""
+
+from __future__ import annotations
+
+from transformers import (
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from scripts.kit.demo_models.batches import Feature
+from scripts.kit.demo_models.forward import forward
+from scripts.kit.demo_models.lessons.base import Lesson
+from scripts.kit.demo_models.minilm import load_model, load_tokenizer
+from scripts.kit.demo_models.score import mean
+from scripts.kit.demo_models.sentiment import LABELS, reviews
+from scripts.kit.demo_models.training import Plan
+
+
+class SequenceClassification(Lesson):
+    """Reviews, NEGATIVE or POSITIVE."""
+
+    plan = Plan(rows=2200, batch=32, rate=1e-4)
+    exam_rows = 400
+
+    def start(self, seed: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        """Return MiniLM with a new head of two labels."""
+        model = load_model(
+            AutoModelForSequenceClassification,
+            labels=LABELS,
+            problem_type="single_label_classification",
+        )
+        return model, load_tokenizer()
+
+    def features(self, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int) -> list[Feature]:
+        """Write reviews with their labels."""
+        written = reviews("train", rows, seed)
+        return [{**tokenizer(review.text), "labels": review.label} for review in written]
+
+    def examine(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int
+    ) -> dict[str, float]:
+        """Count the reviews that get the right label."""
+        exam = reviews("held_out", rows, seed)
+        outputs = forward(model, [tokenizer(review.text) for review in exam])
+        pairs = zip(outputs, exam, strict=True)
+        return {"accuracy": mean(int(out["logits"].argmax()) == row.label for out, row in pairs)}
+
+
+LESSON = SequenceClassification()

@@ -1,0 +1,96 @@
+"""A tiny GPT-2 with a tokenizer of its own learns to tell little stories."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from tokenizers.implementations import ByteLevelBPETokenizer
+from transformers import (
+    GenerationConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPT2TokenizerFast,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from scripts.kit.demo_models.batches import Feature, collate, cut
+from scripts.kit.demo_models.grammar import Split
+from scripts.kit.demo_models.lessons.base import Lesson
+from scripts.kit.demo_models.stories import library
+from scripts.kit.demo_models.training import Plan
+
+END = "<|endoftext|>"
+ENTRIES = 2000
+POSITIONS = 256
+
+
+class TextGeneration(Lesson):
+    """One text a row, with the end token after it."""
+
+    plan = Plan(rows=3200, batch=8, rate=2e-3)
+    exam_rows = 240
+
+    def start(self, seed: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        """Return a GPT-2 with random weights, and a tokenizer trained on the texts."""
+        tokenizer = _tokenizer(library("train", self.plan.rows, seed))
+        end = tokenizer.eos_token_id
+        special = {"bos_token_id": end, "eos_token_id": end, "pad_token_id": end}
+        shape = {"n_positions": POSITIONS, "n_embd": 192, "n_layer": 3, "n_head": 6}
+        model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **shape, **special))
+        model.generation_config = GenerationConfig(**special)
+        return model, tokenizer
+
+    def features(self, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int) -> list[Feature]:
+        """Write texts; every token is to be foretold from those before it."""
+        return _encode(tokenizer, "train", rows, seed)
+
+    def examine(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int
+    ) -> dict[str, float]:
+        """Measure perplexity a token: with templates and words that are new, and with known ones.
+
+        The known ones are in new texts as well, written from another seed.
+        """
+        return {
+            "perplexity": _perplexity(model, _encode(tokenizer, "held_out", rows, seed)),
+            "perplexity of known words": _perplexity(
+                model, _encode(tokenizer, "train", rows, seed + 1)
+            ),
+        }
+
+
+LESSON = TextGeneration()
+
+
+def _tokenizer(texts: list[str]) -> PreTrainedTokenizerBase:
+    trained = ByteLevelBPETokenizer()
+    trained.train_from_iterator(texts, ENTRIES, special_tokens=[END], show_progress=False)
+    return GPT2TokenizerFast(
+        tokenizer_object=trained._tokenizer,
+        bos_token=END,
+        eos_token=END,
+        unk_token=END,
+        pad_token=END,
+        model_max_length=POSITIONS,
+    )
+
+
+def _encode(
+    tokenizer: PreTrainedTokenizerBase, split: Split, rows: int, seed: int
+) -> list[Feature]:
+    texts = library(split, rows, seed)
+    encoded = [tokenizer(text + END, truncation=True) for text in texts]
+    return [{**features, "labels": features["input_ids"]} for features in encoded]
+
+
+@torch.inference_mode()
+def _perplexity(model: PreTrainedModel, features: list[Feature]) -> float:
+    loss, tokens = 0.0, 0
+    for rows in cut(features, 16):
+        batch = collate(rows, model.config.pad_token_id)
+        foretold = int((batch["labels"][:, 1:] != -100).sum())
+        loss += float(model(**batch).loss) * foretold
+        tokens += foretold
+    return math.exp(loss / tokens)

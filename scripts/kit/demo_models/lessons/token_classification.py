@@ -1,0 +1,56 @@
+"""MiniLM learns to find names."""
+
+from __future__ import annotations
+
+from transformers import AutoModelForTokenClassification, PreTrainedModel, PreTrainedTokenizerBase
+
+from scripts.kit.demo_models.batches import Feature
+from scripts.kit.demo_models.entities import LABELS, sentences, spans_of
+from scripts.kit.demo_models.forward import forward
+from scripts.kit.demo_models.lessons.base import Lesson
+from scripts.kit.demo_models.minilm import load_model, load_tokenizer
+from scripts.kit.demo_models.score import f1
+from scripts.kit.demo_models.training import Plan
+
+Offsets = list[tuple[int, int]]
+
+
+class TokenClassification(Lesson):
+    """People, organisations, places and other names, as B- and I- labels of tokens."""
+
+    plan = Plan(rows=3000, batch=32, rate=3e-4)
+    exam_rows = 400
+
+    def start(self, seed: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        """Return MiniLM with a new head over its tokens."""
+        return load_model(AutoModelForTokenClassification, labels=LABELS), load_tokenizer()
+
+    def features(self, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int) -> list[Feature]:
+        """Write sentences with a label for each token but [CLS] and [SEP]."""
+        features = []
+        for sentence in sentences("train", rows, seed):
+            encoded, offsets = _encode(tokenizer, sentence.text)
+            labels = [-100, *sentence.labels(offsets[1:-1]), -100]
+            features.append({**encoded, "labels": labels})
+        return features
+
+    def examine(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int
+    ) -> dict[str, float]:
+        """Compare whole names: kind, first and last character have to be right."""
+        exam = sentences("held_out", rows, seed)
+        encoded = [_encode(tokenizer, sentence.text) for sentence in exam]
+        outputs = forward(model, [features for features, _ in encoded])
+        found = []
+        for output, (_, offsets) in zip(outputs, encoded, strict=True):
+            best = output["logits"].argmax(-1).tolist()[1 : len(offsets) - 1]
+            found.append(spans_of([LABELS[index] for index in best], offsets[1:-1]))
+        return {"entity F1": f1(found, [sentence.spans for sentence in exam])}
+
+
+LESSON = TokenClassification()
+
+
+def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[Feature, Offsets]:
+    encoded = dict(tokenizer(text, return_offsets_mapping=True))
+    return encoded, encoded.pop("offset_mapping")

@@ -1,0 +1,133 @@
+"""Making demo models: each is trained aside and takes its place in one step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from handlers.errors import KitError, WrongCheckpoint
+from handlers.words import nearest
+from scripts.kit.demo_models.lessons import lesson_of, modes
+from scripts.kit.demo_models.score import Score
+from scripts.kit.places import MODELS
+from scripts.kit.source import Source
+from scripts.kit.staging import Staging
+
+MODES = tuple(modes())
+SEED = 7
+
+
+class UnknownMode(KitError):
+    """There is no demo model of that name."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__(f"There is no demo model {mode!r}; {nearest(mode, list(MODES))}.")
+
+
+@dataclass(frozen=True)
+class Made:
+    """One checkpoint after `make_all`; no seconds where it was there already."""
+
+    mode: str
+    score: Score | None
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+
+def make(
+    mode: str,
+    target: Path,
+    *,
+    seed: int = SEED,
+    rows: int | None = None,
+    exam_rows: int | None = None,
+    tick: Callable[[float], None] = lambda done: None,
+) -> Score:
+    """Train the demo model of a mode and put it at `target`; what is there goes only then.
+
+    `rows` and `exam_rows` are for a quick look; without them the model is trained in full.
+
+    Raises:
+        UnknownMode: when there is no lesson for the mode.
+        KitError: when the pretrained model is not installed, or another command is at it.
+    """
+    check(mode)
+    lesson = lesson_of(mode)
+    rows, exam_rows = rows or lesson.plan.rows, exam_rows or lesson.exam_rows
+    with Staging.of(target) as staging:
+        staging.keep_only(())
+        folder = staging.folder
+        measures = lesson.teach(folder, seed=seed, rows=rows, exam_rows=exam_rows, tick=tick)
+        score = Score(mode, seed, exam_rows, measures)
+        score.write(folder)
+        _source(mode, seed, folder).write(folder)
+        staging.install()
+    return score
+
+
+def make_all(
+    wanted: Iterable[str] = (),
+    folder: Path = MODELS,
+    *,
+    force: bool = False,
+    console: Console | None = None,
+) -> list[Made]:
+    """Make the demo models of some modes, or of all; a finished checkpoint is left alone.
+
+    Raises:
+        KitError: as `make` does.
+        WrongCheckpoint: when something else is in a checkpoint's place.
+    """
+    names = list(wanted) or list(MODES)
+    for mode in names:
+        check(mode)
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True) as progress:
+        return [_make_or_keep(mode, folder / mode, force, progress) for mode in names]
+
+
+def ensure(wanted: Iterable[str] = ()) -> None:
+    """Make what is missing of some modes' demo models, or of all, in `artifacts/models/`.
+
+    Raises:
+        KitError: as `make_all` does.
+    """
+    make_all(wanted)
+
+
+def check(mode: str) -> None:
+    """Check that there is a demo model of a name.
+
+    Raises:
+        UnknownMode: when there is none.
+    """
+    if mode not in MODES:
+        raise UnknownMode(mode)
+
+
+def _make_or_keep(mode: str, target: Path, force: bool, progress: Progress) -> Made:
+    if not force and _is_finished(target):
+        return Made(mode, Score.read(target))
+    wall, cpu = time.monotonic(), time.process_time()
+    bar = progress.add_task(mode, total=1.0)
+    score = make(mode, target, tick=lambda done: progress.update(bar, completed=done))
+    return Made(mode, score, time.monotonic() - wall, time.process_time() - cpu)
+
+
+def _is_finished(target: Path) -> bool:
+    if (target / "config.json").is_file():
+        return True
+    if target.exists():
+        problem, remedy = "is no checkpoint", "move it away or add --force"
+        raise WrongCheckpoint(str(target), problem, remedy)
+    return False
+
+
+def _source(mode: str, seed: int, folder: Path) -> Source:
+    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    return Source(model_name=f"demo/{mode}", revision=None, commit=f"seed-{seed}", files=sizes)

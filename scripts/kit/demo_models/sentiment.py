@@ -1,0 +1,26 @@
+"""Reviews, each with what its writer thinks."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+from scripts.kit.demo_models.grammar import Scene, Split, rules_of
+
+LABELS = ("NEGATIVE", "POSITIVE")
+
+
+class Review(NamedTuple):
+    """A text and the index of its label in `LABELS`."""
+
+    text: str
+    label: int
+
+
+def reviews(split: Split, count: int, seed: int) -> list[Review]:
+    """Write reviews, half of them positive."""
+    rules, rng = rules_of("sentiment", split), Random(f"sentiment {split} {seed}")
+    return [
+        Review(Scene(rules, rng).tell(f"{{{LABELS[row % 2].lower()}}}"), row % 2)
+        for row in range(count)
+    ]

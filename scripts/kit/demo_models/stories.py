@@ -1,0 +1,23 @@
+"""Texts to continue: little stories, and some of the reviews and passages of the other lessons."""
+
+from __future__ import annotations
+
+from random import Random
+
+from scripts.kit.demo_models.grammar import Scene, Split, rules_of
+from scripts.kit.demo_models.questions import questions
+from scripts.kit.demo_models.sentiment import reviews
+
+
+def stories(split: Split, count: int, seed: int) -> list[str]:
+    """Write stories; names and things stay the same throughout one."""
+    rules, rng = rules_of("stories", split), Random(f"stories {split} {seed}")
+    return [Scene(rules, rng).tell("{story}") for _ in range(count)]
+
+
+def library(split: Split, count: int, seed: int) -> list[str]:
+    """Write texts: of six, four are stories, one is a review and one a passage."""
+    share = count // 6
+    passages = [question.context for question in questions(split, share, seed)]
+    opinions = [review.text for review in reviews(split, share, seed)]
+    return stories(split, count - 2 * share, seed) + passages + opinions

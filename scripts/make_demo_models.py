@@ -1,0 +1,52 @@
+"""Make the demo models: small checkpoints for every mode, trained here, no hub needed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from scripts.kit.command import plain_errors
+from scripts.kit.demo_models import Made, make_all
+from scripts.kit.places import MODELS, ROOT
+
+INTERRUPTED = 130
+out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def main(
+    modes: Annotated[list[str] | None, typer.Argument(help="Modes; none: all of them.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Make them again.")] = False,
+) -> None:
+    """Train the demo models to artifacts/models/<mode>/; finished ones are left alone."""
+    with plain_errors():
+        try:
+            made = make_all(modes or (), force=force, console=err)
+        except KeyboardInterrupt:
+            err.print("Stopped; finished models stay, run the command again for the others.")
+            raise typer.Exit(INTERRUPTED) from None
+    out.print(table(made))
+    out.print(
+        f"In {MODELS.relative_to(ROOT)}/. The scores are on held-out rows: other sentence patterns"
+        " and other words than in training, from the same kind of generator."
+    )
+
+
+def table(made: list[Made]) -> Table:
+    """Lay out what each model scored on how many held-out rows, and the time it took."""
+    rows = Table("mode", "held-out rows", Column("score", overflow="fold"), "made in", box=None)
+    for one in made:
+        score = (str(one.score.rows), str(one.score)) if one.score else ("-", "-")
+        times = f"{one.seconds:.0f} s ({one.cpu_seconds:.0f} s CPU)"
+        rows.add_row(one.mode, *score, times if one.seconds else "here already")
+    return rows
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,96 @@
+"""What the pipelines of transformers 4 were asked: for each mode, inputs and parameters."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+Case = tuple[Any, dict[str, Any]]
+
+FINE = "A fine film with a great cast, and the music is lovely."
+DULL = "A dull film: the plot is thin and the actors are bored."
+PEOPLE = "Nina Vogel sings in Paris; her brother Tom lives in New York."
+ODD = "The naïve señor's café in Zürich 🎉 opened: unbelievable, unsingable… 北京是首都!"
+COMBINED = "cafe\u0301 Zu\u0308rich and 👩\u200d🚀 in\u00a0Paris\tor  London\r\n"
+LONG = " ".join([PEOPLE, DULL, ODD, FINE, PEOPLE, "Unhappily, Ada walks in London.", DULL, PEOPLE])
+SHORT = (PEOPLE, ODD, COMBINED, "🎉", "[CLS] Ada [SEP] Tom [UNK] <s> </s>")
+TEXTS = (*SHORT, FINE, LONG, "zzz")
+PAIR = {"text": FINE, "text_pair": DULL}
+
+LABELS: list[Case] = [
+    *((text, {}) for text in TEXTS),
+    *((text, {"top_k": None}) for text in TEXTS),
+    (FINE, {"top_k": 1}),
+    (FINE, {"top_k": 2}),
+    (FINE, {"top_k": 99}),
+    *(
+        (FINE, {"top_k": top_k, "function_to_apply": function})
+        for top_k, function in product((None, 2), ("sigmoid", "softmax", "none"))
+    ),
+    (FINE, {"function_to_apply": "none"}),
+    (PAIR, {}),
+    (PAIR, {"top_k": None}),
+    ({"text": DULL}, {"top_k": 2}),
+    ({"text": LONG, "text_pair": LONG}, {"top_k": None}),
+    ([FINE, DULL, ODD], {}),
+    ([FINE, LONG, DULL], {"top_k": 2}),
+    ([PAIR, {"text": DULL, "text_pair": FINE}], {"top_k": None}),
+    ([PAIR, {"text": DULL, "text_pair": FINE}], {}),
+]
+
+STRATEGIES = ("none", "simple", "first", "average", "max")
+TAGS: list[Case] = [
+    *((text, {"aggregation_strategy": way}) for text, way in product(SHORT, STRATEGIES)),
+    (LONG, {"aggregation_strategy": "average"}),
+    (PEOPLE, {}),
+    (PEOPLE, {"ignore_labels": []}),
+    (PEOPLE, {"ignore_labels": ["B-PER", "I-PER"]}),
+    (PEOPLE, {"aggregation_strategy": "simple", "ignore_labels": []}),
+    (PEOPLE, {"aggregation_strategy": "simple", "ignore_labels": ["PER", "O"]}),
+    (ODD, {"aggregation_strategy": "average", "ignore_labels": ["LOC"]}),
+    *(
+        (LONG, {"aggregation_strategy": way, "stride": stride})
+        for way, stride in (("simple", 0), ("first", 16), ("average", 100), ("max", 50))
+    ),
+    (PEOPLE, {"aggregation_strategy": "first", "stride": 8}),
+    ([PEOPLE, ODD, FINE], {"aggregation_strategy": "max"}),
+]
+
+WHO = "Who sings in Paris?"
+LONG_QUESTION = "Who is it that sings in the old bar near the river in Paris when the moon is up?"
+CONTEXTS = (PEOPLE, ODD, COMBINED, LONG, "Paris sings", "[CLS] Ada [SEP] Tom")
+ANSWERS: list[Case] = [
+    *(({"question": WHO, "context": text}, {}) for text in CONTEXTS),
+    *(({"question": WHO, "context": text}, {"top_k": 3}) for text in CONTEXTS),
+    *(({"question": WHO, "context": text}, {"align_to_words": False}) for text in CONTEXTS),
+    ({"question": LONG_QUESTION, "context": LONG}, {"top_k": 2}),
+    ({"question": WHO, "context": LONG}, {"top_k": 3, "align_to_words": False}),
+    ({"question": WHO, "context": PEOPLE}, {"max_answer_len": 1, "top_k": 2}),
+    ({"question": WHO, "context": LONG}, {"max_answer_len": 2, "top_k": 4}),
+    ({"question": WHO, "context": LONG}, {"max_answer_len": 200}),
+    *(
+        ({"question": WHO, "context": text}, {"handle_impossible_answer": True, "top_k": top_k})
+        for text, top_k in product((PEOPLE, LONG), (1, 3, 20))
+    ),
+    *(
+        ({"question": WHO, "context": LONG}, {"max_seq_len": size, "doc_stride": stride, **more})
+        for size, stride in ((32, 8), (32, 0), (64, 32), (48, 20), (100, 50))
+        for more in ({}, {"top_k": 3, "handle_impossible_answer": True})
+    ),
+    ({"question": WHO, "context": LONG}, {"max_seq_len": 40}),
+    ({"question": WHO, "context": LONG}, {"doc_stride": 4, "top_k": 2}),
+]
+
+CASES: dict[str, tuple[str, list[str], list[Case]]] = {
+    "sequence_classification": (
+        "text-classification",
+        ["bert", "roberta", "many", "regression", "one", "minilm"],
+        LABELS,
+    ),
+    "token_classification": (
+        "token-classification",
+        ["bert", "roberta", "odd", "minilm"],
+        TAGS,
+    ),
+    "question_answering": ("question-answering", ["bert", "roberta", "minilm"], ANSWERS),
+}

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoTokenizer, GPT2LMHeadModel, pipeline
+
+from handlers.errors import WrongCheckpoint
+from handlers.words import modes
+from scripts.kit.demo_models import MODES, Score, make, make_all
+from scripts.kit.demo_models.making import UnknownMode
+from scripts.kit.source import Source
+
+QUICK: dict[str, Any] = {"rows": 24, "exam_rows": 8}
+MODE = "text_generation"
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint after three steps of training."""
+    target = tmp_path_factory.mktemp("models") / MODE
+    make(MODE, target, **QUICK)
+    return target
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_there_is_a_demo_model_for_every_mode_that_is_served() -> None:
+    assert sorted(MODES) == modes()
+
+
+def test_the_checkpoint_is_an_ordinary_one(tiny: Path) -> None:
+    model, tokenizer = GPT2LMHeadModel.from_pretrained(tiny), AutoTokenizer.from_pretrained(tiny)
+    assert 1500 < len(tokenizer) == model.config.vocab_size <= 2000
+    assert tokenizer.pad_token_id == tokenizer.eos_token_id == model.generation_config.eos_token_id
+    assert tokenizer.decode(tokenizer("Ein Bär, 雨!")["input_ids"]) == "Ein Bär, 雨!"
+    assert {path.stat().st_mode & 0o777 for path in tiny.iterdir()} == {0o644}
+
+
+def test_the_same_seed_makes_the_same_bytes(tiny: Path, tmp_path: Path) -> None:
+    make(MODE, tmp_path / MODE, **QUICK)
+    assert bytes_of(tmp_path / MODE) == bytes_of(tiny)
+
+
+@pytest.mark.parametrize(
+    ("mode", "task"),
+    [("sequence_classification", "text-classification"), ("token_classification", "ner")],
+)
+def test_a_classifier_has_its_labels(mode: str, task: Any, tmp_path: Path) -> None:
+    score = make(mode, tmp_path / mode, **QUICK)
+    answer = pipeline(task, model=str(tmp_path / mode), device="cpu")("Eva lives in Oslo.")
+    assert all("LABEL" not in item.get("label", item.get("entity")) for item in answer)
+    assert score == Score.read(tmp_path / mode)
+    assert all(0 <= value <= 1 for value in score.measures.values())
+
+
+def test_training_is_told_how_far_it_is_and_leaves_torch_as_it_was(tmp_path: Path) -> None:
+    threads, state, ticks = torch.get_num_threads(), torch.get_rng_state(), list[float]()
+    make("question_answering", tmp_path / "made", **QUICK, tick=ticks.append)
+    assert ticks == sorted(ticks)
+    assert ticks[-1] == 1
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_finished_checkpoint_is_left_alone(tiny: Path) -> None:
+    before = bytes_of(tiny)
+    [made] = make_all([MODE], tiny.parent)
+    assert (made.seconds, made.score) == (0, Score.read(tiny))
+    assert bytes_of(tiny) == before
+
+
+def test_a_downloader_may_replace_it(tiny: Path) -> None:
+    source = Source.read(tiny)
+    assert source is not None
+    assert source.is_whole_in(tiny)
+
+
+def test_an_interrupted_run_leaves_what_was_there_and_can_be_run_again(
+    tiny: Path, tmp_path: Path
+) -> None:
+    def stop(done: float) -> None:
+        raise KeyboardInterrupt
+
+    target = tmp_path / MODE
+    with pytest.raises(KeyboardInterrupt):
+        make(MODE, target, **QUICK, tick=stop)
+    assert not target.exists()
+    shutil.copytree(tiny, target)
+    with pytest.raises(KeyboardInterrupt):
+        make(MODE, target, **QUICK, seed=3, tick=stop)
+    assert bytes_of(target) == bytes_of(tiny)
+    assert make(MODE, target, **QUICK, seed=3) == Score.read(target)
+
+
+def test_what_is_no_checkpoint_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / MODE).mkdir()
+    (tmp_path / MODE / "diary.txt").touch()
+    with pytest.raises(WrongCheckpoint, match="is no checkpoint"):
+        make_all([MODE], tmp_path)
+    assert (tmp_path / MODE / "diary.txt").exists()
+
+
+def test_an_unknown_mode_stops_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(UnknownMode, match="did you mean 'token_classification'"):
+        make_all([MODE, "token_clasification"], tmp_path)
+    assert not list(tmp_path.iterdir())

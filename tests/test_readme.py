@@ -1,0 +1,114 @@
+"""Every block of the README does what the README says, in a fresh copy of the repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from handlers.config import Handler, ModelConfig
+from scripts.kit.demo_models import ensure
+from scripts.kit.demo_models.lessons import modes
+from scripts.kit.places import MODELS, ROOT
+from scripts.kit.ports import free_ports
+from tests.standins.hub import LocalHub
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+HUB_NAME = "distilbert/distilbert-base-cased-distilled-squad"
+MARK = "=== block"
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """What each shell block printed, by the block, all run in order in one shell."""
+    ensure(modes())
+    copy = tmp_path_factory.mktemp("readme") / "kit"
+    _copy_repository(copy)
+    port = _use_free_ports(copy)
+    scripts = [block for kind, block in BLOCKS if kind == "bash" and block != "make test\n"]
+    lines = [f"echo '{MARK}'\n{block}" for block in scripts]
+    script = "set -e\n" + "\n".join(lines).replace("127.0.0.1:8080", f"127.0.0.1:{port}")
+    with LocalHub({HUB_NAME: MODELS / "question_answering"}) as hub:
+        environment = _environment(tmp_path_factory.mktemp("t"), hub.url)
+        done = subprocess.run(
+            ["bash", "-c", script], cwd=copy, env=environment, capture_output=True, text=True
+        )
+    subprocess.run(["torchserve", "--stop"], cwd=copy, env=environment, capture_output=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    parts = done.stdout.split(f"{MARK}\n")[1:]
+    yield dict(zip(scripts, parts, strict=True))
+
+
+def test_the_demo_shows_every_mode(outputs: dict[str, str]) -> None:
+    shown = outputs["make demo\n"]
+    assert all(f"/predictions/{mode}" in shown for mode in modes())
+    assert "/explanations/sequence_classification" in shown
+
+
+def test_each_curl_answers_as_printed(outputs: dict[str, str]) -> None:
+    printed = [json.loads(block) for kind, block in BLOCKS if kind == "json"]
+    curls = [text for block, text in outputs.items() if block.startswith("curl")]
+    answers = [json.loads(text) for text in curls]
+    assert _without_numbers(answers[0]) == _without_numbers(printed[0])
+    assert _without_numbers(answers[1]) == _without_numbers(printed[0])
+    assert {"words", "importances", "attributions", "convergence_delta"} <= answers[2].keys()
+
+
+def test_the_yaml_is_a_valid_config() -> None:
+    for kind, block in BLOCKS:
+        if kind == "yaml":
+            ModelConfig.parse(yaml.safe_load(block))
+
+
+def test_every_key_of_the_handler_section_is_explained() -> None:
+    missing = [key for key in Handler.model_fields if f"`{key}`" not in README]
+    assert not missing
+
+
+def test_every_picture_and_link_is_there() -> None:
+    links = re.findall(r"\]\((?!http)([^)#]+)\)", README)
+    assert links
+    assert all((ROOT / link).exists() for link in links)
+
+
+def _copy_repository(target: Path) -> None:
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    files = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in files.splitlines():
+        if (ROOT / name).is_file() or (ROOT / name).is_symlink():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name, follow_symlinks=False)
+    shutil.copytree(MODELS, target / MODELS.relative_to(ROOT), copy_function=os.link)
+
+
+def _use_free_ports(copy: Path) -> int:
+    """Let the copy's server listen where nobody else does; returns the port that answers."""
+    ports = free_ports()
+    path = copy / "config.properties"
+    settings = path.read_text(encoding="utf-8")
+    for key, value in ports.properties().items():
+        settings = re.sub(rf"^{key}=.*$", f"{key}={value}", settings, flags=re.MULTILINE)
+    path.write_text(settings, encoding="utf-8")
+    return ports.inference
+
+
+def _environment(scratch: Path, hub: str) -> dict[str, str]:
+    tools = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    places = {"TMPDIR": str(scratch), "TEMP": str(scratch)}
+    venv = {"VENV": str(Path(sys.prefix)), "MAKEFLAGS": f"VENV={sys.prefix}"}
+    return {**os.environ, **places, **venv, "PATH": tools, "HF_ENDPOINT": hub}
+
+
+def _without_numbers(answer: Any) -> Any:
+    """Leave out what differs a little on another machine, where the models were trained."""
+    return {key: value for key, value in answer.items() if key != "score"}
