@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 REQUIREMENTS := requirements.txt requirements-dev.txt requirements-demo.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve stop test lint models archives clean
+.PHONY: browser help install demo serve stop test lint models archives clean
 
 help:
 	@echo "make demo    prepare four small models, serve them, ask each one, stop"
@@ -38,7 +38,12 @@ serve: archives
 stop: $(READY)
 	$(RUN) scripts/serve.py stop
 
-test: $(READY)
+# The pages are tested in a real browser; Debian's is installed where there is none.
+browser:
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver; }
+
+test: $(READY) browser
 	$(RUN) -m pytest
 
 lint: $(READY)

@@ -3,7 +3,7 @@
     python benchmarks/explanations.py
 
 The plain loop is what the Captum tutorials show: one request at a time, float32, 50 steps of
-The plain loop is what the Captum tutorials show: one request at a time, float32, 50 steps of
+LayerIntegratedGradients over the word embeddings. Contenders run in turn, several rounds.
 """
 
 from __future__ import annotations

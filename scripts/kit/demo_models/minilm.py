@@ -42,7 +42,8 @@ def minilm() -> Path:
 def load_tokenizer() -> PreTrainedTokenizerBase:
     """Return a tokenizer with the pretrained vocabulary, which lower-cases and does not cut."""
     # The tokenizer.json beside the vocabulary cuts and pads every text to 128 tokens.
-    vocabulary = str(minilm() / "vocab.txt")
+    entries = (minilm() / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    vocabulary = {entry: index for index, entry in enumerate(entries)}
     return BertTokenizer(vocab=vocabulary, do_lower_case=True, model_max_length=POSITIONS)
 
 

@@ -1,0 +1,124 @@
+"""Explanations in a real browser: light and dark, on a phone, and with hostile text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+
+from scripts.kit.demo_models.lessons import modes
+from scripts.kit.places import ARTIFACTS, BUILD
+from scripts.kit.server import Server
+from tests.e2e.asking import ask_json
+
+SHOTS = BUILD / "screenshots"
+DESKTOP, PHONE = (1000, 900), (390, 844)
+HOSTILE = "\"><script>document.title='owned'</script><img src=x onerror=alert(1)> & <b>bold</b> "
+OPTIONS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    options = ChromeOptions()
+    options.binary_location = "/usr/bin/chromium"
+    for option in [*OPTIONS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"]:
+        options.add_argument(option)
+    browser = Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+    yield browser
+    browser.quit()
+
+
+def page_of(server: Server, mode: str, inputs: Any, target: Path) -> str:
+    answer = ask_json(server, f"/explanations/{mode}", {"inputs": inputs}, Accept="text/html")
+    assert answer.headers["content-type"] == "text/html; charset=utf-8", answer.text
+    target.write_bytes(answer.content)
+    return target.as_uri()
+
+
+def show(browser: Chrome, url: str, size: tuple[int, int], scheme: str) -> None:
+    metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    browser.get(url)
+
+
+def shoot(browser: Chrome, name: str) -> None:
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    assert browser.save_screenshot(str(SHOTS / f"{name}.png"))
+
+
+def value_of(browser: Chrome, script: str) -> Any:
+    return browser.execute_script(f"return {script}")
+
+
+@pytest.mark.parametrize("mode", modes())
+def test_each_modes_page_fits_a_desk_and_a_phone(
+    server: Server, browser: Chrome, tmp_path: Path, mode: str
+) -> None:
+    sample = json.loads((ARTIFACTS / mode / "sample.json").read_text("utf-8"))
+    url = page_of(server, mode, sample["inputs"], tmp_path / "page.html")
+    for name, size in {"desktop": DESKTOP, "phone": PHONE}.items():
+        show(browser, url, size, "light")
+        shoot(browser, f"{mode}-{name}")
+        assert value_of(browser, "document.documentElement.scrollWidth") <= size[0]
+        assert value_of(browser, "document.querySelectorAll('.mark.for').length") > 1
+
+
+def test_words_stay_readable_in_light_and_dark(
+    server: Server, browser: Chrome, tmp_path: Path
+) -> None:
+    sample = json.loads((ARTIFACTS / "sequence_classification" / "sample.json").read_text("utf-8"))
+    url = page_of(server, "sequence_classification", sample["inputs"], tmp_path / "page.html")
+    papers = []
+    for scheme in ("light", "dark"):
+        show(browser, url, DESKTOP, scheme)
+        shoot(browser, f"sequence_classification-{scheme}")
+        colours = value_of(browser, CONTRAST)
+        papers.append(colours["paper"])
+        assert colours["worst"] >= 4.5, f"{scheme}: contrast {colours['worst']}"
+    assert papers[0] != papers[1]
+
+
+def test_hostile_text_stays_text(server: Server, browser: Chrome, tmp_path: Path) -> None:
+    inputs = {"question": f"Who {HOSTILE}?", "context": f"Nina {HOSTILE} sings."}
+    show(browser, page_of(server, "question_answering", inputs, tmp_path / "p.html"), PHONE, "dark")
+    shoot(browser, "hostile")
+    assert browser.title == "Explanation"
+    for tag in ("script", "img", "b"):
+        assert value_of(browser, f"document.querySelectorAll('{tag}').length") == 0
+    assert value_of(browser, "document.documentElement.scrollWidth") <= PHONE[0]
+
+
+# The lowest contrast of a word with what is behind it, by the formula of WCAG 2.1.
+CONTRAST = """(() => {
+  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const card = getComputedStyle(document.querySelector('article')).backgroundColor;
+  const light = (...layers) => {
+    for (const layer of layers) { canvas.fillStyle = layer; canvas.fillRect(0, 0, 1, 1); }
+    const part = v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+    const [r, g, b] = canvas.getImageData(0, 0, 1, 1).data;
+    return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+  };
+  const ratios = [...document.querySelectorAll('article .mark')].map(mark => {
+    const style = getComputedStyle(mark);
+    const pair = [light(style.color), light(card, style.backgroundColor)].sort((a, b) => b - a);
+    return (pair[0] + 0.05) / (pair[1] + 0.05);
+  });
+  return {worst: Math.min(...ratios), paper: getComputedStyle(document.body).backgroundColor};
+})()"""
