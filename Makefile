@@ -43,7 +43,7 @@ browser:
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver; }
 
-test: $(READY) browser
+test: models browser
 	$(RUN) -m pytest
 
 lint: $(READY)

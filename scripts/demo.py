@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import httpx
 import typer
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group
 from rich.pretty import Pretty
 from rich.table import Table
 
@@ -62,7 +62,7 @@ def _ask_all(server: Server) -> list[str]:
 def _ask(server: Server, path: str, table: Table) -> bool:
     body = sample(path.rsplit("/", 1)[1])
     answer = httpx.post(server.inference_url + path, json=body, timeout=120, trust_env=False)
-    table.add_row(_shown({"POST": path, **body}), _shown(_brief(answer.json())))
+    table.add_row(Group(f"POST {path}", _shown(body)), _shown(_brief(answer.json())))
     return answer.is_success
 
 

@@ -62,6 +62,11 @@ class LocalHub:
         """Add a folder as a repository's newest commit; returns the commit's hash."""
         return self.repositories.setdefault(name, Repository()).push(folder)
 
+    def tag(self, name: str, revision: str) -> None:
+        """Let a revision mean a repository's newest commit."""
+        repository = self.repositories[name]
+        repository.tags[revision] = next(reversed(repository.commits))
+
     def gate(self, name: str) -> None:
         """Refuse a repository's files from now on, as the hub does with gated models."""
         self.repositories[name].gated = True

@@ -52,6 +52,7 @@ class Repository:
 
     gated: bool = False
     commits: dict[str, dict[str, StoredFile]] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
 
     def push(self, folder: Path) -> str:
         """Add a folder as the newest commit; returns the commit's hash."""
@@ -63,7 +64,9 @@ class Repository:
         return commit
 
     def resolve(self, revision: str) -> str | None:
-        """Return the commit of `main`, of a whole hash or of the first 7 or more of its digits."""
+        """Return the commit of a tag, of `main`, of a hash or of the first 7 or more digits."""
+        if revision in self.tags:
+            return self.tags[revision]
         if revision == "main":
             return next(reversed(self.commits))
         found = [commit for commit in self.commits if commit.startswith(revision)]

@@ -26,7 +26,9 @@ class UnknownMode(KitError):
     """There is no demo model of that name."""
 
     def __init__(self, mode: str) -> None:
-        super().__init__(f"There is no demo model {mode!r}; {nearest(mode, list(MODES))}.")
+        hint = nearest(mode, list(MODES))
+        end = "" if hint.endswith("?") else "."
+        super().__init__(f"There is no demo model {mode!r}; {hint}{end}")
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,6 @@ def test_what_is_no_checkpoint_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_an_unknown_mode_stops_before_anything_is_made(tmp_path: Path) -> None:
-    with pytest.raises(UnknownMode, match="did you mean 'token_classification'"):
+    with pytest.raises(UnknownMode, match=r"did you mean 'token_classification'\?$"):
         make_all([MODE, "token_clasification"], tmp_path)
     assert not list(tmp_path.iterdir())
