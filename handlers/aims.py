@@ -23,12 +23,14 @@ class Aim:
         pieces: what the causes are counted by.
         output: the model output that holds F.
         index: where F lies in that output, behind the batch dimension.
+        score: F, where the prediction has told it already.
     """
 
     row: Window
     pieces: Sequence[Piece]
     output: str
     index: tuple[int, ...]
+    score: float | None = None
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ NOT_CONVERGED = (
     "The attributions do not sum to the difference that they explain within 5%; ask for more "
     "n_steps or n_samples, or read them with care."
 )
-WASTE = 0.1  # Each row is computed many times over, so like is explained with like.
+WASTE = 0.25  # Each row is computed many times over, so like is explained with like.
 WITHOUT_GRADIENTS = "feature_ablation"
 
 

@@ -13,6 +13,7 @@ from handlers.cases import Case
 from handlers.errors import BadRequest, RequestError
 from handlers.explainers.base import Subject
 from handlers.explaining import Explaining
+from handlers.pieces import Piece
 from handlers.tasks.base import BaseTask
 
 TaskT = TypeVar("TaskT", bound=BaseTask[Any, Any])
@@ -67,6 +68,14 @@ class BaseAccount(ABC, Generic[TaskT]):
             f"target {target!r} is no class; send a number from 0 to {len(labels) - 1} or one of "
             f"{', '.join(labels[:20])}."
         )
+
+
+def aim_at(
+    case: Case, row: int, pieces: Sequence[Piece], output: str, index: tuple[int, ...]
+) -> Aim:
+    """Return one number of a case's outputs as what is to be explained."""
+    score = float(case.outputs[row][output][index])
+    return Aim(case.rows[row], pieces, output, index, score)
 
 
 def words_of(aim: Aim) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from handlers.accounts.base import (
     BaseAccount,
+    aim_at,
     as_integer,
     normalised,
     require_keys,
@@ -35,9 +36,10 @@ class Account(BaseAccount[Task]):
         row, first, last = self._span(case)
         texts = self.task.texts(case.query)
         pieces = cut(row, texts, case.settings.granularity)
+        number = _number(case, row)
         return [
-            Aim(row, pieces, "start_logits", (first,)),
-            Aim(row, pieces, "end_logits", (last,)),
+            aim_at(case, number, pieces, "start_logits", (first,)),
+            aim_at(case, number, pieces, "end_logits", (last,)),
         ]
 
     def tell(
@@ -46,8 +48,7 @@ class Account(BaseAccount[Task]):
         row, start, end = aims[0].row, *attributions
         first, last = (aim.index[0] for aim in aims)
         place = self.task.reader.characters(row, first, last, align=False)
-        number = next(number for number, known in enumerate(case.rows) if known is row)
-        score = self.task.reader.score(row, case.outputs[number], first, last)
+        score = self.task.reader.score(row, case.outputs[_number(case, row)], first, last)
         return {
             **words_of(aims[0]),
             "importances_answer_start": normalised(start),
@@ -94,3 +95,7 @@ class Account(BaseAccount[Task]):
         if start == end == 0:
             return case.rows[0], 0, 0
         raise BadRequest(f"target's characters {start} to {end} hold no token of the context.")
+
+
+def _number(case: Case, row: Window) -> int:
+    return next(number for number, known in enumerate(case.rows) if known is row)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from handlers.accounts.base import BaseAccount, normalised, sums, words_of
+from handlers.accounts.base import BaseAccount, aim_at, normalised, sums, words_of
 from handlers.aims import Aim, Attribution
 from handlers.cases import Case
 from handlers.pieces import cut
@@ -24,7 +24,7 @@ class Account(BaseAccount[Task]):
     def aims(self, case: Case) -> list[Aim]:
         texts = [text for text in case.query.text if text is not None]
         pieces = cut(case.rows[0], texts, case.settings.granularity)
-        return [Aim(case.rows[0], pieces, "logits", (self._target(case),))]
+        return [aim_at(case, 0, pieces, "logits", (self._target(case),))]
 
     def tell(
         self, case: Case, aims: Sequence[Aim], attributions: Sequence[Attribution]

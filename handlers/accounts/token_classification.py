@@ -14,6 +14,7 @@ import numpy as np
 
 from handlers.accounts.base import (
     BaseAccount,
+    aim_at,
     as_integer,
     normalised,
     require_keys,
@@ -32,10 +33,9 @@ class Account(BaseAccount[Task]):
     """Explains the logit of one class for one token, or for the tokens of a span."""
 
     def aims(self, case: Case) -> list[Aim]:
-        row = case.rows[0]
-        pieces = cut(row, [case.query.text], case.settings.granularity)
+        pieces = cut(case.rows[0], [case.query.text], case.settings.granularity)
         tokens, label = self._target(case)
-        return [Aim(row, pieces, "logits", (token, label)) for token in tokens]
+        return [aim_at(case, 0, pieces, "logits", (token, label)) for token in tokens]
 
     def tell(
         self, case: Case, aims: Sequence[Aim], attributions: Sequence[Attribution]

@@ -78,28 +78,34 @@ class Scene:
     @torch.no_grad()
     def ends(self) -> list[tuple[float, float]]:
         """Return F of each row and F of its baseline."""
-        both = [torch.cat([tensor, tensor]) for tensor in self.extra]
-        scores = self.score(torch.cat([self.ids, self.baseline]), *both).tolist()
-        return list(zip(scores[: len(self.aims)], scores[len(self.aims) :], strict=True))
+        baselines = self.score(self.baseline, *self.extra).tolist()
+        known = [aim.score for aim in self.aims if aim.score is not None]
+        whole = len(known) == len(self.aims)
+        scores = known if whole else self.score(self.ids, *self.extra).tolist()
+        return list(zip(scores, baselines, strict=True))
 
     def features(self) -> torch.Tensor:
         """Return the piece number of each token; tokens that never change count to the first."""
         return self._numbers().clamp(min=0)
 
-    def attributions(self, tokens: torch.Tensor, *, shared: bool) -> list[Attribution]:
+    def attributions(
+        self, tokens: torch.Tensor, ends: Sequence[tuple[float, float]], *, shared: bool
+    ) -> list[Attribution]:
         """Return Captum's values a token as values a piece.
 
         Args:
             tokens: a value for each token. Shape: (rows, width).
+            ends: F of each row and of its baseline.
             shared: whether each token of a piece carries the value of the whole piece, as
                 perturbation methods give it, or its own part.
         """
         values = tokens.detach().double().cpu().numpy()
         results = []
-        for aim, own, ends in zip(self.aims, values, self.ends(), strict=True):
+        for aim, own, scores in zip(self.aims, values, ends, strict=True):
             row = own[self._own(aim)]
             join = _whole if shared else _parts
-            results.append(Attribution(np.array([join(row, piece) for piece in aim.pieces]), *ends))
+            pieces = np.array([join(row, piece) for piece in aim.pieces])
+            results.append(Attribution(pieces, *scores))
         return results
 
     def _numbers(self) -> torch.Tensor:

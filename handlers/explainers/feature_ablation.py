@@ -32,4 +32,4 @@ class Explainer(BaseExplainer):
             feature_mask=scene.features(),
             perturbations_per_eval=scene.rows_at_once // len(scene.aims),
         )
-        return scene.attributions(found, shared=True)
+        return scene.attributions(found, scene.ends(), shared=True)

@@ -28,4 +28,5 @@ class Explainer(BaseExplainer):
         with differentiable(scene.embeddings):
             captum = LayerGradientXActivation(scene.score, scene.embeddings)
             found = captum.attribute(scene.ids, additional_forward_args=scene.extra)
-        return scene.attributions(torch.as_tensor(found).sum(-1), shared=False)
+        values = torch.as_tensor(found).sum(-1)
+        return scene.attributions(values, scene.ends(), shared=False)

@@ -38,4 +38,4 @@ class Explainer(BaseExplainer):
                 n_samples=settings.n_samples or self.samples_a_piece * (int(features.max()) + 2),
                 perturbations_per_eval=scene.rows_at_once // len(scene.aims),
             )
-        return scene.attributions(found, shared=True)
+        return scene.attributions(found, scene.ends(), shared=True)

@@ -37,4 +37,4 @@ class Explainer(BaseExplainer):
                 n_samples=settings.n_samples or self.usual_samples,
                 perturbations_per_eval=scene.rows_at_once // len(scene.aims),
             )
-        return scene.attributions(found, shared=True)
+        return scene.attributions(found, scene.ends(), shared=True)
