@@ -15,10 +15,10 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from handlers.config import Handler
 from handlers.errors import WrongCheckpoint
 from handlers.labels import read_labels
 from handlers.positions import first_position
+from handlers.sections import Handler
 
 VOCABULARIES = (
     "tokenizer.json",

@@ -7,7 +7,7 @@ import logging
 import torch
 from transformers import PreTrainedModel
 
-from handlers.config import Compile
+from handlers.sections import Compile
 
 logger = logging.getLogger(__name__)
 

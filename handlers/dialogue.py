@@ -9,7 +9,6 @@ from typing import Any
 
 from handlers.attempts import attempt
 from handlers.bodies import Post, read_content
-from handlers.config import Handler
 from handlers.engine import Engine
 from handlers.errors import RequestError
 from handlers.meter import Meter
@@ -17,6 +16,7 @@ from handlers.pages.explanation import HTML, prefers_page, render
 from handlers.protocols.base import Answer, BaseProtocol, in_place
 from handlers.registry import protocols
 from handlers.requests import Request
+from handlers.sections import Handler
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import torch
 import transformers
 from transformers import PreTrainedConfig
 
-from handlers.config import Handler
 from handlers.errors import WrongCheckpoint
+from handlers.sections import Handler
 
 
 def check_head(config: PreTrainedConfig, handler: Handler, auto_class_name: str) -> None:

@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from handlers.accounts.base import BaseAccount
-from handlers.config import Handler
 from handlers.formats.base import Model, Wanted
 from handlers.protocols.base import BaseProtocol
+from handlers.sections import Handler
 from handlers.tasks.base import BaseTask
 from handlers.words import files_of
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from handlers.config import Handler, ModelConfig
+from handlers.config import ModelConfig
+from handlers.sections import Handler
 from scripts.kit.demo_models import ensure
 from scripts.kit.demo_models.lessons import modes
 from scripts.kit.places import MODELS, ROOT

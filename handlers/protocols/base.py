@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from handlers.config import Handler
 from handlers.errors import BadRequest, RequestError, RequestTooLarge
 from handlers.requests import Request
+from handlers.sections import Handler
 
 JSON = "application/json"
 

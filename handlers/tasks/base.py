@@ -11,7 +11,6 @@ from transformers import BatchEncoding
 from handlers.attempts import attempt
 from handlers.batching import Padding, run
 from handlers.checkpoint import Checkpoint
-from handlers.config import Handler
 from handlers.errors import RequestError, WrongConfig
 from handlers.formats.base import Model
 from handlers.meter import Meter
@@ -19,6 +18,7 @@ from handlers.packing import run_packed
 from handlers.parameters import Parameters
 from handlers.requests import Request
 from handlers.rows import Outputs, Row
+from handlers.sections import Handler
 from handlers.tokenize import Text, check_length, tokenize
 from handlers.windows import Window, window
 

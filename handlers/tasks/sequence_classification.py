@@ -17,11 +17,11 @@ from pydantic import PositiveInt
 
 from handlers.activations import sigmoid, softmax
 from handlers.checkpoint import Checkpoint
-from handlers.config import Handler
 from handlers.errors import BadRequest, RequestError
 from handlers.parameters import Parameters
 from handlers.requests import Request
 from handlers.rows import Outputs
+from handlers.sections import Handler
 from handlers.tasks.base import BaseTask
 from handlers.texts import check_text, kind_of
 from handlers.tokenize import Text

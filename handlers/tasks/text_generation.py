@@ -16,7 +16,6 @@ from typing import Any
 from handlers.attempts import attempt
 from handlers.batching import Padding
 from handlers.checkpoint import Checkpoint
-from handlers.config import Handler
 from handlers.errors import RequestError, RequestTooLarge, Unprocessable
 from handlers.formats.base import Model
 from handlers.generation import Generator, Prompt
@@ -24,6 +23,7 @@ from handlers.generation_parameters import GenerationParameters
 from handlers.meter import Meter
 from handlers.requests import Request
 from handlers.rows import Outputs
+from handlers.sections import Handler
 from handlers.stopping import before_stop
 from handlers.tasks.base import BaseTask
 from handlers.texts import check_text

@@ -19,12 +19,12 @@ from transformers import BatchEncoding
 from handlers.activations import softmax
 from handlers.attempts import attempt
 from handlers.checkpoint import Checkpoint
-from handlers.config import Handler
 from handlers.entities import Strategy, Token, join_entities, label_tokens, without_overlaps
 from handlers.errors import RequestError
 from handlers.parameters import Parameters
 from handlers.requests import Request
 from handlers.rows import Outputs
+from handlers.sections import Handler
 from handlers.tasks.base import BaseTask
 from handlers.texts import check_text
 from handlers.tokenize import check_length, tokenize

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from handlers.config import Handler
 from handlers.errors import KitError, WrongCheckpoint, WrongConfig
+from handlers.sections import Handler
 from scripts.kit.hub import Hub, Snapshot
 from scripts.kit.selection import settings_of, shards_of, weights_of
 from scripts.kit.source import Source

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from handlers.checkpoint import read_checkpoint
-from handlers.config import Handler
 from handlers.heads import check_head
 from handlers.registry import task_class
+from handlers.sections import Handler
 
 
 def check_fits(handler: Handler, folder: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from handlers.config import Handler
+from handlers.sections import Handler
 
 FILE = ".source.json"
 

@@ -9,8 +9,8 @@ import pytest
 import transformers
 
 from handlers.checkpoint import read_checkpoint
-from handlers.config import Handler
 from handlers.errors import ConfigError, WrongCheckpoint
+from handlers.sections import Handler
 from tests import tiny
 from tests.serving import Served
 from tests.tiny_tokenizers import POSITIONS

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from handlers.compiling import compiled
-from handlers.config import Compile
+from handlers.sections import Compile
 
 MODE = "sequence_classification"
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from handlers.checkpoint import read_checkpoint
-from handlers.config import Handler
 from handlers.engine import Engine
 from handlers.errors import BadRequest, InternalError, WrongConfig
 from handlers.formats.base import Model
@@ -16,6 +15,7 @@ from handlers.meter import Meter
 from handlers.parameters import Parameters
 from handlers.requests import Request
 from handlers.rows import Outputs, Row
+from handlers.sections import Handler
 from handlers.tasks.base import BaseTask
 
 Checkpoints = Callable[..., Path]

@@ -5,9 +5,9 @@ import re
 import pytest
 from transformers import DistilBertConfig, GPT2Config, PreTrainedConfig, ViTConfig
 
-from handlers.config import Handler
 from handlers.errors import WrongCheckpoint
 from handlers.heads import check_head
+from handlers.sections import Handler
 
 CLASSIFIER = "AutoModelForSequenceClassification"
 ANSWERER = "AutoModelForQuestionAnswering"

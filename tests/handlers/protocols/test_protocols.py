@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from handlers.config import Handler
 from handlers.errors import BadRequest, RequestError, RequestTooLarge
 from handlers.protocols.base import BaseProtocol
 from handlers.registry import protocols
 from handlers.requests import Request
+from handlers.sections import Handler
 from tests.serving import read_json
 
 SETTINGS = Handler(mode="sequence_classification", max_rows=3)

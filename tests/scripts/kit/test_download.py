@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForSequenceClassification
 
-from handlers.config import Handler
 from handlers.errors import WrongCheckpoint, WrongConfig
+from handlers.sections import Handler
 from scripts.kit.download import check_folder, download, present
 from scripts.kit.hub import Hub
 from scripts.kit.hub_errors import RevisionNotFound

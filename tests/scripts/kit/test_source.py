@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from handlers.config import Handler
+from handlers.sections import Handler
 from scripts.kit.source import Source
 
 COMMIT = "564e9b582944a57a3e586bbb98fd6f0a4118db7f"

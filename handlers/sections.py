@@ -1,0 +1,105 @@
+"""The sections of a model-config.yaml that the kit reads itself, key by key."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+)
+
+from handlers.words import formats, modes, nearest
+
+DType = Literal["float32", "bfloat16", "float16", "auto"]
+Quantization = Literal["int8", "int8_weights", "int4_weights"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
+
+
+class Tokenizer(_Section):
+    """How the checkpoint's tokenizer is set; what is left out stays as the checkpoint says."""
+
+    truncation_side: Literal["left", "right"] | None = None
+    add_prefix_space: bool | None = None
+    strip_accents: bool | None = None
+    model_max_length: PositiveInt | None = None
+
+
+class Handler(_Section):
+    """What is served and how: the `handler:` section."""
+
+    mode: str
+    model_name: str | None = None
+    revision: str | None = None
+    save_mode: str = "pretrained"
+    dtype: DType = "float32"
+    do_lower_case: bool | None = None
+    num_labels: NonNegativeInt | None = None
+    max_length: PositiveInt | None = None
+    truncation: bool | None = None
+    tokenizer: Tokenizer = Tokenizer()
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    captum_explanation: bool = True
+    explain_timeout: PositiveFloat | None = None
+    embedding_name: str | None = None
+    batch_size: PositiveInt | None = None
+    hardware: Literal["neuron", "neuronx"] | None = None
+    quantization: Quantization | None = None
+    calibration: str | None = None
+    min_agreement: float = Field(default=0.99, ge=0, le=1)
+    warmup_lengths: list[PositiveInt] = Field(default_factory=list)
+    BetterTransformer: bool = True
+    model_parallel: bool = False
+    allow_random_head: bool = False
+    allow_pickle: bool = False
+    max_batch_tokens: PositiveInt | None = None
+    max_rows: PositiveInt = 128
+    max_characters: PositiveInt = 200_000
+    profile: bool = False
+
+    @field_validator("batch_size", mode="before")
+    @classmethod
+    def _number_in_quotes(cls, value: Any) -> Any:
+        """Read `batch_size: "4"`, as the old example has it."""
+        return int(value) if isinstance(value, str) and value.isdigit() else value
+
+    @field_validator("mode")
+    @classmethod
+    def _mode_has_a_file(cls, word: str) -> str:
+        return _known(word, modes())
+
+    @field_validator("save_mode")
+    @classmethod
+    def _save_mode_has_a_file(cls, word: str) -> str:
+        return _known(word, formats())
+
+
+class Compile(_Section):
+    """torch.compile: `enable` and the keyword arguments of `torch.compile`."""
+
+    enable: bool = False
+    backend: str = "inductor"
+    mode: str | None = None
+    dynamic: bool | None = None
+    fullgraph: bool = False
+    options: dict[str, Any] | None = None
+
+
+class Pt2(_Section):
+    """The `pt2:` section."""
+
+    compile: Compile = Compile()
+
+
+def _known(word: str, words: list[str]) -> str:
+    if word not in words:
+        raise ValueError(f"is {word!r}; {nearest(word, words)}")
+    return word
