@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -12,11 +12,13 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     field_validator,
+    model_validator,
 )
 
 from handlers.words import formats, modes, nearest
 
 DType = Literal["float32", "bfloat16", "float16", "auto"]
+Hardware = Literal["neuron", "neuronx"]
 Quantization = Literal["int8", "int8_weights", "int4_weights"]
 
 
@@ -51,7 +53,7 @@ class Handler(_Section):
     explain_timeout: PositiveFloat | None = None
     embedding_name: str | None = None
     batch_size: PositiveInt | None = None
-    hardware: Literal["neuron", "neuronx"] | None = None
+    hardware: Hardware | None = None
     quantization: Quantization | None = None
     calibration: str | None = None
     min_agreement: float = Field(default=0.99, ge=0, le=1)
@@ -64,6 +66,30 @@ class Handler(_Section):
     max_rows: PositiveInt = 128
     max_characters: PositiveInt = 200_000
     profile: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _hardware_is_a_format(cls, values: Any) -> Any:
+        """Read `hardware: neuronx`, which the old example has beside `save_mode: torchscript`."""
+        hardware = values.get("hardware") if isinstance(values, dict) else None
+        if hardware not in get_args(Hardware):
+            return values
+        named = values.get("save_mode", hardware)
+        if named not in (hardware, "torchscript"):
+            raise ValueError(
+                f"has hardware: {hardware} and save_mode: {named}"
+                f"; leave hardware out, or set save_mode: {hardware}"
+            )
+        return {**values, "save_mode": hardware}
+
+    @model_validator(mode="after")
+    def _hardware_has_a_width(self) -> Handler:
+        if self.save_mode in get_args(Hardware) and self.max_length is None:
+            raise ValueError(
+                f"has save_mode: {self.save_mode} and no max_length"
+                "; add max_length: 128, the one width that the graph is compiled for"
+            )
+        return self
 
     @field_validator("batch_size", mode="before")
     @classmethod

@@ -1,0 +1,158 @@
+"""What the formats of AWS Neuron share: a TorchScript graph that was compiled for one shape.
+
+The shape is `handler.batch_size` rows (by default `batchSize`, TorchServe's own key) of
+`handler.max_length` tokens, or of fewer where the checkpoint takes fewer. A Neuron YAML without
+`max_length` is refused: the width decides what each request costs, so it is nothing to guess.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from handlers.checkpoint import Checkpoint, read_checkpoint
+from handlers.errors import WrongCheckpoint, WrongConfig
+from handlers.fixed_shape import FILE as SHAPE_FILE
+from handlers.fixed_shape import FixedModel, Shape
+from handlers.formats import pretrained, torchscript
+from handlers.formats.base import ForwardOnly, Model, Wanted
+from handlers.graph import Graph, Signature, check_equal, example, exporting
+from handlers.needed import INSTALL, needed
+
+Trace = Callable[[torch.nn.Module, tuple[torch.Tensor, ...]], Any]
+
+OLD_NAME = re.compile(r"_batch_(\d+)\.pt$")
+# Neuron's compilers multiply float32 matrices in bfloat16, which has 8 bits: rounding comes to one
+# or two hundredths of the largest logit in a deep model, a wrong graph to far more.
+TOLERANCE = 0.05
+
+
+def package(name: str, save_mode: str) -> Any:
+    """Return AWS's package, whose import makes torch know the operations of its graphs.
+
+    Raises:
+        WrongConfig: it is not installed, or is the empty one of that name on the public index.
+    """
+    # Without it, the first worker takes every core of the machine.
+    os.environ.setdefault("NEURON_RT_NUM_CORES", "1")
+    module = needed(name, f"save_mode: {save_mode}")
+    if not hasattr(module, "trace"):
+        raise WrongConfig(
+            f"save_mode: {save_mode}",
+            f"needs {name}, and what is installed is the empty package of the public index",
+            INSTALL[name],
+        )
+    return module
+
+
+def export(wanted: Wanted, target: Path, inputs: tuple[str, ...], trace: Trace) -> None:
+    """Compile the checkpoint in `wanted.directory` into a folder, and compare the graph with it.
+
+    Raises:
+        WrongCheckpoint: when it cannot be compiled or run here, or gives other answers.
+    """
+    checkpoint = read_checkpoint(wanted.directory, wanted.config.handler)
+    module = pretrained.read(wanted).eval()
+    signature = Signature(inputs, wanted.outputs)
+    rows, width = _rows(wanted), _width(wanted, checkpoint)
+    shape = Shape(rows, width, _per_token(module, signature, width))
+    vocabulary = int(module.config.get_text_config().vocab_size)
+    with exporting(module):
+        batch = example(inputs, vocabulary, rows, width)
+        graph = trace(Graph(module, signature).eval(), tuple(batch.values()))
+        torch.jit.save(graph, target / torchscript.FILE)
+    signature.write(target)
+    shape.write(target)
+    model = FixedModel(
+        _OnDevice(torchscript.TracedModel(graph, signature)), shape, _pad_ids(checkpoint)
+    )
+    shapes = ((rows + 1, width), (1, -(-width // 2)))
+    trials = [example(inputs, vocabulary, *each) for each in shapes]
+    check_equal(module, model.forward, trials, torchscript.FILE, TOLERANCE)
+
+
+def load(wanted: Wanted) -> Model:
+    """Load a compiled graph; one that the old example made is read as well.
+
+    Raises:
+        WrongCheckpoint: no `.pt` file, none that torch can read, or one of another shape than the
+            YAML's.
+    """
+    graph = torchscript.load(replace(wanted, device=torch.device("cpu")))
+    checkpoint = read_checkpoint(wanted.directory, wanted.config.handler)
+    width = _width(wanted, checkpoint)
+    shape = Shape.read(wanted.directory) or _old_shape(wanted, width)
+    _check_key("max_length", shape.width, width)
+    _check_key("batch_size", shape.rows, wanted.config.handler.batch_size)
+    return FixedModel(graph, shape, _pad_ids(checkpoint))
+
+
+class _OnDevice(ForwardOnly):
+    """A graph that says in one sentence that this machine has no Neuron device."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        try:
+            return self._model.forward(batch)
+        except Exception as error:  # noqa: BLE001 - the runtime raises errors of its own
+            reason = " ".join(str(error).split())[:200]
+            raise WrongCheckpoint(
+                torchscript.FILE,
+                f"was compiled, and cannot be run here to be compared ({reason})",
+                "export it on the kind of machine that is to serve it",
+            ) from None
+
+
+def _rows(wanted: Wanted) -> int:
+    return wanted.config.handler.batch_size or wanted.config.batchSize
+
+
+def _width(wanted: Wanted, checkpoint: Checkpoint) -> int:
+    limits = (wanted.config.handler.max_length, checkpoint.limit)
+    return min(limit for limit in limits if limit)
+
+
+def _pad_ids(checkpoint: Checkpoint) -> dict[str, int]:
+    return {"input_ids": int(checkpoint.tokenizer.pad_token_id or 0)}
+
+
+@torch.no_grad()
+def _per_token(module: PreTrainedModel, signature: Signature, width: int) -> tuple[str, ...]:
+    """Return the outputs whose second axis is as long as the rows, whatever their length."""
+    widths = (width, width - 1)
+    found = [module(**example(signature.inputs, 2, 1, each)) for each in widths]
+    return tuple(
+        name
+        for name in signature.outputs
+        if all(
+            tuple(output[name].shape[1:2]) == (each,)
+            for output, each in zip(found, widths, strict=True)
+        )
+    )
+
+
+def _old_shape(wanted: Wanted, width: int) -> Shape:
+    """Return the shape of a graph that came without: the old example has the rows in its name."""
+    path = min(wanted.directory.glob("*.pt"))
+    named = OLD_NAME.search(path.name)
+    # Not told by the outputs' shape: there are classifiers with 150 labels, the old max_length.
+    per_token = () if "SequenceClassification" in wanted.auto_class else wanted.outputs
+    return Shape(int(named[1]) if named else _rows(wanted), width, per_token)
+
+
+def _check_key(key: str, graph: int, given: int | None) -> None:
+    if given not in (None, graph):
+        raise WrongCheckpoint(
+            SHAPE_FILE,
+            f"the graph is compiled for {key} {graph}, and the YAML comes to {given}",
+            f"set handler.{key}: {graph}, or export the model again",
+        )

@@ -1,0 +1,323 @@
+"""Graphs of one shape: with a stand-in for the compiler, which refuses every other."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from handlers.config import ModelConfig
+from handlers.errors import RequestTooLarge, WrongCheckpoint, WrongConfig
+from handlers.exports import export
+from handlers.fixed_shape import FixedModel, Shape
+from handlers.formats.base import ForwardOnly
+from tests.serving import Served, differences
+from tests.standins import torch_neuronx
+
+MODE = "sequence_classification"
+KEYS: dict[str, Any] = {"mode": MODE, "save_mode": "neuronx", "batch_size": 4, "max_length": 24}
+OLD_NAME = "traced_org-name_model_neuronx_batch_4.pt"
+TEXTS = ["dull", "A fine film with a great cast", "Ada sings", "x", "The plot is thin", "lovely"]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
+]
+Laid = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def laid(checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Laid:
+    @cache
+    def lay(**keys: Any) -> Path:
+        handler = {**KEYS, **keys}
+        folder = tmp_path_factory.mktemp("neuronx") / "model"
+        shutil.copytree(checkpoint(handler["mode"]), folder)
+        export(folder, ModelConfig.parse({"handler": handler}), folder)
+        (folder / "model.safetensors").unlink()
+        return folder
+
+    return lay
+
+
+@pytest.fixture
+def copied(laid: Laid, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(laid(), tmp_path / "model"))
+
+
+def as_the_old_example_had_it(folder: Path, name: str = OLD_NAME) -> Path:
+    for path in (folder / "export.json", folder / "shape.json"):
+        path.unlink()
+    (folder / "traced_model.pt").rename(folder / name)
+    return folder
+
+
+class Recorder(ForwardOnly):
+    """Takes (2, 4) alone, remembers what it was given, and answers with it."""
+
+    def __init__(self) -> None:
+        self.given: list[dict[str, torch.Tensor]] = []
+
+    def forward(self, batch: Any) -> dict[str, torch.Tensor]:
+        assert all(tensor.shape == (2, 4) for tensor in batch.values())
+        self.given.append(batch)
+        return {"tokens": batch["input_ids"], "labels": batch["input_ids"]}
+
+
+def recorded(rows: int, width: int) -> tuple[Recorder, dict[str, torch.Tensor]]:
+    recorder = Recorder()
+    ids = torch.arange(1, rows * width + 1).reshape(rows, width)
+    model = FixedModel(recorder, Shape(2, 4, ("tokens",)), {"input_ids": 9})
+    return recorder, dict(model.forward({"input_ids": ids, "attention_mask": torch.ones_like(ids)}))
+
+
+def test_the_shape_is_the_yamls(laid: Laid) -> None:
+    graph = torch.jit.load(laid() / "traced_model.pt")
+    ids, ones = torch.zeros(4, 24, dtype=torch.long), torch.ones(4, 24, dtype=torch.long)
+    assert graph(ids, ids, ones)[0].shape == (4, 3)
+    for rows, width in ((3, 24), (5, 24), (4, 23)):
+        part = torch.ones(rows, width, dtype=torch.long)
+        with pytest.raises(torch.jit.Error, match="compiled for the shape"):
+            graph(part, part, part)
+    with pytest.raises(torch.jit.Error, match="a row has no token"):
+        graph(ids, ids, ids)
+
+
+def test_without_batch_size_the_rows_are_those_of_the_frontend(
+    checkpoint: Any, tmp_path: Path
+) -> None:
+    handler = {**KEYS, "batch_size": None}
+    config = ModelConfig.parse({"batchSize": 3, "handler": handler})
+    export(checkpoint(MODE), config, tmp_path)
+    assert Shape.read(tmp_path) == Shape(3, 24, ())
+
+
+def test_no_graph_is_wider_than_the_checkpoint_takes(laid: Laid, served: Any) -> None:
+    folder = laid(max_length=150)
+    assert json.loads((folder / "shape.json").read_text())["width"] == 128
+    model = Served(folder, **{**KEYS, "max_length": 150})
+    assert not differences(model.ask("A fine film"), served(MODE).ask("A fine film"), 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("mode", "per_token"),
+    [
+        (MODE, []),
+        ("token_classification", ["logits"]),
+        ("question_answering", ["start_logits", "end_logits"]),
+    ],
+)
+def test_outputs_with_a_value_a_token_are_known(
+    laid: Laid, mode: str, per_token: list[str]
+) -> None:
+    assert json.loads((laid(mode=mode) / "shape.json").read_text())["per_token"] == per_token
+
+
+def test_labels_are_not_taken_for_tokens_where_there_are_as_many(
+    tmp_path: Path, laid: Laid
+) -> None:
+    folder = laid(max_length=3)
+    assert Shape.read(folder) == Shape(4, 3, ())
+    model = Served(folder, **{**KEYS, "max_length": 3})
+    assert len(model.ask("dull", top_k=None)) == 3
+
+
+def test_more_rows_than_the_graph_takes_are_all_answered(laid: Laid, served: Any) -> None:
+    model = Served(laid(), **KEYS)
+    plain = served(MODE, max_length=24)
+    for count in range(1, len(TEXTS) + 1):
+        contents = [{"inputs": text} for text in TEXTS[:count]]
+        found, expected = model.post(*contents), plain.post(*contents)
+        assert not differences([list(each) for each in found], [list(e) for e in expected], 1e-4)
+
+
+def test_missing_rows_are_copies_of_a_real_one() -> None:
+    recorder, outputs = recorded(rows=3, width=4)
+    assert len(recorder.given) == 2
+    assert recorder.given[1]["input_ids"].tolist() == [[9, 10, 11, 12]] * 2
+    assert all(bool(batch["attention_mask"].all()) for batch in recorder.given)
+    assert outputs["labels"].tolist() == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]
+
+
+def test_short_rows_are_padded_and_their_outputs_cut() -> None:
+    recorder, outputs = recorded(rows=1, width=2)
+    assert recorder.given[0]["input_ids"].tolist() == [[1, 2, 9, 9]] * 2
+    assert recorder.given[0]["attention_mask"].tolist() == [[1, 1, 0, 0]] * 2
+    assert outputs["tokens"].tolist() == [[1, 2]]
+    assert outputs["labels"].tolist() == [[1, 2, 9, 9]]
+
+
+def test_a_row_that_is_too_long_for_the_graph_is_told() -> None:
+    with pytest.raises(RequestTooLarge, match="5 tokens, and this model takes 4"):
+        recorded(rows=1, width=5)
+
+
+def test_a_long_text_is_cut_or_refused_as_the_yaml_says(laid: Laid, served: Any) -> None:
+    text = "A fine film with a great cast. " * 9
+    plain = served(MODE, max_length=24)
+    assert not differences(Served(laid(), **KEYS).ask(text), plain.ask(text), 1e-4)
+    status, sentence = Served(laid(), **KEYS, truncation=False).refuse(text)
+    assert (status, "this model takes 24" in sentence) == (413, True)
+
+
+@pytest.mark.parametrize("save_mode", ["neuron", "neuronx"])
+def test_a_missing_package_is_told_before_the_graph_is_read(
+    copied: Path, monkeypatch: pytest.MonkeyPatch, save_mode: str
+) -> None:
+    (copied / "traced_model.pt").write_bytes(b"of another machine")
+    monkeypatch.setitem(sys.modules, f"torch_{save_mode}", None)
+    with pytest.raises(WrongConfig, match=r"pip install .*amazonaws") as caught:
+        Served(copied, **{**KEYS, "save_mode": save_mode})
+    assert f"torch-{save_mode}" in str(caught.value)
+
+
+def test_the_empty_package_of_the_public_index_is_told(
+    checkpoint: Any, laid: Laid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch_neuronx", ModuleType("torch_neuronx"))
+    with pytest.raises(WrongConfig, match="the empty package of the public index; pip install"):
+        Served(laid(), **KEYS)
+    with pytest.raises(WrongConfig, match="empty package"):
+        export(checkpoint(MODE), ModelConfig.parse({"handler": KEYS}), tmp_path)
+
+
+def test_each_worker_takes_one_core(laid: Laid, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NEURON_RT_NUM_CORES", raising=False)
+    Served(laid(), **KEYS)
+    assert os.environ["NEURON_RT_NUM_CORES"] == "1"
+
+
+@pytest.mark.parametrize("keys", [{}, {"batch_size": None}])
+def test_a_graph_of_the_old_example_is_served(copied: Path, served: Any, keys: Any) -> None:
+    rearrange(copied)
+    model = Served(as_the_old_example_had_it(copied), **{**KEYS, **keys})
+    contents = [{"inputs": text} for text in TEXTS]
+    plain = served(MODE, max_length=24).post(*contents)
+    assert not differences([list(e) for e in model.post(*contents)], [list(e) for e in plain], 1e-4)
+
+
+def rearrange(folder: Path) -> None:
+    """Make the graph take ids and mask alone, as the old example's do."""
+    path = folder / "traced_model.pt"
+    ones = torch.ones(4, 24, dtype=torch.long)
+    graph = torch.jit.trace(IdsAndMask(torch.jit.load(path)), (ones, ones), check_trace=False)
+    torch.jit.save(graph, path)
+
+
+class IdsAndMask(torch.nn.Module):
+    def __init__(self, graph: Any) -> None:
+        super().__init__()
+        self.graph = graph
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> Any:
+        return self.graph(ids, torch.zeros_like(ids), mask)
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ({"max_length": 32}, "compiled for max_length 24, and the YAML comes to 32"),
+        ({"max_length": 16}, "compiled for max_length 24, and the YAML comes to 16"),
+        ({"batch_size": 8}, "compiled for batch_size 4, and the YAML comes to 8"),
+    ],
+)
+def test_a_yaml_that_differs_from_the_graph_stops_the_load(
+    laid: Laid, keys: Any, sentence: str
+) -> None:
+    with pytest.raises(WrongCheckpoint, match=sentence):
+        Served(laid(), **{**KEYS, **keys})
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda tensor: tensor * torch.nan, "its logits differ from the checkpoint's by nan"),
+        (lambda tensor: tensor + 1, "its logits differ from the checkpoint's by 1"),
+        (lambda tensor: tensor.bfloat16().float() * 1.01, None),
+    ],
+)
+def test_the_graph_is_compared_with_the_checkpoint(
+    checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any, sentence: Any
+) -> None:
+    trace = torch_neuronx.trace
+
+    def changed(func: Any, example_inputs: Any) -> Any:
+        return trace(Changed(func, change), example_inputs)
+
+    monkeypatch.setattr(torch_neuronx, "trace", changed)
+    config = ModelConfig.parse({"handler": KEYS})
+    if sentence is None:
+        export(checkpoint(MODE), config, tmp_path)
+        return
+    with pytest.raises(WrongCheckpoint, match=sentence):
+        export(checkpoint(MODE), config, tmp_path)
+
+
+class Changed(torch.nn.Module):
+    def __init__(self, func: torch.nn.Module, change: Any) -> None:
+        super().__init__()
+        self.func, self.change = func, change
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return tuple(self.change(output) for output in self.func(*inputs))
+
+
+def test_without_a_device_the_export_says_so(
+    checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_device(func: Any, example_inputs: Any) -> Any:
+        return torch.jit.script(NoDevice())
+
+    monkeypatch.setattr(torch_neuronx, "trace", without_device)
+    with pytest.raises(WrongCheckpoint, match="cannot be run here"):
+        export(checkpoint(MODE), ModelConfig.parse({"handler": KEYS}), tmp_path)
+
+
+class NoDevice(torch.nn.Module):
+    def forward(self, ids: torch.Tensor, types: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if ids.numel() > 0:
+            raise RuntimeError("no neuron device")
+        return ids
+
+
+@pytest.mark.parametrize("hardware", ["neuron", "neuronx"])
+@pytest.mark.parametrize("named", [{}, {"save_mode": "torchscript"}, "same"])
+def test_the_old_hardware_key_names_the_format(hardware: str, named: Any) -> None:
+    named = {"save_mode": hardware} if named == "same" else named
+    handler = {"mode": MODE, "hardware": hardware, "batch_size": "1", "max_length": 150, **named}
+    assert ModelConfig.parse({"handler": handler}).handler.save_mode == hardware
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        (
+            {"hardware": "neuronx", "save_mode": "pretrained"},
+            "handler has hardware: neuronx and save_mode: pretrained; leave hardware out, or",
+        ),
+        ({"hardware": "neuronx", "save_mode": "neuron"}, "set save_mode: neuronx"),
+        ({"hardware": "tpu"}, "handler.hardware is 'tpu'"),
+        ({"max_length": None}, "handler has save_mode: neuronx and no max_length; add"),
+        ({"max_length": None, "hardware": "neuronx", "save_mode": "torchscript"}, "no max_length"),
+    ],
+)
+def test_keys_that_do_not_go_together_are_refused(keys: Any, sentence: str) -> None:
+    with pytest.raises(WrongConfig, match=sentence):
+        ModelConfig.parse({"handler": {**KEYS, **keys}})
+
+
+def test_the_yaml_of_the_repository_reads() -> None:
+    root = Path(__file__).parents[3]
+    path = root / "model_configs/variants/sequence_classification_neuronx.yaml"
+    found = ModelConfig.read(path).handler
+    plain = ModelConfig.read(root / "model_configs/sequence_classification.yaml").handler
+    assert (found.model_name, found.revision) == (plain.model_name, plain.revision)
+    assert (found.save_mode, found.max_length) == ("neuronx", 128)
