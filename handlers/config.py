@@ -15,7 +15,7 @@ from pydantic import ConfigDict, ValidationError, field_validator, model_validat
 from handlers.complaints import first_complaint
 from handlers.errors import WrongConfig
 from handlers.frontend import Frontend
-from handlers.pairs import check_pair
+from handlers.pairs import check_pair, check_quantization
 from handlers.sections import Handler, Pt2
 from handlers.words import modes
 
@@ -38,10 +38,16 @@ class ModelConfig(Frontend):
 
     @model_validator(mode="after")
     def _one_way_to_spread(self) -> ModelConfig:
-        if self.handler.model_parallel and self.torchrun:
+        key = "device_map" if self.handler.device_map is not None else "model_parallel"
+        if self.handler.spreads and self.torchrun:
             raise ValueError(
-                "handler.model_parallel and torchrun are both set"
-                "; keep one: model_parallel spreads layers, torchrun splits them"
+                f"handler.{key} and torchrun are both set"
+                f"; keep one: {key} spreads layers, torchrun splits them"
+            )
+        if self.handler.save_mode != "pretrained" and self.torchrun:
+            raise ValueError(
+                f"handler.save_mode is {self.handler.save_mode} and torchrun is set"
+                "; use save_mode: pretrained, or leave torchrun and parallelType out"
             )
         return self
 
@@ -49,6 +55,8 @@ class ModelConfig(Frontend):
     def _format_can_do_the_mode(self) -> ModelConfig:
         if self.handler.save_mode != "pretrained":
             check_pair(self.handler.mode, self.handler.save_mode)
+        if self.handler.quantization:
+            check_quantization(self.handler.mode, self.handler.save_mode, self.handler.quantization)
         return self
 
     @model_validator(mode="after")

@@ -1,16 +1,30 @@
-"""A checkpoint into another format, as its YAML says."""
+"""A checkpoint into another format, as its YAML says, and how well the result agrees with it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from handlers.agreement import Agreement, agreement
+from handlers.attempts import attempt
+from handlers.batching import Batch, by_length, pad, run
 from handlers.checkpoint import read_checkpoint
 from handlers.config import ModelConfig
-from handlers.formats.base import Wanted
+from handlers.errors import RequestError, WrongCheckpoint, WrongConfig
+from handlers.formats import pretrained
+from handlers.formats.base import Model, Wanted
+from handlers.meter import Meter
+from handlers.quiet import quiet_export
 from handlers.registry import format_module, task_class
+from handlers.requests import Request
+from handlers.rows import Outputs, Row
+from handlers.tasks.base import BaseTask
+
+FOR_CALIBRATION = 4  # Every fourth sample calibrates, so that the others measure what is unseen.
 
 
 def is_exported(config: ModelConfig) -> bool:
@@ -18,14 +32,91 @@ def is_exported(config: ModelConfig) -> bool:
     return hasattr(format_module(config.handler.save_mode), "export")
 
 
-def export(directory: Path, config: ModelConfig, target: Path) -> None:
+def export(
+    directory: Path, config: ModelConfig, target: Path, samples: Sequence[Request] = ()
+) -> Agreement | None:
     """Write the checkpoint in a folder into another folder, in the format of the YAML.
 
+    Args:
+        directory: the checkpoint.
+        config: the YAML.
+        target: where the exported model is put, with `quality.json` where it was measured.
+        samples: requests as the model will meet them; a lossy format is measured on them.
+
     Raises:
-        ConfigError: when the checkpoint is wrong or cannot be exported.
+        ConfigError: the checkpoint is wrong or cannot be exported, or agrees too little.
     """
-    task = task_class(config.handler.mode)
-    checkpoint = read_checkpoint(directory, config.handler)
+    kind = task_class(config.handler.mode)
+    task = kind(read_checkpoint(directory, config.handler), config.handler)
     module: Any = format_module(config.handler.save_mode)
-    wanted = Wanted(directory, task.auto_class, task.outputs, config, torch.device("cpu"))
-    module.export(wanted, target, tuple(checkpoint.tokenizer.model_input_names))
+    lossy = hasattr(module, "lossy") and module.lossy(config)
+    rows = _rows(task, samples) if lossy else []
+    wanted = Wanted(
+        directory,
+        kind.auto_class,
+        kind.outputs,
+        config,
+        torch.device("cpu"),
+        calibration=_batches(task, rows[::FOR_CALIBRATION]),
+    )
+    with quiet_export():
+        module.export(wanted, target, tuple(task.tokenizer.model_input_names))
+    if not rows:
+        return None
+    unseen = [row for number, row in enumerate(rows) if number % FOR_CALIBRATION] or rows
+    found = _measured(task, wanted, replace(wanted, directory=target), unseen)
+    found.write(target)
+    return found
+
+
+def _rows(task: BaseTask[Any, Any], samples: Sequence[Request]) -> list[Row]:
+    encoded = task.encode([_parsed(task, sample) for sample in samples])
+    return [row for found in encoded if not isinstance(found, RequestError) for row in found]
+
+
+def _parsed(task: BaseTask[Any, Any], sample: Request) -> Any:
+    query = attempt(task.parse, sample)
+    if isinstance(query, RequestError):
+        raise WrongConfig("handler.calibration", f"has a row that is refused ({query})", "mend it")
+    return query
+
+
+def _batches(task: BaseTask[Any, Any], rows: Sequence[Row]) -> list[Batch]:
+    groups = by_length([len(row) for row in rows], task.budget)
+    return [pad([rows[number] for number in group], task.padding) for group in groups]
+
+
+def _measured(
+    task: BaseTask[Any, Any], wanted: Wanted, made: Wanted, rows: Sequence[Row]
+) -> Agreement:
+    """Run rows through the checkpoint in float32 and through what was made of it.
+
+    Raises:
+        WrongCheckpoint: they agree less than the YAML asks for.
+    """
+    plain = wanted.config.handler.model_copy(update={"dtype": "float32", "save_mode": "pretrained"})
+    exact = replace(wanted, config=wanted.config.model_copy(update={"handler": plain}))
+    format_of = format_module(wanted.config.handler.save_mode)
+    found = agreement(
+        _outputs(task, pretrained.load(exact), rows), _outputs(task, format_of.load(made), rows)
+    )
+    least = wanted.config.handler.min_agreement
+    if found.label_agreement < least:
+        raise WrongCheckpoint(
+            f"{wanted.config.handler.save_mode} model",
+            f"{found}; handler.min_agreement is {least:g}",
+            "choose a finer quantization or dtype, give calibration rows that are like what will "
+            "be asked, or lower min_agreement",
+        )
+    return found
+
+
+def _outputs(task: BaseTask[Any, Any], model: Model, rows: Sequence[Row]) -> list[Outputs]:
+    return run(
+        model.forward,
+        rows,
+        padding=task.padding,
+        budget=task.budget,
+        per_token=task.outputs if task.generates else task.per_token,
+        meter=Meter(),
+    )

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel
 
-from handlers.batching import Batch
+from handlers.batching import Batch, Forward
 from handlers.errors import WrongCheckpoint
 
 FILE = "export.json"
+SHAPES = ((2, 16), (3, 29), (1, 7))
 
 
 @dataclass(frozen=True)
@@ -82,18 +84,53 @@ def example(names: Sequence[str], vocabulary: int, rows: int, width: int) -> Bat
     return {name: batch[name] for name in names}
 
 
+def trials(module: PreTrainedModel, names: Sequence[str]) -> list[Batch]:
+    """Return made-up batches of several shapes that an export is compared on."""
+    vocabulary = int(module.config.get_text_config().vocab_size)
+    return [example(names, vocabulary, *shape) for shape in SHAPES]
+
+
+@contextmanager
+def exporting(module: PreTrainedModel) -> Iterator[None]:
+    """Say in one sentence that a model cannot be exported, whatever the exporter raises.
+
+    Raises:
+        WrongCheckpoint: the block failed.
+    """
+    try:
+        with torch.no_grad():
+            yield
+    except Exception as error:  # noqa: BLE001 - each exporter raises errors of its own
+        reason = " ".join(str(error).split())[:200]
+        raise WrongCheckpoint(
+            type(module).__name__, f"cannot be exported ({reason})", "use save_mode: pretrained"
+        ) from None
+
+
+@torch.no_grad()
 def check_equal(
-    wanted: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor], what: str
+    module: PreTrainedModel,
+    forward: Forward,
+    batches: Sequence[Batch],
+    what: str,
+    tolerance: float = 1e-3,
 ) -> None:
     """Compare an exported model's outputs with the checkpoint's own.
+
+    The tolerance is a share of the largest number, or of 1 where all are smaller.
 
     Raises:
         WrongCheckpoint: when they differ by more than rounding.
     """
-    for name, exported in found.items():
-        tensor = wanted[name]
-        worst = float((tensor.float() - exported.float()).abs().max())
-        if worst > 1e-3 * max(1.0, float(tensor.float().abs().max())):
-            raise WrongCheckpoint(
-                what, f"its {name} differ from the checkpoint's by {worst:.2g}", "use pretrained"
-            )
+    for batch in batches:
+        wanted = module(**batch)
+        for name, exported in forward(batch).items():
+            tensor = wanted[name].float()
+            worst = float((tensor - exported.float()).abs().max())
+            # The other way round, not-a-number would pass.
+            if not worst <= tolerance * max(1.0, float(tensor.abs().max())):
+                raise WrongCheckpoint(
+                    what,
+                    f"its {name} differ from the checkpoint's by {worst:.2g}",
+                    "use save_mode: pretrained",
+                )

@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from logging import ERROR, getLogger
 
 from transformers.utils import logging
+
+
+@contextmanager
+def quiet_export() -> Iterator[None]:
+    """Keep what exporters say of every traced line out of the report; what fails is raised."""
+    quieten()
+    for name in ("optimum", "nncf", "openvino", "torch.onnx", "torch.export"):
+        getLogger(name).setLevel(ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def quieten() -> None:

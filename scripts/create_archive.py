@@ -58,7 +58,10 @@ def main(
     failed = []
     for path in config_paths(configs):
         try:
-            table.add_row(*_row(_shown(path, make)))
+            archive = _shown(path, make)
+            table.add_row(*_row(archive))
+            if archive.quality:
+                out.print(f"{archive.name} {archive.quality}", markup=False)
         except KitError as error:
             err.print(f"{model_name(path)}: {error}", markup=False)
             failed.append(model_name(path))

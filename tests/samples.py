@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from handlers.words import formats
+
 FINE = "A fine film with a great cast, and the music is lovely."
 ODD = "The naïve señor's café in Zürich 🎉 opened: unbelievable… 北京是首都!"
 LONG = "Nina Vogel sings in Paris; her brother Tom lives in New York. " * 9
@@ -38,8 +42,26 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
         {"num_beams": 2, "max_new_tokens": 5},
     ],
 }
+# What the YAML of a format must say beside its name.
+FORMAT_KEYS: dict[str, dict[str, Any]] = {
+    "neuron": {"batch_size": 4, "max_length": 128},
+    "neuronx": {"batch_size": 4, "max_length": 128},
+}
 # What each mode calls its text in an error, and how a text is sent to it.
 TEXT_NAME = {"question_answering": "context"}
+
+
+def format_params() -> list[Any]:
+    """Return every `save_mode` as a test's parameter; OpenVINO's are marked."""
+    return [
+        pytest.param(name, marks=pytest.mark.openvino) if name == "openvino" else name
+        for name in formats()
+    ]
+
+
+def keys_of(save_mode: str) -> dict[str, Any]:
+    """Return what a YAML says to have a format."""
+    return {"save_mode": save_mode, **FORMAT_KEYS.get(save_mode, {})}
 
 
 def inputs_of(mode: str, text: Any) -> Any:

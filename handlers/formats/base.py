@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,20 +11,24 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from handlers.batching import Padding
+from handlers.batching import Batch, Padding
 from handlers.config import ModelConfig
 from handlers.packing import Packed
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a format is asked to load: it never learns which task it is for."""
+    """What a format is asked to load or export: it never learns which task it is for.
+
+    `calibration` has batches as the model will meet them; only a quantized export reads it.
+    """
 
     directory: Path
     auto_class: str
     outputs: tuple[str, ...]
     config: ModelConfig
     device: torch.device
+    calibration: Sequence[Batch] = ()
 
 
 class Model(ABC):

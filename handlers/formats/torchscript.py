@@ -10,11 +10,10 @@ import torch
 from handlers.errors import WrongCheckpoint
 from handlers.formats import pretrained
 from handlers.formats.base import ForwardOnly, Model, Wanted
-from handlers.graph import Graph, Signature, check_equal, example
+from handlers.graph import Graph, Signature, check_equal, exporting, trials
 
 FILE = "traced_model.pt"
 GENERATES = False
-SHAPES = ((2, 16), (3, 29), (1, 7))
 
 
 def export(wanted: Wanted, target: Path, inputs: tuple[str, ...]) -> None:
@@ -23,26 +22,16 @@ def export(wanted: Wanted, target: Path, inputs: tuple[str, ...]) -> None:
     Raises:
         WrongCheckpoint: when it cannot be traced, or the graph gives other answers.
     """
-    module = pretrained.read(wanted)
+    module = pretrained.read(wanted).eval()
     signature = Signature(inputs, wanted.outputs)
-    vocabulary = int(module.config.get_text_config().vocab_size)
-    batches = [example(inputs, vocabulary, *shape) for shape in SHAPES]
-    try:
-        with torch.no_grad():
-            graph = torch.jit.trace(
-                Graph(module.eval(), signature), tuple(batches[0].values()), check_trace=False
-            )
-    except (RuntimeError, IndexError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise WrongCheckpoint(
-            type(module).__name__, f"cannot be traced ({reason})", "use save_mode: pretrained"
-        ) from None
+    batches = trials(module, inputs)
+    with exporting(module):
+        graph = torch.jit.trace(
+            Graph(module, signature), tuple(batches[0].values()), check_trace=False
+        )
     torch.jit.save(graph, target / FILE)
     signature.write(target)
-    traced = TracedModel(graph, signature)
-    with torch.no_grad():
-        for batch in batches:
-            check_equal(module(**batch), traced.forward(batch), FILE)
+    check_equal(module, TracedModel(graph, signature).forward, batches, FILE)
 
 
 def load(wanted: Wanted) -> Model:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from handlers.agreement import FILE as QUALITY
+from handlers.agreement import Agreement
 from scripts.kit.bare_check import check
 from scripts.kit.containers import CONTAINERS, Form, is_current_mar
 from scripts.kit.contents import HANDLERS, contents, size_of
@@ -16,13 +18,18 @@ from scripts.kit.places import MODEL_STORE, model_name
 
 @dataclass(frozen=True)
 class Archive:
-    """A packed model; `made` is false where the same bytes were there already."""
+    """A packed model.
+
+    `made` is false where the same bytes were there already; `quality` says how well a lossy
+    format agrees with the checkpoint.
+    """
 
     name: str
     path: Path
     size: int
     seconds: float
     made: bool
+    quality: Agreement | None = None
 
 
 def pack(
@@ -61,7 +68,9 @@ def pack(
             if checked:
                 check(container.unpack(draft, Path(scratch) / "unpacked"), name)
             _put(draft, target, Path(scratch))
-    return Archive(name, target, size, time.monotonic() - began, made)
+    quality = parts.get(QUALITY)
+    measured = Agreement.read(quality) if isinstance(quality, Path) else None
+    return Archive(name, target, size, time.monotonic() - began, made, measured)
 
 
 def _counter(total: int, on_progress: Callable[[int, int], None]) -> Callable[[int], None]:

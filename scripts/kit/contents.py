@@ -62,7 +62,7 @@ def _checkpoint(config_path: Path, config: ModelConfig) -> dict[str, Path]:
         )
     names = {path.name for path in folder.iterdir() if path.is_file()}
     needed = settings_of(names, str(folder)) + ([LABELS] if LABELS in names else [])
-    export = exported(model_name(config_path), config, folder)
+    export = exported(config_path, config, folder)
     if not export:
         weights = weights_of(names, str(folder), allow_pickle=config.handler.allow_pickle)
         needed += [weights, *shards_of(folder / weights, names, str(folder))]

@@ -28,9 +28,22 @@ def checkpoint_of(config_path: Path, config: ModelConfig) -> Path:
     """Return the folder of a YAML's checkpoint.
 
     A `model_name` that is a folder is that folder; any other lies in `artifacts/models/` under the
-    YAML's own name.
+    YAML's own name, or under the name of the mode's usual YAML where both name the same model.
     """
     named = config.handler.model_name
     if named and Path(named).is_dir():
         return Path(named)
-    return MODELS / model_name(config_path)
+    own, usual = MODELS / model_name(config_path), MODELS / config.handler.mode
+    return usual if not own.is_dir() and _is_usual(config) else own
+
+
+def _is_usual(config: ModelConfig) -> bool:
+    """Tell whether a YAML names the model of its mode's usual YAML."""
+    usual = MODEL_CONFIGS / f"{config.handler.mode}.yaml"
+    if not usual.is_file():
+        return False
+    other = ModelConfig.read(usual).handler
+    return (other.model_name, other.revision) == (
+        config.handler.model_name,
+        config.handler.revision,
+    )

@@ -14,6 +14,7 @@ from handlers.explainers import explainer_class
 from handlers.exports import export
 from handlers.words import files_of
 from tests import decisive
+from tests.samples import format_params, keys_of
 from tests.serving import Served, explanation_of
 
 METHODS = files_of("explainers")
@@ -33,11 +34,11 @@ def served(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
         if save_mode == "pretrained":
             return Served(checkpoint, "sequence_classification")
         target = tmp_path_factory.mktemp(save_mode)
-        handler = {"mode": "sequence_classification", "save_mode": save_mode}
+        handler = {"mode": "sequence_classification", **keys_of(save_mode)}
         export(checkpoint, ModelConfig.parse({"handler": handler}), target)
         for path in checkpoint.glob("*.json"):
             (target / path.name).write_bytes(path.read_bytes())
-        return Served(target, "sequence_classification", save_mode=save_mode)
+        return Served(target, **handler)
 
     return load
 
@@ -63,9 +64,7 @@ def test_the_word_that_decides_comes_first(served: Any, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", FORWARD_ONLY)
-@pytest.mark.parametrize(
-    "save_mode", [word for word in files_of("formats") if word != "pretrained"]
-)
+@pytest.mark.parametrize("save_mode", [each for each in format_params() if each != "pretrained"])
 def test_formats_without_gradients_are_explained_alike(
     served: Any, save_mode: str, method: str
 ) -> None:

@@ -14,8 +14,8 @@ from handlers.config import ModelConfig
 from handlers.errors import ConfigError
 from handlers.exports import export, is_exported
 from handlers.registry import format_module
-from handlers.words import formats, modes
-from tests.samples import requests_of
+from handlers.words import modes
+from tests.samples import format_params, keys_of, requests_of
 from tests.serving import Served, differences
 
 GENERATED = "text_generation"
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
 ]
-every_format = pytest.mark.parametrize("save_mode", formats())
+every_format = pytest.mark.parametrize("save_mode", format_params())
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def laid_down(checkpoint: Callable[..., Path], tmp_path_factory: Any) -> Callabl
     def lay(save_mode: str, mode: str, family: str = "Bert") -> Path:
         folder: Path = tmp_path_factory.mktemp(save_mode) / "model"
         shutil.copytree(checkpoint(mode, family=family), folder)
-        config = ModelConfig.parse({"handler": {"mode": mode, "save_mode": save_mode}})
+        config = ModelConfig.parse({"handler": {"mode": mode, **keys_of(save_mode)}})
         if is_exported(config):
             export(folder, config, folder)
             (folder / "model.safetensors").unlink()
@@ -49,7 +49,7 @@ def laid_down(checkpoint: Callable[..., Path], tmp_path_factory: Any) -> Callabl
 def test_answers_do_not_depend_on_the_format(
     laid_down: Any, served: Any, save_mode: str, mode: str, family: str
 ) -> None:
-    model = Served(laid_down(save_mode, mode, family), mode, save_mode=save_mode)
+    model = Served(laid_down(save_mode, mode, family), mode, **keys_of(save_mode))
     for inputs, given in requests_of(mode):
         expected = served(mode, family=family).ask(inputs, **given)
         assert not differences(model.ask(inputs, **given), expected, 1e-4)
@@ -60,11 +60,11 @@ def test_a_format_generates_or_refuses_to_before_it_is_asked(
     laid_down: Any, served: Any, save_mode: str
 ) -> None:
     if format_module(save_mode).GENERATES:
-        model = Served(laid_down(save_mode, GENERATED), GENERATED, save_mode=save_mode)
+        model = Served(laid_down(save_mode, GENERATED), GENERATED, **keys_of(save_mode))
         assert model.ask("Ada") == served(GENERATED).ask("Ada")
         return
     with pytest.raises(ConfigError, match="text_generation"):
-        Served(laid_down(save_mode, GENERATED), GENERATED, save_mode=save_mode)
+        Served(laid_down(save_mode, GENERATED), GENERATED, **keys_of(save_mode))
 
 
 @every_format
@@ -75,5 +75,5 @@ def test_without_its_weights_a_format_stops_the_load(
     for path in (*folder.glob("*.json"), *folder.glob("*.txt")):
         shutil.copy(path, tmp_path)
     with pytest.raises(ConfigError) as caught:
-        Served(tmp_path, "sequence_classification", save_mode=save_mode)
+        Served(tmp_path, "sequence_classification", **keys_of(save_mode))
     assert "\n" not in str(caught.value)

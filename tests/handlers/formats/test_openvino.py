@@ -1,0 +1,132 @@
+"""What OpenVINO does beyond the contract: precision and quantization."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handlers.agreement import FILE as QUALITY
+from handlers.agreement import Agreement
+from handlers.config import ModelConfig
+from handlers.errors import ConfigError, WrongCheckpoint, WrongConfig
+from handlers.exports import export
+from handlers.requests import Request
+from tests.samples import FINE, requests_of
+from tests.serving import Served
+
+pytestmark = [
+    pytest.mark.openvino,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
+]
+CLASSIFIES, GENERATES = "sequence_classification", "text_generation"
+
+
+def handler(mode: str, **more: Any) -> dict[str, Any]:
+    return {"mode": mode, "save_mode": "openvino", "min_agreement": 0, **more}
+
+
+def samples(mode: str) -> list[Request]:
+    return [Request(inputs) for inputs, _ in requests_of(mode)] * 4
+
+
+def lay(folder: Path, checkpoint: Path, **settings: Any) -> Agreement | None:
+    shutil.copytree(checkpoint, folder)
+    config = ModelConfig.parse({"handler": settings})
+    found = export(folder, config, folder, samples(settings["mode"]))
+    (folder / "model.safetensors").unlink()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("mode", "how"),
+    [
+        (CLASSIFIES, "int8"),
+        (CLASSIFIES, "int8_weights"),
+        (CLASSIFIES, "int4_weights"),
+        ("token_classification", "int8"),
+        ("question_answering", "int8"),
+        (GENERATES, "int8_weights"),
+        (GENERATES, "int4_weights"),
+    ],
+)
+def test_a_quantized_model_is_smaller_measured_and_answers(
+    checkpoint: Callable[..., Path], tmp_path: Path, mode: str, how: str
+) -> None:
+    settings = handler(mode, quantization=how)
+    found = lay(tmp_path / "small", checkpoint(mode), **settings)
+    plain = lay(tmp_path / "whole", checkpoint(mode), **handler(mode))
+    assert found is not None
+    assert plain is None
+    assert found == Agreement.read(tmp_path / "small" / QUALITY)
+    assert found.rows
+    assert 0 < found.label_agreement <= 1
+    small, whole = (
+        (tmp_path / name / "openvino_model.bin").stat().st_size for name in ("small", "whole")
+    )
+    assert small < 0.6 * whole
+    model = Served(tmp_path / "small", **settings)
+    for inputs, given in requests_of(mode):
+        model.ask(inputs, **given)
+
+
+def test_a_model_that_agrees_too_little_is_refused(
+    checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: Any
+) -> None:
+    bad = Agreement(10, 10, 0.9, 0.4)
+    monkeypatch.setattr("handlers.exports.agreement", lambda *_: bad)
+    settings = handler(CLASSIFIES, quantization="int8_weights", min_agreement=0.95)
+    with pytest.raises(WrongCheckpoint, match=r"90\.00% of 10 labels.*min_agreement is 0.95"):
+        lay(tmp_path / "bad", checkpoint(CLASSIFIES), **settings)
+
+
+def test_int8_needs_rows_to_calibrate_with(checkpoint: Callable[..., Path], tmp_path: Path) -> None:
+    config = ModelConfig.parse({"handler": handler(CLASSIFIES, quantization="int8")})
+    with pytest.raises(WrongConfig, match="no rows to calibrate with"):
+        export(checkpoint(CLASSIFIES), config, tmp_path)
+
+
+def test_a_calibration_row_that_the_mode_refuses_is_named(
+    checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    config = ModelConfig.parse({"handler": handler(CLASSIFIES, quantization="int8")})
+    with pytest.raises(WrongConfig, match=r"handler\.calibration"):
+        export(checkpoint(CLASSIFIES), config, tmp_path, [Request(3)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"mode": CLASSIFIES, "quantization": "int8"}, "use save_mode: openvino"),
+        (handler(GENERATES, quantization="int8"), "use int8_weights or int4_weights"),
+    ],
+)
+def test_a_quantization_that_cannot_work_is_refused(
+    settings: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(WrongConfig, match=sentence):
+        ModelConfig.parse({"handler": settings})
+
+
+def test_without_its_packages_the_load_says_what_to_install(
+    checkpoint: Callable[..., Path], monkeypatch: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, "optimum.intel", None)
+    with pytest.raises(ConfigError, match="pip install"):
+        Served(checkpoint(CLASSIFIES), **handler(CLASSIFIES))
+
+
+def test_the_precision_is_what_the_yaml_says(
+    checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    lay(tmp_path / "model", checkpoint(CLASSIFIES), **handler(CLASSIFIES))
+    exact = Served(tmp_path / "model", **handler(CLASSIFIES, dtype="float32"))
+    coarse = Served(tmp_path / "model", **handler(CLASSIFIES, dtype="bfloat16"))
+    assert json.dumps(exact.ask(FINE)) == json.dumps(exact.ask(FINE))
+    assert coarse.ask(FINE)

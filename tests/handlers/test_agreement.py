@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from handlers.agreement import Agreement, agreement
+
+
+def test_a_text_has_one_label() -> None:
+    expected = [{"logits": np.array([2.0, 1.0])}, {"logits": np.array([0.0, 1.0])}]
+    found = [{"logits": np.array([2.0, 1.0])}, {"logits": np.array([1.0, 0.0])}]
+    result = agreement(expected, found)
+    assert (result.rows, result.decisions, result.label_agreement) == (2, 2, 0.5)
+    assert result.largest_score_difference == pytest.approx(0.4621, abs=1e-4)
+
+
+def test_tokens_have_a_label_each_and_an_answer_has_two_ends() -> None:
+    tokens = [{"logits": np.eye(3)}]
+    assert agreement(tokens, tokens) == Agreement(1, 3, 1.0, 0.0)
+    ends = [{"start_logits": np.arange(4.0), "end_logits": np.arange(4.0)}]
+    moved = [{"start_logits": np.arange(4.0), "end_logits": -np.arange(4.0)}]
+    assert agreement(ends, moved).decisions == 2
+    assert agreement(ends, moved).label_agreement == 0.5
+
+
+def test_it_reads_as_a_sentence() -> None:
+    text = str(Agreement(225, 225, 0.9956, 0.0312))
+    assert text == (
+        "agrees with the checkpoint on 99.56% of 225 labels (225 rows), "
+        "largest score difference 0.031"
+    )
