@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import torch
 from transformers import PreTrainedModel
 
+from handlers.batching import Batch
 from handlers.sections import Compile
 
 logger = logging.getLogger(__name__)
 
 
-def compiled(module: PreTrainedModel, options: Compile) -> PreTrainedModel:
+def compiled(
+    module: PreTrainedModel, options: Compile, batches: Sequence[Batch]
+) -> PreTrainedModel:
     """Return the module with its forward compiled, or as it is when that is not asked or fails.
 
-    Shapes are dynamic unless the YAML says otherwise, so that a new length compiles nothing.
+    Shapes are dynamic unless the YAML says otherwise, so that a new length compiles nothing. The
+    batches are what it is compiled for, here and now.
     """
     if not options.enable:
         return module
@@ -29,7 +34,7 @@ def compiled(module: PreTrainedModel, options: Compile) -> PreTrainedModel:
             fullgraph=options.fullgraph,
             options=options.options,
         )
-        _try_out(module)
+        _try_out(module, batches)
     except Exception as error:  # noqa: BLE001
         logger.warning("torch.compile failed (%s); the model runs eagerly", type(error).__name__)
         module.forward = eager
@@ -39,7 +44,6 @@ def compiled(module: PreTrainedModel, options: Compile) -> PreTrainedModel:
 
 
 @torch.inference_mode()
-def _try_out(module: PreTrainedModel) -> None:
-    for rows, width in ((2, 8), (3, 17)):
-        ids = torch.ones(rows, width, dtype=torch.long, device=module.device)
-        module(input_ids=ids, attention_mask=torch.ones_like(ids))
+def _try_out(module: PreTrainedModel, batches: Sequence[Batch]) -> None:
+    for batch in batches:
+        module(**{name: tensor.to(module.device) for name, tensor in batch.items()})

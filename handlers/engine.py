@@ -23,6 +23,7 @@ from handlers.meter import Meter
 from handlers.registry import account_class, format_module, task_class
 from handlers.requests import Request
 from handlers.tasks.base import BaseTask
+from handlers.warming import warm_up, warmup_batches
 
 Outcome = Any | RequestError
 
@@ -57,10 +58,14 @@ class Engine:
         checkpoint = read_checkpoint(directory, config.handler)
         check_head(checkpoint.config, config.handler, kind.auto_class)
         task = kind(checkpoint, config.handler)
-        wanted = Wanted(directory, kind.auto_class, kind.outputs, config, torch.device(device))
+        batches = warmup_batches(task, config)
+        wanted = Wanted(
+            directory, kind.auto_class, kind.outputs, config, torch.device(device), warmup=batches
+        )
         model = format_module(config.handler.save_mode).load(wanted)
         if config.handler.BetterTransformer and not config.pt2.compile.enable and kind.packs:
             model.pack(task.padding, kind.per_token)
+        warm_up(task, model, batches)
         return cls(task, model, config.explain_seconds)
 
     def predict(self, requests: Sequence[Request], meter: Meter | None = None) -> list[Outcome]:

@@ -20,7 +20,8 @@ from handlers.packing import Packed
 class Wanted:
     """What a format is asked to load or export: it never learns which task it is for.
 
-    `calibration` has batches as the model will meet them; only a quantized export reads it.
+    `calibration` has batches as the model will meet them, for a quantized export; `warmup` those
+    that will run before the first request, for what is compiled while it is loaded.
     """
 
     directory: Path
@@ -29,6 +30,7 @@ class Wanted:
     config: ModelConfig
     device: torch.device
     calibration: Sequence[Batch] = ()
+    warmup: Sequence[Batch] = ()
 
 
 class Model(ABC):

@@ -10,9 +10,11 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from handlers.compiling import compiled
+from handlers.graph import example
 from handlers.sections import Compile
 
 MODE = "sequence_classification"
+BATCHES = [example(("input_ids", "attention_mask"), 100, *shape) for shape in ((2, 8), (1, 9))]
 
 
 @pytest.fixture
@@ -27,13 +29,13 @@ def logits(module: Any) -> torch.Tensor:
 
 def test_nothing_is_compiled_unless_asked(module: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(torch, "compile", None)
-    assert compiled(module, Compile()) is module
+    assert compiled(module, Compile(), BATCHES) is module
 
 
 def test_a_compiled_model_answers_the_same(module: Any, caplog: Any) -> None:
     expected = logits(module)
     with caplog.at_level(logging.INFO):
-        compiled(module, Compile(enable=True, backend="eager", mode="default"))
+        compiled(module, Compile(enable=True, backend="eager", mode="default"), BATCHES)
     assert "Compiled model with backend eager, mode default" in caplog.text
     assert torch.allclose(logits(module), expected, atol=1e-5)
 
@@ -43,7 +45,7 @@ def test_a_model_that_does_not_compile_runs_eagerly(
     module: Any, caplog: Any, options: dict[str, Any]
 ) -> None:
     expected = logits(module)
-    compiled(module, Compile(enable=True, **options))
+    compiled(module, Compile(enable=True, **options), BATCHES)
     assert "torch.compile failed" in caplog.text
     assert torch.equal(logits(module), expected)
 
@@ -56,6 +58,6 @@ def test_a_model_that_compiles_but_does_not_run_runs_eagerly(
 
     expected = logits(module)
     monkeypatch.setattr(torch, "compile", lambda *_, **__: broken)
-    compiled(module, Compile(enable=True))
+    compiled(module, Compile(enable=True), BATCHES)
     assert "torch.compile failed (RuntimeError); the model runs eagerly" in caplog.text
     assert torch.equal(logits(module), expected)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from handlers.config import ModelConfig
+from handlers.engine import Engine
+from handlers.formats.pretrained import PretrainedModel
+from handlers.requests import Request
+from handlers.warming import warmup_batches
+from handlers.words import modes
+from tests.samples import FINE, requests_of
+from tests.serving import Served
+
+MODE = "sequence_classification"
+
+
+def config(**settings: Any) -> ModelConfig:
+    return ModelConfig.parse(
+        {"batchSize": 8, "handler": {"mode": MODE, "warmup_lengths": [12, 30, 999], **settings}}
+    )
+
+
+def test_declared_lengths_run_with_few_rows_many_and_one(served: Any) -> None:
+    task = served(MODE).engine.task
+    shapes = [tuple(batch["input_ids"].shape) for batch in warmup_batches(task, config())]
+    widths = (12, 30, task.longest)
+    assert shapes == [(rows, width) for rows in (2, 8, 1) for width in widths]
+    assert "token_type_ids" in warmup_batches(task, config())[0]
+
+
+@pytest.mark.parametrize("mode", modes())
+def test_nothing_is_compiled_for_the_first_request(
+    checkpoint: Callable[..., Path], monkeypatch: Any, mode: str
+) -> None:
+    """The backend is called at load only, whatever is asked afterwards."""
+    graphs: list[Any] = []
+
+    def backend(graph: Any, _inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    torch.compiler.reset()
+    original = torch.compile
+    monkeypatch.setattr(
+        torch, "compile", lambda model, **kw: original(model, **{**kw, "backend": backend})
+    )
+    document = {
+        "handler": {"mode": mode, "dtype": "float32"},
+        "pt2": {"compile": {"enable": True, "backend": "eager"}},
+    }
+    engine = Engine.load(checkpoint(mode), ModelConfig.parse(document))
+    compiled_at_load = len(graphs)
+    assert compiled_at_load
+    if not engine.task.generates:
+        for inputs, _ in requests_of(mode):
+            engine.predict([Request(inputs)])
+        engine.predict([Request(inputs) for inputs, _ in requests_of(mode)])
+        assert len(graphs) == compiled_at_load
+
+
+def test_a_warm_up_that_fails_is_no_reason_not_to_serve(
+    checkpoint: Callable[..., Path], monkeypatch: Any, caplog: Any
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PretrainedModel, "forward", broken)
+        model = Served(checkpoint(MODE), MODE)
+    assert "warm-up failed (RuntimeError)" in caplog.text
+    assert model.ask(FINE)
