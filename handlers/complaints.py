@@ -41,7 +41,7 @@ def _expectation(message: str) -> str:
 def _keys(model: type[BaseModel], above: Iterable[str]) -> list[str]:
     for name in above:
         model = _section(model.model_fields[name].annotation) or model
-    return list(model.model_fields)
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from handlers.ranks import agreed
+
 
 class DeadlinePassed(Exception):
     """The time is over."""
@@ -26,5 +28,5 @@ class Deadline:
         Raises:
             DeadlinePassed: it is.
         """
-        if time.monotonic() > self._end:
+        if agreed(time.monotonic() > self._end):
             raise DeadlinePassed

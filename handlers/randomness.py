@@ -8,10 +8,12 @@ from contextlib import contextmanager
 
 import torch
 
+from handlers.ranks import agreed
+
 
 @contextmanager
 def drawing_from(seed: int | None) -> Iterator[None]:
     """Seed torch within the block, from the system where no seed is given."""
     with torch.random.fork_rng():
-        torch.manual_seed(secrets.randbits(63) if seed is None else seed)
+        torch.manual_seed(agreed(secrets.randbits(63)) if seed is None else seed)
         yield

@@ -19,6 +19,7 @@ from handlers.words import formats, modes, nearest
 
 DType = Literal["float32", "bfloat16", "float16", "auto"]
 Hardware = Literal["neuron", "neuronx"]
+Spread = Literal["auto", "balanced", "balanced_low_0", "sequential"]
 Quantization = Literal["int8", "int8_weights", "int4_weights"]
 
 
@@ -60,6 +61,7 @@ class Handler(_Section):
     warmup_lengths: list[PositiveInt] = Field(default_factory=list)
     BetterTransformer: bool = True
     model_parallel: bool = False
+    device_map: dict[str, int | str] | Spread | None = None
     allow_random_head: bool = False
     allow_pickle: bool = False
     max_batch_tokens: PositiveInt | None = None
@@ -90,6 +92,26 @@ class Handler(_Section):
                 "; add max_length: 128, the one width that the graph is compiled for"
             )
         return self
+
+    @model_validator(mode="after")
+    def _device_map_is_for_layers(self) -> Handler:
+        if self.device_map is None:
+            return self
+        if "model_parallel" in self.model_fields_set and not self.model_parallel:
+            raise ValueError("has device_map and model_parallel: false; leave one of them out")
+        if self.save_mode != "pretrained":
+            raise ValueError(
+                f"has device_map and save_mode: {self.save_mode}, which is one graph"
+                "; use save_mode: pretrained, or leave device_map out"
+            )
+        if isinstance(self.device_map, dict) and not set(self.device_map.values()) - {"disk"}:
+            raise ValueError("has no device in device_map that computes; put one part on cpu")
+        return self
+
+    @property
+    def spreads(self) -> bool:
+        """Whether layers go to several places."""
+        return self.model_parallel or self.device_map is not None
 
     @field_validator("batch_size", mode="before")
     @classmethod

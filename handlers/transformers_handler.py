@@ -22,6 +22,7 @@ from handlers.errors import ConfigError
 from handlers.meter import Meter
 from handlers.metrics import report
 from handlers.quiet import quieten
+from handlers.ranks import is_first
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,8 @@ class TransformersHandler(BaseHandler):
         for number, answer in enumerate(answers):
             context.set_response_content_type(number, answer.content_type)
             context.set_response_status(code=answer.status, phrase="", idx=number)
-        report(context.metrics, meter, time.perf_counter() - start, MetricTypes.GAUGE)
+        if is_first():
+            report(context.metrics, meter, time.perf_counter() - start, MetricTypes.GAUGE)
         return [answer.body for answer in answers]
 
     def _config_name(self) -> str:

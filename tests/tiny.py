@@ -33,13 +33,17 @@ def write(folder: Path, mode: str, *, family: str = "Bert", seed: int = 0, **con
     Args:
         folder: where to; it is made.
         mode: the mode whose head the model has.
-        family: Bert (WordPiece) or Roberta (byte-level BPE); text generation is always GPT-2.
+        family: Bert (WordPiece) or Roberta (byte-level BPE); for text generation GPT-2, or Llama.
         seed: another one gives another model.
         config: what the model's config holds beside its sizes and labels.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if mode == "text_generation":
         ids = {name: write_gpt2(folder) for name in ("bos_token_id", "eos_token_id")}
+        if family == "Llama":
+            llama = {"vocab_size": 400, **_sizes()}
+            _write_model(folder, "Llama", "ForCausalLM", {**llama, **ids, **config}, seed)
+            return folder
         gpt2 = {
             "vocab_size": 400,
             "n_positions": POSITIONS,

@@ -7,16 +7,18 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import AutoConfig, GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 from handlers.batching import Padding
 from handlers.compiling import compiled
 from handlers.dtypes import pick_dtype
-from handlers.errors import WrongCheckpoint
+from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.formats.base import Model, Wanted
 from handlers.packable import Packable, packable
 from handlers.packing import Packed
-from handlers.spreading import placement
+from handlers.placing import computing, placement, tell
+from handlers.quantized import lacks_package, method_of
+from handlers.sections import Handler
 
 GENERATES = True
 
@@ -26,13 +28,13 @@ def load(wanted: Wanted) -> Model:
 
     Raises:
         WrongCheckpoint: no readable weights, or weights without the task's head.
+        WrongConfig: the weights cannot go where the YAML wants them.
     """
     module = read(wanted)
     module.requires_grad_(False)
     module.eval()
-    if not wanted.config.handler.model_parallel:
-        module.to(wanted.device)
-    return PretrainedModel(compiled(module, wanted.config.pt2.compile), wanted)
+    tell(wanted.config, module)
+    return PretrainedModel(compiled(module, wanted.config.pt2.compile, wanted.warmup), wanted)
 
 
 class PretrainedModel(Model):
@@ -83,31 +85,19 @@ class PretrainedModel(Model):
 
 
 def read(wanted: Wanted) -> PreTrainedModel:
-    """Read the weights into the auto class, on the host.
+    """Read the weights into the auto class, where the YAML wants them.
 
     Raises:
         WrongCheckpoint: no readable weights, or weights without the task's head.
+        WrongConfig: the weights cannot go where the YAML wants them.
     """
     handler = wanted.config.handler
-    auto_class = getattr(transformers, wanted.auto_class)
-    spread = placement(model_parallel=handler.model_parallel)
-    labels = {"num_labels": handler.num_labels} if handler.allow_random_head else {}
+    config = AutoConfig.from_pretrained(wanted.directory, local_files_only=True)
+    places = placement(wanted.config, config, wanted.directory, wanted.device)
     try:
-        module, info = auto_class.from_pretrained(
-            wanted.directory,
-            dtype=pick_dtype(handler.dtype, wanted.device),
-            use_safetensors=None if handler.allow_pickle else True,
-            local_files_only=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-            **spread,
-            **{name: value for name, value in labels.items() if value},
-        )
+        module, info = _from_pretrained(wanted, config, places)
     except Exception as error:  # noqa: BLE001 - each file format raises errors of its own
-        reason = " ".join(str(error).split())[:300]
-        raise WrongCheckpoint(
-            "weights", f"cannot be loaded ({reason})", "pack safetensors that fit the config.json"
-        ) from None
+        raise _complaint(handler, config, error) from None
     missing = sorted(info["missing_keys"])
     if missing and not handler.allow_random_head:
         raise WrongCheckpoint(
@@ -117,3 +107,44 @@ def read(wanted: Wanted) -> PreTrainedModel:
         )
     loaded: PreTrainedModel = module
     return loaded
+
+
+def _from_pretrained(wanted: Wanted, config: PreTrainedConfig, places: dict[str, Any]) -> Any:
+    handler = wanted.config.handler
+    labels = {"num_labels": handler.num_labels} if handler.allow_random_head else {}
+    return getattr(transformers, wanted.auto_class).from_pretrained(
+        wanted.directory,
+        dtype=_dtype(wanted, config),
+        use_safetensors=None if handler.allow_pickle else True,
+        local_files_only=True,
+        trust_remote_code=False,
+        output_loading_info=True,
+        **places,
+        **{name: value for name, value in labels.items() if value},
+    )
+
+
+def _dtype(wanted: Wanted, config: PreTrainedConfig) -> torch.dtype | str:
+    """Return what to compute in; with quantized weights what they were made for, if not named."""
+    handler = wanted.config.handler
+    if method_of(config) and ("dtype" not in handler.model_fields_set or handler.dtype == "auto"):
+        return "auto"
+    return pick_dtype(handler.dtype, computing(wanted.config, wanted.device))
+
+
+def _complaint(
+    handler: Handler, config: PreTrainedConfig, error: Exception
+) -> WrongCheckpoint | WrongConfig:
+    reason = " ".join(str(error).split())[:300]
+    method = method_of(config)
+    if method and isinstance(error, ImportError):
+        return lacks_package(method, error)
+    if handler.device_map is not None and isinstance(error, ValueError):
+        return WrongConfig(
+            "handler.device_map",
+            f"does not fit the model ({reason})",
+            "give every part of the model a place, and those that share weights the same one",
+        )
+    return WrongCheckpoint(
+        "weights", f"cannot be loaded ({reason})", "pack safetensors that fit the config.json"
+    )

@@ -53,7 +53,7 @@ WRONG = [
     ),
     (f"parallelLevel: 2\n{MODE}", "parallelLevel is set without parallelType; add parallelType"),
     (
-        f"torchrun:\n  nproc-per-node: 2\n{MODE}  model_parallel: true\n",
+        f"parallelType: tp\ntorchrun:\n  nproc-per-node: 2\n{MODE}  model_parallel: true\n",
         "handler.model_parallel and torchrun are both set; keep one",
     ),
     (f"deviceType: tpu\n{MODE}", "deviceType is 'tpu'; it should be 'cpu' or 'gpu'."),

@@ -1,0 +1,39 @@
+"""Checkpoints that were quantized before they came here: transformers reads them by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import PreTrainedConfig
+
+from handlers.errors import WrongCheckpoint
+
+# Where the package has another name than the method.
+PACKAGES = {
+    "auto-round": "'auto-round>=0.5'",
+    "awq": "gptqmodel",
+    "gptq": "gptqmodel optimum",
+    "mxfp4": "kernels triton",
+    "quanto": "optimum-quanto",
+}
+
+
+def method_of(config: PreTrainedConfig) -> str | None:
+    """Return how a checkpoint says that it was quantized, in transformers' words."""
+    found: Any = getattr(config, "quantization_config", None)
+    if found is None:
+        return None
+    values = found if isinstance(found, dict) else found.to_dict()
+    method = values.get("quant_method", "an unnamed method")
+    return str(getattr(method, "value", method))
+
+
+def lacks_package(method: str, error: ImportError) -> WrongCheckpoint:
+    """Return the complaint about a package that reading quantized weights needs."""
+    reason = " ".join(str(error).split())[:200].rstrip(".")
+    return WrongCheckpoint(
+        "config.json",
+        f"says that the weights were quantized with {method}, and its package does not work here"
+        f" ({reason})",
+        f"pip install {PACKAGES.get(method, method)} where the worker runs",
+    )
