@@ -1,21 +1,35 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from handlers.quiet import quieten
+from scripts.kit.archive import pack
 from tests import tiny
+from tests.samples import keys_of
 from tests.serving import Served
+from tests.standins import torch_neuron, torch_neuronx
 
 
 @pytest.fixture(scope="session", autouse=True)
 def quiet() -> None:
     """Keep progress bars out of the report, as the worker keeps them out of its log."""
     quieten()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def neuron() -> Iterator[None]:
+    """Let stand-ins answer for the packages of AWS Neuron."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "torch_neuron", torch_neuron)
+        patch.setitem(sys.modules, "torch_neuronx", torch_neuronx)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +52,23 @@ def served(checkpoint: Callable[..., Path]) -> Callable[..., Served]:
         return Served(checkpoint(mode, family=family), mode, **handler)
 
     return load
+
+
+@pytest.fixture(scope="session")
+def packed(
+    checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Path]]:
+    """A tiny model's .mar in a format: `packed("onnx", mode, family="Roberta")`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scripts.kit.exports.BUILD", tmp_path_factory.mktemp("build"))
+
+        @cache
+        def make(save_mode: str, mode: str, family: str = "Bert") -> Path:
+            folder = tmp_path_factory.mktemp("packed")
+            config = folder / f"{mode}_{family}_{save_mode}.yaml"
+            named = str(checkpoint(mode, family=family))
+            handler = {"mode": mode, "model_name": named, "dtype": "float32", **keys_of(save_mode)}
+            config.write_text(yaml.safe_dump({"handler": handler}), encoding="utf-8")
+            return pack(config, export_path=folder, checked=False).path
+
+        yield make

@@ -60,7 +60,7 @@ def test_a_mode_alone_is_a_config_with_safe_defaults() -> None:
 
 
 def test_every_config_of_the_repository_reads() -> None:
-    paths = sorted(Path(__file__).parents[2].glob("model_configs/*.yaml"))
+    paths = sorted(Path(__file__).parents[2].glob("model_configs/**/*.yaml"))
     found = [ModelConfig.read(path).handler for path in paths]
     assert {handler.mode for handler in found} >= set(modes())
     assert all(handler.model_name and handler.revision for handler in found)

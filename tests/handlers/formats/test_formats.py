@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -10,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from handlers.config import ModelConfig
 from handlers.errors import ConfigError
-from handlers.exports import export, is_exported
 from handlers.registry import format_module
 from handlers.words import modes
+from scripts.kit.containers import CONTAINERS
 from tests.samples import format_params, keys_of, requests_of
 from tests.serving import Served, differences
 
 GENERATED = "text_generation"
+BARE_ANSWERS = Path(__file__).parents[2] / "bare_answers.py"
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
@@ -27,20 +30,15 @@ every_format = pytest.mark.parametrize("save_mode", format_params())
 
 
 @pytest.fixture(scope="module")
-def laid_down(checkpoint: Callable[..., Path], tmp_path_factory: Any) -> Callable[..., Path]:
-    """A folder with a tiny model in a format, as it is packed."""
+def laid_down(packed: Callable[..., Path], tmp_path_factory: Any) -> Callable[..., Path]:
+    """The unpacked archive of a tiny model in a format."""
 
     @cache
-    def lay(save_mode: str, mode: str, family: str = "Bert") -> Path:
-        folder: Path = tmp_path_factory.mktemp(save_mode) / "model"
-        shutil.copytree(checkpoint(mode, family=family), folder)
-        config = ModelConfig.parse({"handler": {"mode": mode, **keys_of(save_mode)}})
-        if is_exported(config):
-            export(folder, config, folder)
-            (folder / "model.safetensors").unlink()
-        return folder
+    def unpack(save_mode: str, mode: str, family: str = "Bert") -> Path:
+        archive = packed(save_mode, mode, family)
+        return CONTAINERS["mar"].unpack(archive, tmp_path_factory.mktemp(save_mode))
 
-    return lay
+    return unpack
 
 
 @every_format
@@ -64,7 +62,7 @@ def test_a_format_generates_or_refuses_to_before_it_is_asked(
         assert model.ask("Ada") == served(GENERATED).ask("Ada")
         return
     with pytest.raises(ConfigError, match="text_generation"):
-        Served(laid_down(save_mode, GENERATED), GENERATED, **keys_of(save_mode))
+        laid_down(save_mode, GENERATED)
 
 
 @every_format
@@ -77,3 +75,26 @@ def test_without_its_weights_a_format_stops_the_load(
     with pytest.raises(ConfigError) as caught:
         Served(tmp_path, "sequence_classification", **keys_of(save_mode))
     assert "\n" not in str(caught.value)
+
+
+# AWS's packages are stood in for, and a bare interpreter knows no stand-ins.
+BARE = [each for each in format_params() if each not in ("neuron", "neuronx")]
+
+
+@pytest.mark.parametrize("save_mode", BARE)
+def test_an_archive_answers_alike_in_a_bare_interpreter(
+    laid_down: Any, served: Any, save_mode: str
+) -> None:
+    able = [mode for mode in modes() if mode != GENERATED or format_module(save_mode).GENERATES]
+    asked = [(str(laid_down(save_mode, mode)), requests_of(mode)) for mode in able]
+    done = subprocess.run(
+        [sys.executable, "-I", "-B", str(BARE_ANSWERS)],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=laid_down(save_mode, able[0]),
+    )
+    for mode, (_, requests), answers in zip(able, asked, json.loads(done.stdout), strict=True):
+        expected = [served(mode).ask(inputs, **given) for inputs, given in requests]
+        assert not differences(answers, json.loads(json.dumps(expected)), 1e-4)
