@@ -6,7 +6,8 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from handlers.errors import WrongCheckpoint
+from handlers.errors import WrongCheckpoint, WrongConfig
+from handlers.sections import Handler
 
 # Where the package has another name than the method.
 PACKAGES = {
@@ -28,7 +29,23 @@ def method_of(config: PreTrainedConfig) -> str | None:
     return str(getattr(method, "value", method))
 
 
-def lacks_package(method: str, error: ImportError) -> WrongCheckpoint:
+def check_dtype(config: PreTrainedConfig, handler: Handler) -> None:
+    """Check that a YAML leaves quantized weights to compute in what they were made for.
+
+    Raises:
+        WrongConfig: it names another dtype; parts of the model would have one, others the other.
+    """
+    made_for = str(config.dtype).removeprefix("torch.")
+    named = handler.dtype if "dtype" in handler.model_fields_set else "auto"
+    if config.dtype is not None and named not in ("auto", made_for):
+        raise WrongConfig(
+            "handler.dtype",
+            f"is {named}, and the checkpoint's weights were quantized to compute in {made_for}",
+            "leave dtype out",
+        )
+
+
+def lacks_package(method: str, error: Exception) -> WrongCheckpoint:
     """Return the complaint about a package that reading quantized weights needs."""
     reason = " ".join(str(error).split())[:200].rstrip(".")
     return WrongCheckpoint(

@@ -25,5 +25,7 @@ def quieten() -> None:
     """Keep transformers to errors; TorchServe logs each line that a worker prints."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    # Of 8-bit weights it says for every matrix of every batch that it casts.
+    getLogger("bitsandbytes").setLevel(ERROR)
     for module in ("transformers", "captum"):
         warnings.filterwarnings("ignore", module=module)

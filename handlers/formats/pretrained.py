@@ -17,7 +17,7 @@ from handlers.formats.base import Model, Wanted
 from handlers.packable import Packable, packable
 from handlers.packing import Packed
 from handlers.placing import computing, placement, tell
-from handlers.quantized import lacks_package, method_of
+from handlers.quantized import check_dtype, lacks_package, method_of
 from handlers.sections import Handler
 
 GENERATES = True
@@ -93,6 +93,8 @@ def read(wanted: Wanted) -> PreTrainedModel:
     """
     handler = wanted.config.handler
     config = AutoConfig.from_pretrained(wanted.directory, local_files_only=True)
+    if method_of(config):
+        check_dtype(config, handler)
     places = placement(wanted.config, config, wanted.directory, wanted.device)
     try:
         module, info = _from_pretrained(wanted, config, places)
@@ -125,11 +127,10 @@ def _from_pretrained(wanted: Wanted, config: PreTrainedConfig, places: dict[str,
 
 
 def _dtype(wanted: Wanted, config: PreTrainedConfig) -> torch.dtype | str:
-    """Return what to compute in; with quantized weights what they were made for, if not named."""
-    handler = wanted.config.handler
-    if method_of(config) and ("dtype" not in handler.model_fields_set or handler.dtype == "auto"):
+    """Return what to compute in; for quantized weights transformers knows it."""
+    if method_of(config):
         return "auto"
-    return pick_dtype(handler.dtype, computing(wanted.config, wanted.device))
+    return pick_dtype(wanted.config.handler.dtype, computing(wanted.config, wanted.device))
 
 
 def _complaint(
@@ -137,7 +138,8 @@ def _complaint(
 ) -> WrongCheckpoint | WrongConfig:
     reason = " ".join(str(error).split())[:300]
     method = method_of(config)
-    if method and isinstance(error, ImportError):
+    # Without gptqmodel, transformers 5.5 goes on until it uses one of its names.
+    if method and isinstance(error, (ImportError, NameError)):
         return lacks_package(method, error)
     if handler.device_map is not None and isinstance(error, ValueError):
         return WrongConfig(
