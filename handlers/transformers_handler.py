@@ -23,6 +23,7 @@ from handlers.meter import Meter
 from handlers.metrics import report
 from handlers.quiet import quieten
 from handlers.ranks import is_first
+from handlers.threads import share_cores
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ class TransformersHandler(BaseHandler):
         self.device = pick_device(properties)
         try:
             config = ModelConfig.parse(context.model_yaml_config, self._config_name())
+            share_cores(config.maxWorkers)
             self.engine = Engine.load(Path(properties["model_dir"]), config, self.device)
         except ConfigError as error:
             logger.error("Model not loaded. %s", error)
