@@ -73,10 +73,7 @@ class Frontend(BaseModel):
     @model_validator(mode="after")
     def _parallel_keys_belong_together(self) -> Frontend:
         if self.parallelLevel and not self.parallelType:
-            raise ValueError(
-                "parallelLevel is set without parallelType"
-                "; add parallelType: custom, tp, pp or pptp"
-            )
+            raise ValueError("parallelLevel is set without parallelType; add parallelType: custom")
         return self
 
     @model_validator(mode="after")

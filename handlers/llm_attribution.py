@@ -50,6 +50,27 @@ class LanguageModel(torch.nn.Module):
         return SimpleNamespace(logits=self._subject.forward(batch)["logits"].float().cpu())
 
 
+class Characters:
+    """A tokenizer for Captum, which names tokens by decoding and encoding again: one for each id.
+
+    The real one cannot always do that: half of a character's bytes have no text of their own.
+    """
+
+    first = 0x10000
+
+    def decode(self, ids: torch.Tensor) -> str:
+        """Return a character for each id."""
+        return "".join(chr(self.first + number) for number in ids.flatten().tolist())
+
+    def __call__(self, text: str, **_: Any) -> dict[str, Any]:
+        """Return the id and the place of each character."""
+        places = range(len(text))
+        return {
+            "input_ids": [ord(letter) - self.first for letter in text],
+            "offset_mapping": [(place, place + 1) for place in places],
+        }
+
+
 class Prompt(TextTokenInput):
     """A prompt that is tokenized already; special tokens stay what they are."""
 
@@ -112,7 +133,7 @@ def _perturbed(
         samples = story.settings.n_samples or usual_samples
         options = {"n_samples": samples} if usual_samples else {}
         with torch.no_grad():
-            found = LLMAttribution(make(model), story.tokenizer).attribute(
+            found = LLMAttribution(make(model), Characters()).attribute(
                 prompt, torch.tensor(story.target), forward_in_tokens=False, **options
             )
         return found.seq_attr[None] if found.token_attr is None else found.token_attr
@@ -134,7 +155,7 @@ def _times_gradient(story: Story, model: LanguageModel, prompt: Prompt) -> torch
 
 
 def _by_gradient(captum: Any, story: Story, prompt: Prompt, **options: Any) -> torch.Tensor:
-    wrapped = LLMGradientAttribution(captum, story.tokenizer)
+    wrapped = LLMGradientAttribution(captum, Characters())
     return wrapped.attribute(prompt, torch.tensor(story.target), **options).token_attr
 
 

@@ -63,12 +63,14 @@ def packed(
         patch.setattr("scripts.kit.exports.BUILD", tmp_path_factory.mktemp("build"))
 
         @cache
-        def make(save_mode: str, mode: str, family: str = "Bert") -> Path:
+        def make(
+            save_mode: str, mode: str, family: str = "Bert", extra: tuple[Path, ...] = ()
+        ) -> Path:
             folder = tmp_path_factory.mktemp("packed")
             config = folder / f"{mode}_{family}_{save_mode}.yaml"
             named = str(checkpoint(mode, family=family))
             handler = {"mode": mode, "model_name": named, "dtype": "float32", **keys_of(save_mode)}
             config.write_text(yaml.safe_dump({"handler": handler}), encoding="utf-8")
-            return pack(config, export_path=folder, checked=False).path
+            return pack(config, export_path=folder, extra_files=extra, checked=False).path
 
         yield make

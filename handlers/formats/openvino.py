@@ -106,7 +106,7 @@ class OpenVinoModel(Model):
 
 def _class(wanted: Wanted) -> Any:
     intel = needed("optimum.intel", "save_mode: openvino")
-    for name in ("optimum", "nncf", "openvino"):
+    for name in ("optimum.intel.openvino.modeling_base", "nncf", "openvino"):
         logging.getLogger(name).setLevel(logging.ERROR)
     return getattr(intel, f"OV{wanted.auto_class.removeprefix('Auto')}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,21 +19,31 @@ from tests.samples import FINE, format_params
 from tests.serving import differences
 
 MODE = "sequence_classification"
-STANDINS = os.pathsep.join([str(ROOT / "tests" / "standins"), str(ROOT)])
+
+
+@pytest.fixture(scope="module")
+def standins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, ...]]:
+    """What the archives of a format hold beside the model: the stand-ins, without this tree."""
+    folder = tmp_path_factory.mktemp("standins")
+    for name in ("neuron", "torch_neuron", "torch_neuronx"):
+        text = (ROOT / "tests" / "standins" / f"{name}.py").read_text(encoding="utf-8")
+        alone = text.replace("tests.standins.neuron", "neuron")
+        (folder / f"{name}.py").write_text(alone, encoding="utf-8")
+    return {"neuron": (folder,), "neuronx": (folder,)}
 
 
 @pytest.fixture(scope="module")
 def server(
-    packed: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+    packed: Callable[..., Path], standins: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     """A server with a tiny model in each format that is installed, under the format's name."""
     store = tmp_path_factory.mktemp("formats")
     for save_mode in formats():
         if save_mode != "openvino" or importlib.util.find_spec("openvino"):
-            shutil.copyfile(packed(save_mode, MODE), store / f"{save_mode}.mar")
+            archive = packed(save_mode, MODE, extra=standins.get(save_mode, ()))
+            shutil.copyfile(archive, store / f"{save_mode}.mar")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
-        patch.setenv("PYTHONPATH", STANDINS)
         workdir = tmp_path_factory.mktemp("torchserve")
         with TorchServe(workdir, model_store=store, timeout=240) as server:
             yield server

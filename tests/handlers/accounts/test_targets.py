@@ -116,6 +116,14 @@ def test_a_text_that_the_model_did_not_produce(served: Load) -> None:
     assert told["target"]["score"] < 1
 
 
+def test_tokens_that_are_half_a_character(served: Load) -> None:
+    """Bytes that are no text by themselves are explained like any other token."""
+    for size in (1, 2, 3, 5):
+        status, told = why(served("text_generation"), "Once upon", max_new_tokens=size)
+        assert status == 200, told
+        assert len(told["tokens"]) == size
+
+
 def test_words_instead_of_tokens(served: Load) -> None:
     text = "Unbelievable singers were singing."
     _, tokens = why(served("sequence_classification"), text, method="input_x_gradient")
