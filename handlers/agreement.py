@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from handlers.activations import softmax
+from handlers.activations import sigmoid, softmax
 from handlers.rows import Outputs
 
 FILE = "quality.json"
+CLOSE = 0.05
+
+Logits = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -48,17 +53,36 @@ class Agreement:
         return cls(**json.loads(path.read_text(encoding="utf-8")))
 
 
-def agreement(expected: Sequence[Outputs], found: Sequence[Outputs]) -> Agreement:
+def agreement(
+    expected: Sequence[Outputs], found: Sequence[Outputs], *, independent: bool = False
+) -> Agreement:
     """Compare the outputs of two models for the same rows.
 
     Each output's last dimension is what is chosen from: labels, tokens of the vocabulary, or the
-    tokens at which an answer may start or end.
+    tokens at which an answer may start or end. With `independent` labels each is a decision; a
+    single logit without them is a number, and agrees within 5%.
     """
     pairs = [pair for both in zip(expected, found, strict=True) for pair in _pairs(*both)]
-    same = np.concatenate([one.argmax(-1).ravel() == two.argmax(-1).ravel() for one, two in pairs])
-    worst = max(float(np.abs(softmax(one) - softmax(two)).max()) for one, two in pairs)
+    same = np.concatenate([_same(one, two, independent) for one, two in pairs])
+    worst = max(_difference(one, two, independent) for one, two in pairs)
     return Agreement(len(expected), len(same), float(same.mean()), worst)
 
 
-def _pairs(one: Outputs, two: Mapping[str, np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
-    return [(one[name], two[name]) for name in one]
+def _pairs(one: Outputs, two: Outputs) -> list[tuple[Logits, Logits]]:
+    return [(np.asarray(one[name]), np.asarray(two[name])) for name in one]
+
+
+def _same(one: Logits, two: Logits, independent: bool) -> npt.NDArray[np.bool_]:
+    """Tell for each decision whether both models made it alike; without a number there is none."""
+    if one.shape[-1] == 1 and not independent:
+        return (np.abs(one - two) <= CLOSE * np.maximum(1, np.abs(one))).ravel()
+    alike = (one > 0) == (two > 0) if independent else one.argmax(-1) == two.argmax(-1)
+    finite = np.isfinite(two) if independent else np.isfinite(two).all(-1)
+    return np.asarray(alike & finite).ravel()
+
+
+def _difference(one: Logits, two: Logits, independent: bool) -> float:
+    scores = sigmoid if independent or one.shape[-1] == 1 else softmax
+    with np.errstate(invalid="ignore"):
+        worst = float(np.abs(scores(one) - scores(two)).max())
+    return worst if np.isfinite(worst) else 1.0

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from handlers.agreement import Agreement, agreement
-from handlers.attempts import attempt
-from handlers.batching import Batch, by_length, pad, run
+from handlers.batching import Batch, pad, run
 from handlers.checkpoint import read_checkpoint
 from handlers.config import ModelConfig
 from handlers.errors import RequestError, WrongCheckpoint, WrongConfig
@@ -22,9 +21,10 @@ from handlers.quiet import quiet_export
 from handlers.registry import format_module, task_class
 from handlers.requests import Request
 from handlers.rows import Outputs, Row
+from handlers.sections import Pt2
 from handlers.tasks.base import BaseTask
 
-FOR_CALIBRATION = 4  # Every fourth sample calibrates, so that the others measure what is unseen.
+AT_ONCE = 8  # Ranges are averaged over batches, so there must be many.
 
 
 def is_exported(config: ModelConfig) -> bool:
@@ -41,7 +41,8 @@ def export(
         directory: the checkpoint.
         config: the YAML.
         target: where the exported model is put, with `quality.json` where it was measured.
-        samples: requests as the model will meet them; a lossy format is measured on them.
+        samples: requests as the model will meet them. A lossy export, quantized or in another
+            dtype than float32, is calibrated on one half of them and measured on the other.
 
     Raises:
         ConfigError: the checkpoint is wrong or cannot be exported, or agrees too little.
@@ -49,41 +50,51 @@ def export(
     kind = task_class(config.handler.mode)
     task = kind(read_checkpoint(directory, config.handler), config.handler)
     module: Any = format_module(config.handler.save_mode)
-    lossy = hasattr(module, "lossy") and module.lossy(config)
-    rows = _rows(task, samples) if lossy else []
+    lossy = config.handler.dtype != "float32" or config.handler.quantization is not None
+    learned, unseen = samples[::2], samples[1::2] or samples
+    rows = _rows(task, learned) if lossy else []
     wanted = Wanted(
         directory,
         kind.auto_class,
         kind.outputs,
         config,
         torch.device("cpu"),
-        calibration=_batches(task, rows[::FOR_CALIBRATION]),
+        calibration=_batches(task, rows),
     )
+    inputs = dict.fromkeys((*task.tokenizer.model_input_names, "attention_mask"))
     with quiet_export():
-        module.export(wanted, target, tuple(task.tokenizer.model_input_names))
-    if not rows:
+        module.export(wanted, target, tuple(inputs))
+    if not lossy:
         return None
-    unseen = [row for number, row in enumerate(rows) if number % FOR_CALIBRATION] or rows
-    found = _measured(task, wanted, replace(wanted, directory=target), unseen)
+    found = _measured(task, wanted, replace(wanted, directory=target), _rows(task, unseen))
     found.write(target)
     return found
 
 
 def _rows(task: BaseTask[Any, Any], samples: Sequence[Request]) -> list[Row]:
-    encoded = task.encode([_parsed(task, sample) for sample in samples])
+    """Return the samples' rows.
+
+    Raises:
+        WrongConfig: there is none, or one is refused as a request would be.
+    """
+    if not samples:
+        raise WrongConfig("handler.calibration", "has no rows to calibrate with", "write some")
+    try:
+        encoded = task.encode([task.parse(sample) for sample in samples])
+        for found in encoded:
+            if isinstance(found, RequestError):
+                raise found
+    except RequestError as error:
+        raise WrongConfig(
+            "handler.calibration", f"has a row that is refused ({error})", "mend it"
+        ) from None
     return [row for found in encoded if not isinstance(found, RequestError) for row in found]
 
 
-def _parsed(task: BaseTask[Any, Any], sample: Request) -> Any:
-    query = attempt(task.parse, sample)
-    if isinstance(query, RequestError):
-        raise WrongConfig("handler.calibration", f"has a row that is refused ({query})", "mend it")
-    return query
-
-
 def _batches(task: BaseTask[Any, Any], rows: Sequence[Row]) -> list[Batch]:
-    groups = by_length([len(row) for row in rows], task.budget)
-    return [pad([rows[number] for number in group], task.padding) for group in groups]
+    return [
+        pad(rows[first : first + AT_ONCE], task.padding) for first in range(0, len(rows), AT_ONCE)
+    ]
 
 
 def _measured(
@@ -94,11 +105,17 @@ def _measured(
     Raises:
         WrongCheckpoint: they agree less than the YAML asks for.
     """
-    plain = wanted.config.handler.model_copy(update={"dtype": "float32", "save_mode": "pretrained"})
-    exact = replace(wanted, config=wanted.config.model_copy(update={"handler": plain}))
+    plain = wanted.config.handler.model_copy(
+        update={"dtype": "float32", "save_mode": "pretrained", "quantization": None}
+    )
+    exact = replace(
+        wanted, config=wanted.config.model_copy(update={"handler": plain, "pt2": Pt2()})
+    )
     format_of = format_module(wanted.config.handler.save_mode)
     found = agreement(
-        _outputs(task, pretrained.load(exact), rows), _outputs(task, format_of.load(made), rows)
+        _outputs(task, pretrained.load(exact), rows),
+        _outputs(task, format_of.load(made), rows),
+        independent=task.checkpoint.config.problem_type == "multi_label_classification",
     )
     least = wanted.config.handler.min_agreement
     if found.label_agreement < least:

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from handlers.batching import Batch, Forward
 from handlers.errors import WrongCheckpoint
+from handlers.positions import first_position
 
 FILE = "export.json"
 SHAPES = ((2, 16), (3, 29), (1, 7))
@@ -86,8 +87,12 @@ def example(names: Sequence[str], vocabulary: int, rows: int, width: int) -> Bat
 
 def trials(module: PreTrainedModel, names: Sequence[str]) -> list[Batch]:
     """Return made-up batches of several shapes that an export is compared on."""
-    vocabulary = int(module.config.get_text_config().vocab_size)
-    return [example(names, vocabulary, *shape) for shape in SHAPES]
+    config = module.config.get_text_config()
+    first = first_position(module.config)
+    longest = int(getattr(config, "max_position_embeddings", None) or 10**6) - first
+    return [
+        example(names, int(config.vocab_size), rows, min(width, longest)) for rows, width in SHAPES
+    ]
 
 
 @contextmanager

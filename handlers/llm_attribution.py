@@ -110,7 +110,7 @@ class Story:
         with drawing_from(0):
             found = METHODS[method](self, LanguageModel(self.subject), prompt)
         values = np.zeros((len(found), len(self.row)))
-        values[:, prompt.itp_mask[0].numpy()] = found.detach().double().numpy()
+        values[:, prompt.itp_mask[0].numpy()] = found.detach().double().cpu().numpy()
         return values
 
     @torch.no_grad()

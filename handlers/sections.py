@@ -95,14 +95,19 @@ class Handler(_Section):
 
     @model_validator(mode="after")
     def _device_map_is_for_layers(self) -> Handler:
-        if self.device_map is None:
+        if not self.spreads:
             return self
-        if "model_parallel" in self.model_fields_set and not self.model_parallel:
+        if (
+            self.device_map
+            and "model_parallel" in self.model_fields_set
+            and not self.model_parallel
+        ):
             raise ValueError("has device_map and model_parallel: false; leave one of them out")
         if self.save_mode != "pretrained":
             raise ValueError(
-                f"has device_map and save_mode: {self.save_mode}, which is one graph"
-                "; use save_mode: pretrained, or leave device_map out"
+                f"has {'device_map' if self.device_map else 'model_parallel'} and"
+                f" save_mode: {self.save_mode}, which is one graph"
+                "; use save_mode: pretrained, or leave it out"
             )
         if isinstance(self.device_map, dict) and not set(self.device_map.values()) - {"disk"}:
             raise ValueError("has no device in device_map that computes; put one part on cpu")
@@ -117,7 +122,7 @@ class Handler(_Section):
     @classmethod
     def _number_in_quotes(cls, value: Any) -> Any:
         """Read `batch_size: "4"`, as the old example has it."""
-        return int(value) if isinstance(value, str) and value.isdigit() else value
+        return int(value) if isinstance(value, str) and value.isdecimal() else value
 
     @field_validator("mode")
     @classmethod

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+from pathlib import Path
 
 import torch
 
 logger = logging.getLogger(__name__)
 
 SET_BY_USER = "OMP_NUM_THREADS"
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def share_cores(workers: int) -> int:
@@ -25,6 +27,16 @@ def share_cores(workers: int) -> int:
 
 
 def _cores() -> int:
+    """Return how many cores this process may use, by its affinity and its container's quota."""
+    cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        cores = len(os.sched_getaffinity(0))
+    return min(cores, _quota() or cores)
+
+
+def _quota() -> int | None:
+    """Return a container's quota in whole cores; Linux, control groups 2: "max 100000"."""
+    if not QUOTA.is_file():
+        return None
+    allowed, period = QUOTA.read_text(encoding="utf-8").split()
+    return None if allowed == "max" else max(1, int(allowed) // int(period))

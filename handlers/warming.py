@@ -16,6 +16,7 @@ from handlers.tasks.base import BaseTask
 logger = logging.getLogger(__name__)
 
 USUAL_LENGTHS = (16, 48)
+NEW_TOKENS = 3
 
 
 def warmup_batches(task: BaseTask[Any, Any], config: ModelConfig) -> list[Batch]:
@@ -23,13 +24,16 @@ def warmup_batches(task: BaseTask[Any, Any], config: ModelConfig) -> list[Batch]
 
     One row comes last: compilers treat a size of 1 as a case of its own.
     """
-    longest = task.longest or max(USUAL_LENGTHS)
     declared = config.handler.warmup_lengths or USUAL_LENGTHS
-    lengths = dict.fromkeys(min(length, longest) for length in declared)
+    longest = (task.longest or max(declared)) - (NEW_TOKENS if task.generates else 0)
+    lengths = dict.fromkeys(min(length, max(1, longest)) for length in declared)
     counts = [*sorted({2, max(2, config.batchSize)}), 1]
-    return [
-        pad([_row(task, length)] * count, task.padding) for count in counts for length in lengths
-    ]
+    shapes = dict.fromkeys(
+        (max(1, min(count, task.budget // length)), length)
+        for count in counts
+        for length in lengths
+    )
+    return [pad([_row(task, length)] * count, task.padding) for count, length in shapes]
 
 
 def warm_up(task: BaseTask[Any, Any], model: Model, batches: list[Batch]) -> None:
@@ -37,7 +41,9 @@ def warm_up(task: BaseTask[Any, Any], model: Model, batches: list[Batch]) -> Non
     try:
         if task.generates:
             pad_id = task.padding.ids.get("input_ids", 0)
-            model.generate(batches[0], GenerationConfig(max_new_tokens=2, pad_token_id=pad_id))
+            new = GenerationConfig(max_new_tokens=NEW_TOKENS, pad_token_id=pad_id)
+            for batch in (batches[0], batches[-1]):
+                model.generate(batch, new)
             return
         for batch in batches:
             model.forward(batch)

@@ -5,6 +5,7 @@ What Hugging Face's own exporters lay down, `model.onnx` with named inputs, load
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +20,14 @@ from handlers.formats.base import ForwardOnly, Model, Wanted
 from handlers.graph import Graph, Signature, check_equal, exporting, trials
 from handlers.needed import needed
 
+logger = logging.getLogger(__name__)
+
 FILE = "model.onnx"
 GENERATES = False
 ANY_SIZE = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
-PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}
+PROVIDERS = {
+    "cuda": ("CUDAExecutionProvider", "ROCMExecutionProvider", "MIGraphXExecutionProvider")
+}
 
 
 def export(wanted: Wanted, target: Path, inputs: tuple[str, ...]) -> None:
@@ -33,7 +38,9 @@ def export(wanted: Wanted, target: Path, inputs: tuple[str, ...]) -> None:
         WrongConfig: onnxscript is not installed.
     """
     needed("onnxscript", "save_mode: onnx")
-    module = pretrained.read(wanted).eval().float().requires_grad_(requires_grad=False)
+    exact = wanted.config.handler.model_copy(update={"dtype": "float32"})
+    source = replace(wanted, config=wanted.config.model_copy(update={"handler": exact}))
+    module = pretrained.read(source).eval().requires_grad_(requires_grad=False)
     batches = trials(module, inputs)
     with exporting(module):
         program: Any = torch.onnx.export(
@@ -91,10 +98,15 @@ class OnnxModel(ForwardOnly):
         }
 
 
-def _providers(device: torch.device, available: list[str]) -> list[str]:
+def _providers(device: torch.device, available: list[str]) -> list[Any]:
     """Return ONNX Runtime's names for the device, the CPU last for what the device cannot do."""
-    chosen = dict.fromkeys((PROVIDERS.get(device.type, PROVIDERS["cpu"]), PROVIDERS["cpu"]))
-    return [name for name in chosen if name in available]
+    host = "CPUExecutionProvider"
+    own = next((name for name in PROVIDERS.get(device.type, ()) if name in available), None)
+    if own is None:
+        logger.info("ONNX Runtime computes on the CPU; it has %s", ", ".join(available))
+        return [host]
+    logger.info("ONNX Runtime computes with %s on device %d", own, device.index or 0)
+    return [(own, {"device_id": device.index or 0}), host]
 
 
 def _check_outputs(session: Any, outputs: tuple[str, ...], file: str) -> None:

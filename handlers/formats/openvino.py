@@ -1,4 +1,4 @@
-"""`save_mode: openvino`: optimum-intel's OVModel classes, the fastest on x86 CPUs.
+"""`save_mode: openvino`: optimum-intel's OVModel classes, for CPUs above all.
 
 `dtype` sets the precision in which OpenVINO computes (`auto`: what it thinks best for the
 processor), `quantization` whether weights, or weights and activations, are stored in fewer bits.
@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from handlers.config import ModelConfig
 from handlers.errors import WrongCheckpoint
 from handlers.formats.base import Model, Wanted
 from handlers.needed import needed
@@ -29,11 +28,6 @@ OFFLINE = {"local_files_only": True, "trust_remote_code": False}
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 
-def lossy(config: ModelConfig) -> bool:
-    """Tell whether answers may differ from the checkpoint's."""
-    return config.handler.quantization is not None or config.handler.dtype != "float32"
-
-
 def export(wanted: Wanted, target: Path, inputs: tuple[str, ...]) -> None:
     """Convert the checkpoint in `wanted.directory` into a folder, quantized as the YAML says.
 
@@ -41,14 +35,16 @@ def export(wanted: Wanted, target: Path, inputs: tuple[str, ...]) -> None:
         WrongCheckpoint: optimum-intel cannot convert this architecture.
         WrongConfig: optimum-intel is not installed.
     """
+    kind = _class(wanted)
     try:
-        model = _class(wanted).from_pretrained(
+        model = kind.from_pretrained(
             str(wanted.directory), export=True, compile=False, load_in_8bit=False, **OFFLINE
         )
     except Exception as error:  # noqa: BLE001 - converters raise errors of their own
         raise WrongCheckpoint(
             FILE, f"cannot be made ({_short(error)})", "use save_mode: pretrained"
         ) from None
+    logging.getLogger("nncf").setLevel(logging.ERROR)
     quantize(model, wanted.config.handler.quantization, wanted.calibration)
     with TemporaryDirectory(dir=target) as scratch:
         model.save_pretrained(scratch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -34,20 +34,32 @@ def load(wanted: Wanted) -> Model:
     module.requires_grad_(False)
     module.eval()
     tell(wanted.config, module)
-    return PretrainedModel(compiled(module, wanted.config.pt2.compile, wanted.warmup), wanted)
+    eager = module.forward
+    compiled(module, wanted.config.pt2.compile, wanted.warmup)
+    return PretrainedModel(module, eager, wanted.outputs)
 
 
 class PretrainedModel(Model):
-    """A transformers module."""
+    """A transformers module.
 
-    def __init__(self, module: PreTrainedModel, wanted: Wanted) -> None:
+    Args:
+        module: the module; its forward may be compiled.
+        eager: its forward as it was. Explanations hook into the layers, which a compiled graph
+            does not notice.
+        outputs: names of the wanted outputs.
+    """
+
+    def __init__(
+        self, module: PreTrainedModel, eager: Callable[..., Any], outputs: tuple[str, ...]
+    ) -> None:
         self.module = module
-        self._outputs = wanted.outputs
+        self._eager = eager
+        self._outputs = outputs
         self._packable: Packable | None = None
 
     @torch.inference_mode()
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        return self.trace(batch)
+        return self._named(self.module(**self._here(batch)))
 
     @property
     def embeddings(self) -> torch.nn.Module | None:
@@ -55,8 +67,7 @@ class PretrainedModel(Model):
         return embeddings
 
     def trace(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        result = self.module(**self._here(batch))
-        return {name: result[name] for name in self._outputs}
+        return self._named(self._eager(**self._here(batch)))
 
     def pack(self, padding: Padding, per_token: tuple[str, ...]) -> bool:
         self._packable = packable(self.module, padding, self._outputs, per_token)
@@ -70,8 +81,7 @@ class PretrainedModel(Model):
     def forward_packed(self, packed: Packed) -> Mapping[str, torch.Tensor]:
         if self._packable is None:
             raise NotImplementedError
-        result = self._packable.forward(packed)
-        return {name: result[name] for name in self._outputs}
+        return self._named(self._packable.forward(packed))
 
     @torch.inference_mode()
     def generate(
@@ -79,6 +89,9 @@ class PretrainedModel(Model):
     ) -> torch.Tensor:
         ids = self.module.generate(**self._here(batch), generation_config=config, **extra)
         return torch.as_tensor(ids)
+
+    def _named(self, result: Any) -> dict[str, torch.Tensor]:
+        return {name: result[name] for name in self._outputs}
 
     def _here(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {name: tensor.to(self.module.device) for name, tensor in batch.items()}

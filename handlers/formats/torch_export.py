@@ -1,7 +1,6 @@
 """`save_mode: torch_export`: a graph of torch.export, for any number of rows and tokens.
 
-The graph is run as it is. AOTInductor, which compiles it to a library, is not used: on the CPUs
-that were tried the compiled graph was no faster, and it fits one processor only.
+The graph is run as it is; AOTInductor, which compiles it for one processor, is not used.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import torch
 from torch.export import Dim
+from torch.export.passes import move_to_device_pass
 
 from handlers.errors import WrongCheckpoint
 from handlers.formats import pretrained
@@ -54,14 +54,14 @@ def load(wanted: Wanted) -> Model:
             FILE, "is not there", "pack it with scripts/create_archive.py, which makes it"
         )
     try:
-        graph = torch.export.load(path).module()
+        graph = move_to_device_pass(torch.export.load(path), wanted.device).module()
     except Exception as error:  # noqa: BLE001 - a broken file raises whatever its reader does
         reason = " ".join(str(error).split())[:200]
         raise WrongCheckpoint(
             path.name, f"cannot be loaded ({reason})", "export it again"
         ) from None
     signature = Signature.read(wanted.directory, wanted.outputs)
-    return ExportedModel(graph.to(wanted.device), signature, wanted.device)
+    return ExportedModel(graph, signature, wanted.device)
 
 
 class ExportedModel(ForwardOnly):

@@ -5,15 +5,22 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Sequence
+from importlib.metadata import distributions
 from pathlib import Path
 
+import torch
+
 from handlers.config import ModelConfig
+from handlers.dtypes import pick_dtype
 from handlers.exports import export, is_exported
 from handlers.requests import Request
 from scripts.kit.calibration import samples
-from scripts.kit.places import BUILD, model_name
+from scripts.kit.places import BUILD, ROOT, model_name
 
 FINGERPRINT = ".fingerprint"
+EXPORTERS = frozenset(
+    {"torch", "transformers", "onnx", "onnxscript", "openvino", "optimum-intel", "nncf"}
+)
 
 
 def exported(config_path: Path, config: ModelConfig, checkpoint: Path) -> dict[str, Path]:
@@ -46,10 +53,22 @@ def _is_current(folder: Path, fingerprint: str) -> bool:
     return path.is_file() and path.read_text(encoding="utf-8") == fingerprint
 
 
+def _versions() -> list[str]:
+    installed = {each.name: each.version for each in distributions() if each.name in EXPORTERS}
+    return sorted(f"{name} {version}" for name, version in installed.items())
+
+
 def _fingerprint(config: ModelConfig, checkpoint: Path, requests: Sequence[Request]) -> str:
-    """Return a digest of YAML and samples, and of names, sizes and times of the checkpoint."""
-    digest = hashlib.sha256(config.model_dump_json().encode())
-    digest.update(repr(requests).encode())
+    """Return a digest of all that decides on an export.
+
+    YAML, samples, this kit's code, the packages that export, the processor where it picks the
+    dtype, and names, sizes and times of the checkpoint's files.
+    """
+    digest = hashlib.sha256(config.handler.model_dump_json().encode())
+    digest.update(repr((requests, config.batchSize, _versions())).encode())
+    digest.update(str(pick_dtype(config.handler.dtype, torch.device("cpu"))).encode())
+    for path in sorted((ROOT / "handlers").rglob("*.py")):
+        digest.update(path.read_bytes())
     for path in sorted(checkpoint.iterdir()):
         stat = path.stat()
         digest.update(f"{path.name} {stat.st_size} {stat.st_mtime_ns}".encode())

@@ -23,6 +23,30 @@ def test_tokens_have_a_label_each_and_an_answer_has_two_ends() -> None:
     assert agreement(ends, moved).label_agreement == 0.5
 
 
+def test_a_single_logit_is_a_number() -> None:
+    result = agreement(
+        [{"logits": np.array([3.2])}] * 2, [{"logits": np.array([value])} for value in (3.3, -9.0)]
+    )
+    assert result.label_agreement == 0.5
+    assert result.largest_score_difference > 0.9
+
+
+def test_independent_labels_are_a_decision_each() -> None:
+    expected, found = (
+        [{"logits": np.array([3.0, 1.0, -1.0])}],
+        [{"logits": np.array([3.0, -1.0, -1.0])}],
+    )
+    assert agreement(expected, found, independent=True).label_agreement == pytest.approx(2 / 3)
+    assert agreement(expected, found).label_agreement == 1
+
+
+@pytest.mark.parametrize("independent", [True, False])
+def test_what_is_no_number_agrees_with_nothing(independent: bool) -> None:
+    broken = [{"logits": np.array([np.nan, np.nan])}]
+    result = agreement([{"logits": np.array([2.0, 1.0])}], broken, independent=independent)
+    assert (result.label_agreement, result.largest_score_difference) == (0, 1)
+
+
 def test_it_reads_as_a_sentence() -> None:
     text = str(Agreement(225, 225, 0.9956, 0.0312))
     assert text == (

@@ -10,8 +10,12 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from handlers.compiling import compiled
+from handlers.config import ModelConfig
+from handlers.engine import Engine
 from handlers.graph import example
+from handlers.requests import Request
 from handlers.sections import Compile
+from tests.serving import differences
 
 MODE = "sequence_classification"
 BATCHES = [example(("input_ids", "attention_mask"), 100, *shape) for shape in ((2, 8), (1, 9))]
@@ -48,6 +52,17 @@ def test_a_model_that_does_not_compile_runs_eagerly(
     compiled(module, Compile(enable=True, **options), BATCHES)
     assert "torch.compile failed" in caplog.text
     assert torch.equal(logits(module), expected)
+
+
+def test_a_compiled_model_is_explained_as_it_is(checkpoint: Callable[..., Path]) -> None:
+    """Explanations hook into the layers, which a compiled graph would not notice."""
+    document = {"handler": {"mode": MODE, "dtype": "float32"}}
+    compile_it = {"pt2": {"compile": {"enable": True, "backend": "eager"}}}
+    told = []
+    for more in ({}, compile_it):
+        engine = Engine.load(checkpoint(MODE), ModelConfig.parse({**document, **more}))
+        told.append(engine.explain([Request("a fine film"), Request("dull")]))
+    assert not differences(told[1], told[0], 1e-5)
 
 
 def test_a_model_that_compiles_but_does_not_run_runs_eagerly(

@@ -8,7 +8,7 @@ import yaml
 
 from handlers.config import ModelConfig
 from handlers.errors import WrongConfig
-from handlers.words import modes
+from handlers.words import formats, modes
 from tests.serving import Served
 
 OLD_EXAMPLE = """\
@@ -63,6 +63,7 @@ def test_every_config_of_the_repository_reads() -> None:
     paths = sorted(Path(__file__).parents[2].glob("model_configs/**/*.yaml"))
     found = [ModelConfig.read(path).handler for path in paths]
     assert {handler.mode for handler in found} >= set(modes())
+    assert {handler.save_mode for handler in found} >= set(formats()) - {"neuron"}
     assert all(handler.model_name and handler.revision for handler in found)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Callable
@@ -34,6 +33,12 @@ def handler(mode: str, **more: Any) -> dict[str, Any]:
 
 def samples(mode: str) -> list[Request]:
     return [Request(inputs) for inputs, _ in requests_of(mode)] * 4
+
+
+def precision(served: Served) -> str:
+    """Return what OpenVINO was told to compute in; a CPU without it computes in float32."""
+    model: Any = served.engine.model
+    return str(model._model.ov_config["INFERENCE_PRECISION_HINT"])
 
 
 def lay(folder: Path, checkpoint: Path, **settings: Any) -> Agreement | None:
@@ -80,7 +85,7 @@ def test_a_model_that_agrees_too_little_is_refused(
     checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: Any
 ) -> None:
     bad = Agreement(10, 10, 0.9, 0.4)
-    monkeypatch.setattr("handlers.exports.agreement", lambda *_: bad)
+    monkeypatch.setattr("handlers.exports.agreement", lambda *_, **__: bad)
     settings = handler(CLASSIFIES, quantization="int8_weights", min_agreement=0.95)
     with pytest.raises(WrongCheckpoint, match=r"90\.00% of 10 labels.*min_agreement is 0.95"):
         lay(tmp_path / "bad", checkpoint(CLASSIFIES), **settings)
@@ -88,7 +93,26 @@ def test_a_model_that_agrees_too_little_is_refused(
 
 def test_int8_needs_rows_to_calibrate_with(checkpoint: Callable[..., Path], tmp_path: Path) -> None:
     config = ModelConfig.parse({"handler": handler(CLASSIFIES, quantization="int8")})
-    with pytest.raises(WrongConfig, match="no rows to calibrate with"):
+    with pytest.raises(WrongConfig, match="no rows"):
+        export(checkpoint(CLASSIFIES), config, tmp_path)
+
+
+@pytest.mark.parametrize("rows", [[], [Request("a long text " * 90)]], ids=["none", "too long"])
+def test_a_lossy_model_is_never_packed_unmeasured(
+    checkpoint: Callable[..., Path], tmp_path: Path, rows: list[Request]
+) -> None:
+    settings = handler(CLASSIFIES, quantization="int8_weights", truncation=False)
+    config = ModelConfig.parse({"handler": settings})
+    with pytest.raises(WrongConfig, match=r"handler\.calibration"):
+        export(checkpoint(CLASSIFIES), config, tmp_path, rows)
+
+
+def test_without_its_packages_the_export_says_what_to_install(
+    checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, "optimum.intel", None)
+    config = ModelConfig.parse({"handler": handler(CLASSIFIES)})
+    with pytest.raises(WrongConfig, match="pip install"):
         export(checkpoint(CLASSIFIES), config, tmp_path)
 
 
@@ -128,5 +152,6 @@ def test_the_precision_is_what_the_yaml_says(
     lay(tmp_path / "model", checkpoint(CLASSIFIES), **handler(CLASSIFIES))
     exact = Served(tmp_path / "model", **handler(CLASSIFIES, dtype="float32"))
     coarse = Served(tmp_path / "model", **handler(CLASSIFIES, dtype="bfloat16"))
-    assert json.dumps(exact.ask(FINE)) == json.dumps(exact.ask(FINE))
+    assert precision(exact) == "f32"
+    assert precision(coarse) == "bf16"
     assert coarse.ask(FINE)
