@@ -42,8 +42,13 @@ def laid_down(packed: Callable[..., Path], tmp_path_factory: Any) -> Callable[..
 
 
 @every_format
-@pytest.mark.parametrize("family", ["Bert", "Roberta"])
-@pytest.mark.parametrize("mode", [mode for mode in modes() if mode != GENERATED])
+@pytest.mark.parametrize(
+    ("mode", "family"),
+    [
+        *((mode, "Bert") for mode in modes() if mode != GENERATED),
+        ("sequence_classification", "Roberta"),
+    ],
+)
 def test_answers_do_not_depend_on_the_format(
     laid_down: Any, served: Any, save_mode: str, mode: str, family: str
 ) -> None:
