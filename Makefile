@@ -5,11 +5,15 @@ RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 # The same tests with the newest transformers.
 LATEST := .venv-latest
+# Clients of other servers, which the tests set on this one.
+CLIENTS := .venv-clients
+# Another server, which the benchmark measures.
+RIVALS := .venv-bench
 REQUIREMENTS := requirements.txt requirements-dev.txt requirements-demo.txt
 OPENVINO := requirements-openvino.txt requirements-optimum.txt
 
 .DEFAULT_GOAL := help
-.PHONY: browser help install demo serve stop test test-latest lint models archives clean
+.PHONY: bench browser help install demo serve stop test test-latest lint models archives wrk clean
 
 help:
 	@echo "make demo    prepare four small models, serve them, ask each one, stop"
@@ -17,6 +21,7 @@ help:
 	@echo "make test    every test, end to end ones on a real TorchServe"
 	@echo "make test-latest    those tests with the newest transformers, without OpenVINO"
 	@echo "make lint    ruff and mypy"
+	@echo "make bench   how fast it serves, beside other servers; an hour on a quiet machine"
 
 install: $(READY)
 
@@ -33,6 +38,16 @@ $(LATEST)/.ready: $(REQUIREMENTS) $(OPENVINO) requirements-latest.txt
 	$(LATEST)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -r requirements-dev.txt
 	$(LATEST)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-latest.txt
 	$(LATEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-demo.txt
+	touch $@
+
+$(CLIENTS)/.ready: requirements-clients.txt requirements-gateway.txt
+	$(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-clients.txt
+	touch $@
+
+$(RIVALS)/.ready: requirements-bench.txt
+	$(PYTHON) -m venv $(RIVALS)
+	$(RIVALS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-bench.txt
 	touch $@
 
 models: $(READY)
@@ -56,11 +71,20 @@ browser:
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver; }
 
-test: models browser
+# The load generator of the benchmark.
+wrk:
+	@command -v wrk >/dev/null || \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq wrk; }
+
+# BENCH="--only kit,reference --rounds 1" measures less; benchmarks/bench.py --help tells what there is.
+bench: $(READY) $(RIVALS)/.ready wrk
+	$(RUN) benchmarks/bench.py $(BENCH)
+
+test: models browser wrk $(CLIENTS)/.ready
 	$(RUN) -m pytest
 
 # The models that `make models` trained are served here too.
-test-latest: $(LATEST)/.ready models browser
+test-latest: $(LATEST)/.ready models browser wrk $(CLIENTS)/.ready
 	$(LATEST)/bin/python -m pytest -m "not openvino"
 
 lint: $(READY)

@@ -1,22 +1,78 @@
-"""The machine that a benchmark ran on."""
+"""The machine that a benchmark ran on, and the most that it can multiply."""
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
 CPUINFO = Path("/proc/cpuinfo")
 INTERESTING = ("avx2", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
+SIZES = (256, 512, 1024, 2048)
+SECONDS = 1.0  # for one size
+TOO_SLOW = 0.1  # seconds for one product, beyond which a larger one is not tried
 
 
 def machine() -> dict[str, object]:
-    """Return the processor, those of its instructions that decide speed, and torch's threads."""
+    """Return the processor, those of its instructions that decide speed, and torch's threads.
+
+    `load` is how many processes wanted a core in the last minute: a busy machine measures nothing.
+    """
     lines = CPUINFO.read_text(encoding="utf-8").splitlines() if CPUINFO.exists() else []
-    facts = dict((part.strip() for part in line.split(":", 1)) for line in lines if ":" in line)
+    pairs = [line.partition(":") for line in lines]
+    facts = {name.strip(): value.strip() for name, _, value in pairs}
     flags = facts.get("flags", "").split()
     return {
         "processor": facts.get("model name", "unknown"),
         "instructions": [flag for flag in INTERESTING if flag in flags],
+        "cores": len(os.sched_getaffinity(0)),
         "threads": torch.get_num_threads(),
+        "load": round(os.getloadavg()[0], 2),
     }
+
+
+def gemm_peaks(seconds: float = SECONDS) -> dict[str, float]:
+    """Return the most TFLOP/s of a square matrix product in torch, by dtype, over several sizes.
+
+    A multiplication and an addition are two operations, also in int8.
+    """
+    return {
+        "float32": _peak(lambda size: _floats(size, torch.float32), seconds),
+        "bfloat16": _peak(lambda size: _floats(size, torch.bfloat16), seconds),
+        "int8": _peak(_int8, seconds),
+    }
+
+
+def _peak(product: Callable[[int], Callable[[], object]], seconds: float) -> float:
+    best = 0.0
+    for size in SIZES:
+        multiply = product(size)
+        multiply()
+        shortest, end = float("inf"), time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            start = time.perf_counter()
+            multiply()
+            shortest = min(shortest, time.perf_counter() - start)
+        best = max(best, 2 * size**3 / shortest / 1e12)
+        if shortest > TOO_SLOW:
+            break
+    return best
+
+
+def _floats(size: int, dtype: torch.dtype) -> Callable[[], object]:
+    one, other = (torch.randn(size, size).to(dtype) for _ in range(2))
+    return lambda: one @ other
+
+
+def _int8(size: int) -> Callable[[], object]:
+    """Return oneDNN's product of 8-bit rows and weights, the kernel of torch's quantized models."""
+    weight = torch.randint(-100, 100, (size, size), dtype=torch.int8)
+    rows = torch.randint(0, 200, (size, size), dtype=torch.uint8)
+    packed = torch.ops.onednn.qlinear_prepack(weight, [size, size])
+    scale = torch.full((size,), 0.01), torch.zeros(size, dtype=torch.long)
+    rest: tuple[Any, ...] = (None, 1.0, 0, torch.float32, "none", [], "")
+    return lambda: torch.ops.onednn.qlinear_pointwise(rows, 0.02, 64, packed, *scale, *rest)

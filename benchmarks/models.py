@@ -1,26 +1,46 @@
-"""The checkpoint that is measured: bert-base's architecture, with seeded random weights."""
+"""The checkpoints that are measured: bert-base's architecture, with seeded random weights."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import torch
+import transformers
 import yaml
-from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+from transformers import BertConfig
 
-from scripts.kit.demo_models.minilm import minilm
+from scripts.kit.demo_models.minilm import load_tokenizer
+
+ENTITIES = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC")
+HEADS = {
+    "sequence_classification": ("SequenceClassification", ("NEGATIVE", "POSITIVE")),
+    "token_classification": ("TokenClassification", ENTITIES),
+    "question_answering": ("QuestionAnswering", ("start", "end")),
+}
+# For trying a benchmark out: too small for its figures to mean anything.
+TINY = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+}
+# The bias towards "O" with which one token of seven is part of an entity, as in usual texts.
+NO_ENTITY = 35.0
 
 
-def bert_base(target: Path) -> Path:
-    """Write a sequence classifier of 110 million parameters, unless it is there; returns it."""
+def bert_base(target: Path, mode: str = "sequence_classification", *, tiny: bool = False) -> Path:
+    """Write a model of 110 million parameters, unless it is there; returns the folder."""
     if not (target / "config.json").is_file():
         torch.manual_seed(0)
-        labels = {0: "NEGATIVE", 1: "POSITIVE"}
-        config = BertConfig(num_labels=2, id2label=labels)
-        model = BertForSequenceClassification(config)
+        head, labels = HEADS[mode]
+        config = BertConfig(**(TINY if tiny else {}), id2label=dict(enumerate(labels)))
+        model = getattr(transformers, f"BertFor{head}")(config)
+        last = model.qa_outputs if mode == "question_answering" else model.classifier
         # A larger spread than for training, so that texts get answers that differ.
-        torch.nn.init.normal_(model.classifier.weight, std=0.5)
-        AutoTokenizer.from_pretrained(minilm()).save_pretrained(target)
+        torch.nn.init.normal_(last.weight, std=0.5)
+        if mode == "token_classification":
+            torch.nn.init.constant_(last.bias[:1], NO_ENTITY)
+        load_tokenizer().save_pretrained(target)
         model.save_pretrained(target)
     return target
 

@@ -3,16 +3,46 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+SHORTEST, LONGEST = 8, 128
+QUESTION = 6  # words, fewer where a row is short
 
-def mixed_texts(tokenizer: PreTrainedTokenizerBase, count: int, seed: int = 0) -> list[str]:
+
+def mixed_texts(
+    tokenizer: PreTrainedTokenizerBase,
+    count: int,
+    seed: int = 0,
+    *,
+    longest: int = LONGEST,
+    times: int = 1,
+) -> list[str]:
     """Return texts of 8 to 128 tokens, median about 25, of whole words of the vocabulary.
 
-    Lengths are log-normal; each word is one token, [CLS] and [SEP] counted to the length.
+    Lengths are log-normal; each word is one token, [CLS] and [SEP] counted to the length. `times`
+    makes each text so many times as long.
     """
     draw = random.Random(seed)
-    words = sorted(word for word in tokenizer.get_vocab() if word.isalpha() and len(word) > 2)
-    lengths = [round(min(128, max(8, draw.lognormvariate(3.2, 0.7)))) for _ in range(count)]
+    words = sorted(filter(_is_plain, tokenizer.get_vocab()))
+    drawn = [draw.lognormvariate(3.2, 0.7) for _ in range(count)]
+    lengths = [times * round(min(longest, max(SHORTEST, length))) for length in drawn]
     return [" ".join(draw.choices(words, k=length - 2)) for length in lengths]
+
+
+def mixed_inputs(mode: str, tokenizer: PreTrainedTokenizerBase, count: int, seed: int) -> list[Any]:
+    """Return a mode's inputs; a question and its context have a text's tokens together."""
+    texts = mixed_texts(tokenizer, count, seed)
+    return [_question(text) for text in texts] if mode == "question_answering" else list(texts)
+
+
+def _is_plain(word: str) -> bool:
+    """Tell whether an entry of a vocabulary is a word that no tokenizer changes or splits."""
+    return word.isascii() and word.isalpha() and word.islower() and len(word) > 2
+
+
+def _question(text: str) -> dict[str, str]:
+    words = text.split()[1:]  # one fewer, for the [SEP] between the two
+    middle = min(QUESTION, len(words) // 2)
+    return {"question": " ".join(words[:middle]), "context": " ".join(words[middle:])}

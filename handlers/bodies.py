@@ -6,124 +6,194 @@ import ast
 import json
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+from handlers.answer import Answer
+from handlers.compression import unpack
 from handlers.errors import BadRequest
 
 LOOKS_LIKE_OBJECT = re.compile(r"\s*\{\s*(['\"]|\})")
 LONGEST_LITERAL = 100_000
 JSON = "application/json"
+EXPLAIN = ("/explain", ":explain")
+FORM = "application/x-www-form-urlencoded"
+LOST = (
+    "The body came as a form without fields, as curl -d sends it; add -H 'Content-Type: text/plain'"
+    " for a text or -H 'Content-Type: application/json' for JSON."
+)
 
 
 @dataclass(frozen=True)
 class Post:
-    """One row of a TorchServe batch: its fields, and its headers as the client spelled them."""
+    """One row of a TorchServe batch: its fields, and its headers as the client spelled them.
+
+    `send` sends a part of the answer before the rest is known; None where that cannot be done.
+    `takes_bytes` is False where the answer has to be text.
+    """
 
     row: Mapping[str, Any]
     headers: Mapping[str, Any]
+    send: Callable[[Answer], None] | None = None
+    takes_bytes: bool = True
 
     @property
     def explains(self) -> bool:
-        """Whether it came to `/explanations`."""
-        return self.headers.get("explain") == "True"
+        """Whether it came to `/explanations`, or to a path of another server's that ends so."""
+        return self.headers.get("explain") == "True" or self.path.endswith(EXPLAIN)
+
+    @property
+    def describes(self) -> bool:
+        """Whether it is TorchServe's describe call: any client can send the header, with a row."""
+        return self.headers.get("describe") == "True" and not self.row
+
+    @property
+    def by_grpc(self) -> bool:
+        """Whether it came by gRPC: over HTTP there are headers beside what describes the fields."""
+        return not any(isinstance(value, str) for value in self.headers.values())
+
+    @property
+    def path(self) -> str:
+        """What stands behind the model's name and version in the URL; most often nothing."""
+        return self.header("url_path").strip("/")
+
+    @property
+    def type(self) -> str:
+        """The body's content type in lower case, without parameters such as the character set."""
+        return self._described_type.split(";", maxsplit=1)[0].strip()
+
+    @cached_property
+    def raw(self) -> Any:
+        """The body as TorchServe handed it over, uncompressed; None for a form's fields.
+
+        Raises:
+            RequestError: its compression cannot be undone.
+        """
+        name = self._body_name
+        body = None if name is None else self.row[name]
+        if not isinstance(body, (bytes, bytearray)):
+            return body
+        return unpack(body, self.header("content-encoding").strip().lower())
+
+    @cached_property
+    def content(self) -> Any:
+        """The content: JSON values, a text, or the fields of a form.
+
+        A body without a type, as `curl -T` sends it, is JSON when it looks like an object, else
+        text. So are a form's fields `inputs`, `parameters` and `target`, the last also a number.
+
+        Raises:
+            BadRequest: no body, not UTF-8, broken JSON, or compressed in an unknown way.
+            RequestTooLarge: it unpacks to more than any request may hold.
+        """
+        if self._body_name is not None:
+            return _decode(self.raw, self._described_type)
+        if self.type == FORM and not (self.row and all(map(str.isidentifier, self.row))):
+            raise BadRequest(LOST)
+        if not self.row:
+            raise BadRequest(
+                "The request has no body; send JSON with -H 'Content-Type: application/json' "
+                "or a file with -T."
+            )
+        return {name: _field(name, text_of(value, name)) for name, value in self.row.items()}
 
     def header(self, name: str) -> str:
         """Return an HTTP header whatever its case; empty when there is none."""
         found = (str(value) for key, value in self.headers.items() if key.lower() == name.lower())
         return next(found, "")
 
+    @property
+    def _body_name(self) -> str | None:
+        return next((name for name in ("body", "data") if name in self.row), None)
 
-def read_content(post: Post) -> Any:
-    """Return a post's content: JSON values, a text, or the fields of a form.
-
-    A body without a type, as `curl -T` sends it, is JSON when it looks like an object, else text.
-
-    Raises:
-        BadRequest: no body, not UTF-8, or broken JSON.
-    """
-    for name in ("body", "data"):
-        if name in post.row:
-            return _decode(post.row[name], _content_type(post, name))
-    if not post.row:
-        raise BadRequest(
-            "The request has no body; send JSON with -H 'Content-Type: application/json' "
-            "or a file with -T."
-        )
-    return {name: _text(value) for name, value in post.row.items()}
+    @property
+    def _described_type(self) -> str:
+        described = self.headers.get(self._body_name or "")
+        if isinstance(described, Mapping) and described.get("content-type"):
+            return str(described["content-type"]).lower()
+        return self.header("content-type").lower()
 
 
 def _decode(value: Any, content_type: str) -> Any:
     if not isinstance(value, (str, bytes, bytearray)):
         return value
-    text = _text(value)
+    text = text_of(value)
     if not text.strip():
         raise BadRequest("The body is empty; send a text or JSON.")
     if content_type == JSON and isinstance(value, str):
         return value  # TorchServe has read this type already: the JSON was a text
     if content_type.split(";", maxsplit=1)[0].strip().endswith("json"):
-        return _json(text)
-    if LOOKS_LIKE_OBJECT.match(text):
-        return _object(text)
-    return _list_or_text(text)
+        return json_of(text)
+    return _json_or_text(text)
 
 
-def _content_type(post: Post, name: str) -> str:
-    described = post.headers.get(name)
-    if isinstance(described, Mapping) and described.get("content-type"):
-        return str(described["content-type"]).lower()
-    return post.header("content-type").lower()
+def _field(name: str, value: Any) -> Any:
+    """Return the value of a form's field; those that can hold more than a text are read."""
+    if not isinstance(value, str) or name not in ("inputs", "parameters", "target"):
+        return value
+    content = _json_or_text(value, name)
+    literal = _literal(value) if name == "target" else None
+    return literal if type(literal) in (int, tuple) else content
 
 
-def _text(value: Any) -> Any:
+def text_of(value: Any, name: str = "The body") -> Any:
+    """Return bytes as the UTF-8 text that they are; other values as they are.
+
+    Raises:
+        BadRequest: not UTF-8.
+    """
     if not isinstance(value, (bytes, bytearray)):
         return value
     try:
         return value.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadRequest(
-            f"The body is not UTF-8: byte {value[error.start]:#04x} at position {error.start}."
+            f"{name} is not UTF-8: byte {value[error.start]:#04x} at position {error.start}."
         ) from None
 
 
-def _json(text: str) -> Any:
+def _json_or_text(text: str, name: str = "The body") -> Any:
+    if LOOKS_LIKE_OBJECT.match(text):
+        return _object(text, name)
+    if text.lstrip().startswith("["):
+        try:
+            return json_of(text, name)
+        except BadRequest:
+            return text
+    return text
+
+
+def json_of(text: str, name: str = "The body") -> Any:
+    """Return the value that a text is in JSON, or say where it is none, under the given name."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise BadRequest(
-            f"The body is not JSON: {error.msg} (line {error.lineno}, column {error.colno})."
+            f"{name} is not JSON: {error.msg} (line {error.lineno}, column {error.colno})."
         ) from None
     except (ValueError, RecursionError) as error:
-        raise BadRequest(
-            f"The body is not JSON that can be read: {type(error).__name__}."
-        ) from None
+        raise BadRequest(f"{name} is not JSON that can be read: {type(error).__name__}.") from None
 
 
-def _object(text: str) -> Any:
+def _object(text: str, name: str) -> Any:
     """Read JSON, or the Python literal that the old example's sample files are."""
     try:
-        return _json(text)
+        return json_of(text, name)
     except BadRequest:
-        literal = _literal(text) if len(text) <= LONGEST_LITERAL else None
-        if literal is None:
+        literal = _literal(text)
+        if not isinstance(literal, dict):
             raise
         return literal
 
 
-def _literal(text: str) -> dict[Any, Any] | None:
+def _literal(text: str) -> Any:
+    """Return the value of a Python literal; None where it is none, or too long for one."""
+    if len(text) > LONGEST_LITERAL:
+        return None
     try:
         with warnings.catch_warnings(action="ignore"):  # they would quote the text in the log
-            value = ast.literal_eval(text.strip())
+            return ast.literal_eval(text.strip())
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
-    return value if isinstance(value, dict) else None
-
-
-def _list_or_text(text: str) -> Any:
-    if text.lstrip().startswith("["):
-        try:
-            return _json(text)
-        except BadRequest:
-            return text
-    return text

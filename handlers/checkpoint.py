@@ -15,7 +15,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from handlers.errors import WrongCheckpoint
+from handlers.errors import WrongCheckpoint, short
 from handlers.labels import read_labels
 from handlers.positions import first_position
 from handlers.sections import Handler
@@ -74,7 +74,7 @@ class Checkpoint:
             return GenerationConfig.from_pretrained(self.directory, local_files_only=True)
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise WrongCheckpoint(
-                name, f"cannot be read ({_short(error)})", "mend it, or leave it out"
+                name, f"cannot be read ({short(error)})", "mend it, or leave it out"
             ) from None
 
     @cached_property
@@ -108,7 +108,7 @@ def _config(directory: Path, handler: Handler) -> PreTrainedConfig:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise WrongCheckpoint(
-            "config.json", f"cannot be read ({_short(error)})", "pack the checkpoint's config.json"
+            "config.json", f"cannot be read ({short(error)})", "pack the checkpoint's config.json"
         ) from None
 
 
@@ -138,14 +138,10 @@ def _loaded_tokenizer(directory: Path, handler: Handler) -> PreTrainedTokenizerB
         )
     except Exception as error:  # noqa: BLE001 - the tokenizers library raises bare Exceptions
         raise WrongCheckpoint(
-            "tokenizer", f"cannot be loaded ({_short(error)})", "pack the checkpoint's own files"
+            "tokenizer", f"cannot be loaded ({short(error)})", "pack the checkpoint's own files"
         ) from None
 
 
 def _settings(handler: Handler) -> dict[str, Any]:
     given = {"do_lower_case": handler.do_lower_case, **handler.tokenizer.model_dump()}
     return {key: value for key, value in given.items() if value is not None}
-
-
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

@@ -3,47 +3,44 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable
+from typing import Any
 
 import torch
-from transformers import PreTrainedModel
 
-from handlers.batching import Batch
+from handlers.formats.base import Model
 from handlers.sections import Compile
 
 logger = logging.getLogger(__name__)
 
 
-def compiled(
-    module: PreTrainedModel, options: Compile, batches: Sequence[Batch]
-) -> PreTrainedModel:
-    """Return the module with its forward compiled, or as it is when that is not asked or fails.
+def compiled(forward: Callable[..., Any], options: Compile) -> Callable[..., Any]:
+    """Return a forward that is compiled when it is first called.
 
-    Shapes are dynamic unless the YAML says otherwise, so that a new length compiles nothing. The
-    batches are what it is compiled for, here and now.
+    Shapes are dynamic unless the YAML says otherwise, so that a new length compiles nothing.
     """
-    if not options.enable:
-        return module
-    eager = module.forward
+    return torch.compile(
+        forward,
+        backend=options.backend,
+        mode=options.mode,
+        dynamic=True if options.dynamic is None else options.dynamic,
+        fullgraph=options.fullgraph,
+        options=options.options,
+    )
+
+
+def compile_by(run: Callable[[], None], model: Model, options: Compile) -> bool:
+    """Compile a model for what is run here and now, and say whether it is.
+
+    One that does not compile, or does not run compiled, runs eagerly.
+    """
     try:
-        module.forward = torch.compile(
-            eager,
-            backend=options.backend,
-            mode=options.mode,
-            dynamic=True if options.dynamic is None else options.dynamic,
-            fullgraph=options.fullgraph,
-            options=options.options,
-        )
-        _try_out(module, batches)
+        if not model.compile(options):
+            return False
+        run()
     except Exception as error:  # noqa: BLE001
         logger.warning("torch.compile failed (%s); the model runs eagerly", type(error).__name__)
-        module.forward = eager
-    else:
-        logger.info("Compiled model with backend %s, mode %s", options.backend, options.mode)
-    return module
-
-
-@torch.inference_mode()
-def _try_out(module: PreTrainedModel, batches: Sequence[Batch]) -> None:
-    for batch in batches:
-        module(**{name: tensor.to(module.device) for name, tensor in batch.items()})
+        model.compile(None)
+        return False
+    logger.info("Compiled model with backend %s, mode %s", options.backend, options.mode)
+    return True

@@ -13,9 +13,9 @@ import yaml
 from pydantic import ConfigDict, ValidationError, field_validator, model_validator
 
 from handlers.complaints import first_complaint
-from handlers.errors import WrongConfig
+from handlers.errors import WrongConfig, short
 from handlers.frontend import Frontend
-from handlers.pairs import check_pair, check_quantization
+from handlers.pairs import check_graph, check_pair, check_quantization
 from handlers.sections import Handler, Pt2
 from handlers.words import modes
 
@@ -57,6 +57,9 @@ class ModelConfig(Frontend):
             check_pair(self.handler.mode, self.handler.save_mode)
         if self.handler.quantization:
             check_quantization(self.handler.mode, self.handler.save_mode, self.handler.quantization)
+        check_graph(
+            self.handler.save_mode, self.handler.batch_size, compiles=self.pt2.compile.enable
+        )
         return self
 
     @model_validator(mode="after")
@@ -106,6 +109,5 @@ class ModelConfig(Frontend):
                 str(path), f"cannot be read ({error.strerror})", "give a YAML file"
             ) from None
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            reason = " ".join(str(error).split())
-            raise WrongConfig(str(path), f"is not YAML ({reason})", "mend it") from None
+            raise WrongConfig(str(path), f"is not YAML ({short(error, 300)})", "mend it") from None
         return cls.parse(document, str(path))

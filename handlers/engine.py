@@ -14,6 +14,8 @@ from handlers.cases import Case
 from handlers.checkpoint import read_checkpoint
 from handlers.config import ModelConfig
 from handlers.deadline import Deadline
+from handlers.describing import describe
+from handlers.description import Description
 from handlers.errors import RequestError, Unprocessable
 from handlers.explainers.base import Subject
 from handlers.explanation_parameters import ExplanationParameters, split
@@ -39,7 +41,8 @@ class Engine:
         self.model = model
         self.settings = task.settings
         account = account_class(task.settings.mode)
-        self._account = account(task) if account else None
+        explains = task.settings.captum_explanation
+        self._account = account(task) if account and explains else None
 
     @classmethod
     def load(
@@ -58,15 +61,19 @@ class Engine:
         checkpoint = read_checkpoint(directory, config.handler)
         check_head(checkpoint.config, config.handler, kind.auto_class)
         task = kind(checkpoint, config.handler)
-        batches = warmup_batches(task, config)
         wanted = Wanted(
-            directory, kind.auto_class, kind.outputs, config, torch.device(device), warmup=batches
+            directory, checkpoint, kind.auto_class, kind.outputs, config, torch.device(device)
         )
         model = format_module(config.handler.save_mode).load(wanted)
         if config.handler.BetterTransformer and not config.pt2.compile.enable and kind.packs:
             model.pack(task.padding, kind.per_token)
-        warm_up(task, model, batches)
+        warm_up(task, model, warmup_batches(task, config), config.pt2.compile)
         return cls(task, model, config.explain_seconds)
+
+    def describe(self, name: str = "model", version: str = "1.0") -> Description:
+        """Return what this model tells about itself, under the name that it is served by."""
+        gradients = self.model.embeddings is not None
+        return describe(self.task, name, version, self._account, gradients=gradients)
 
     def predict(self, requests: Sequence[Request], meter: Meter | None = None) -> list[Outcome]:
         """Answer every request; one that fails has its error in its place."""
@@ -92,10 +99,10 @@ class Engine:
         return [case if isinstance(case, RequestError) else next(explained) for case in worked]
 
     def _ask(self, request: Request) -> Case:
-        return Case(self.task.parse(request))
+        return Case(self.task.parse(request), listener=request.listener)
 
     def _ask_why(self, request: Request) -> Case:
-        if self._account is None or not self.settings.captum_explanation:
+        if self._account is None:
             raise Unprocessable(
                 "This model is not explained; its YAML has captum_explanation: false, "
                 "or its mode has no explanation."
@@ -118,7 +125,11 @@ class Engine:
             return together
         if len(cases) == 1:
             return [together]
-        return [outcome for case in cases for outcome in self._run([case], meter)]
+        return [
+            outcome
+            for case in cases
+            for outcome in ([together] if case.begun else self._run([case], meter))
+        ]
 
     def _run_together(self, cases: Sequence[Case], meter: Meter) -> list[Case | RequestError]:
         if not cases:

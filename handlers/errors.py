@@ -6,6 +6,7 @@ KitError
 │   └── WrongCheckpoint      the files beside the YAML do not fit it
 └── RequestError             one request is wrong: its row gets the status, no other
     ├── BadRequest           400  cannot be understood
+    ├── NotFound             404  no such path below the model's
     ├── RequestTooLarge      413  too large or too long
     ├── Unprocessable        422  understood, but not possible for this model
     ├── Overloaded           503  not now
@@ -59,6 +60,13 @@ class BadRequest(RequestError):
     kind = "BadRequestException"
 
 
+class NotFound(RequestError):
+    """The path below the model's own leads nowhere."""
+
+    status = 404
+    kind = "ResourceNotFoundException"
+
+
 class RequestTooLarge(RequestError):
     """The request has too many rows or too long a text."""
 
@@ -90,6 +98,11 @@ class InternalError(RequestError):
         super().__init__(
             f"The handler failed with {type(cause).__name__}; the worker's log has the trace."
         )
+
+
+def short(error: BaseException, longest: int = 200) -> str:
+    """Return what a library's error says as part of a sentence: one line, cut if it is long."""
+    return " ".join(str(error).split())[:longest] or type(error).__name__
 
 
 def _sentence(where: str, problem: str, remedy: str) -> str:

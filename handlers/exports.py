@@ -41,8 +41,9 @@ def export(
         directory: the checkpoint.
         config: the YAML.
         target: where the exported model is put, with `quality.json` where it was measured.
-        samples: requests as the model will meet them. A lossy export, quantized or in another
-            dtype than float32, is calibrated on one half of them and measured on the other.
+        samples: requests as the model will meet them. A lossy export, quantized, in another dtype
+            than float32 or in a format that rounds, is calibrated on one half of them and measured
+            on the other.
 
     Raises:
         ConfigError: the checkpoint is wrong or cannot be exported, or agrees too little.
@@ -50,16 +51,19 @@ def export(
     kind = task_class(config.handler.mode)
     task = kind(read_checkpoint(directory, config.handler), config.handler)
     module: Any = format_module(config.handler.save_mode)
-    lossy = config.handler.dtype != "float32" or config.handler.quantization is not None
+    lossy = _is_lossy(config)
     learned, unseen = samples[::2], samples[1::2] or samples
     rows = _rows(task, learned) if lossy else []
     wanted = Wanted(
         directory,
+        task.checkpoint,
         kind.auto_class,
         kind.outputs,
         config,
         torch.device("cpu"),
         calibration=_batches(task, rows),
+        padding=task.padding if kind.packs and config.handler.BetterTransformer else None,
+        per_token=kind.per_token,
     )
     inputs = dict.fromkeys((*task.tokenizer.model_input_names, "attention_mask"))
     with quiet_export():
@@ -71,6 +75,11 @@ def export(
     return found
 
 
+def _is_lossy(config: ModelConfig) -> bool:
+    rounds = getattr(format_module(config.handler.save_mode), "LOSSY", False)
+    return rounds or config.handler.dtype != "float32" or config.handler.quantization is not None
+
+
 def _rows(task: BaseTask[Any, Any], samples: Sequence[Request]) -> list[Row]:
     """Return the samples' rows.
 
@@ -78,7 +87,11 @@ def _rows(task: BaseTask[Any, Any], samples: Sequence[Request]) -> list[Row]:
         WrongConfig: there is none, or one is refused as a request would be.
     """
     if not samples:
-        raise WrongConfig("handler.calibration", "has no rows to calibrate with", "write some")
+        raise WrongConfig(
+            "handler.calibration",
+            "has no rows to calibrate and measure with",
+            "name a JSON lines file of requests",
+        )
     try:
         encoded = task.encode([task.parse(sample) for sample in samples])
         for found in encoded:

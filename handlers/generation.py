@@ -14,10 +14,12 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase, StoppingCrit
 from handlers.batching import Padding, by_length, pad
 from handlers.formats.base import Model
 from handlers.generation_parameters import GenerationParameters
+from handlers.listener import Listener
 from handlers.meter import Meter
 from handlers.randomness import drawing_from
 from handlers.rows import Outputs
 from handlers.stopping import OwnStops
+from handlers.telling import Telling
 from handlers.windows import Window
 
 Ids = npt.NDArray[np.int64]
@@ -30,6 +32,13 @@ class Prompt(Window):
 
     parameters: GenerationParameters
     new_tokens: int
+    listener: Listener | None = None
+
+    @property
+    def tells(self) -> bool:
+        """Whether somebody hears its text while it is made; several texts at once nobody can."""
+        settings = self.parameters
+        return self.listener is not None and settings.num_beams * settings.num_return_sequences == 1
 
 
 @dataclass(frozen=True)
@@ -48,20 +57,22 @@ class Generator:
     limit: int | None = None
 
     def all(self, prompts: Sequence[Prompt], budget: int) -> list[Outputs]:
-        """Return `sequences` for each prompt: its new tokens, one array for each sequence."""
+        """Return `sequences` for each prompt, its new tokens, and `ended`, whether it ended itself.
+
+        Both have an entry for each sequence.
+        """
         groups: defaultdict[Hashable, list[int]] = defaultdict(list)
         most = max((prompt.new_tokens for prompt in prompts), default=0)
         for number, prompt in enumerate(prompts):
             groups[self._company(number, prompt, most)].append(number)
-        results: list[Outputs] = [{}] * len(prompts)
+        results: dict[int, Outputs] = {}
         for numbers in groups.values():
             sizes = [_size(prompts[number]) for number in numbers]
             for part in by_length(sizes, budget):
                 chosen = [numbers[place] for place in part]
                 together = self._together([prompts[number] for number in chosen])
-                for number, sequences in zip(chosen, together, strict=True):
-                    results[number] = {"sequences": sequences}
-        return results
+                results.update(zip(chosen, together, strict=True))
+        return [results[number] for number in range(len(prompts))]
 
     def _company(self, number: int, prompt: Prompt, most: int) -> Hashable:
         """Return what prompts must have in common to generate together, with the same results.
@@ -84,13 +95,10 @@ class Generator:
         given = {**self.base.to_dict(), **settings.for_generate}
         return any(given.get(name) not in (None, idle) for name, idle in LOOK_AT_PROMPT.items())
 
-    def _together(self, prompts: Sequence[Prompt]) -> list[list[Ids]]:
+    def _together(self, prompts: Sequence[Prompt]) -> list[Outputs]:
         batch = pad(prompts, self.padding)
         width = batch["input_ids"].shape[1]
-        stopping = StoppingCriteriaList()
-        if any(prompt.parameters.stop for prompt in prompts):
-            stops = [prompt.parameters.stop for prompt in prompts]
-            stopping.append(OwnStops(self.tokenizer, stops, width))
+        stopping = self._stopping(prompts, width)
         with drawing_from(prompts[0].parameters.seed):
             ids = self.model.generate(batch, self._config(prompts), stopping_criteria=stopping)
         new = ids[:, width:].cpu().numpy().reshape(len(prompts), -1, ids.shape[1] - width)
@@ -98,9 +106,27 @@ class Generator:
         slots = batch["input_ids"].numel() + new.size
         self.meter.count(forwards=new.shape[-1], tokens=real, slots=slots)
         return [
-            [self._until_end(row[: prompt.new_tokens]) for row in rows]
+            self._outputs([row[: prompt.new_tokens] for row in rows])
             for prompt, rows in zip(prompts, new, strict=True)
         ]
+
+    def _stopping(self, prompts: Sequence[Prompt], width: int) -> StoppingCriteriaList:
+        criteria = StoppingCriteriaList()
+        stops = [prompt.parameters.stop for prompt in prompts]
+        if any(stops):
+            criteria.append(OwnStops(self.tokenizer, stops, width))
+        if any(prompt.tells for prompt in prompts):
+            telling = Telling(
+                self.tokenizer,
+                prompts=[prompt.features["input_ids"] for prompt in prompts],
+                listeners=[prompt.listener if prompt.tells else None for prompt in prompts],
+                stops=stops,
+                rooms=[prompt.new_tokens for prompt in prompts],
+                ends=self._ends,
+                width=width,
+            )
+            criteria.append(telling)
+        return criteria
 
     def _config(self, prompts: Sequence[Prompt]) -> GenerationConfig:
         config = copy.deepcopy(self.base)
@@ -112,10 +138,19 @@ class Generator:
         )
         return config
 
-    def _until_end(self, ids: Ids) -> Ids:
+    def _outputs(self, sequences: Sequence[Ids]) -> Outputs:
+        ends = [np.flatnonzero(np.isin(ids, self._ends)) for ids in sequences]
+        pairs = zip(sequences, ends, strict=True)
+        return {
+            "sequences": [ids[: places[0]] if places.size else ids for ids, places in pairs],
+            "ended": [bool(places.size) for places in ends],
+        }
+
+    @property
+    def _ends(self) -> list[int]:
+        """Ids of the tokens that end a text."""
         named = self.base.eos_token_id
-        ends = np.flatnonzero(np.isin(ids, [] if named is None else named))
-        return ids[: ends[0]] if ends.size else ids
+        return [named] if isinstance(named, int) else list(named or ())
 
 
 def _size(prompt: Prompt) -> int:

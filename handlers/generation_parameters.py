@@ -10,15 +10,18 @@ from handlers.parameters import Parameters
 
 Probability = Annotated[float, Field(gt=0, le=1)]
 Few = Annotated[int, Field(ge=1, le=32)]
+StopText = Annotated[str, Field(min_length=1)]
+StopTexts = StopText | list[StopText] | None
 
-OURS = {"max_new_tokens", "stop", "seed", "return_full_text"}
+OURS = {"max_new_tokens", "stop", "seed", "return_full_text", "details"}
 
 
 class GenerationParameters(Parameters):
     """Settings of one prompt; what is left out is as the checkpoint's generation_config says.
 
     `stop` ends the text before the first of these strings; `seed` makes sampling repeatable;
-    `return_full_text` puts the prompt before the new text.
+    `return_full_text` puts the prompt before the new text; `details` adds why it ended and how many
+    tokens it took, as the text-generation-inference server tells it.
     """
 
     max_new_tokens: PositiveInt | None = None
@@ -38,8 +41,9 @@ class GenerationParameters(Parameters):
     stop: tuple[str, ...] = ()
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     return_full_text: bool = True
+    details: bool = False
 
-    @field_validator("stop", mode="before")
+    @field_validator("stop", mode="before", json_schema_input_type=StopTexts)
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
         texts = [value] if isinstance(value, str) else value

@@ -2,53 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from typing import Any
 
 import torch
+from torch.export import Dim
 from transformers import PreTrainedModel
 
-from handlers.batching import Batch, Forward
-from handlers.errors import WrongCheckpoint
-from handlers.positions import first_position
-
-FILE = "export.json"
-SHAPES = ((2, 16), (3, 29), (1, 7))
-
-
-@dataclass(frozen=True)
-class Signature:
-    """Names of an exported model's inputs and outputs, in the order in which it takes them."""
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-    def write(self, folder: Path) -> None:
-        """Lay the names beside the exported model."""
-        (folder / FILE).write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
-
-    @classmethod
-    def read(cls, folder: Path, outputs: Sequence[str]) -> Signature:
-        """Read the names; without a file, those of the old example: ids and mask, outputs in order.
-
-        Raises:
-            WrongCheckpoint: when the file names other outputs than the mode reads.
-        """
-        path = folder / FILE
-        if not path.is_file():
-            return cls(("input_ids", "attention_mask"), tuple(outputs))
-        names = json.loads(path.read_text(encoding="utf-8"))
-        found = cls(tuple(names["inputs"]), tuple(names["outputs"]))
-        if missing := set(outputs) - set(found.outputs):
-            raise WrongCheckpoint(
-                FILE,
-                f"the exported model gives {', '.join(found.outputs)}, not {missing.pop()}",
-                "export it again with this YAML's mode",
-            )
-        return found
+from handlers.errors import WrongCheckpoint, short
+from handlers.formats.base import ForwardOnly, Wanted
+from handlers.packable import Packable, packable
+from handlers.packing import COLUMNS, ROWS, SEGMENTS, Packed
+from handlers.signature import Signature
 
 
 class Graph(torch.nn.Module):
@@ -73,26 +39,74 @@ class Graph(torch.nn.Module):
         return tuple(outputs[name] for name in self.signature.outputs)
 
 
-def example(names: Sequence[str], vocabulary: int, rows: int, width: int) -> Batch:
-    """Return made-up rows of which the last one is padded by a third."""
-    draw = torch.Generator().manual_seed(rows * width)
-    batch = {name: torch.zeros(rows, width, dtype=torch.long) for name in names}
-    batch["input_ids"] = torch.randint(
-        vocabulary // 2, vocabulary, (rows, width), generator=draw, dtype=torch.long
-    )
-    batch["attention_mask"] = torch.ones(rows, width, dtype=torch.long)
-    batch["attention_mask"][-1, width - width // 3 :] = 0
-    return {name: batch[name] for name in names}
+class PackedGraph(torch.nn.Module):
+    """A model that takes packed rows, its inputs by position, and gives a tuple."""
+
+    def __init__(self, way: Packable, signature: Signature) -> None:
+        super().__init__()
+        self.module = way.module
+        self.way = way
+        self.signature = signature
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the outputs in the signature's order."""
+        outputs = self.way.forward(dict(zip(self.signature.inputs, inputs, strict=True)))
+        return tuple(outputs[name] for name in self.signature.outputs)
 
 
-def trials(module: PreTrainedModel, names: Sequence[str]) -> list[Batch]:
-    """Return made-up batches of several shapes that an export is compared on."""
-    config = module.config.get_text_config()
-    first = first_position(module.config)
-    longest = int(getattr(config, "max_position_embeddings", None) or 10**6) - first
-    return [
-        example(names, int(config.vocab_size), rows, min(width, longest)) for rows, width in SHAPES
-    ]
+AnyGraph = Graph | PackedGraph
+
+
+def graph_of(module: PreTrainedModel, wanted: Wanted, inputs: tuple[str, ...]) -> AnyGraph:
+    """Return the module as a graph for packed rows, or for padded ones where it cannot take them.
+
+    Args:
+        module: the model.
+        wanted: what is asked for.
+        inputs: names of the model's inputs, the attention mask among them.
+    """
+    way = wanted.padding and packable(module, wanted.padding, wanted.outputs, wanted.per_token)
+    if not way:
+        return Graph(module, Signature(inputs, wanted.outputs)).eval()
+    own = [name for name in inputs if name != "attention_mask"]
+    starts = (ROWS, COLUMNS) if way.pools else ()
+    names = (*own, "position_ids", SEGMENTS, *starts)
+    return PackedGraph(way, Signature(names, wanted.outputs)).eval()
+
+
+def any_size(inputs: Sequence[torch.Tensor]) -> tuple[dict[int, Any], ...]:
+    """Return the dynamic shapes of torch.export for inputs of which every axis may change."""
+    return tuple(dict.fromkeys(range(tensor.ndim), Dim.DYNAMIC) for tensor in inputs)
+
+
+class GraphModel(ForwardOnly):
+    """A graph that takes its inputs by position, as :class:`Graph` does.
+
+    Those of the old example give a dict, or a tuple that may be longer than the signature.
+    """
+
+    def __init__(
+        self, graph: torch.nn.Module, signature: Signature, device: torch.device | None = None
+    ) -> None:
+        self._graph, self._signature = graph, signature
+        self._device = device or torch.device("cpu")
+
+    @torch.inference_mode()
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        return self._call(self._signature.by_position(batch))
+
+    @property
+    def packs(self) -> bool:
+        return self._signature.packs
+
+    @torch.inference_mode()
+    def forward_packed(self, packed: Packed) -> Mapping[str, torch.Tensor]:
+        return self._call(tuple(packed.inputs[name] for name in self._signature.inputs))
+
+    def _call(self, inputs: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        outputs = self._graph(*(tensor.to(self._device) for tensor in inputs))
+        found = list(outputs.values()) if isinstance(outputs, dict) else list(outputs)
+        return dict(zip(self._signature.outputs, found, strict=False))
 
 
 @contextmanager
@@ -106,36 +120,8 @@ def exporting(module: PreTrainedModel) -> Iterator[None]:
         with torch.no_grad():
             yield
     except Exception as error:  # noqa: BLE001 - each exporter raises errors of its own
-        reason = " ".join(str(error).split())[:200]
         raise WrongCheckpoint(
-            type(module).__name__, f"cannot be exported ({reason})", "use save_mode: pretrained"
+            type(module).__name__,
+            f"cannot be exported ({short(error)})",
+            "use save_mode: pretrained",
         ) from None
-
-
-@torch.no_grad()
-def check_equal(
-    module: PreTrainedModel,
-    forward: Forward,
-    batches: Sequence[Batch],
-    what: str,
-    tolerance: float = 1e-3,
-) -> None:
-    """Compare an exported model's outputs with the checkpoint's own.
-
-    The tolerance is a share of the largest number, or of 1 where all are smaller.
-
-    Raises:
-        WrongCheckpoint: when they differ by more than rounding.
-    """
-    for batch in batches:
-        wanted = module(**batch)
-        for name, exported in forward(batch).items():
-            tensor = wanted[name].float()
-            worst = float((tensor - exported.float()).abs().max())
-            # The other way round, not-a-number would pass.
-            if not worst <= tolerance * max(1.0, float(tensor.abs().max())):
-                raise WrongCheckpoint(
-                    what,
-                    f"its {name} differ from the checkpoint's by {worst:.2g}",
-                    "use save_mode: pretrained",
-                )

@@ -8,7 +8,7 @@ import torch
 import transformers
 from transformers import PreTrainedConfig
 
-from handlers.errors import WrongCheckpoint
+from handlers.errors import WrongCheckpoint, short
 from handlers.sections import Handler
 
 
@@ -37,11 +37,10 @@ def _class_name(config: PreTrainedConfig, auto_class_name: str, place: str) -> s
         with torch.device("meta"):
             model = auto_class.from_config(deepcopy(config), trust_remote_code=False)
     except (ValueError, ImportError) as error:
-        reason = " ".join(str(error).split())
         raise WrongCheckpoint(
             place,
             f"is a {config.model_type} model, of which {auto_class_name} knows none"
-            f" ({reason[:150]})",
+            f" ({short(error, 150)})",
             "name a checkpoint of a model type that transformers itself has for this mode",
         ) from None
     return type(model).__name__

@@ -3,13 +3,14 @@
 The shape is `handler.batch_size` rows (by default `batchSize`, TorchServe's own key) of
 `handler.max_length` tokens, or of fewer where the checkpoint takes fewer. A Neuron YAML without
 `max_length` is refused: the width decides what each request costs, so it is nothing to guess.
+Since the compilers round, a graph is measured on samples, as every lossy export is.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,16 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from handlers.checkpoint import Checkpoint, read_checkpoint
-from handlers.errors import WrongCheckpoint, WrongConfig
+from handlers.errors import WrongCheckpoint, WrongConfig, short
 from handlers.fixed_shape import FILE as SHAPE_FILE
 from handlers.fixed_shape import FixedModel, Shape
 from handlers.formats import pretrained, torchscript
 from handlers.formats.base import ForwardOnly, Model, Wanted
-from handlers.graph import Graph, Signature, check_equal, example, exporting
+from handlers.graph import Graph, GraphModel, exporting
+from handlers.graph_file import graph_file
 from handlers.needed import INSTALL, needed
-
-Trace = Callable[[torch.nn.Module, tuple[torch.Tensor, ...]], Any]
+from handlers.signature import Signature
+from handlers.trials import check_equal, example
 
 OLD_NAME = re.compile(r"_batch_(\d+)\.pt$")
 # Neuron's compilers multiply float32 matrices in bfloat16, which has 8 bits: rounding comes to one
@@ -34,34 +35,17 @@ OLD_NAME = re.compile(r"_batch_(\d+)\.pt$")
 TOLERANCE = 0.05
 
 
-def package(name: str, save_mode: str) -> Any:
-    """Return AWS's package, whose import makes torch know the operations of its graphs.
-
-    Raises:
-        WrongConfig: it is not installed, or is the empty one of that name on the public index.
-    """
-    # Without it, the first worker takes every core of the machine.
-    os.environ.setdefault("NEURON_RT_NUM_CORES", "1")
-    module = needed(name, f"save_mode: {save_mode}")
-    if not hasattr(module, "trace"):
-        raise WrongConfig(
-            f"save_mode: {save_mode}",
-            f"needs {name}, and what is installed is the empty package of the public index",
-            INSTALL[name],
-        )
-    return module
-
-
-def export(wanted: Wanted, target: Path, inputs: tuple[str, ...], trace: Trace) -> None:
+def export(package: str, wanted: Wanted, target: Path, inputs: tuple[str, ...]) -> None:
     """Compile the checkpoint in `wanted.directory` into a folder, and compare the graph with it.
 
     Raises:
         WrongCheckpoint: when it cannot be compiled or run here, or gives other answers.
+        WrongConfig: AWS's package is not installed.
     """
-    checkpoint = read_checkpoint(wanted.directory, wanted.config.handler)
+    trace = _compiler(package, wanted).trace
     module = pretrained.read(wanted).eval()
     signature = Signature(inputs, wanted.outputs)
-    rows, width = _rows(wanted), _width(wanted, checkpoint)
+    rows, width = _rows(wanted), _width(wanted)
     shape = Shape(rows, width, _per_token(module, signature, width))
     vocabulary = int(module.config.get_text_config().vocab_size)
     with exporting(module):
@@ -70,28 +54,46 @@ def export(wanted: Wanted, target: Path, inputs: tuple[str, ...], trace: Trace) 
         torch.jit.save(graph, target / torchscript.FILE)
     signature.write(target)
     shape.write(target)
-    model = FixedModel(
-        _OnDevice(torchscript.TracedModel(graph, signature)), shape, _pad_ids(checkpoint)
-    )
+    model = FixedModel(_OnDevice(GraphModel(graph, signature)), shape, _pad_ids(wanted))
     shapes = ((rows + 1, width), (1, -(-width // 2)))
     trials = [example(inputs, vocabulary, *each) for each in shapes]
-    check_equal(module, model.forward, trials, torchscript.FILE, TOLERANCE)
+    check_equal(module, model, trials, torchscript.FILE, TOLERANCE)
 
 
-def load(wanted: Wanted) -> Model:
+def load(package: str, wanted: Wanted) -> Model:
     """Load a compiled graph; one that the old example made is read as well.
 
     Raises:
         WrongCheckpoint: no `.pt` file, none that torch can read, or one of another shape than the
             YAML's.
+        WrongConfig: AWS's package is not installed.
     """
+    _compiler(package, wanted)
     graph = torchscript.load(replace(wanted, device=torch.device("cpu")))
-    checkpoint = read_checkpoint(wanted.directory, wanted.config.handler)
-    width = _width(wanted, checkpoint)
+    width = _width(wanted)
     shape = Shape.read(wanted.directory) or _old_shape(wanted, width)
     _check_key("max_length", shape.width, width)
     _check_key("batch_size", shape.rows, wanted.config.handler.batch_size)
-    return FixedModel(graph, shape, _pad_ids(checkpoint))
+    return FixedModel(graph, shape, _pad_ids(wanted))
+
+
+def _compiler(package: str, wanted: Wanted) -> Any:
+    """Return AWS's package, whose import makes torch know the operations of its graphs.
+
+    Raises:
+        WrongConfig: it is not installed, or is the empty one of that name on the public index.
+    """
+    # Without it, the first worker takes every core of the machine.
+    os.environ.setdefault("NEURON_RT_NUM_CORES", "1")
+    reason = f"save_mode: {wanted.config.handler.save_mode}"
+    module = needed(package, reason)
+    if not hasattr(module, "trace"):
+        raise WrongConfig(
+            reason,
+            f"needs {package}, and what is installed is the empty package of the public index",
+            INSTALL[package],
+        )
+    return module
 
 
 class _OnDevice(ForwardOnly):
@@ -104,10 +106,9 @@ class _OnDevice(ForwardOnly):
         try:
             return self._model.forward(batch)
         except Exception as error:  # noqa: BLE001 - the runtime raises errors of its own
-            reason = " ".join(str(error).split())[:200]
             raise WrongCheckpoint(
                 torchscript.FILE,
-                f"was compiled, and cannot be run here to be compared ({reason})",
+                f"was compiled, and cannot be run here to be compared ({short(error)})",
                 "export it on the kind of machine that is to serve it",
             ) from None
 
@@ -116,13 +117,13 @@ def _rows(wanted: Wanted) -> int:
     return wanted.config.handler.batch_size or wanted.config.batchSize
 
 
-def _width(wanted: Wanted, checkpoint: Checkpoint) -> int:
-    limits = (wanted.config.handler.max_length, checkpoint.limit)
+def _width(wanted: Wanted) -> int:
+    limits = (wanted.config.handler.max_length, wanted.checkpoint.limit)
     return min(limit for limit in limits if limit)
 
 
-def _pad_ids(checkpoint: Checkpoint) -> dict[str, int]:
-    return {"input_ids": int(checkpoint.tokenizer.pad_token_id or 0)}
+def _pad_ids(wanted: Wanted) -> dict[str, int]:
+    return {"input_ids": int(wanted.checkpoint.tokenizer.pad_token_id or 0)}
 
 
 @torch.no_grad()
@@ -142,8 +143,7 @@ def _per_token(module: PreTrainedModel, signature: Signature, width: int) -> tup
 
 def _old_shape(wanted: Wanted, width: int) -> Shape:
     """Return the shape of a graph that came without: the old example has the rows in its name."""
-    path = min(wanted.directory.glob("*.pt"))
-    named = OLD_NAME.search(path.name)
+    named = OLD_NAME.search(graph_file(wanted.directory, torchscript.FILE, "*.pt").name)
     # Not told by the outputs' shape: there are classifiers with 150 labels, the old max_length.
     per_token = () if "SequenceClassification" in wanted.auto_class else wanted.outputs
     return Shape(int(named[1]) if named else _rows(wanted), width, per_token)

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from handlers.batching import Padding, run
 from handlers.meter import Meter
-from handlers.packing import Packed, run_packed
+from handlers.packing import COLUMNS, ROWS, SEGMENTS, run_packed
 from handlers.positions import first_position
 from handlers.rows import Row
 
@@ -39,16 +39,20 @@ class Packable:
     mask: Callable[[torch.Tensor], torch.Tensor]
     pools: bool
 
-    def forward(self, packed: Packed) -> Outputs:
-        """Return the outputs for each slot, or for each text where the head pools."""
-        device = self.module.device
-        segments = packed.segments.to(device)
-        inputs = {name: tensor.to(device) for name, tensor in packed.batch.items()}
-        inputs["position_ids"] += first_position(self.module.config)
+    def forward(self, packed: Mapping[str, torch.Tensor]) -> Outputs:
+        """Return the outputs for each slot, or for each text where the head pools.
+
+        Args:
+            packed: what :attr:`Packed.inputs` has.
+        """
+        inputs = {name: tensor.to(self.module.device) for name, tensor in packed.items()}
+        starts = inputs.pop(ROWS, None), inputs.pop(COLUMNS, None)
+        segments = inputs.pop(SEGMENTS)
+        inputs["position_ids"] = inputs["position_ids"] + first_position(self.module.config)
         inputs["attention_mask"] = self.mask(segments[:, :, None] == segments[:, None, :])
         if not self.pools:
             return self._call(inputs)
-        with _only_first_vectors(self.module, packed):
+        with _only_first_vectors(self.module, starts):
             return self._call(inputs)
 
     def _call(self, inputs: Mapping[str, torch.Tensor]) -> Outputs:
@@ -84,7 +88,7 @@ def packable(
 def _agrees(
     way: Packable, padding: Padding, names: tuple[str, ...], per_token: tuple[str, ...]
 ) -> bool:
-    texts = _texts(int(way.module.config.get_text_config().vocab_size))
+    texts = example_texts(int(way.module.config.get_text_config().vocab_size))
     tolerance = 1e-3 if way.module.dtype == torch.float32 else 5e-2
     options: dict[str, Any] = {
         "padding": padding,
@@ -92,7 +96,7 @@ def _agrees(
         "per_token": per_token,
         "meter": Meter(),
     }
-    packed = run_packed(lambda rows: _named(way.forward(rows), names), texts, **options)
+    packed = run_packed(lambda rows: _named(way.forward(rows.inputs), names), texts, **options)
     padded = run(lambda batch: _named(_padded(way.module, batch), names), texts, **options)
     return all(
         np.allclose(one[name], other[name], rtol=tolerance, atol=tolerance)
@@ -101,7 +105,7 @@ def _agrees(
     )
 
 
-def _texts(vocabulary: int) -> list[Row]:
+def example_texts(vocabulary: int) -> list[Row]:
     """Return rows of ids from the vocabulary's upper half, where no special token is."""
     draw = torch.Generator().manual_seed(0)
     ids = [torch.randint(vocabulary // 2, vocabulary, (size,), generator=draw) for size in LENGTHS]
@@ -117,12 +121,12 @@ def _named(outputs: Outputs, names: tuple[str, ...]) -> Outputs:
 
 
 @contextmanager
-def _only_first_vectors(module: PreTrainedModel, packed: Packed) -> Iterator[None]:
+def _only_first_vectors(module: PreTrainedModel, starts: Any) -> Iterator[None]:
     """Let the layers give each text's first vector, as if it were a row: (texts, 1, hidden).
 
     What the model does behind its layers, pooling and classifying, then runs for every text.
     """
-    rows, columns = packed.starts
+    rows, columns = starts
 
     def gather(_module: Any, _inputs: Any, output: Any) -> Any:
         if torch.is_tensor(output):

@@ -17,6 +17,8 @@ from handlers.meter import Meter
 from handlers.rows import Outputs, Row
 
 WIDTH = 128  # Wider rows cost more: attention grows with the square.
+# Names of what packed rows have beside a model's own inputs.
+SEGMENTS, ROWS, COLUMNS = "segment_ids", "text_rows", "text_columns"
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,14 @@ class Packed:
     places: Sequence[Place]
 
     @property
-    def starts(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Row and column of each text's first token, in the order of `places`."""
-        rows = torch.tensor([place.row for place in self.places])
-        return rows, torch.tensor([place.start for place in self.places])
+    def inputs(self) -> Batch:
+        """The model inputs, the segments, and where each text begins, in the order of `places`."""
+        return {
+            **self.batch,
+            SEGMENTS: self.segments,
+            ROWS: torch.tensor([place.row for place in self.places]),
+            COLUMNS: torch.tensor([place.start for place in self.places]),
+        }
 
 
 def bins(lengths: Sequence[int], width: int = WIDTH) -> list[list[int]]:
@@ -88,6 +94,16 @@ def lay(texts: Sequence[Row], rows: Sequence[Sequence[int]], padding: Padding) -
             start = own.stop
     batch = {name: torch.from_numpy(array) for name, array in arrays.items()}
     return Packed(batch, torch.from_numpy(segments), places)
+
+
+def one_each(batch: Mapping[str, torch.Tensor]) -> Packed:
+    """Return a padded batch as packed rows that hold one text each."""
+    mask = batch["attention_mask"].bool()
+    inputs = {name: tensor for name, tensor in batch.items() if name != "attention_mask"}
+    inputs["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
+    segments = torch.where(mask, torch.arange(len(mask))[:, None], -1)
+    starts = mask.int().argmax(1).tolist()
+    return Packed(inputs, segments, [Place(row, row, start) for row, start in enumerate(starts)])
 
 
 def run_packed(

@@ -1,8 +1,14 @@
-"""Which mode goes with which format."""
+"""Which mode, and which keys, go with which format."""
 
 from __future__ import annotations
 
+from typing import get_args
+
+from handlers.sections import Hardware
 from handlers.words import formats
+
+# The old example's formats; its YAMLs carry keys that not each of them reads.
+OLD = ("pretrained", "torchscript")
 
 
 def check_pair(mode: str, save_mode: str) -> None:
@@ -39,4 +45,22 @@ def check_quantization(mode: str, save_mode: str, how: str) -> None:
         raise ValueError(
             f"handler.mode is {mode}, which cannot be calibrated for quantization: int8"
             "; use int8_weights or int4_weights"
+        )
+
+
+def check_graph(save_mode: str, batch_size: int | None, *, compiles: bool) -> None:
+    """Check that a YAML sets neither rows nor a compiler for a graph that has no use for them.
+
+    Raises:
+        ValueError: it does; the text says what is meant for that.
+    """
+    if batch_size is not None and save_mode not in (*OLD, *get_args(Hardware)):
+        raise ValueError(
+            f"handler.batch_size is {batch_size} and handler.save_mode is {save_mode}, which takes"
+            " any number of rows; use batchSize, TorchServe's own key, or leave it out"
+        )
+    if compiles and save_mode not in OLD:
+        raise ValueError(
+            f"pt2.compile is enabled and handler.save_mode is {save_mode}, which torch does not"
+            " compile; use save_mode: pretrained, or leave pt2 out"
         )

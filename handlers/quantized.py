@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from handlers.errors import WrongCheckpoint, WrongConfig
+from handlers.errors import WrongCheckpoint, WrongConfig, short
 from handlers.sections import Handler
 
 # Where the package has another name than the method.
@@ -47,10 +47,9 @@ def check_dtype(config: PreTrainedConfig, handler: Handler) -> None:
 
 def lacks_package(method: str, error: Exception) -> WrongCheckpoint:
     """Return the complaint about a package that reading quantized weights needs."""
-    reason = " ".join(str(error).split())[:200].rstrip(".")
     return WrongCheckpoint(
         "config.json",
         f"says that the weights were quantized with {method}, and its package does not work here"
-        f" ({reason})",
+        f" ({short(error).rstrip('.')})",
         f"pip install {PACKAGES.get(method, method)} where the worker runs",
     )

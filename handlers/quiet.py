@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from transformers.utils import logging
 def quiet_export() -> Iterator[None]:
     """Keep what exporters say of every traced line out of the report; what fails is raised."""
     quieten()
-    for name in ("optimum", "nncf", "openvino", "torch.onnx", "torch.export"):
+    for name in ("torch.onnx", "torch.export"):
         getLogger(name).setLevel(ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -29,3 +30,13 @@ def quieten() -> None:
     getLogger("bitsandbytes").setLevel(ERROR)
     for module in ("transformers", "captum"):
         warnings.filterwarnings("ignore", module=module)
+
+
+def quieten_imported() -> None:
+    """Keep exporting libraries to errors; each sets its own level when it is imported.
+
+    NNCF must have been the first to ask for its logger, which is of a class of its own.
+    """
+    for name in ("optimum", "nncf", "openvino"):
+        if name in sys.modules:
+            getLogger(name).setLevel(ERROR)

@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from handlers.accounts.base import BaseAccount
+from handlers.description import Description
 from handlers.formats.base import Model, Wanted
 from handlers.protocols.base import BaseProtocol
-from handlers.sections import Handler
 from handlers.tasks.base import BaseTask
 from handlers.words import files_of
 
@@ -42,7 +42,7 @@ def account_class(mode: str) -> type[BaseAccount[Any]] | None:
     return account
 
 
-def protocols(settings: Handler) -> list[BaseProtocol]:
+def protocols(model: Description) -> list[BaseProtocol]:
     """Return one of each protocol in `handlers/protocols/`, in the order of their rank."""
     found = [import_module(f"handlers.protocols.{name}").Protocol for name in files_of("protocols")]
-    return [protocol(settings) for protocol in sorted(found, key=lambda protocol: protocol.rank)]
+    return [protocol(model) for protocol in sorted(found, key=lambda protocol: protocol.rank)]

@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from handlers.old_answers import OLD_ANSWERS
 from handlers.words import formats, modes, nearest
 
 DType = Literal["float32", "bfloat16", "float16", "auto"]
@@ -50,6 +51,7 @@ class Handler(_Section):
     truncation: bool | None = None
     tokenizer: Tokenizer = Tokenizer()
     parameters: dict[str, Any] = Field(default_factory=dict)
+    responses: Literal["legacy"] | None = None
     captum_explanation: bool = True
     explain_timeout: PositiveFloat | None = None
     embedding_name: str | None = None
@@ -111,6 +113,15 @@ class Handler(_Section):
             )
         if isinstance(self.device_map, dict) and not set(self.device_map.values()) - {"disk"}:
             raise ValueError("has no device in device_map that computes; put one part on cpu")
+        return self
+
+    @model_validator(mode="after")
+    def _responses_were_given_before(self) -> Handler:
+        if self.responses and self.mode not in OLD_ANSWERS:
+            raise ValueError(
+                f"has responses: legacy and mode: {self.mode}, which the old example had not"
+                "; leave responses out"
+            )
         return self
 
     @property

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 from transformers import GenerationConfig
 
 from handlers.batching import Batch, pad
+from handlers.compiling import compile_by
 from handlers.config import ModelConfig
 from handlers.formats.base import Model
 from handlers.rows import Row
+from handlers.sections import Compile
 from handlers.tasks.base import BaseTask
 
 logger = logging.getLogger(__name__)
@@ -36,19 +39,29 @@ def warmup_batches(task: BaseTask[Any, Any], config: ModelConfig) -> list[Batch]
     return [pad([_row(task, length)] * count, task.padding) for count, length in shapes]
 
 
-def warm_up(task: BaseTask[Any, Any], model: Model, batches: list[Batch]) -> None:
-    """Run the batches; a model that cannot is left to fail on what users send."""
+def warm_up(task: BaseTask[Any, Any], model: Model, batches: list[Batch], options: Compile) -> None:
+    """Run the batches, for which the model is compiled where the YAML asks for that.
+
+    A model that cannot run them is left to fail on what users send.
+    """
+    run = partial(_run, task, model, batches)
+    if options.enable and compile_by(run, model, options):
+        return
     try:
-        if task.generates:
-            pad_id = task.padding.ids.get("input_ids", 0)
-            new = GenerationConfig(max_new_tokens=NEW_TOKENS, pad_token_id=pad_id)
-            for batch in (batches[0], batches[-1]):
-                model.generate(batch, new)
-            return
-        for batch in batches:
-            model.forward(batch)
+        run()
     except Exception as error:  # noqa: BLE001 - nobody asked for these rows
         logger.warning("warm-up failed (%s); the model serves cold", type(error).__name__)
+
+
+def _run(task: BaseTask[Any, Any], model: Model, batches: list[Batch]) -> None:
+    if task.generates:
+        pad_id = task.padding.ids.get("input_ids", 0)
+        new = GenerationConfig(max_new_tokens=NEW_TOKENS, pad_token_id=pad_id)
+        for batch in (batches[0], batches[-1]):
+            model.generate(batch, new)
+        return
+    for batch in batches:
+        model.forward(batch)
 
 
 def _row(task: BaseTask[Any, Any], length: int) -> Row:

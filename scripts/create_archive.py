@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -54,9 +55,16 @@ def main(
         force=force,
         checked=check,
     )
+    if failed := _pack_all(config_paths(configs), make):
+        err.print(f"Not packed: {', '.join(failed)}", markup=False)
+        raise typer.Exit(1)
+
+
+def _pack_all(paths: Iterable[Path], make: partial[Archive]) -> list[str]:
+    """Pack each YAML's model, tell of each, and return the names of those that failed."""
     table = Table("name", "size", "seconds", "where", "", box=None)
     failed = []
-    for path in config_paths(configs):
+    for path in paths:
         try:
             archive = _shown(path, make)
             table.add_row(*_row(archive))
@@ -67,9 +75,7 @@ def main(
             failed.append(model_name(path))
     if table.row_count:
         out.print(table)
-    if failed:
-        err.print(f"Not packed: {', '.join(failed)}", markup=False)
-        raise typer.Exit(1)
+    return failed
 
 
 def _shown(path: Path, make: partial[Archive]) -> Archive:

@@ -16,6 +16,17 @@ from tests.samples import keys_of
 from tests.serving import Served
 from tests.standins import torch_neuron, torch_neuronx
 
+# Fixtures of the whole session that take long to make.
+SHARED = {"store", "packed"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep tests that share what takes long to make in one process: a file, a server, archives."""
+    for item in items:
+        shared = SHARED & set(getattr(item, "fixturenames", ()))
+        group = min(shared, default=item.nodeid.partition("::")[0])
+        item.add_marker(pytest.mark.xdist_group(group))
+
 
 @pytest.fixture(scope="session", autouse=True)
 def quiet() -> None:

@@ -22,7 +22,7 @@ class Served:
         settings = {"mode": mode, "dtype": "float32", **handler}
         self.config = ModelConfig.parse({"handler": settings})
         self.engine = Engine.load(folder, self.config)
-        self.dialogue = Dialogue(self.engine, self.config.handler)
+        self.dialogue = Dialogue(self.engine)
 
     def post(self, *contents: Any) -> list[Reply]:
         """Send contents, or whole posts, in one batch; returns each one's status and JSON."""

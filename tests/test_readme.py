@@ -133,3 +133,12 @@ def _first_object(text: str) -> dict[str, Any]:
 def _without_numbers(answer: Any) -> Any:
     """Leave out what differs a little on another machine, where the models were trained."""
     return {key: value for key, value in answer.items() if key != "score"}
+
+
+def test_every_link_leads_to_a_file_or_a_heading() -> None:
+    targets = set(re.findall(r"\]\(([^)\s]+)\)", README))
+    headings = {line.lstrip("# ").lower().replace(" ", "-") for line in README.splitlines()}
+    local = {target for target in targets if not target.startswith("http")}
+    assert local
+    missing = {each for each in local if each[0] != "#" and not (ROOT / each).exists()}
+    assert not missing | {each for each in local if each[0] == "#" and each[1:] not in headings}

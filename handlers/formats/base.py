@@ -12,25 +12,31 @@ import torch
 from transformers import GenerationConfig
 
 from handlers.batching import Batch, Padding
+from handlers.checkpoint import Checkpoint
 from handlers.config import ModelConfig
 from handlers.packing import Packed
+from handlers.sections import Compile
 
 
 @dataclass(frozen=True)
 class Wanted:
     """What a format is asked to load or export: it never learns which task it is for.
 
-    `calibration` has batches as the model will meet them, for a quantized export; `warmup` those
-    that will run before the first request, for what is compiled while it is loaded.
+    The weights lie in `directory`, which for an exported model need not have the checkpoint's other
+    files. `calibration` has batches as the model will meet them, for a quantized export. An export
+    with `padding` should take packed rows where it can; `per_token` are then the outputs for each
+    slot.
     """
 
     directory: Path
+    checkpoint: Checkpoint
     auto_class: str
     outputs: tuple[str, ...]
     config: ModelConfig
     device: torch.device
     calibration: Sequence[Batch] = ()
-    warmup: Sequence[Batch] = ()
+    padding: Padding | None = None
+    per_token: tuple[str, ...] = ()
 
 
 class Model(ABC):
@@ -52,6 +58,10 @@ class Model(ABC):
     def forward_packed(self, packed: Packed) -> Mapping[str, torch.Tensor]:
         """Return the wanted outputs of packed rows, without gradients."""
         raise NotImplementedError
+
+    def compile(self, options: Compile | None) -> bool:
+        """Compile what runs batches when it next runs, with None undo that; say whether it is."""
+        return False
 
     @property
     def embeddings(self) -> torch.nn.Module | None:

@@ -6,25 +6,27 @@ What Hugging Face's own exporters lay down, `model.onnx` with named inputs, load
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.export import Dim
 
 from handlers.errors import WrongCheckpoint
 from handlers.formats import pretrained
 from handlers.formats.base import ForwardOnly, Model, Wanted
-from handlers.graph import Graph, Signature, check_equal, exporting, trials
+from handlers.graph import any_size, exporting, graph_of
+from handlers.graph_file import graph_file, loading
 from handlers.needed import needed
+from handlers.packing import Packed
+from handlers.signature import Signature
+from handlers.trials import check_equal, example_inputs, trials
 
 logger = logging.getLogger(__name__)
 
 FILE = "model.onnx"
 GENERATES = False
-ANY_SIZE = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
 PROVIDERS = {
     "cuda": ("CUDAExecutionProvider", "ROCMExecutionProvider", "MIGraphXExecutionProvider")
 }
@@ -43,17 +45,19 @@ def export(wanted: Wanted, target: Path, inputs: tuple[str, ...]) -> None:
     module = pretrained.read(source).eval().requires_grad_(requires_grad=False)
     batches = trials(module, inputs)
     with exporting(module):
+        graph = graph_of(module, wanted, inputs)
+        given = example_inputs(graph, batches)
         program: Any = torch.onnx.export(
-            Graph(module, Signature(inputs, wanted.outputs)).eval(),
-            tuple(batches[0].values()),
+            graph,
+            given,
             dynamo=True,
-            dynamic_shapes=((ANY_SIZE,) * len(inputs),),
-            input_names=list(inputs),
+            dynamic_shapes=(any_size(given),),
+            input_names=list(graph.signature.inputs),
             output_names=list(wanted.outputs),
             verbose=False,
         )
         program.save(target / FILE)
-    check_equal(module, load(replace(wanted, directory=target)).forward, batches, FILE)
+    check_equal(module, load(replace(wanted, directory=target)), batches, FILE)
 
 
 def load(wanted: Wanted) -> Model:
@@ -64,21 +68,12 @@ def load(wanted: Wanted) -> Model:
         WrongConfig: onnxruntime is not installed.
     """
     runtime = needed("onnxruntime", "save_mode: onnx")
-    path = next(iter(sorted(wanted.directory.glob("*.onnx"))), None)
-    if path is None:
-        raise WrongCheckpoint(
-            FILE, "is not there", "pack it with scripts/create_archive.py, which makes it"
-        )
+    path = graph_file(wanted.directory, FILE, "*.onnx")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     providers = _providers(wanted.device, runtime.get_available_providers())
-    try:
+    with loading(path.name):
         session = runtime.InferenceSession(path, options, providers=providers)
-    except Exception as error:  # noqa: BLE001 - ONNX Runtime has no public base of its errors
-        reason = " ".join(str(error).split())[:200]
-        raise WrongCheckpoint(
-            path.name, f"cannot be loaded ({reason})", "export it again"
-        ) from None
     _check_outputs(session, wanted.outputs, path.name)
     return OnnxModel(session, wanted.outputs)
 
@@ -88,10 +83,21 @@ class OnnxModel(ForwardOnly):
 
     def __init__(self, session: Any, outputs: tuple[str, ...]) -> None:
         self._session, self._outputs = session, outputs
-        self._inputs = [each.name for each in session.get_inputs()]
+        self._signature = Signature(tuple(each.name for each in session.get_inputs()), outputs)
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        feed = {name: batch[name].numpy() for name in self._inputs}
+        return self._run(self._signature.by_position(batch))
+
+    @property
+    def packs(self) -> bool:
+        return self._signature.packs
+
+    def forward_packed(self, packed: Packed) -> Mapping[str, torch.Tensor]:
+        return self._run([packed.inputs[name] for name in self._signature.inputs])
+
+    def _run(self, inputs: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        pairs = zip(self._signature.inputs, inputs, strict=True)
+        feed = {name: tensor.numpy() for name, tensor in pairs}
         found = self._session.run(list(self._outputs), feed)
         return {
             name: torch.from_numpy(array) for name, array in zip(self._outputs, found, strict=True)

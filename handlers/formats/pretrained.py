@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, GenerationConfig, PreTrainedConfig, PreTrainedModel
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 from handlers.batching import Padding
 from handlers.compiling import compiled
 from handlers.dtypes import pick_dtype
-from handlers.errors import WrongCheckpoint, WrongConfig
+from handlers.errors import WrongCheckpoint, WrongConfig, short
 from handlers.formats.base import Model, Wanted
 from handlers.packable import Packable, packable
 from handlers.packing import Packed
 from handlers.placing import computing, placement, tell
 from handlers.quantized import check_dtype, lacks_package, method_of
-from handlers.sections import Handler
+from handlers.sections import Compile, Handler
 
 GENERATES = True
 
@@ -34,26 +34,21 @@ def load(wanted: Wanted) -> Model:
     module.requires_grad_(False)
     module.eval()
     tell(wanted.config, module)
-    eager = module.forward
-    compiled(module, wanted.config.pt2.compile, wanted.warmup)
-    return PretrainedModel(module, eager, wanted.outputs)
+    return PretrainedModel(module, wanted.outputs)
 
 
 class PretrainedModel(Model):
     """A transformers module.
 
     Args:
-        module: the module; its forward may be compiled.
-        eager: its forward as it was. Explanations hook into the layers, which a compiled graph
-            does not notice.
+        module: the module.
         outputs: names of the wanted outputs.
     """
 
-    def __init__(
-        self, module: PreTrainedModel, eager: Callable[..., Any], outputs: tuple[str, ...]
-    ) -> None:
+    def __init__(self, module: PreTrainedModel, outputs: tuple[str, ...]) -> None:
         self.module = module
-        self._eager = eager
+        # Explanations hook into the layers, which a compiled graph does not notice.
+        self._eager = module.forward
         self._outputs = outputs
         self._packable: Packable | None = None
 
@@ -69,6 +64,10 @@ class PretrainedModel(Model):
     def trace(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         return self._named(self._eager(**self._here(batch)))
 
+    def compile(self, options: Compile | None) -> bool:
+        self.module.forward = compiled(self._eager, options) if options else self._eager
+        return options is not None
+
     def pack(self, padding: Padding, per_token: tuple[str, ...]) -> bool:
         self._packable = packable(self.module, padding, self._outputs, per_token)
         return self.packs
@@ -81,7 +80,7 @@ class PretrainedModel(Model):
     def forward_packed(self, packed: Packed) -> Mapping[str, torch.Tensor]:
         if self._packable is None:
             raise NotImplementedError
-        return self._named(self._packable.forward(packed))
+        return self._named(self._packable.forward(packed.inputs))
 
     @torch.inference_mode()
     def generate(
@@ -105,7 +104,7 @@ def read(wanted: Wanted) -> PreTrainedModel:
         WrongConfig: the weights cannot go where the YAML wants them.
     """
     handler = wanted.config.handler
-    config = AutoConfig.from_pretrained(wanted.directory, local_files_only=True)
+    config = wanted.checkpoint.config
     if method_of(config):
         check_dtype(config, handler)
     places = placement(wanted.config, config, wanted.directory, wanted.device)
@@ -149,7 +148,7 @@ def _dtype(wanted: Wanted, config: PreTrainedConfig) -> torch.dtype | str:
 def _complaint(
     handler: Handler, config: PreTrainedConfig, error: Exception
 ) -> WrongCheckpoint | WrongConfig:
-    reason = " ".join(str(error).split())[:300]
+    reason = short(error, 300)
     method = method_of(config)
     # Without gptqmodel, transformers 5.5 goes on until it uses one of its names.
     if method and isinstance(error, (ImportError, NameError)):

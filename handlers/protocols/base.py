@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from handlers.answer import Answer, encode
+from handlers.bodies import Post
+from handlers.description import Description
 from handlers.errors import BadRequest, RequestError, RequestTooLarge
 from handlers.requests import Request
-from handlers.sections import Handler
-
-JSON = "application/json"
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What goes back for one row of a TorchServe batch."""
-
-    body: bytes
-    status: int = 200
-    content_type: str = JSON
 
 
 class BaseProtocol(ABC):
-    """One way of asking; an instance serves one model.
+    """One way of asking; an instance serves one model, and keeps nothing about a request.
 
     Attributes:
         rank: protocols are tried in this order, lowest first.
@@ -33,59 +22,114 @@ class BaseProtocol(ABC):
 
     rank: ClassVar[int]
 
-    def __init__(self, settings: Handler) -> None:
-        self.settings = settings
+    def __init__(self, model: Description) -> None:
+        self.model = model
 
     @abstractmethod
-    def recognises(self, content: Any) -> bool:
-        """Tell whether a body's content is in this format."""
-
-    @abstractmethod
-    def read(self, content: Any, *, explain: bool) -> list[Request]:
-        """Return the requests in a body.
+    def recognises(self, post: Post) -> bool:
+        """Tell whether a post is in this format, from its path, its content type or its content.
 
         Raises:
-            RequestError: when the body as a whole cannot be understood.
+            RequestError: when it asks for the content and that cannot be read.
         """
 
-    def write(self, requests: Sequence[Request], outcomes: Sequence[Any]) -> Answer:
-        """Return the answer to a body, from the outcome of each of its requests."""
-        if requests[0].alone:
-            return self.write_one(outcomes[0])
-        if all(isinstance(outcome, RequestError) for outcome in outcomes):
-            return self.write_one(outcomes[0])
-        return Answer(encode([in_place(outcome) for outcome in outcomes]))
+    @abstractmethod
+    def read(self, post: Post) -> list[Request]:
+        """Return the requests in a post; none where the answer needs no model.
 
-    def write_one(self, outcome: Any) -> Answer:
-        """Return the answer to a body with one request, or to one that could not be read."""
-        if isinstance(outcome, RequestError):
-            return Answer(encode(outcome.body()), outcome.status)
-        return Answer(encode(outcome))
+        Raises:
+            RequestError: when the post as a whole cannot be understood.
+        """
 
-    def requests(self, inputs: Any, parameters: dict[str, Any]) -> list[Request]:
-        """Return a request for each item of a list, or the one request that inputs are."""
-        if not isinstance(inputs, list):
+    @abstractmethod
+    def write(self, post: Post, requests: Sequence[Request], outcomes: Sequence[Any]) -> Answer:
+        """Return the answer to a post, from the outcome of each of its requests."""
+
+    def complaint(self, error: RequestError) -> Any:
+        """Return an error in this format's own shape, ready for JSON."""
+        return error.body()
+
+    def refuse(self, post: Post, error: RequestError) -> Answer:
+        """Return the answer to a post that failed as a whole."""
+        return Answer(encode(self.complaint(error)), error.status)
+
+    def requests(
+        self, inputs: Any, parameters: Mapping[str, Any], name: str = "inputs"
+    ) -> list[Request]:
+        """Return a request for each item of a list, or the one request that inputs are.
+
+        Args:
+            inputs: what the body asks about; the messages of one chat are one request.
+            parameters: what every request of the body is to get.
+            name: what the body calls the inputs, for errors.
+        """
+        if not isinstance(inputs, list) or is_chat(inputs):
             return [Request(inputs, parameters)]
-        if not inputs:
-            raise BadRequest("inputs is an empty list; send at least one item.")
-        if len(inputs) > self.settings.max_rows:
-            raise RequestTooLarge(
-                f"inputs has {len(inputs)} items, and this model takes {self.settings.max_rows}"
-                " a request; send them in parts."
-            )
+        self.check_count(len(inputs), name)
         return [Request(item, parameters, alone=False) for item in inputs]
 
+    def check_count(self, count: int, name: str) -> None:
+        """Check that a body holds at least one item, and not too many.
 
-def encode(value: Any) -> bytes:
-    """Return compact JSON as UTF-8; half a surrogate pair stays the escape that it came as.
+        Raises:
+            BadRequest: it holds none.
+            RequestTooLarge: it holds more than the YAML's `max_rows`.
+        """
+        if not count:
+            raise BadRequest(f"{name} is an empty list; send at least one item.")
+        if count > self.model.limits.max_rows:
+            raise RequestTooLarge(
+                f"{name} has {count} items, and this model takes {self.model.limits.max_rows}"
+                " a request; send them in parts."
+            )
 
-    Raises:
-        ValueError: a number is not finite: JSON has none such.
-    """
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.encode("utf-8", "backslashreplace")
+
+class RowProtocol(BaseProtocol):
+    """A way of asking whose answers have a place for each request's result, or its error."""
+
+    @abstractmethod
+    def reply(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Any:
+        """Return the answer, ready for JSON; a request that failed has its error's body there."""
+
+    def write(self, post: Post, requests: Sequence[Request], outcomes: Sequence[Any]) -> Answer:
+        """Return the answer to a post, from the outcome of each of its requests."""
+        failed = [outcome for outcome in outcomes if isinstance(outcome, RequestError)]
+        if failed and len(failed) == len(outcomes):
+            return self.refuse(post, failed[0])
+        results = [in_place(outcome) for outcome in outcomes]
+        return self.lay_out(post, self.reply(post, requests, results))
+
+    def lay_out(self, post: Post, reply: Any) -> Answer:
+        """Return an answer as bytes: JSON, unless a format has others."""
+        return Answer(encode(reply))
+
+
+class ItemProtocol(RowProtocol):
+    """A way of asking whose items are read one by one: a wrong one harms itself only."""
+
+    @abstractmethod
+    def items(self, post: Post) -> Sequence[Request | RequestError]:
+        """Return the request of each item in a post, or why there is none; always the same.
+
+        Raises:
+            RequestError: when the post as a whole cannot be understood.
+        """
+
+    def read(self, post: Post) -> list[Request]:
+        return [item for item in self.items(post) if isinstance(item, Request)]
+
+    def write(self, post: Post, requests: Sequence[Request], outcomes: Sequence[Any]) -> Answer:
+        """Return the answer to a post; what could not be read has its error in its place."""
+        known = iter(outcomes)
+        places = (next(known) if isinstance(item, Request) else item for item in self.items(post))
+        return super().write(post, requests, list(places))
 
 
 def in_place(outcome: Any) -> Any:
     """Return a result, or an error's body where the result would be."""
     return outcome.body() if isinstance(outcome, RequestError) else outcome
+
+
+def is_chat(inputs: Any) -> bool:
+    """Tell whether a list holds the messages of a chat, each with a role."""
+    return bool(inputs) and all(isinstance(item, dict) and "role" in item for item in inputs)

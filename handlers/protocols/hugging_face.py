@@ -1,34 +1,110 @@
-"""The Hugging Face way: `{"inputs": …, "parameters": {…}}`; a list of inputs gets a list back."""
+"""The Hugging Face way: `{"inputs": …, "parameters": {…}}`; a list of inputs gets a list back.
+
+With `"stream": true` a prompt's continuation comes as text-generation-inference's events.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from handlers.errors import BadRequest
-from handlers.protocols.base import BaseProtocol
+from handlers.answer import Answer
+from handlers.bodies import Post
+from handlers.errors import BadRequest, RequestError, Unprocessable
+from handlers.events import EVENTS, have_begun
+from handlers.protocols._items import check_keys, parameters_in
+from handlers.protocols.base import RowProtocol
 from handlers.requests import Request
 from handlers.texts import kind_of
-from handlers.words import nearest
+from handlers.token_events import TokenListener, broken
 
-KEYS = ["inputs", "parameters", "options"]
+KEYS = ["inputs", "parameters", "options", "stream"]
+# What clients of text-generation-inference always send, and what it does nothing with.
+IDLE = {
+    "adapter_id": None,
+    "best_of": 1,
+    "decoder_input_details": False,
+    "frequency_penalty": 0,
+    "grammar": None,
+    "top_n_tokens": None,
+    "truncate": None,
+    "watermark": False,
+}
+# These take the first of several lists of labels, as their own hub answers for one text.
+NESTING_CLIENTS = ("hf_hub/", "@huggingface/inference/")
 
 
-class Protocol(BaseProtocol):
+class Protocol(RowProtocol):
     """Bodies of the Hugging Face inference toolkit; `options` are for its hub and are left."""
 
-    rank = 1
+    rank = 70
 
-    def recognises(self, content: Any) -> bool:
+    def recognises(self, post: Post) -> bool:
+        content = post.content
         return isinstance(content, dict) and bool({"inputs", "parameters"} & content.keys())
 
-    def read(self, content: Any, *, explain: bool) -> list[Request]:
-        if unknown := sorted(str(key) for key in content.keys() - set(KEYS)):
-            raise BadRequest(
-                f"The body has the unknown key {unknown[0]!r}; {nearest(unknown[0], KEYS)}"
-            )
+    def read(self, post: Post) -> list[Request]:
+        content = post.content
+        check_keys(content, KEYS, "The body")
         if "inputs" not in content:
             raise BadRequest("The body has no inputs; send them under that key.")
-        parameters = content.get("parameters") or {}
-        if not isinstance(parameters, dict):
-            raise BadRequest(f"parameters must be an object, and is {kind_of(parameters)}.")
-        return self.requests(content["inputs"], parameters)
+        parameters = self._own(parameters_in(content))
+        requests = self.requests(content["inputs"], parameters)
+        if not _streams(content):
+            return requests
+        self._check_stream(post, requests[0])
+        return [replace(requests[0], listener=TokenListener(post))]
+
+    def write(self, post: Post, requests: Sequence[Request], outcomes: Sequence[Any]) -> Answer:
+        listener, outcome = requests[0].listener, outcomes[0]
+        if not isinstance(listener, TokenListener):
+            return super().write(post, requests, outcomes)
+        if not isinstance(outcome, RequestError):
+            new = self._new_text(outcome[0]["generated_text"], requests[0])
+            return Answer(listener.last(new, outcome[0]), content_type=EVENTS)
+        if have_begun(requests):
+            return Answer(broken(outcome), content_type=EVENTS)
+        return self.refuse(post, outcome)
+
+    def reply(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Any:
+        if not requests[0].alone:
+            return list(results)
+        return list(results) if self._nests(post, results[0]) else results[0]
+
+    def _own(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        if self.model.mode != "text_generation":
+            return dict(parameters)
+        for name in IDLE.keys() & parameters.keys():
+            if parameters[name] not in (None, IDLE[name], [], 0):
+                raise Unprocessable(f"{name} cannot be done by this server; leave it out.")
+        return {name: value for name, value in parameters.items() if name not in IDLE}
+
+    def _check_stream(self, post: Post, request: Request) -> None:
+        if self.model.mode != "text_generation" or post.explains:
+            raise Unprocessable("Only generated texts are streamed; leave stream out.")
+        if not request.alone or self._setting("num_return_sequences", request) not in (None, 1):
+            raise Unprocessable("A stream tells one text; send one prompt and ask for one answer.")
+
+    def _setting(self, name: str, request: Request) -> Any:
+        """Return what a request sets, or what its model's YAML does."""
+        return request.parameters.get(name, self.model.parameters[name].get("default"))
+
+    def _new_text(self, generated: Any, request: Request) -> str:
+        """Return what of a generated text stands behind the prompt."""
+        if isinstance(generated, list):
+            return str(generated[-1]["content"])
+        whole = self._setting("return_full_text", request) and isinstance(request.inputs, str)
+        return str(generated[len(request.inputs) :] if whole else generated)
+
+    def _nests(self, post: Post, result: Any) -> bool:
+        labels = self.model.mode == "sequence_classification" and isinstance(result, list)
+        agent = post.header("user-agent")
+        return labels and any(client in agent for client in NESTING_CLIENTS)
+
+
+def _streams(content: Mapping[str, Any]) -> bool:
+    asked = content.get("stream")
+    if asked not in (None, True, False):
+        raise BadRequest(f"stream must be true or false, and is {kind_of(asked)}.")
+    return bool(asked)

@@ -37,6 +37,10 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         per_token: those of them that have a value for each token.
         parameters: what a request may set.
         usual_budget: tokens in one forward where the YAML sets no `max_batch_tokens`.
+        inputs: type of what one request asks about, for its schema.
+        results: type of the answer to one request, for its schema.
+        sample: a body that every model of the mode answers.
+        labels: names of the classes, by class number; empty where there are none.
         generates: whether it needs a format that can generate.
         packs: whether rows may be laid end to end where the model can run that.
     """
@@ -45,6 +49,10 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     outputs: ClassVar[tuple[str, ...]]
     per_token: ClassVar[tuple[str, ...]] = ()
     parameters: ClassVar[type[Parameters]]
+    inputs: ClassVar[Any]
+    results: ClassVar[Any]
+    sample: ClassVar[Mapping[str, Any]]
+    labels: Sequence[str] = ()
     usual_budget: ClassVar[int] = 1024
     packs: ClassVar[bool] = True
     generates: ClassVar[bool] = False
@@ -112,15 +120,27 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         """Whether a text that is too long is cut; the YAML's `truncation`, by default yes."""
         return self.settings.truncation is not False
 
-    def encode_texts(self, texts: Sequence[Text]) -> list[list[Window] | RequestError]:
-        """Return a row for each text or pair; one that is too long is cut or refused."""
-        encoding = tokenize(self.tokenizer, texts)
-        return [attempt(self._fit, text, encoding, number) for number, text in enumerate(texts)]
+    def encode_texts(
+        self, texts: Sequence[Text], **options: Any
+    ) -> list[list[Window] | RequestError]:
+        """Return a row for each text or pair; one that is too long is cut or refused.
 
-    def _fit(self, text: Text, encoding: BatchEncoding, number: int) -> list[Window]:
+        Options go to the tokenizer.
+        """
+        if not texts:
+            return []
+        encoding = tokenize(self.tokenizer, texts, **options)
+        return [
+            attempt(self._fit, text, encoding, number, options) for number, text in enumerate(texts)
+        ]
+
+    def _fit(
+        self, text: Text, encoding: BatchEncoding, number: int, options: Mapping[str, Any]
+    ) -> list[Window]:
         length = len(encoding["input_ids"][number])
         if self.longest is not None and length > self.longest and self.truncates:
-            encoding = tokenize(self.tokenizer, [text], truncation=True, max_length=self.longest)
+            cut = {"truncation": True, "max_length": self.longest}
+            encoding = tokenize(self.tokenizer, [text], **cut, **options)
             number, length = 0, self.longest
         check_length(length, self.longest, "the text")
         return [window(encoding, number, self.tokenizer.model_input_names)]

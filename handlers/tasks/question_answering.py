@@ -9,20 +9,21 @@ the question-answering pipeline of transformers 4, whose parameters these are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import AliasChoices, Field, NonNegativeInt, PositiveInt
 from transformers import BatchEncoding
+from typing_extensions import TypedDict
 
-from handlers.answers import Reader, add_up
 from handlers.attempts import attempt
 from handlers.errors import BadRequest, RequestError, RequestTooLarge
 from handlers.parameters import Parameters
+from handlers.reader import Reader, add_up
 from handlers.requests import Request
 from handlers.rows import Outputs
 from handlers.tasks.base import BaseTask
@@ -42,10 +43,27 @@ class AnswerParameters(Parameters):
         default=1, ge=1, le=MOST_ANSWERS, validation_alias=AliasChoices("top_k", "topk")
     )
     max_answer_len: PositiveInt = 15
+    max_question_len: PositiveInt | None = None
     max_seq_len: PositiveInt | None = None
     doc_stride: NonNegativeInt | None = None
     handle_impossible_answer: bool = False
     align_to_words: bool = True
+
+
+class Asked(TypedDict):
+    """A question, and the text that may hold its answer."""
+
+    question: str
+    context: str
+
+
+class Found(TypedDict):
+    """A span of the context; `start` and `end` count its characters."""
+
+    score: float
+    start: int
+    end: int
+    answer: str
 
 
 @dataclass(frozen=True)
@@ -64,6 +82,11 @@ class Task(BaseTask[Question, Window]):
     outputs = ("start_logits", "end_logits")
     per_token = ("start_logits", "end_logits")
     parameters = AnswerParameters
+    inputs = Asked
+    results = Found | list[Found]
+    sample: ClassVar[Mapping[str, Any]] = {
+        "inputs": {"question": "Who sings?", "context": "Nina sings in the bar."}
+    }
 
     def parse(self, request: Request) -> Question:
         inputs = request.inputs
@@ -74,9 +97,10 @@ class Task(BaseTask[Question, Window]):
         for key in ("question", "context"):
             if key not in inputs:
                 raise BadRequest(f"inputs has no {key}; send both a question and a context.")
+        parameters: AnswerParameters = self.read_parameters(request.parameters)
         question = check_text(inputs["question"], "question", self.longest_text)
         context = check_text(inputs["context"], "context", self.longest_text)
-        return Question(question, context, self.read_parameters(request.parameters))
+        return Question(self._cut(question, parameters.max_question_len), context, parameters)
 
     def encode(self, queries: Sequence[Question]) -> list[list[Window] | RequestError]:
         encoding = tokenize(self.tokenizer, [self.texts(query) for query in queries])
@@ -117,6 +141,14 @@ class Task(BaseTask[Question, Window]):
         """Return question and context in the order in which they stand in a row."""
         pair = (query.question, query.context)
         return pair if self._context else (query.context, query.question)
+
+    def _cut(self, question: str, most: int | None) -> str:
+        """Return a question's text up to the end of its last token that is allowed."""
+        if most is None:
+            return question
+        options = {"add_special_tokens": False, "return_offsets_mapping": True}
+        places = self.tokenizer(question, **options)["offset_mapping"]
+        return question[: places[most - 1][1]] if len(places) > most else question
 
     def _fit_windows(self, query: Question, encoding: BatchEncoding, number: int) -> list[Window]:
         names = self.tokenizer.model_input_names

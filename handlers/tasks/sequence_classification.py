@@ -6,14 +6,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, NotRequired
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import PositiveInt
+from typing_extensions import TypedDict
 
 from handlers.activations import sigmoid, softmax
 from handlers.checkpoint import Checkpoint
@@ -35,6 +36,20 @@ class ClassificationParameters(Parameters):
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
 
 
+class TextPair(TypedDict):
+    """Two texts that are read together."""
+
+    text: str
+    text_pair: NotRequired[str]
+
+
+class Label(TypedDict):
+    """One class and how well it fits."""
+
+    label: str
+    score: float
+
+
 @dataclass(frozen=True)
 class Classification:
     """One text or pair to classify; `bare` answers with a label outside of a list.
@@ -53,6 +68,9 @@ class Task(BaseTask[Classification, Window]):
     auto_class = "AutoModelForSequenceClassification"
     outputs = ("logits",)
     parameters = ClassificationParameters
+    inputs = str | TextPair
+    results = Label | list[Label]
+    sample: ClassVar[Mapping[str, Any]] = {"inputs": "A fine film with a great cast."}
 
     def __init__(self, checkpoint: Checkpoint, settings: Handler) -> None:
         super().__init__(checkpoint, settings)

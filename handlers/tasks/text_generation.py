@@ -3,23 +3,31 @@
     {"inputs": "Once upon", "parameters": {"max_new_tokens": 20, "stop": ["."]}}
     -> [{"generated_text": "Once upon a time there was a fox"}]
 
+The messages of a chat go through the checkpoint's chat template, and come back with the answer
+behind them; with `return_full_text: false` the answer comes alone.
+
 What a request gets is what `model.generate` gives for its prompt alone: rows share a forward only
 where that cannot change anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from handlers.attempts import attempt
 from handlers.batching import Padding
+from handlers.chats import Message, check_messages, prompt_of
 from handlers.checkpoint import Checkpoint
 from handlers.errors import RequestError, RequestTooLarge, Unprocessable
 from handlers.formats.base import Model
 from handlers.generation import Generator, Prompt
 from handlers.generation_parameters import GenerationParameters
+from handlers.listener import Listener
 from handlers.meter import Meter
 from handlers.requests import Request
 from handlers.rows import Outputs
@@ -27,17 +35,36 @@ from handlers.sections import Handler
 from handlers.stopping import before_stop
 from handlers.tasks.base import BaseTask
 from handlers.texts import check_text
+from handlers.tokenize import Text
 from handlers.windows import Window
 
 NEW_TOKENS = 50
 
 
+class Details(TypedDict):
+    """Why a text ended (`length`, `eos_token` or `stop_sequence`), and what it took."""
+
+    finish_reason: str
+    generated_tokens: int
+    input_length: int
+    seed: int | None
+
+
+class Generated(TypedDict):
+    """One continuation of a prompt, or of a chat: its messages and the new one."""
+
+    generated_text: str | list[Message]
+    details: NotRequired[Details]
+
+
 @dataclass(frozen=True)
 class Continuation:
-    """One prompt to continue."""
+    """One prompt to continue; of a chat, what its template makes of the messages."""
 
     prompt: str
     parameters: GenerationParameters
+    messages: Sequence[Message] = ()
+    listener: Listener | None = None
 
 
 class Task(BaseTask[Continuation, Prompt]):
@@ -47,6 +74,12 @@ class Task(BaseTask[Continuation, Prompt]):
     outputs = ("logits",)
     per_token = ("logits",)
     parameters = GenerationParameters
+    inputs = str | Annotated[list[Message], Field(min_length=1)]
+    results = list[Generated]
+    sample: ClassVar[Mapping[str, Any]] = {
+        "inputs": "Once upon a time",
+        "parameters": {"max_new_tokens": 8},
+    }
     usual_budget = 8192
     packs = False
     generates = True
@@ -58,7 +91,6 @@ class Task(BaseTask[Continuation, Prompt]):
             self.tokenizer.truncation_side = "left"
 
     def parse(self, request: Request) -> Continuation:
-        prompt = check_text(request.inputs, "inputs", self.longest_text)
         parameters: GenerationParameters = self.read_parameters(request.parameters)
         beams, sequences = parameters.num_beams, parameters.num_return_sequences
         if sequences > beams and (beams > 1 or not parameters.do_sample):
@@ -66,14 +98,16 @@ class Task(BaseTask[Continuation, Prompt]):
                 f"num_return_sequences is {sequences} and num_beams {beams}"
                 "; ask for as many beams, or for do_sample: true without beams."
             )
-        return Continuation(prompt, parameters)
+        return self._continuation(request, parameters)
 
     def encode(self, queries: Sequence[Continuation]) -> list[list[Prompt] | RequestError]:
-        encoded = self.encode_texts([(query.prompt, None) for query in queries])
-        return [
-            row if isinstance(row, RequestError) else attempt(self._prompt, query, row[0])
-            for query, row in zip(queries, encoded, strict=True)
-        ]
+        rows: dict[int, list[Window] | RequestError] = {}
+        for chats in (False, True):  # A template writes its special tokens itself.
+            numbers = [at for at, query in enumerate(queries) if bool(query.messages) == chats]
+            texts: list[Text] = [(queries[number].prompt, None) for number in numbers]
+            encoded = self.encode_texts(texts, add_special_tokens=not chats)
+            rows.update(zip(numbers, encoded, strict=True))
+        return [self._row(query, rows[number]) for number, query in enumerate(queries)]
 
     def run(self, model: Model, rows: Sequence[Prompt], meter: Meter) -> Sequence[Outputs]:
         padding, limit = self.padding, self.checkpoint.limit
@@ -83,8 +117,8 @@ class Task(BaseTask[Continuation, Prompt]):
     def decode(
         self, query: Continuation, rows: Sequence[Window], outputs: Sequence[Outputs]
     ) -> Any:
-        sequences = outputs[0]["sequences"]
-        return [{"generated_text": self._text(query, rows[0], ids)} for ids in sequences]
+        pairs = zip(outputs[0]["sequences"], outputs[0]["ended"], strict=True)
+        return [self._generated(query, rows[0], *pair) for pair in pairs]
 
     @property
     def padding(self) -> Padding:
@@ -94,6 +128,20 @@ class Task(BaseTask[Continuation, Prompt]):
     def truncates(self) -> bool:
         return self.settings.truncation is True
 
+    def _continuation(self, request: Request, parameters: GenerationParameters) -> Continuation:
+        inputs, listener = request.inputs, request.listener
+        if isinstance(inputs, list) and any(isinstance(item, dict) for item in inputs):
+            messages = check_messages(inputs, self.longest_text)
+            prompt = prompt_of(messages, self.tokenizer)
+            return Continuation(prompt, parameters, messages, listener)
+        prompt = check_text(inputs, "inputs", self.longest_text)
+        return Continuation(prompt, parameters, listener=listener)
+
+    def _row(
+        self, query: Continuation, row: list[Window] | RequestError
+    ) -> list[Prompt] | RequestError:
+        return row if isinstance(row, RequestError) else attempt(self._prompt, query, row[0])
+
     def _prompt(self, query: Continuation, row: Window) -> list[Prompt]:
         asked, limit = query.parameters.max_new_tokens, self.checkpoint.limit
         room = limit - len(row) if limit else asked or self._usual
@@ -102,9 +150,8 @@ class Task(BaseTask[Continuation, Prompt]):
                 f"the prompt has {len(row):,} tokens and max_new_tokens is {asked or 1:,}"
                 f", together more than this model's {limit:,}; shorten one of them."
             )
-        return [
-            Prompt(row.features, row.encoding, query.parameters, asked or min(self._usual, room))
-        ]
+        new = asked or min(self._usual, room)
+        return [Prompt(row.features, row.encoding, query.parameters, new, query.listener)]
 
     @property
     def _usual(self) -> int:
@@ -112,11 +159,33 @@ class Task(BaseTask[Continuation, Prompt]):
         named = self.base.max_new_tokens
         return int(self.settings.max_length or named or NEW_TOKENS)
 
-    def _text(self, query: Continuation, row: Window, ids: Any) -> str:
+    def _generated(self, query: Continuation, row: Window, ids: Any, ended: Any) -> dict[str, Any]:
+        whole = self._text(row, ids)
+        text = before_stop(whole, query.parameters.stop)
+        answer: dict[str, Any] = {"generated_text": _behind(query, text)}
+        if query.parameters.details:
+            reason = "stop_sequence" if text != whole else "eos_token" if ended else "length"
+            answer["details"] = {
+                "finish_reason": reason,
+                "generated_tokens": len(ids) + ended,
+                "input_length": len(row),
+                "seed": query.parameters.seed,
+            }
+        return answer
+
+    def _text(self, row: Window, ids: Any) -> str:
         """Return the text of new tokens; decoded behind the prompt, which can decide on a space."""
         decode = self.tokenizer.decode
         prompt = row.features["input_ids"]
-        before = len(decode(prompt, skip_special_tokens=True))
-        new = decode([*prompt, *ids.tolist()], skip_special_tokens=True)[before:]
-        new = before_stop(new, query.parameters.stop)
-        return query.prompt + new if query.parameters.return_full_text else new
+        options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+        before = len(decode(prompt, **options))
+        return str(decode([*prompt, *ids.tolist()], **options)[before:])
+
+
+def _behind(query: Continuation, text: str) -> Any:
+    """Return the new text behind what was asked, or alone."""
+    if not query.parameters.return_full_text:
+        return text
+    if query.messages:
+        return [*query.messages, {"role": "assistant", "content": text}]
+    return query.prompt + text

@@ -8,13 +8,14 @@ With `stride`, a text longer than the model takes is read in windows that overla
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import NonNegativeInt, model_validator
 from transformers import BatchEncoding
+from typing_extensions import TypedDict
 
 from handlers.activations import softmax
 from handlers.attempts import attempt
@@ -32,17 +33,48 @@ from handlers.windows import Window, check_windows, window
 
 
 class TokenParameters(Parameters):
-    """The token-classification pipeline's own parameters."""
+    """The token-classification pipeline's own parameters, and `special_tokens`.
+
+    With it every token of the row is told as the vocabulary has it, [CLS], [SEP] and [UNK] too.
+    """
 
     aggregation_strategy: Strategy = "none"
     ignore_labels: list[str] = ["O"]
     stride: NonNegativeInt | None = None
+    special_tokens: bool = False
 
     @model_validator(mode="after")
     def _windows_need_entities(self) -> TokenParameters:
         if self.stride is not None and self.aggregation_strategy == "none":
             raise ValueError("stride is given; it needs an aggregation_strategy other than none")
         return self
+
+    @model_validator(mode="after")
+    def _entities_have_no_special_tokens(self) -> TokenParameters:
+        if self.special_tokens and self.aggregation_strategy != "none":
+            raise ValueError("special_tokens is true; it needs aggregation_strategy none")
+        return self
+
+
+class LabelledToken(TypedDict):
+    """One token and its label; `start` and `end` count characters of the text."""
+
+    entity: str
+    score: float
+    index: int
+    word: str
+    start: int
+    end: int
+
+
+class Entity(TypedDict):
+    """Tokens that an aggregation strategy joined."""
+
+    entity_group: str
+    score: float
+    word: str
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -60,6 +92,9 @@ class Task(BaseTask[Tagging, Window]):
     outputs = ("logits",)
     per_token = ("logits",)
     parameters = TokenParameters
+    inputs = str
+    results = list[LabelledToken | Entity]
+    sample: ClassVar[Mapping[str, Any]] = {"inputs": "Ada Lovelace lived in London."}
 
     def __init__(self, checkpoint: Checkpoint, settings: Handler) -> None:
         super().__init__(checkpoint, settings)
@@ -107,20 +142,21 @@ class Task(BaseTask[Tagging, Window]):
         return [window(parts, part, names) for part in range(len(parts["input_ids"]))]
 
     def _entities(self, query: Tagging, row: Window, output: Outputs) -> list[dict[str, Any]]:
-        tokens = list(self._tokens(query.text, row, output))
         strategy = query.parameters.aggregation_strategy
+        tokens = list(self._tokens(query, row, output))
         if strategy == "none":
             return label_tokens(tokens, self.labels)
         to_text = self.tokenizer.convert_tokens_to_string
         return join_entities(tokens, self.labels, strategy, to_text)
 
-    def _tokens(self, text: str, row: Window, output: Outputs) -> Iterator[Token]:
+    def _tokens(self, query: Tagging, row: Window, output: Outputs) -> Iterator[Token]:
         encoding, scores = row.encoding, softmax(output["logits"])
+        text, raw = query.text, query.parameters.special_tokens
         for index, (start, end) in enumerate(encoding.offsets):
-            if encoding.special_tokens_mask[index]:
+            if encoding.special_tokens_mask[index] and not raw:
                 continue
             unknown = encoding.ids[index] == self.tokenizer.unk_token_id
-            word = text[start:end] if unknown else encoding.tokens[index]
+            word = text[start:end] if unknown and not raw else encoding.tokens[index]
             inside = not unknown and self._continues(text, word, start, end)
             yield Token(word, scores[index], index, start, end, inside)
 

@@ -26,7 +26,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from handlers.errors import KitError, WrongConfig
+from handlers.errors import KitError, WrongConfig, short
 
 INSTEAD = "`python scripts/make_demo_models.py` makes small models here without a hub"
 
@@ -39,10 +39,9 @@ class HubUnreachable(HubError):
     """No answer from the hub."""
 
     def __init__(self, endpoint: str, cause: Exception) -> None:
-        reason = " ".join(str(cause).split()) or type(cause).__name__
         super().__init__(
-            f"The hub at {endpoint} cannot be reached ({reason}); run the command again, it goes on"
-            f" where it stopped, or set HF_ENDPOINT to a hub that answers; {INSTEAD}."
+            f"The hub at {endpoint} cannot be reached ({short(cause, 300)}); run the command again,"
+            f" it goes on where it stopped, or set HF_ENDPOINT to a hub that answers; {INSTEAD}."
         )
 
 

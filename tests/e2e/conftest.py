@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -17,6 +18,7 @@ from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
 
 OLD_EXAMPLE = {
+    "startupTimeout": 300,
     "minWorkers": 1,
     "maxWorkers": 1,
     "handler": {
@@ -34,22 +36,38 @@ OLD_EXAMPLE = {
     "pt2": {"compile": {"enable": True, "backend": "inductor", "mode": "reduce-overhead"}},
 }
 
+CHAT = {
+    "startupTimeout": 300,
+    "handler": {"mode": "text_generation", "model_name": str(MODELS / "text_generation")},
+}
+CHAT_TEMPLATE = "{% for message in messages %}{{ message.content }} {% endfor %}"
+
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model store with an archive of each demo model and one of an old YAML."""
     ensure(modes())
     store = tmp_path_factory.mktemp("model_store")
-    old = tmp_path_factory.mktemp("configs") / "old_example.yaml"
-    old.write_text(yaml.safe_dump(OLD_EXAMPLE), encoding="utf-8")
+    configs = tmp_path_factory.mktemp("configs")
+    old = _config(configs, "old_example", OLD_EXAMPLE)
     for config in [*(MODEL_CONFIGS / f"{mode}.yaml" for mode in modes()), old]:
         pack(config, export_path=store, checked=False)
+    template = configs / "chat_template.jinja"
+    template.write_text(CHAT_TEMPLATE, encoding="utf-8")
+    chat = _config(configs, "chat", CHAT)
+    pack(chat, export_path=store, extra_files=[template], checked=False)
     return store
+
+
+def _config(folder: Path, name: str, document: dict[str, Any]) -> Path:
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return path
 
 
 @pytest.fixture(scope="session")
 def server(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    # Five small models share this machine's cores: one thread each is what they can use.
+    # Six small models share this machine's cores: one thread each is what they can use.
     os.environ["OMP_NUM_THREADS"] = "1"
     workdir = tmp_path_factory.mktemp("torchserve")
     with TorchServe(model_store=store, workdir=workdir, timeout=240) as server:

@@ -5,18 +5,19 @@ from typing import Any
 
 import pytest
 
-from handlers.bodies import Post, read_content
+from handlers.bodies import Post
 from handlers.errors import BadRequest
 
 NESTED = 100_000
 WORDS = {"inputs": "A film"}
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
 
 
 def read(body: Any, content_type: str | None = None) -> Any:
     headers = {} if content_type is None else {"Content-Type": content_type}
-    return read_content(Post({"body": body}, headers))
+    return Post({"body": body}, headers).content
 
 
 @pytest.mark.parametrize(
@@ -93,24 +94,105 @@ def test_a_broken_body_is_refused_with_the_place_of_the_mistake(
 
 def test_no_body_is_refused() -> None:
     with pytest.raises(BadRequest, match="The request has no body; send JSON"):
-        read_content(Post({}, {}))
+        _ = Post({}, {}).content
 
 
 def test_a_form_is_read_as_its_fields() -> None:
     row = {"question": b"Who sings?", "context": bytearray("Zoë".encode())}
-    assert read_content(Post(row, {})) == {"question": "Who sings?", "context": "Zoë"}
+    assert Post(row, {}).content == {"question": "Who sings?", "context": "Zoë"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "content"),
+    [
+        ("parameters", b'{"top_k": 2, "stop": null}', {"top_k": 2, "stop": None}),
+        ("parameters", b"{'top_k': 2}", {"top_k": 2}),
+        ("parameters", {"top_k": 2}, {"top_k": 2}),
+        ("parameters", b"", ""),
+        ("inputs", b'["a", "b"]', ["a", "b"]),
+        ("inputs", b'{"question": "a", "context": "b"}', {"question": "a", "context": "b"}),
+        ("inputs", b"[sic] 5", "[sic] 5"),
+        ("inputs", b"5", "5"),
+        ("target", b"1", 1),
+        ("target", b"(1, 2)", (1, 2)),
+        ("target", b"[1, 2]", [1, 2]),
+        ("target", b'{"start": 0, "end": 3, "label": null}', {"start": 0, "end": 3, "label": None}),
+        ("target", b"POSITIVE", "POSITIVE"),
+        ("target", b"True", "True"),
+        ("text", b'{"a": 1}', '{"a": 1}'),
+        ("context", b"5", "5"),
+    ],
+)
+def test_fields_that_can_hold_more_than_a_text_are_read(
+    name: str, value: Any, content: Any
+) -> None:
+    assert Post({name: value}, {"Content-Type": FORM}).content == {name: content}
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (b'{"top_k": }', "parameters is not JSON: Expecting value (line 1, column 11)."),
+        (b"\xff", "parameters is not UTF-8: byte 0xff at position 0."),
+    ],
+)
+def test_a_broken_field_is_named(value: Any, sentence: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        _ = Post({"inputs": b"a", "parameters": value}, {}).content
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    "row",
+    # What TorchServe makes of what curl -d sends: of a text, of a sum, and of JSON.
+    [{}, {"a ": b" b"}, {'{"inputs": "a ': b' b"}'}],
+)
+def test_a_body_that_was_taken_for_a_form_is_refused_with_the_header_to_add(row: Any) -> None:
+    with pytest.raises(BadRequest, match="add -H 'Content-Type: text/plain' for a text"):
+        _ = Post(row, {"Content-Type": f"{FORM}; charset=UTF-8"}).content
 
 
 def test_a_field_called_data_is_the_body() -> None:
     post = Post({"data": b'"A film"', "k": b"v"}, {"data": {"content-type": JSON}})
-    assert read_content(post) == "A film"
+    assert post.content == "A film"
 
 
 @pytest.mark.parametrize("name", ["content-type", "Content-Type", "CONTENT-TYPE"])
 def test_a_header_is_found_however_the_client_spelled_it(name: str) -> None:
-    assert read_content(Post({"body": json.dumps("A film").encode()}, {name: JSON})) == "A film"
+    assert Post({"body": json.dumps("A film").encode()}, {name: JSON}).content == "A film"
 
 
 @pytest.mark.parametrize(("header", "explains"), [("True", True), ("False", False), (None, False)])
 def test_the_frontend_says_what_is_to_be_explained(header: str | None, explains: bool) -> None:
     assert Post({}, {"explain": header}).explains is explains
+
+
+@pytest.mark.parametrize(
+    ("path", "explains"),
+    [
+        ("v2/models/m/explain", True),
+        ("v1/models/m:explain/", True),
+        ("v2/models/m/infer", False),
+        ("v1/explained", False),
+    ],
+)
+def test_a_path_that_ends_so_is_to_be_explained(path: str, explains: bool) -> None:
+    assert Post({}, {"url_path": path, "explain": "False"}).explains is explains
+
+
+def test_a_describe_call_has_no_row() -> None:
+    assert Post({}, {"describe": "True"}).describes
+    assert not Post({"body": "A film"}, {"describe": "True"}).describes
+
+
+@pytest.mark.parametrize(
+    ("headers", "by_grpc"),
+    [
+        ({}, True),
+        ({"data": {"content-type": ""}}, True),
+        ({"data": {"content-type": ""}, "Host": "localhost"}, False),
+        ({"describe": "True"}, False),
+    ],
+)
+def test_what_comes_by_grpc_has_no_headers_of_its_own(headers: Any, by_grpc: bool) -> None:
+    assert Post({"data": b"A film"}, headers).by_grpc is by_grpc

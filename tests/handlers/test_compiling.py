@@ -9,12 +9,13 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from handlers.compiling import compiled
+from handlers.compiling import compile_by
 from handlers.config import ModelConfig
 from handlers.engine import Engine
-from handlers.graph import example
+from handlers.formats.pretrained import PretrainedModel
 from handlers.requests import Request
 from handlers.sections import Compile
+from handlers.trials import example
 from tests.serving import differences
 
 MODE = "sequence_classification"
@@ -22,36 +23,46 @@ BATCHES = [example(("input_ids", "attention_mask"), 100, *shape) for shape in ((
 
 
 @pytest.fixture
-def module(checkpoint: Callable[..., Path]) -> Any:
-    return AutoModelForSequenceClassification.from_pretrained(checkpoint(MODE)).eval()
+def model(checkpoint: Callable[..., Path]) -> PretrainedModel:
+    module = AutoModelForSequenceClassification.from_pretrained(checkpoint(MODE)).eval()
+    return PretrainedModel(module, ("logits",))
 
 
-def logits(module: Any) -> torch.Tensor:
-    with torch.inference_mode():
-        return torch.as_tensor(module(input_ids=torch.tensor([[2, 9, 11, 3]])).logits)
+def logits(model: PretrainedModel) -> torch.Tensor:
+    return model.forward({"input_ids": torch.tensor([[2, 9, 11, 3]])})["logits"]
 
 
-def test_nothing_is_compiled_unless_asked(module: Any, monkeypatch: Any) -> None:
+def compile_it(model: PretrainedModel, **options: Any) -> bool:
+    def run() -> None:
+        for batch in BATCHES:
+            model.forward(batch)
+
+    return compile_by(run, model, Compile(enable=True, **options))
+
+
+def test_nothing_is_compiled_unless_asked(
+    checkpoint: Callable[..., Path], monkeypatch: Any
+) -> None:
     monkeypatch.setattr(torch, "compile", None)
-    assert compiled(module, Compile(), BATCHES) is module
+    Engine.load(checkpoint(MODE), ModelConfig.parse({"handler": {"mode": MODE}}))
 
 
-def test_a_compiled_model_answers_the_same(module: Any, caplog: Any) -> None:
-    expected = logits(module)
+def test_a_compiled_model_answers_the_same(model: PretrainedModel, caplog: Any) -> None:
+    expected = logits(model)
     with caplog.at_level(logging.INFO):
-        compiled(module, Compile(enable=True, backend="eager", mode="default"), BATCHES)
+        assert compile_it(model, backend="eager", mode="default")
     assert "Compiled model with backend eager, mode default" in caplog.text
-    assert torch.allclose(logits(module), expected, atol=1e-5)
+    assert torch.allclose(logits(model), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("options", [{"backend": "no_such_backend"}, {"mode": "no such mode"}])
 def test_a_model_that_does_not_compile_runs_eagerly(
-    module: Any, caplog: Any, options: dict[str, Any]
+    model: PretrainedModel, caplog: Any, options: dict[str, Any]
 ) -> None:
-    expected = logits(module)
-    compiled(module, Compile(enable=True, **options), BATCHES)
+    expected = logits(model)
+    assert not compile_it(model, **options)
     assert "torch.compile failed" in caplog.text
-    assert torch.equal(logits(module), expected)
+    assert torch.equal(logits(model), expected)
 
 
 def test_a_compiled_model_is_explained_as_it_is(checkpoint: Callable[..., Path]) -> None:
@@ -65,14 +76,32 @@ def test_a_compiled_model_is_explained_as_it_is(checkpoint: Callable[..., Path])
     assert not differences(told[1], told[0], 1e-5)
 
 
+@pytest.mark.parametrize("mode", [MODE, "text_generation"])
 def test_a_model_that_compiles_but_does_not_run_runs_eagerly(
-    module: Any, monkeypatch: Any, caplog: Any
+    checkpoint: Callable[..., Path], monkeypatch: Any, caplog: Any, mode: str
 ) -> None:
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError
 
-    expected = logits(module)
+    document = {"handler": {"mode": mode, "dtype": "float32"}}
+    expected = Engine.load(checkpoint(mode), ModelConfig.parse(document)).predict([Request("Ada")])
     monkeypatch.setattr(torch, "compile", lambda *_, **__: broken)
-    compiled(module, Compile(enable=True), BATCHES)
+    engine = Engine.load(checkpoint(mode), ModelConfig.parse({**document, "pt2": "inductor"}))
     assert "torch.compile failed (RuntimeError); the model runs eagerly" in caplog.text
-    assert torch.equal(logits(module), expected)
+    assert "warm-up failed" not in caplog.text
+    assert engine.predict([Request("Ada")]) == expected
+
+
+def test_a_compiled_model_runs_each_batch_once_at_load(
+    checkpoint: Callable[..., Path], monkeypatch: Any
+) -> None:
+    shapes: list[Any] = []
+    forward = PretrainedModel.forward
+
+    def noted(model: PretrainedModel, batch: Any) -> Any:
+        shapes.append(batch["input_ids"].shape)
+        return forward(model, batch)
+
+    monkeypatch.setattr(PretrainedModel, "forward", noted)
+    Engine.load(checkpoint(MODE), ModelConfig.parse({"handler": {"mode": MODE}, "pt2": "eager"}))
+    assert shapes and len(shapes) == len(set(shapes))

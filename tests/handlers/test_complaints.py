@@ -57,6 +57,26 @@ WRONG = [
         "handler.model_parallel and torchrun are both set; keep one",
     ),
     (f"deviceType: tpu\n{MODE}", "deviceType is 'tpu'; it should be 'cpu' or 'gpu'."),
+    (
+        f"{MODE}  device_map: cpu\n",
+        "handler.device_map is 'cpu'; it should be a section with keys or 'auto', 'balanced', "
+        "'balanced_low_0' or 'sequential'.",
+    ),
+    (
+        f"{MODE}  device_map: {{layers: 1.5}}\n",
+        "handler.device_map.layers is 1.5; it should be a valid integer or a valid string.",
+    ),
+    (f"{MODE}deviceIds: [0, x]\n", "deviceIds.1 is 'x'; it should be a valid integer."),
+    (
+        f"{MODE}  save_mode: onnx\n  batch_size: 4\n",
+        "handler.batch_size is 4 and handler.save_mode is onnx, which takes any number of rows; "
+        "use batchSize, TorchServe's own key, or leave it out.",
+    ),
+    (
+        f"{MODE}  save_mode: onnx\npt2: inductor\n",
+        "pt2.compile is enabled and handler.save_mode is onnx, which torch does not compile; "
+        "use save_mode: pretrained",
+    ),
     ("handler: {mode: [}\n", "is not YAML (while parsing a flow node"),
     ("handler: !!python/name:os.system x\n", "is not YAML (could not determine a constructor"),
     (b"\xff\xfe\x00", "is not YAML ('utf-8' codec can't decode byte 0xff"),

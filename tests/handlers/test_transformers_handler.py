@@ -11,6 +11,7 @@ import ts
 from ts.context import Context, RequestProcessor
 from ts.metrics.metric_cache_yaml_impl import MetricsCacheYamlImpl
 
+from handlers.bodies import Post
 from handlers.errors import WrongConfig
 from handlers.transformers_handler import TransformersHandler
 from tests.serving import read_json
@@ -62,6 +63,25 @@ def test_each_row_has_its_own_status_and_content_type(worker: Any) -> None:
     assert types[4].startswith("text/html")
     assert all(isinstance(answer, bytes) for answer in answers)
     assert read_json(answers[1])["code"] == 400
+
+
+def test_a_row_that_came_by_grpc_ends_its_stream_and_is_sent_no_parts(
+    worker: Any, monkeypatch: Any
+) -> None:
+    handler, made = worker
+    heard: list[Post] = []
+    answer = handler.dialogue.answer
+
+    def hear(posts: list[Post], meter: Any) -> Any:
+        heard.extend(posts)
+        return answer(posts, meter)
+
+    monkeypatch.setattr(handler.dialogue, "answer", hear)
+    text = {"data": bytearray(b"A fine film")}
+    send(worker, (text, {"data": {"content-type": ""}}), (text, {"Host": "h"}), ({}, {}))
+    headers = [made.get_response_headers(at) for at in range(3)]
+    assert [each.get("ts_stream_next") for each in headers] == ["false", None, "false"]
+    assert [post.send is None for post in heard] == [True, False, True]
 
 
 def test_metrics_reach_torchserve(worker: Any, caplog: Any) -> None:

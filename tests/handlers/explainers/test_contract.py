@@ -12,6 +12,7 @@ import pytest
 from handlers.config import ModelConfig
 from handlers.explainers import explainer_class
 from handlers.exports import export
+from handlers.requests import Request
 from handlers.words import files_of
 from tests import decisive
 from tests.samples import format_params, keys_of
@@ -35,7 +36,8 @@ def served(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
             return Served(checkpoint, "sequence_classification")
         target = tmp_path_factory.mktemp(save_mode)
         handler = {"mode": "sequence_classification", **keys_of(save_mode)}
-        export(checkpoint, ModelConfig.parse({"handler": handler}), target)
+        samples = [Request(TEXT)] * 2
+        export(checkpoint, ModelConfig.parse({"handler": handler}), target, samples)
         for path in checkpoint.glob("*.json"):
             (target / path.name).write_bytes(path.read_bytes())
         return Served(target, **handler)

@@ -59,6 +59,13 @@ def test_answers_do_not_depend_on_the_format(
 
 
 @every_format
+def test_an_encoder_takes_packed_rows_where_shapes_are_free(laid_down: Any, save_mode: str) -> None:
+    folder = laid_down(save_mode, "sequence_classification")
+    model = Served(folder, "sequence_classification", **keys_of(save_mode)).engine.model
+    assert model.packs == (save_mode not in ("neuron", "neuronx"))
+
+
+@every_format
 def test_a_format_generates_or_refuses_to_before_it_is_asked(
     laid_down: Any, served: Any, save_mode: str
 ) -> None:

@@ -15,11 +15,14 @@ from typing import Any
 import pytest
 import torch
 
+from handlers.agreement import Agreement
 from handlers.config import ModelConfig
 from handlers.errors import RequestTooLarge, WrongCheckpoint, WrongConfig
 from handlers.exports import export
 from handlers.fixed_shape import FixedModel, Shape
 from handlers.formats.base import ForwardOnly
+from handlers.requests import Request
+from tests.samples import inputs_of
 from tests.serving import Served, differences
 from tests.standins import torch_neuronx
 
@@ -34,6 +37,10 @@ pytestmark = [
 Laid = Callable[..., Path]
 
 
+def samples(mode: str) -> list[Request]:
+    return [Request(inputs_of(mode, text)) for text in TEXTS]
+
+
 @pytest.fixture(scope="module")
 def laid(checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Laid:
     @cache
@@ -41,7 +48,7 @@ def laid(checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFacto
         handler = {**KEYS, **keys}
         folder = tmp_path_factory.mktemp("neuronx") / "model"
         shutil.copytree(checkpoint(handler["mode"]), folder)
-        export(folder, ModelConfig.parse({"handler": handler}), folder)
+        export(folder, ModelConfig.parse({"handler": handler}), folder, samples(handler["mode"]))
         (folder / "model.safetensors").unlink()
         return folder
 
@@ -96,7 +103,7 @@ def test_without_batch_size_the_rows_are_those_of_the_frontend(
 ) -> None:
     handler = {**KEYS, "batch_size": None}
     config = ModelConfig.parse({"batchSize": 3, "handler": handler})
-    export(checkpoint(MODE), config, tmp_path)
+    export(checkpoint(MODE), config, tmp_path, samples(MODE))
     assert Shape.read(tmp_path) == Shape(3, 24, ())
 
 
@@ -186,7 +193,7 @@ def test_the_empty_package_of_the_public_index_is_told(
     with pytest.raises(WrongConfig, match="the empty package of the public index; pip install"):
         Served(laid(), **KEYS)
     with pytest.raises(WrongConfig, match="empty package"):
-        export(checkpoint(MODE), ModelConfig.parse({"handler": KEYS}), tmp_path)
+        export(checkpoint(MODE), ModelConfig.parse({"handler": KEYS}), tmp_path, samples(MODE))
 
 
 def test_each_worker_takes_one_core(laid: Laid, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,10 +262,10 @@ def test_the_graph_is_compared_with_the_checkpoint(
     monkeypatch.setattr(torch_neuronx, "trace", changed)
     config = ModelConfig.parse({"handler": KEYS})
     if sentence is None:
-        export(checkpoint(MODE), config, tmp_path)
+        export(checkpoint(MODE), config, tmp_path, samples(MODE))
         return
     with pytest.raises(WrongCheckpoint, match=sentence):
-        export(checkpoint(MODE), config, tmp_path)
+        export(checkpoint(MODE), config, tmp_path, samples(MODE))
 
 
 class Changed(torch.nn.Module):
@@ -270,6 +277,24 @@ class Changed(torch.nn.Module):
         return tuple(self.change(output) for output in self.func(*inputs))
 
 
+def test_a_graph_that_rounds_is_measured_on_samples(
+    laid: Laid, checkpoint: Any, tmp_path: Path
+) -> None:
+    found = Agreement.read(laid() / "quality.json")
+    assert (found.rows, found.decisions, found.label_agreement) == (3, 3, 1.0)
+    with pytest.raises(WrongConfig, match=r"handler\.calibration: has no rows"):
+        export(checkpoint(MODE), ModelConfig.parse({"handler": KEYS}), tmp_path)
+
+
+def test_a_graph_that_agrees_too_little_is_refused(
+    checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = Agreement(10, 10, 0.9, 0.4)
+    monkeypatch.setattr("handlers.exports.agreement", lambda *_, **__: bad)
+    with pytest.raises(WrongCheckpoint, match=r"neuronx model: agrees .* on 90\.00% of 10 labels"):
+        export(checkpoint(MODE), ModelConfig.parse({"handler": KEYS}), tmp_path, samples(MODE))
+
+
 def test_without_a_device_the_export_says_so(
     checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,7 +303,7 @@ def test_without_a_device_the_export_says_so(
 
     monkeypatch.setattr(torch_neuronx, "trace", without_device)
     with pytest.raises(WrongCheckpoint, match="cannot be run here"):
-        export(checkpoint(MODE), ModelConfig.parse({"handler": KEYS}), tmp_path)
+        export(checkpoint(MODE), ModelConfig.parse({"handler": KEYS}), tmp_path, samples(MODE))
 
 
 class NoDevice(torch.nn.Module):

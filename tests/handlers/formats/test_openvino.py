@@ -75,6 +75,23 @@ def test_a_quantized_model_is_smaller_measured_and_answers(
         model.ask(inputs, **given)
 
 
+@pytest.mark.parametrize(("agreements", "kept"), [([1.0], 0), ([0.9, 0.99, 0.97], 1)])
+def test_int8_leaves_first_layers_in_float_until_labels_agree(
+    checkpoint: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: Any,
+    agreements: list[float],
+    kept: int,
+) -> None:
+    found = iter(Agreement(9, 9, share, 0.0) for share in agreements)
+    monkeypatch.setattr("handlers.quantizing.agreement", lambda *_: next(found))
+    settings = handler(CLASSIFIES, quantization="int8", min_agreement=0)
+    lay(tmp_path / "small", checkpoint(CLASSIFIES), **settings)
+    assert next(found, None) is None
+    first = [name for name in quantized(tmp_path / "small") if "layer.0.attention" in name]
+    assert bool(first) == (not kept)
+
+
 def test_a_model_that_agrees_too_little_is_refused(
     checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: Any
 ) -> None:
@@ -104,7 +121,7 @@ def test_a_lossy_model_is_never_packed_unmeasured(
 def test_without_its_packages_the_export_says_what_to_install(
     checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setitem(sys.modules, "optimum.intel", None)
+    monkeypatch.setitem(sys.modules, "openvino", None)
     config = ModelConfig.parse({"handler": handler(CLASSIFIES)})
     with pytest.raises(WrongConfig, match="pip install"):
         export(checkpoint(CLASSIFIES), config, tmp_path)
@@ -135,7 +152,7 @@ def test_a_quantization_that_cannot_work_is_refused(
 def test_without_its_packages_the_load_says_what_to_install(
     checkpoint: Callable[..., Path], monkeypatch: Any
 ) -> None:
-    monkeypatch.setitem(sys.modules, "optimum.intel", None)
+    monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(ConfigError, match="pip install"):
         Served(checkpoint(CLASSIFIES), **handler(CLASSIFIES))
 
@@ -143,9 +160,19 @@ def test_without_its_packages_the_load_says_what_to_install(
 def test_the_precision_is_what_the_yaml_says(
     checkpoint: Callable[..., Path], tmp_path: Path
 ) -> None:
-    lay(tmp_path / "model", checkpoint(CLASSIFIES), **handler(CLASSIFIES))
-    exact = Served(tmp_path / "model", **handler(CLASSIFIES, dtype="float32"))
-    coarse = Served(tmp_path / "model", **handler(CLASSIFIES, dtype="bfloat16"))
+    padded = handler(CLASSIFIES, BetterTransformer=False)
+    lay(tmp_path / "model", checkpoint(CLASSIFIES), **padded)
+    exact = Served(tmp_path / "model", **{**padded, "dtype": "float32"})
+    coarse = Served(tmp_path / "model", **{**padded, "dtype": "bfloat16"})
     assert precision(exact) == "f32"
     assert precision(coarse) == "bf16"
     assert coarse.ask(FINE)
+
+
+def quantized(folder: Path) -> list[str]:
+    """Return the names of what is computed in 8 bits."""
+    import openvino  # noqa: PLC0415
+
+    graph = openvino.Core().read_model(folder / "openvino_model.xml")
+    ops = graph.get_ordered_ops()
+    return [op.get_friendly_name() for op in ops if op.get_type_name() == "FakeQuantize"]

@@ -6,22 +6,51 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import BadRequest, RequestError, RequestTooLarge
+from handlers.bodies import Post
+from handlers.description import Description, Limits
+from handlers.errors import BadRequest, RequestTooLarge
 from handlers.protocols.base import BaseProtocol
 from handlers.registry import protocols
 from handlers.requests import Request
 from handlers.sections import Handler
 from tests.serving import read_json
 
-SETTINGS = Handler(mode="sequence_classification", max_rows=3)
-KNOWN = protocols(SETTINGS)
+MODEL = Description(
+    name="m",
+    version="1.0",
+    mode="sequence_classification",
+    save_mode="pretrained",
+    dtype="float32",
+    labels=["bad", "good"],
+    limits=Limits(max_length=16, max_rows=3, max_characters=100, truncation=True),
+    inputs={},
+    results={},
+    parameters={"top_k": {"default": 1}},
+    explanation={},
+    sample={"inputs": "a"},
+    settings=Handler(mode="sequence_classification"),
+)
+KNOWN = protocols(MODEL)
+FIRST = Post({"body": "a"}, {})
 LISTS = [Request("a", alone=False), Request("b", alone=False)]
 MISTAKE = BadRequest("half \ud83d of it")
 
 
 def read(content: Any, *, explain: bool = False) -> list[Request]:
-    protocol = next(each for each in KNOWN if each.recognises(content))
-    return protocol.read(content, explain=explain)
+    post = Post({"body": content}, {"explain": str(explain), "Content-Type": "application/json"})
+    chosen = next(each for each in KNOWN if each.recognises(post))
+    return chosen.read(post)
+
+
+def protocol(name: str) -> BaseProtocol:
+    return next(each for each in KNOWN if type(each).__module__.endswith(name))
+
+
+def found_texts(answer: Any) -> list[Any]:
+    """Return the values of an answer, however deep they lie."""
+    if not isinstance(answer, dict):
+        return [answer]
+    return [text for value in answer.values() for text in found_texts(value)]
 
 
 @pytest.mark.parametrize(
@@ -84,24 +113,41 @@ def test_too_many_items_are_refused(content: Any) -> None:
 
 @pytest.mark.parametrize("protocol", KNOWN, ids=lambda protocol: type(protocol).__module__)
 class TestEveryProtocol:
-    def test_writes_an_answer_as_json(self, protocol: BaseProtocol) -> None:
-        answer = protocol.write([Request("a")], [{"answer": "Zürich 🎉"}])
+    def test_writes_an_error_with_its_status(self, protocol: BaseProtocol) -> None:
+        answer = protocol.refuse(FIRST, MISTAKE)
+        assert (answer.status, answer.content_type) == (400, "application/json")
+        assert str(MISTAKE) in found_texts(read_json(answer.body))
+
+    def test_has_a_rank_of_its_own(self, protocol: BaseProtocol) -> None:
+        assert [each.rank for each in KNOWN].count(protocol.rank) == 1
+
+
+@pytest.mark.parametrize("name", ["hugging_face", "legacy"])
+class TestResultsByThemselves:
+    def test_are_written_as_json(self, name: str) -> None:
+        answer = protocol(name).write(FIRST, [Request("a")], [{"answer": "Zürich 🎉"}])
         assert (answer.status, answer.content_type) == (200, "application/json")
         assert "Zürich 🎉" in answer.body.decode()
 
-    def test_writes_an_error_with_its_status(self, protocol: BaseProtocol) -> None:
-        answer = protocol.write([Request("a")], [MISTAKE])
-        assert answer.status == 400
-        assert read_json(answer.body)["message"] == str(MISTAKE)
+    def test_never_are_what_is_not_json(self, name: str) -> None:
+        with pytest.raises(ValueError):
+            protocol(name).write(FIRST, [Request("a")], [{"score": float("nan")}])
 
-    def test_writes_errors_of_a_list_in_their_places(self, protocol: BaseProtocol) -> None:
-        answer = protocol.write(LISTS, ["fine", MISTAKE])
+    def test_have_errors_of_a_list_in_their_places(self, name: str) -> None:
+        answer = protocol(name).write(FIRST, LISTS, ["fine", MISTAKE])
         first, second = read_json(answer.body)
         assert (answer.status, first, second["code"]) == (200, "fine", 400)
 
-    def test_writes_a_list_of_errors_as_an_error(self, protocol: BaseProtocol) -> None:
-        assert protocol.write(LISTS, [MISTAKE, MISTAKE]).status == 400
+    def test_are_an_error_where_all_are(self, name: str) -> None:
+        assert protocol(name).write(FIRST, LISTS, [MISTAKE, MISTAKE]).status == 400
 
-    def test_never_writes_what_is_not_json(self, protocol: BaseProtocol) -> None:
-        with pytest.raises((RequestError, ValueError)):
-            protocol.write([Request("a")], [{"score": float("nan")}])
+
+def test_the_describe_call_tells_what_is_served() -> None:
+    post = Post({}, {"describe": "True"})
+    chosen = next(each for each in KNOWN if each.recognises(post))
+    answer = read_json(chosen.write(post, chosen.read(post), []).body)
+    assert answer["mode"] == "sequence_classification"
+    assert answer["labels"] == ["bad", "good"]
+    assert answer["limits"]["max_rows"] == 3
+    assert answer["parameters"]["top_k"]["default"] == 1
+    assert "settings" not in answer

@@ -47,6 +47,18 @@ def test_an_answer_has_no_more_tokens_than_asked(
     assert more == {1, 2, 3, 4, 5}
 
 
+@families
+def test_a_question_is_cut_where_that_is_asked_for(
+    served: Callable[..., Served], family: str
+) -> None:
+    model, few = served(MODE, family=family), {"top_k": 5}
+    count = len(model.engine.task.tokenizer.tokenize("Who sings"))
+    whole = ask(model, "Who sings in Paris?", FINE, **few)
+    assert ask(model, "Who sings in Paris?", FINE, max_question_len=99, **few) == whole
+    short = ask(model, "Who sings", FINE, **few)
+    assert ask(model, "Who sings in Paris?", FINE, max_question_len=count, **few) == short != whole
+
+
 def test_answers_are_ranked_and_of_different_words(served: Callable[..., Served]) -> None:
     answers = ask(served(MODE), "Who sings?", LONG, top_k=10)
     scores = [answer["score"] for answer in answers]

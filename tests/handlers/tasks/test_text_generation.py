@@ -32,6 +32,21 @@ def test_the_prompt_comes_first_unless_only_the_new_text_is_asked_for(model: Ser
     assert full["generated_text"] == PROMPTS[1] + new["generated_text"]
 
 
+def test_details_say_why_a_text_ended_and_what_it_took(model: Served, monkeypatch: Any) -> None:
+    given = {"return_full_text": False, "details": True, "max_new_tokens": 9}
+    (long,) = model.ask(PROMPTS[0], **given)
+    length = len(model.engine.task.tokenizer(PROMPTS[0])["input_ids"])
+    counts = {"generated_tokens": 9, "input_length": length, "seed": None}
+    assert long["details"] == {"finish_reason": "length", **counts}
+    (stopped,) = model.ask(PROMPTS[0], stop=long["generated_text"][4:6], **given)
+    assert stopped["details"]["finish_reason"] == "stop_sequence"
+    task: Any = model.engine.task
+    monkeypatch.setattr(task.base, "eos_token_id", list(range(len(task.tokenizer))))
+    (ended,) = model.ask(PROMPTS[0], **given)
+    assert ended["generated_text"] == ""
+    assert ended["details"] == {"finish_reason": "eos_token", **counts, "generated_tokens": 1}
+
+
 def test_a_draw_without_a_seed_differs_and_leaves_torchs_own_numbers_alone(model: Served) -> None:
     torch.manual_seed(5)
     expected = torch.rand(1)

@@ -25,6 +25,31 @@ def test_every_token_has_its_place_and_none_is_special(
     assert all(before["start"] <= token["start"] for before, token in pairwise(tokens))
 
 
+@pytest.mark.parametrize(
+    ("family", "first", "last", "unknown"),
+    [("Bert", "[CLS]", "[SEP]", "[UNK]"), ("Roberta", "<s>", "</s>", None)],
+)
+def test_special_tokens_are_told_where_they_are_asked_for(
+    served: Callable[..., Served], family: str, first: str, last: str, unknown: str | None
+) -> None:
+    model = served(MODE, family=family)
+    usual = model.ask(ODD, ignore_labels=[])
+    begin, *inner, end = model.ask(ODD, ignore_labels=[], special_tokens=True)
+    assert (begin["word"], end["word"]) == (first, last)
+    assert (begin["index"], end["index"]) == (0, len(usual) + 1)
+    assert [{**token, "word": ""} for token in inner] == [{**token, "word": ""} for token in usual]
+    assert (unknown in {token["word"] for token in inner}) == (unknown is not None)
+    assert unknown not in {token["word"] for token in usual}
+
+
+def test_special_tokens_are_in_no_entity(served: Callable[..., Served]) -> None:
+    given = {"special_tokens": True, "aggregation_strategy": "simple"}
+    assert served(MODE).refuse(FINE, **given) == (
+        400,
+        "parameters: special_tokens is true; it needs aggregation_strategy none",
+    )
+
+
 @families
 @pytest.mark.parametrize("strategy", ["simple", "first", "average", "max"])
 def test_entities_lie_side_by_side_and_cover_whole_words(

@@ -1,0 +1,112 @@
+"""Measure this kit over HTTP against other servers, in one session, several rounds in turn.
+
+It writes results/serving.json, RESULTS.md and two pictures. `python benchmarks/bench.py --only
+kit,reference` measures some; `--quick` tries it out with a tiny model, whose figures mean nothing.
+Nothing else should run on the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import typer
+
+from benchmarks import plot, table
+from benchmarks.entry import MODES, check_names
+from benchmarks.load import require_wrk
+from benchmarks.machine import gemm_peaks, machine
+from benchmarks.session import Session
+from benchmarks.turn import Plan
+from handlers.quiet import quieten
+from scripts.kit.command import plain_errors, split_names
+from scripts.kit.places import BUILD, ROOT
+
+WORK = BUILD / "benchmarks"
+BASE, TINY = "bert-base's architecture, untrained", "a tiny BERT: these figures mean nothing"
+
+Names = list[str] | None
+
+
+def main(
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each contender.")] = 3,
+    seconds: Annotated[float, typer.Option(min=1, help="How long each load lasts.")] = 8,
+    warm: Annotated[float, typer.Option(min=1, help="How long it lasts before, uncounted.")] = 2,
+    clients: Annotated[str, typer.Option(help="Numbers of clients, with commas.")] = "1,8,32",
+    rows: Annotated[int, typer.Option(min=1, help="Texts that are sent in turn.")] = 256,
+    modes: Annotated[Names, typer.Option(help="Modes, repeated or with commas.")] = None,
+    only: Annotated[Names, typer.Option(help="Contenders, repeated or with commas.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny model, one round of 1 s.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Takes RESULTS.md and results/.")] = None,
+    work: Annotated[Path, typer.Option(help="Takes models, archives and logs.")] = WORK,
+) -> None:
+    """Run the contenders in turn and write what they did."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    quieten()
+    with plain_errors():
+        require_wrk()
+        chosen = _known_modes(split_names(modes)) or list(MODES)
+        plan = Plan(_numbers(clients), 1 if quick else seconds, 1 if quick else warm)
+        names, rounds = split_names(only), 1 if quick else rounds
+        check_names(names, chosen)
+        facts = machine()
+        peaks = gemm_peaks(0.1 if quick else 1.0)
+        session = Session(work, plan, rounds, rows, names, quick, peaks, typer.echo)
+        document: dict[str, Any] = {
+            "model": TINY if quick else BASE,
+            "machine": {**facts, "gemm_tflops": peaks},
+            "plan": {**asdict(plan), "rounds": rounds, "rows": rows},
+            "modes": {},
+        }
+        folder = out or (work / "quick" if quick else ROOT / "benchmarks")
+        for mode in chosen:
+            document["modes"][mode] = session.measure(mode)
+            write(document, folder)
+        typer.echo((folder / "RESULTS.md").read_text(encoding="utf-8"))
+        _exit_if_failed(document)
+
+
+def write(document: dict[str, Any], folder: Path) -> None:
+    """Write the figures, the page and the pictures; they are made from the figures' file."""
+    results = folder / "results"
+    results.mkdir(parents=True, exist_ok=True)
+    path = results / "serving.json"
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    read = json.loads(path.read_text(encoding="utf-8"))
+    (folder / "RESULTS.md").write_text(table.results_page(read), encoding="utf-8")
+    (results / "serving.svg").write_text(plot.bars(read), encoding="utf-8")
+    for found in read["modes"].values():
+        if lines := found["scaling"]:
+            (results / "scaling.svg").write_text(plot.curve(lines), encoding="utf-8")
+
+
+def _known_modes(words: list[str]) -> list[str]:
+    for word in words:
+        if word not in MODES:
+            raise typer.BadParameter(f"{word!r} is not measured; these are: {', '.join(MODES)}.")
+    return words
+
+
+def _numbers(words: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(word) for word in words.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"clients is {words!r}; write numbers, as in 1,8,32.") from None
+
+
+def _exit_if_failed(document: dict[str, Any]) -> None:
+    contenders = [
+        each for mode in document["modes"].values() for each in mode["contenders"].values()
+    ]
+    if any(each["failure"] for each in contenders):
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

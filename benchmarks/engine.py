@@ -1,0 +1,130 @@
+"""The kit's own engine in a process of its own: the ceiling that a server around it has.
+
+It reads a job as JSON from stdin and prints what it measured, in the environment of a worker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+
+from handlers.config import ModelConfig
+from handlers.engine import Engine
+from handlers.errors import KitError, RequestError
+from handlers.meter import Meter
+from handlers.quiet import quieten
+from handlers.requests import Request
+from handlers.threads import share_cores
+from scripts.kit.launch import OFFLINE, SHARING
+
+PATIENCE = 600
+
+
+class EngineFailed(KitError):
+    """The process ended without figures."""
+
+    def __init__(self, folder: Path, told: str) -> None:
+        last = told.strip().splitlines()[-1:] or ["it left no word"]
+        super().__init__(f"The engine of {folder.name} could not be measured: {last[0]}.")
+
+
+@dataclass(frozen=True)
+class EngineSpeed:
+    """What the engine does without HTTP.
+
+    Attributes:
+        rows_per_second: in batches of the YAML's `batchSize`, tokenization and decoding included.
+        p50_ms: what one row alone takes, half of the time.
+        padding_share: share of the computed tokens that were padding.
+    """
+
+    rows_per_second: float
+    p50_ms: float
+    padding_share: float
+
+
+def in_own_process(
+    folder: Path, workloads: Mapping[str, Sequence[Any]], seconds: float
+) -> dict[str, EngineSpeed]:
+    """Measure an unpacked archive on each list of inputs, half the time in batches, half alone.
+
+    Raises:
+        EngineFailed: when it does not load or a row fails.
+    """
+    done = subprocess.run(
+        [sys.executable, __file__],
+        input=json.dumps({"folder": str(folder), "workloads": workloads, "seconds": seconds}),
+        env={**OFFLINE, **SHARING, **os.environ},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE + 2 * seconds * len(workloads),
+    )
+    if done.returncode:
+        raise EngineFailed(folder, done.stderr)
+    found = json.loads(done.stdout.splitlines()[-1])
+    return {name: EngineSpeed(**speed) for name, speed in found.items()}
+
+
+def speed(engine: Engine, inputs: Sequence[Any], batch: int, seconds: float) -> EngineSpeed:
+    """Measure batches of rows, and rows alone, after a quarter of the time to warm up."""
+    meter = Meter()
+    _times(engine, inputs, batch, seconds / 8, Meter())
+    together = _times(engine, inputs, batch, seconds / 2, meter)
+    _times(engine, inputs, 1, seconds / 8, Meter())
+    alone = _times(engine, inputs, 1, seconds / 2, Meter())
+    rows_per_second = batch * len(together) / sum(together)
+    return EngineSpeed(rows_per_second, 1000 * float(np.median(alone)), meter.padding_share)
+
+
+def _times(
+    engine: Engine, inputs: Sequence[Any], batch: int, seconds: float, meter: Meter
+) -> list[float]:
+    """Return how long each batch took, of as many as begin within some time."""
+    batches, times = _batches(inputs, batch), list[float]()
+    end = time.perf_counter() + seconds
+    while not times or time.perf_counter() < end:
+        requests = next(batches)
+        start = time.perf_counter()
+        answers = engine.predict(requests, meter)
+        times.append(time.perf_counter() - start)
+        for answer in answers:
+            if isinstance(answer, RequestError):
+                raise answer
+    return times
+
+
+def _batches(inputs: Sequence[Any], batch: int) -> Iterator[list[Request]]:
+    endless = cycle([Request(each) for each in inputs])
+    while True:
+        yield list(islice(endless, batch))
+
+
+def main() -> None:
+    """Do the job on stdin."""
+    job = json.load(sys.stdin)
+    quieten()
+    folder = Path(job["folder"])
+    config = ModelConfig.read(folder / "model-config.yaml")
+    share_cores(1)
+    engine = Engine.load(folder, config)
+    found = {
+        name: asdict(speed(engine, inputs, config.batchSize, job["seconds"]))
+        for name, inputs in job["workloads"].items()
+    }
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

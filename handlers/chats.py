@@ -1,0 +1,77 @@
+"""The messages of a chat to the prompt that a model continues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jinja2.exceptions import TemplateError
+from transformers import PreTrainedTokenizerBase
+from typing_extensions import TypedDict
+
+from handlers.errors import BadRequest, Unprocessable
+from handlers.texts import check_text, kind_of
+
+
+class Message(TypedDict):
+    """One turn of a chat; `role` is most often `system`, `user` or `assistant`."""
+
+    role: str
+    content: str
+
+
+def check_messages(given: Sequence[Any], longest: int) -> list[Message]:
+    """Return messages whose contents are texts; parts of type `text` are joined.
+
+    Raises:
+        BadRequest: a message without role or text.
+        RequestTooLarge: the texts have more characters than allowed.
+    """
+    messages = [_message(item, f"messages[{number}]") for number, item in enumerate(given)]
+    check_text("".join(message["content"] for message in messages), "messages", longest)
+    return messages
+
+
+def prompt_of(messages: Sequence[Message], tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return the prompt that the checkpoint's chat template makes of messages.
+
+    Raises:
+        Unprocessable: the checkpoint has no chat template.
+        BadRequest: its template refuses these messages.
+    """
+    if not tokenizer.chat_template:
+        raise Unprocessable("This model has no chat template; send a prompt instead of messages.")
+    try:
+        prompt = tokenizer.apply_chat_template(
+            list(messages), tokenize=False, add_generation_prompt=True
+        )
+    except TemplateError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise BadRequest(f"The model's chat template refuses the messages: {reason}.") from None
+    return str(prompt)
+
+
+def _message(item: Any, name: str) -> Message:
+    if not isinstance(item, dict):
+        raise BadRequest(f'{name} must be {{"role": …, "content": …}}, and is {kind_of(item)}.')
+    role = item.get("role")
+    if not isinstance(role, str) or not role:
+        raise BadRequest(f"{name}.role must be a text such as user, and is {kind_of(role)}.")
+    return {"role": role, "content": _content(item.get("content"), f"{name}.content")}
+
+
+def _content(content: Any, name: str) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(_is_text(part) for part in content):
+        return "".join(part["text"] for part in content)
+    raise BadRequest(
+        f'{name} must be a text or a list of {{"type": "text", "text": …}}'
+        f", and is {kind_of(content)}."
+    )
+
+
+def _is_text(part: Any) -> bool:
+    if not isinstance(part, dict) or part.get("type") != "text":
+        return False
+    return isinstance(part.get("text"), str)

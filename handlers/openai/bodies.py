@@ -1,0 +1,147 @@
+"""What OpenAI's endpoints read: their own names, and those of `generate` that they go to.
+
+https://platform.openai.com/docs/api-reference/chat and /completions
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, field_validator
+
+from handlers.complaints import first_complaint
+from handlers.errors import BadRequest, Unprocessable
+from handlers.texts import kind_of
+
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+STANDARD = {
+    "frequency_penalty": 0,
+    "presence_penalty": 0,
+    "logprobs": False,
+    "best_of": 1,
+    "suffix": "",
+    "tools": [],
+    "functions": [],
+    "logit_bias": {},
+}
+
+
+class StreamOptions(BaseModel):
+    """What a stream tells beside the text."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    include_usage: bool = False
+
+
+class Sampling(BaseModel):
+    """What both endpoints take; names that only OpenAI's own servers know are left."""
+
+    model_config = ConfigDict(
+        extra="ignore", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=()
+    )
+
+    model: str | None = None
+    max_tokens: PositiveInt | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    n: Annotated[int, Field(ge=1, le=32)] | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    logit_bias: dict[str, float] | None = None
+    # Beyond OpenAI's, as the servers of open models take them.
+    top_k: PositiveInt | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+
+    @field_validator("seed")
+    @classmethod
+    def _seed_in_range(cls, seed: int | None) -> int | None:
+        return None if seed is None else seed % 2**63
+
+    @classmethod
+    def of(cls, content: Any) -> Self:
+        """Check a body.
+
+        Raises:
+            BadRequest: with the first mistake.
+            Unprocessable: it asks for what models here cannot do.
+        """
+        if not isinstance(content, dict):
+            raise BadRequest(f"The body must be an object, and is {kind_of(content)}.")
+        try:
+            body = cls.model_validate(content)
+        except ValidationError as error:
+            problem, remedy = first_complaint(cls, error)
+            raise BadRequest(f"{problem}; {remedy}") from None
+        _refuse_special(content)
+        return body
+
+    @property
+    def most_tokens(self) -> int | None:
+        """How many new tokens at most, under whatever name."""
+        return self.max_tokens
+
+    @property
+    def count(self) -> int:
+        """How many answers a prompt gets."""
+        return self.n or 1
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What the text-generation task is to do; greedy, unless the body asks for a draw."""
+        draws = self.temperature != 0 and bool(self.temperature or self.top_p or self.count > 1)
+        given = {
+            "max_new_tokens": self.most_tokens,
+            "num_return_sequences": self.count,
+            "stop": self.stop or None,
+            "seed": self.seed,
+            "do_sample": draws if draws or self.temperature == 0 else None,
+            "temperature": self.temperature or None,
+            "top_p": self.top_p if draws else None,
+            "top_k": self.top_k if draws else None,
+            "min_p": self.min_p if draws else None,
+            "repetition_penalty": self.repetition_penalty,
+        }
+        named = {name: value for name, value in given.items() if value is not None}
+        return {**named, "return_full_text": False, "details": True}
+
+
+class ChatBody(Sampling):
+    """The body of `chat/completions`."""
+
+    messages: list[dict[str, Any]] = Field(min_length=1)
+    max_completion_tokens: PositiveInt | None = None
+
+    @property
+    def most_tokens(self) -> int | None:
+        return self.max_completion_tokens or self.max_tokens
+
+
+class CompletionBody(Sampling):
+    """The body of `completions`."""
+
+    prompt: str | list[str]
+    echo: bool | None = None
+
+    @property
+    def prompts(self) -> list[str]:
+        """Every prompt of the body."""
+        return [self.prompt] if isinstance(self.prompt, str) else self.prompt
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {**super().parameters, "return_full_text": bool(self.echo)}
+
+
+def _refuse_special(content: Mapping[str, Any]) -> None:
+    wanted = [name for name, usual in STANDARD.items() if content.get(name) not in (None, usual)]
+    if (content.get("response_format") or {"type": "text"}) != {"type": "text"}:
+        wanted.append("response_format")
+    if wanted:
+        raise Unprocessable(f"{wanted[0]} cannot be done by this server; leave it out.")

@@ -1,0 +1,108 @@
+"""TorchServe's REST address, asked on behalf of a gRPC call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import grpc
+import httpx
+
+STATUSES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    404: grpc.StatusCode.NOT_FOUND,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    422: grpc.StatusCode.FAILED_PRECONDITION,
+    503: grpc.StatusCode.UNAVAILABLE,
+}
+
+
+class Refused(Exception):
+    """TorchServe has not answered, or with an error; says which."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+    @classmethod
+    def of(cls, answer: httpx.Response) -> Refused:
+        """Return what an answer with an error says: the protocol's error, or TorchServe's own."""
+        try:
+            body = answer.json()
+            text = str(body.get("error") or body["message"])
+        except (ValueError, KeyError, AttributeError):
+            text = f"TorchServe answered with status {answer.status_code}."
+        return cls(STATUSES.get(answer.status_code, grpc.StatusCode.INTERNAL), text)
+
+
+class Upstream:
+    """TorchServe, as one gRPC call asks it: with its deadline and its token."""
+
+    def __init__(self, client: httpx.AsyncClient, context: Any) -> None:
+        self._client = client
+        self._seconds: float | None = context.time_remaining()
+        token = dict(context.invocation_metadata()).get("authorization")
+        self._own = {"Authorization": str(token)} if token else {}
+
+    async def ask(
+        self, method: str, url: str, content: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> httpx.Response:
+        """Return TorchServe's answer.
+
+        Raises:
+            Refused: it is an error, or there is none.
+        """
+        sent = {**self._own, **(headers or {})}
+        try:
+            answer = await self._client.request(
+                method, url, content=content, headers=sent, timeout=self._seconds
+            )
+        except httpx.TimeoutException:
+            code = grpc.StatusCode.DEADLINE_EXCEEDED
+            raise Refused(code, "TorchServe did not answer in time.") from None
+        except httpx.TransportError as error:
+            reason = f"TorchServe cannot be reached: {type(error).__name__}."
+            raise Refused(grpc.StatusCode.UNAVAILABLE, reason) from None
+        if not answer.is_success:
+            raise Refused.of(answer)
+        return answer
+
+    async def ask_model(
+        self,
+        name: str,
+        version: str,
+        end: str = "",
+        content: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        """Ask below a model's path of the protocol; without a version TorchServe chooses one.
+
+        Raises:
+            Refused: the answer is an error, or there is none.
+        """
+        model = quote(name, safe="")
+        path = f"v2/models/{model}{end}"
+        if version:
+            url = f"/predictions/{model}/{quote(version, safe='')}/{path}"
+            return await self.ask("POST", url, content, headers)
+        # /predictions takes what follows the model for a version. This route takes none, and passes
+        # on the header in which TorchServe tells handlers the path.
+        below = {**(headers or {}), "url_path": path}
+        return await self.ask("POST", f"/v2/models/{model}/infer", content, below)
+
+    async def is_healthy(self) -> bool:
+        """Tell whether TorchServe answers, and says that it is well."""
+        try:
+            await self.ask("GET", "/ping")
+        except Refused:
+            return False
+        return True
+
+    async def is_ready(self, name: str, version: str) -> bool:
+        """Tell whether a model answers."""
+        try:
+            await self.ask_model(name, version, "/ready")
+        except Refused:
+            return False
+        return True

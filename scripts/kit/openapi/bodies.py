@@ -1,0 +1,106 @@
+"""What clients send to predictions and explanations, made of what a mode asks about."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from handlers.describing import explanation_schemas, schemas_of
+from handlers.explanation_parameters import ExplanationParameters
+from handlers.registry import account_class, task_class
+from scripts.kit.openapi.shapes import (
+    PLACE,
+    TEXT,
+    Schema,
+    alternatives,
+    any_of,
+    closed,
+    list_of,
+    ref,
+)
+
+OPTIONS = {"type": "object", "description": "For Hugging Face's hub; not read here."}
+TARGET = {"description": "What is explained, by `/explanations` only."}
+STREAM: dict[str, Schema] = {"stream": {"type": ["boolean", "null"], "default": False}}
+INPUTS = ref("Inputs")
+
+
+def bodies(mode: str, known: Mapping[str, Schema]) -> dict[str, Schema]:
+    """Return the bodies of a mode by name.
+
+    Args:
+        mode: the mode.
+        known: the components that its types are.
+    """
+    old = _asked_of_old(known)
+    task = task_class(mode)
+    parameters = task.parameters.__name__
+    found = {
+        "OldBody": _old_body(old),
+        "PredictionBody": _body(parameters, STREAM if task.generates else {}),
+        "PredictionInstances": _instances(parameters, old),
+    }
+    if account := account_class(mode):
+        explained = "ExplanationParameters"
+        found |= {
+            explained: _explanation_parameters(mode, account),
+            "ExplanationBody": _body(explained),
+            "ExplanationInstances": _instances(explained, old),
+        }
+    return found
+
+
+def takes_text(known: Mapping[str, Schema]) -> bool:
+    """Tell whether what a mode asks about can be a bare text."""
+    return TEXT in alternatives(known["Inputs"])
+
+
+def _body(parameters: str, more: Mapping[str, Schema] | None = None) -> Schema:
+    inputs = any_of(INPUTS, list_of(INPUTS, minItems=1))
+    settings = {"parameters": any_of(ref(parameters), {"type": "null"}), "options": OPTIONS}
+    whole = closed({"inputs": inputs, **settings, **(more or {})}, "inputs")
+    return any_of(whole, ref("OldBody"), INPUTS, list_of(INPUTS, minItems=1))
+
+
+def _old_body(asked: Schema) -> Schema:
+    """Return the body of TorchServe's own example: the keys of what is asked, and a target."""
+    return closed(
+        {**asked["properties"], "target": TARGET},
+        *asked["required"],
+        description="A body of TorchServe's own Hugging Face example.",
+    )
+
+
+def _instances(parameters: str, old: Schema) -> Schema:
+    settings = {"parameters": ref(parameters), "target": TARGET, "options": OPTIONS}
+    whole = closed({"inputs": INPUTS, **settings}, "inputs")
+    short = closed({**old["properties"], **settings}, *old["required"])
+    instances = list_of(any_of(INPUTS, whole, short), minItems=1)
+    return closed({"instances": instances, "parameters": ref(parameters)}, "instances")
+
+
+def _asked_of_old(known: Mapping[str, Schema]) -> Schema:
+    """Return the object form of what a mode asks about; of a bare text, `{"text"}`."""
+    kinds = [_resolved(each, known) for each in [known["Inputs"], *alternatives(known["Inputs"])]]
+    of_text = {"properties": {"text": TEXT}, "required": ["text"]}
+    return next((kind for kind in kinds if kind.get("type") == "object"), of_text)
+
+
+def _resolved(schema: Schema, known: Mapping[str, Schema]) -> Schema:
+    return known[schema["$ref"].removeprefix(PLACE)] if "$ref" in schema else schema
+
+
+def _explanation_parameters(mode: str, account: Any) -> Schema:
+    own = schemas_of(task_class(mode).parameters, account.usual_parameters)
+    ours = explanation_schemas(account.usual_method, gradients=True)
+    target = {"description": _target_of(account)}
+    text = inspect.getdoc(ExplanationParameters) or ""
+    return closed({**own, **ours, "target": target}, description=text)
+
+
+def _target_of(account: Any) -> str:
+    """Return the sentences of a mode's account that tell what a target may be."""
+    text = inspect.getdoc(sys.modules[account.__module__]) or ""
+    return next((part for part in text.split("\n\n") if part.startswith("`target`")), "")

@@ -1,0 +1,56 @@
+"""The OpenAPI document of a mode, and the files of all of them.
+
+https://spec.openapis.org/oas/v3.1.1.html
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from handlers.words import modes
+from scripts.kit.openapi.operations import operations
+from scripts.kit.openapi.schemas import schemas
+from scripts.kit.places import ROOT
+from scripts.kit.ports import HOST, Ports
+
+DOCUMENTS = ROOT / "docs" / "openapi"
+ABOUT = """\
+What a model of mode `{mode}` that this kit serves on TorchServe reads and answers. A model's own \
+limits, labels and defaults are told by `GET /models/{{model}}?customized=true` of the management \
+address."""
+
+
+def document(mode: str) -> dict[str, Any]:
+    """Return what can be asked of a model of a mode, as OpenAPI 3.1."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    components = schemas(mode)
+    served = {"model": mode, "version": "1.0"}
+    return {
+        "openapi": "3.1.1",
+        "info": {
+            "title": f"{mode.replace('_', ' ').capitalize()} on TorchServe",
+            "version": project["version"],
+            "description": ABOUT.format(mode=mode),
+            "license": {"name": project["license"], "identifier": project["license"]},
+        },
+        "servers": [{"url": f"http://{HOST}:{Ports().inference}"}],
+        "paths": {
+            each.path: {each.method: each.as_json(served)} for each in operations(mode, components)
+        },
+        "components": {"schemas": dict(sorted(components.items()))},
+    }
+
+
+def write(folder: Path = DOCUMENTS) -> list[Path]:
+    """Write the document of every mode; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [_write(folder / f"{mode}.json", mode) for mode in modes()]
+
+
+def _write(path: Path, mode: str) -> Path:
+    text = json.dumps(document(mode), indent=2, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+    return path

@@ -1,0 +1,119 @@
+"""Bodies to try, made of each mode's own sample."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from io import StringIO
+from typing import Any
+
+from handlers.registry import account_class, task_class
+
+Examples = dict[str, Any]
+# A target that each mode's sample has, in the form that the mode's account reads.
+TARGETS: dict[str, Any] = {
+    "sequence_classification": 0,
+    "token_classification": [1, 0],
+    "question_answering": {"start": 0, "end": 4},
+    "text_generation": " there was a fox",
+}
+EXPLAINED = {"method": "feature_ablation", "granularity": "word"}
+MESSAGES = [{"role": "user", "content": "Once upon a time"}]
+FEW = {"max_tokens": 8}
+STREAM = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+def predictions(mode: str) -> Examples:
+    """Return bodies of the Hugging Face way and of the old example's."""
+    sample = task_class(mode).sample
+    inputs, given = sample["inputs"], sample.get("parameters", {})
+    found = {
+        "one": dict(sample),
+        "list": {"inputs": [inputs, inputs], "parameters": given},
+        "parameters": {"inputs": inputs, "parameters": {**_defaults(mode), **given}},
+        "old": _old(inputs),
+    }
+    return {**found, "stream": {**sample, "stream": True}} if task_class(mode).generates else found
+
+
+def explanations(mode: str) -> Examples:
+    """Return bodies that ask why."""
+    inputs = task_class(mode).sample["inputs"]
+    found = {
+        "one": {"inputs": inputs},
+        "list": {"inputs": [inputs, inputs], "parameters": EXPLAINED},
+        "parameters": {"inputs": inputs, "parameters": {**_usual(mode), **EXPLAINED}},
+    }
+    if mode in TARGETS:
+        found["old"] = {**_old(inputs), "target": TARGETS[mode]}
+    return found
+
+
+def instances(mode: str) -> Examples:
+    """Return bodies of KServe's V1."""
+    inputs = task_class(mode).sample["inputs"]
+    short = task_class(mode).sample.get("parameters", {})
+    return {
+        "plain": {"instances": [inputs, inputs], "parameters": short},
+        "objects": {"instances": [{"inputs": inputs, "parameters": short}, _old(inputs)]},
+    }
+
+
+def texts(mode: str) -> Examples:
+    """Return a bare text, where the mode takes one."""
+    return {"text": task_class(mode).sample["inputs"]}
+
+
+def lines(mode: str) -> Examples:
+    """Return JSON Lines of two requests."""
+    line = json.dumps(task_class(mode).sample)
+    return {"lines": f"{line}\n{line}\n"}
+
+
+def table(mode: str) -> Examples:
+    """Return a table with a header and one row."""
+    asked = _old(task_class(mode).sample["inputs"])
+    stream = StringIO()
+    csv.writer(stream, lineterminator="\n").writerows([asked.keys(), asked.values()])
+    return {"table": stream.getvalue()}
+
+
+def tensors(mode: str) -> Examples:
+    """Return bodies of the Open Inference Protocol."""
+    asked = _old(task_class(mode).sample["inputs"])
+    inputs = [
+        {"name": name, "shape": [1], "datatype": "BYTES", "data": [value]}
+        for name, value in asked.items()
+    ]
+    return {"one": {"id": "42", "inputs": inputs}}
+
+
+def chats() -> Examples:
+    """Return bodies of `chat/completions`."""
+    chat = {"messages": MESSAGES, **FEW}
+    return {"one": chat, "stream": {**chat, **STREAM}}
+
+
+def completions(mode: str) -> Examples:
+    """Return bodies of `completions`."""
+    prompt = task_class(mode).sample["inputs"]
+    return {
+        "one": {"prompt": prompt, **FEW},
+        "list": {"prompt": [prompt, prompt], **FEW},
+        "stream": {"prompt": prompt, **FEW, **STREAM},
+    }
+
+
+def _old(inputs: Any) -> dict[str, Any]:
+    return dict(inputs) if isinstance(inputs, Mapping) else {"text": inputs}
+
+
+def _defaults(mode: str) -> dict[str, Any]:
+    """Return every parameter that is something where a request sets nothing."""
+    return task_class(mode).parameters().model_dump(mode="json", exclude_none=True)
+
+
+def _usual(mode: str) -> dict[str, Any]:
+    account = account_class(mode)
+    return dict(account.usual_parameters) if account else {}

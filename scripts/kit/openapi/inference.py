@@ -1,0 +1,48 @@
+"""What the Open Inference Protocol sends and answers.
+
+https://github.com/kserve/open-inference-protocol/blob/main/specification/protocol/inference_rest.md
+"""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
+
+from handlers.open_inference.datatypes import Datatype
+
+
+class Tensor(TypedDict):
+    """Values in row-major order, nested by the shape or flat; texts are BYTES."""
+
+    name: str
+    shape: list[int]
+    datatype: Datatype
+    parameters: NotRequired[dict[str, Any]]
+    data: list[Any]
+
+
+class WantedOutput(TypedDict):
+    """An output that is asked for by name."""
+
+    name: str
+    parameters: NotRequired[dict[str, Any]]
+
+
+class InferenceRequest(TypedDict):
+    """Tensors to be inferred from, and the outputs that are wanted of them; none named: all."""
+
+    id: NotRequired[str]
+    parameters: NotRequired[dict[str, Any]]
+    inputs: list[Tensor]
+    outputs: NotRequired[list[WantedOutput]]
+
+
+class InferenceResponse(TypedDict):
+    """What was inferred; `id` is the request's."""
+
+    model_name: str
+    model_version: NotRequired[str]
+    id: NotRequired[str]
+    parameters: NotRequired[dict[str, Any]]
+    outputs: list[Tensor]

@@ -1,0 +1,127 @@
+"""One operation of a document: a path, what is sent there and what comes back."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from handlers.answer import JSON
+from handlers.errors import (
+    BadRequest,
+    InternalError,
+    NotFound,
+    Overloaded,
+    RequestError,
+    RequestTooLarge,
+    Unprocessable,
+)
+from scripts.kit.openapi.shapes import Schema, any_of, ref
+
+PARAMETERS = {
+    "model": "The name under which a model is served.",
+    "version": "A version of the model, for example 1.0.",
+}
+# TorchServe's own errors have its shape, whatever was asked.
+TORCHSERVES = (NotFound, InternalError, Overloaded)
+ERRORS: tuple[type[RequestError], ...] = (
+    BadRequest,
+    *TORCHSERVES,
+    RequestTooLarge,
+    Unprocessable,
+)
+TOO_LARGE = "More bytes than the server's `max_request_size` get this status and nothing else."
+
+
+@dataclass(frozen=True)
+class Body:
+    """What is sent as one content type."""
+
+    schema: Schema
+    examples: Mapping[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a media type of OpenAPI."""
+        examples = {name: {"value": value} for name, value in self.examples.items()}
+        return {"schema": self.schema, "examples": examples}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is asked at one path.
+
+    Attributes:
+        path: with names of parameters in braces.
+        name: for clients that are generated.
+        tag: whose way of asking it is.
+        summary: what it does.
+        answers: schema of each content type of a success.
+        bodies: what is read, by content type; nothing where it is a GET.
+        description: what is to be known beside that.
+        errors: shapes of its errors.
+    """
+
+    path: str
+    name: str
+    tag: str
+    summary: str
+    answers: Mapping[str, Schema]
+    bodies: Mapping[str, Body] = field(default_factory=dict)
+    description: str = ""
+    errors: tuple[str, ...] = ("Error",)
+
+    @property
+    def method(self) -> str:
+        """How it is asked."""
+        return "post" if self.bodies else "get"
+
+    def as_json(self, served: Mapping[str, str]) -> dict[str, Any]:
+        """Return it as an operation of OpenAPI; `served` has a value to try of each parameter."""
+        names = re.findall(r"\{(\w+)\}", self.path)
+        contents = {kind: body.as_json() for kind, body in self.bodies.items()}
+        return {
+            "operationId": self.name,
+            "tags": [self.tag],
+            "summary": self.summary,
+            **({"description": self.description} if self.description else {}),
+            "parameters": [_parameter(name, served[name]) for name in names],
+            **({"requestBody": {"required": True, "content": contents}} if contents else {}),
+            "responses": {"200": _response("An answer.", self.answers), **self._errors(names)},
+        }
+
+    def _errors(self, names: list[str]) -> dict[str, Any]:
+        """Return what goes wrong where a model is asked."""
+        return {
+            str(kind.status): _response(_sentence(kind), {JSON: self._error_of(kind)})
+            for kind in sorted(ERRORS, key=lambda kind: kind.status)
+            if names
+        }
+
+    def _error_of(self, kind: type[RequestError]) -> Schema:
+        names = dict.fromkeys([*self.errors, *(["Error"] if kind in TORCHSERVES else [])])
+        return any_of(*map(ref, names)) if len(names) > 1 else ref(*names)
+
+
+def _response(description: str, answers: Mapping[str, Schema]) -> dict[str, Any]:
+    content = {kind: {"schema": schema} for kind, schema in answers.items()}
+    return {"description": description, "content": content}
+
+
+def _sentence(kind: type[RequestError]) -> str:
+    if kind is NotFound:
+        return "There is no model, or no version of it, under this name."
+    sentence = (inspect.getdoc(kind) or "").replace("\n", " ")
+    return f"{sentence} {TOO_LARGE}" if kind is RequestTooLarge else sentence
+
+
+def _parameter(name: str, example: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "in": "path",
+        "required": True,
+        "description": PARAMETERS[name],
+        "schema": {"type": "string"},
+        "example": example,
+    }

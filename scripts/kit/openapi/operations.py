@@ -1,0 +1,199 @@
+"""Every operation of a mode: a path for each way of asking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from handlers.answer import JSON
+from handlers.events import EVENTS
+from handlers.protocols.sagemaker import CSV, LINES
+from handlers.registry import task_class
+from scripts.kit.openapi import examples
+from scripts.kit.openapi.bodies import takes_text
+from scripts.kit.openapi.explanations import EXPLANATIONS
+from scripts.kit.openapi.operation import Body, Operation
+from scripts.kit.openapi.shapes import TEXT, Schema, any_of, closed, list_of, ref
+
+Known = Mapping[str, Schema]
+RESULT, ERROR = ref("Result"), ref("Error")
+# What a body is decides on the shape of its errors; one that cannot be read is nothing yet.
+BY_BODY = ("ProtocolError", "Error")
+PLAIN, HTML, JSON_LINES = "text/plain", "text/html", LINES[0]
+BELOW = "/predictions/{model}/{version}/v1/"
+KITS, KSERVE, INFERENCE, OPENAI = "Predictions", "KServe V1", "Open Inference Protocol", "OpenAI"
+
+PREDICTIONS = """\
+A list of inputs gets a list back, in which what failed has its error in its place. A body without \
+a content type is JSON where it looks like an object, else a text. Where the model's YAML says \
+`responses: legacy`, bodies of TorchServe's own example get the answers of that example instead. \
+`/predictions/{model}/{version}` asks for one version."""
+EXPLANATION = """\
+Every explanation tells how much each token or word counted for what is explained, by default the \
+prediction. With `Accept: text/html` it is a page."""
+TENSORS = """\
+Parameters are tensors too, of one element or of one a row, or stand among the parameters of the \
+body. Each element of the answer's tensor is the JSON text of a row's result."""
+AS_EVENTS = """\
+With `stream: true` the text comes as server-sent events, as those of text-generation-inference."""
+AS_CHUNKS = """\
+With `stream: true` the answer comes as server-sent events: each holds a chunk, and the last one \
+`[DONE]`."""
+
+
+def operations(mode: str, known: Known) -> list[Operation]:
+    """Return what can be asked of a model of a mode.
+
+    Args:
+        mode: the mode.
+        known: the components of its document.
+    """
+    made: list[Callable[[str, Known], Operation]] = [_ping, _predict, _predict_v1, _infer]
+    if mode in EXPLANATIONS:
+        made += [_explain, _explain_v1, _explain_v2]
+    if task_class(mode).generates:
+        made += [_chat, _complete, _models]
+    return [make(mode, known) for make in made]
+
+
+def _ping(mode: str, known: Known) -> Operation:
+    health = {JSON: ref("Health")}
+    return Operation("/ping", "ping", "Health", "Tell whether every model answers.", health)
+
+
+def _predict(mode: str, known: Known) -> Operation:
+    streams = task_class(mode).generates
+    answers = {JSON: _one_or_many(RESULT), JSON_LINES: TEXT, CSV: TEXT}
+    return Operation(
+        "/predictions/{model}",
+        "predict",
+        KITS,
+        "Ask the model.",
+        {**answers, EVENTS: _stream("TokenEvent")} if streams else answers,
+        {
+            JSON: Body(ref("PredictionBody"), examples.predictions(mode)),
+            **_texts(mode, known),
+            JSON_LINES: Body(TEXT, examples.lines(mode)),
+            CSV: Body(TEXT, examples.table(mode)),
+        },
+        f"{PREDICTIONS} {AS_EVENTS}" if streams else PREDICTIONS,
+    )
+
+
+def _explain(mode: str, known: Known) -> Operation:
+    schema = ref("ExplanationBody")
+    return Operation(
+        "/explanations/{model}",
+        "explain",
+        KITS,
+        "Ask why the model answers so.",
+        {JSON: _one_or_many(_explanation(mode)), HTML: TEXT},
+        {JSON: Body(schema, examples.explanations(mode)), **_texts(mode, known)},
+        EXPLANATION,
+    )
+
+
+def _predict_v1(mode: str, known: Known) -> Operation:
+    return Operation(
+        "/v1/models/{model}:predict",
+        "predictInstances",
+        KSERVE,
+        "Ask the model about instances.",
+        {JSON: closed({"predictions": _items(RESULT)}, "predictions")},
+        {JSON: Body(ref("PredictionInstances"), examples.instances(mode))},
+        errors=BY_BODY,
+    )
+
+
+def _explain_v1(mode: str, known: Known) -> Operation:
+    return Operation(
+        "/v1/models/{model}:explain",
+        "explainInstances",
+        KSERVE,
+        "Ask why the model answers so about instances.",
+        {JSON: closed({"explanations": _items(_explanation(mode))}, "explanations")},
+        {JSON: Body(ref("ExplanationInstances"), examples.instances(mode))},
+        errors=BY_BODY,
+    )
+
+
+def _infer(mode: str, known: Known) -> Operation:
+    return Operation(
+        "/v2/models/{model}/infer",
+        "infer",
+        INFERENCE,
+        "Ask the model about each row of tensors.",
+        {JSON: ref("InferenceResponse")},
+        {JSON: Body(ref("InferenceRequest"), examples.tensors(mode))},
+        TENSORS,
+        BY_BODY,
+    )
+
+
+def _explain_v2(mode: str, known: Known) -> Operation:
+    return Operation(
+        "/v2/models/{model}/explain",
+        "explainTensors",
+        INFERENCE,
+        "Ask why the model answers so about each row of tensors.",
+        {JSON: ref("InferenceResponse")},
+        {JSON: Body(ref("InferenceRequest"), examples.tensors(mode))},
+        TENSORS,
+        BY_BODY,
+    )
+
+
+def _chat(mode: str, known: Known) -> Operation:
+    return Operation(
+        f"{BELOW}chat/completions",
+        "chat",
+        OPENAI,
+        "Answer a chat, by the checkpoint's own chat template.",
+        {JSON: ref("ChatCompletion"), EVENTS: _stream("ChatCompletionChunk")},
+        {JSON: Body(ref("ChatBody"), examples.chats())},
+        AS_CHUNKS,
+        ("OpenAIError",),
+    )
+
+
+def _complete(mode: str, known: Known) -> Operation:
+    return Operation(
+        f"{BELOW}completions",
+        "complete",
+        OPENAI,
+        "Continue a prompt, or several.",
+        {JSON: ref("Completion"), EVENTS: _stream("CompletionChunk")},
+        {JSON: Body(ref("CompletionBody"), examples.completions(mode))},
+        AS_CHUNKS,
+        ("OpenAIError",),
+    )
+
+
+def _models(mode: str, known: Known) -> Operation:
+    return Operation(
+        f"{BELOW}models",
+        "listModels",
+        OPENAI,
+        "Tell the model's name, as a list of one.",
+        {JSON: ref("ModelList")},
+        errors=("OpenAIError",),
+    )
+
+
+def _texts(mode: str, known: Known) -> dict[str, Body]:
+    return {PLAIN: Body(TEXT, examples.texts(mode))} if takes_text(known) else {}
+
+
+def _explanation(mode: str) -> Schema:
+    return ref(EXPLANATIONS[mode].__name__)
+
+
+def _items(result: Schema) -> Schema:
+    return list_of(any_of(result, ERROR))
+
+
+def _one_or_many(result: Schema) -> Schema:
+    return any_of(result, _items(result))
+
+
+def _stream(chunk: str) -> Schema:
+    return {**TEXT, "description": f"Each event's data is a {chunk}."}

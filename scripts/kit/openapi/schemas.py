@@ -1,0 +1,85 @@
+"""The types that a mode reads and answers as the components of a document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
+
+from handlers.describing import PlainSchema
+from handlers.openai.bodies import ChatBody, CompletionBody
+from handlers.registry import task_class
+from scripts.kit.openapi import inference, openai
+from scripts.kit.openapi.bodies import bodies
+from scripts.kit.openapi.explanations import EXPLANATIONS
+from scripts.kit.openapi.shapes import PLACE, Schema, ref
+from scripts.kit.openapi.token_events import TokenEvent
+
+
+class Error(TypedDict):
+    """An error in TorchServe's own shape; in a list, in the place of the result."""
+
+    code: int
+    type: str
+    message: str
+
+
+class ProtocolError(TypedDict):
+    """An error as KServe's V1 and the Open Inference Protocol have it."""
+
+    error: str
+
+
+class Health(TypedDict):
+    """Whether every model has a worker that answers."""
+
+    status: Literal["Healthy", "Partial Healthy", "Unhealthy"]
+
+
+EVERYWHERE: tuple[Any, ...] = (
+    Error,
+    ProtocolError,
+    Health,
+    inference.InferenceRequest,
+    inference.InferenceResponse,
+)
+OF_GENERATION: tuple[Any, ...] = (
+    ChatBody,
+    CompletionBody,
+    openai.ChatCompletion,
+    openai.ChatCompletionChunk,
+    openai.ChatMessage,
+    openai.Completion,
+    openai.CompletionChunk,
+    openai.ModelList,
+    openai.OpenAIError,
+    TokenEvent,
+)
+
+
+def schemas(mode: str) -> dict[str, Schema]:
+    """Return every schema of a mode's document by name."""
+    task = task_class(mode)
+    kinds = [*EVERYWHERE, task.parameters, *(OF_GENERATION if task.generates else ())]
+    if mode in EXPLANATIONS:
+        kinds.append(EXPLANATIONS[mode])
+    by_name = {kind.__name__: kind for kind in kinds}
+    found = _schemas_of({"Inputs": task.inputs, "Result": task.results, **by_name})
+    if task.generates:
+        found["ChatBody"]["properties"]["messages"]["items"] = ref("ChatMessage")
+    return found | bodies(mode, found)
+
+
+def _schemas_of(kinds: Mapping[str, Any]) -> dict[str, Schema]:
+    """Return the schema of each type, and of every named type in it."""
+    adapters: list[Any] = [(name, "validation", TypeAdapter(kind)) for name, kind in kinds.items()]
+    by_key, rest = TypeAdapter.json_schemas(
+        adapters,
+        by_alias=False,
+        ref_template=PLACE + "{model}",
+        schema_generator=PlainSchema,
+    )
+    own = {name: schema for (name, _), schema in by_key.items() if schema != ref(name)}
+    return {**rest.get("$defs", {}), **own}

@@ -1,0 +1,42 @@
+"""The few shapes of JSON schema that are put together by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Schema = dict[str, Any]
+PLACE = "#/components/schemas/"
+TEXT: Schema = {"type": "string"}
+
+
+def ref(name: str) -> Schema:
+    """Return the schema that stands for one of the components."""
+    return {"$ref": PLACE + name}
+
+
+def any_of(*alternatives: Schema) -> Schema:
+    """Return the schema of what fits at least one of several."""
+    return {"anyOf": list(alternatives)}
+
+
+def list_of(item: Schema, **more: Any) -> Schema:
+    """Return the schema of a list."""
+    return {"type": "array", "items": item, **more}
+
+
+def closed(properties: Mapping[str, Schema], *required: str, description: str = "") -> Schema:
+    """Return the schema of an object that has no other keys."""
+    return {
+        **({"description": description} if description else {}),
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def alternatives(schema: Schema) -> Iterable[Schema]:
+    """Return the schemas of which one must fit: the schema's own, or itself."""
+    found: Iterable[Schema] = schema.get("anyOf", [schema])
+    return found

@@ -1,0 +1,28 @@
+"""Write docs/openapi/<mode>.json: what can be asked of each mode's models, as OpenAPI 3.1."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import typer
+from rich.console import Console
+
+from scripts.kit.openapi import DOCUMENTS, write
+
+out = Console(highlight=False, soft_wrap=True)
+
+
+def main(
+    folder: Annotated[Path, typer.Option(help="Where they are put.")] = DOCUMENTS,
+) -> None:
+    """Write an OpenAPI document for each mode, from the types of its task."""
+    for path in write(folder):
+        out.print(str(path), markup=False)
+
+
+if __name__ == "__main__":
+    typer.run(main)

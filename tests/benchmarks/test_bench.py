@@ -1,0 +1,125 @@
+"""The whole benchmark, on a tiny model: starts this kit and the reference on a real TorchServe."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from benchmarks.bench import main
+from scripts.kit.places import ROOT
+
+CONTENDERS = ("reference", "kit")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a quick run wrote."""
+    folder = tmp_path_factory.mktemp("bench")
+    program = ROOT / "benchmarks" / "bench.py"
+    chosen = ("--only", ",".join(CONTENDERS), "--modes", "sequence_classification")
+    done = subprocess.run(
+        [
+            sys.executable,
+            program,
+            "--quick",
+            *chosen,
+            "--clients=1,4",
+            "--out",
+            folder,
+            "--work",
+            folder,
+        ],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def measured(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "results" / "serving.json").read_text(encoding="utf-8")))
+
+
+def test_every_contender_has_figures_at_every_number_of_clients(measured: dict[str, Any]) -> None:
+    lines = measured["modes"]["sequence_classification"]["lines"]
+    assert {(line["contender"], line["clients"]) for line in lines} == {
+        (name, clients) for name in CONTENDERS for clients in (1, 4)
+    }
+    for line in lines:
+        assert line["errors"] == 0
+        assert line["rows_per_second"] > 0
+        assert 0 < line["p50_ms"] <= line["p90_ms"] <= line["p99_ms"]
+
+
+def test_this_kit_is_set_against_the_reference_and_its_own_engine(
+    measured: dict[str, Any],
+) -> None:
+    lines = measured["modes"]["sequence_classification"]["lines"]
+    kit, reference = lines[-1], lines[1]
+    ratio = kit["rows_per_second"] / reference["rows_per_second"]
+    assert kit["against"]["reference"]["median"] == pytest.approx(ratio)
+    assert kit["share_of_engine"]["median"] > 0
+    assert reference["share_of_engine"] is None
+
+
+def test_start_archive_and_memory_are_measured(measured: dict[str, Any]) -> None:
+    reference, kit = measured["modes"]["sequence_classification"]["starts"]
+    for start in (reference, kit):
+        assert start["first_answer_seconds"] > 1
+        assert start["worker_bytes"] > 100e6
+    assert kit["archive_bytes"] > 1e6
+    assert reference["archive_bytes"] is None
+
+
+def test_longer_rows_are_slower(measured: dict[str, Any]) -> None:
+    lines = measured["modes"]["sequence_classification"]["scaling"]
+    speeds = [line["rows_per_second"] for line in lines]
+    assert [line["times"] for line in lines] == [1, 2, 4, 8]
+    assert speeds[0] > speeds[-1]
+
+
+def test_the_page_and_the_pictures_are_written(folder: Path) -> None:
+    page = (folder / "RESULTS.md").read_text(encoding="utf-8")
+    assert "| kit | float32 | 4 |" in page
+    assert "these figures mean nothing" in page
+    assert {path.name for path in (folder / "results").glob("*.svg")} == {
+        "serving.svg",
+        "scaling.svg",
+    }
+
+
+def test_nothing_is_left_running(folder: Path) -> None:
+    running = psutil.process_iter(["cmdline"])
+    commands = (" ".join(process.info["cmdline"] or ()) for process in running)
+    assert not [command for command in commands if str(folder) in command]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--only", "kit,nobody"), "There is no contender 'nobody'; there are kit, kit_"),
+        (("--modes", "poetry"), "'poetry' is not measured"),
+        (("--clients", "many"), "clients is 'many'; write numbers"),
+    ],
+)
+def test_what_cannot_be_measured_is_said_before_anything_starts(
+    options: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    app = typer.Typer()
+    app.command()(main)
+    result = CliRunner().invoke(app, options)
+    assert result.exit_code != 0
+    assert told in " ".join(result.output.split())

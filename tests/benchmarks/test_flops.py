@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import BertConfig, BertModel
+
+from benchmarks.flops import flops_per_row
+
+
+@pytest.mark.parametrize("length", [8, 128])
+def test_the_formula_counts_what_torch_counts(length: int) -> None:
+    config = BertConfig(
+        vocab_size=99,
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=96,
+        attn_implementation="eager",
+    )
+    encoder = BertModel(config, add_pooling_layer=False).eval()
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        encoder(torch.ones(1, length, dtype=torch.long))
+    assert flops_per_row(config, [length]) == counter.get_total_flops()
+
+
+def test_rows_of_several_lengths_cost_their_mean() -> None:
+    config = BertConfig()
+    both = flops_per_row(config, [10]), flops_per_row(config, [90])
+    assert flops_per_row(config, [10, 90]) == pytest.approx(sum(both) / 2)

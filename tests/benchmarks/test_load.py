@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from benchmarks.load import Load, NoAnswers, NoWrk, load
+
+OUTPUT = """\
+Running 8s test @ http://127.0.0.1:8080/predictions/model
+  32 threads and 32 connections
+Requests/sec:      1.23
+{"seconds": 2.0, "errors": {"connect": 0, "read": 1, "write": 0, "status": 3, "timeout": 2}, \
+"microseconds": [4000, 1000, 2000, 3000, 5000]}
+"""
+
+
+class Server(ThreadingHTTPServer):
+    """Answers, and refuses `no`; keeps the bodies and their content types."""
+
+    daemon_threads = True
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.seconds = seconds
+        self.got: list[tuple[str, str | None]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/"
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"])).decode()
+        self.server.got.append((body, self.headers["content-type"]))
+        time.sleep(self.server.seconds)
+        self.send_response(503 if body == "no" else 200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(seconds: float = 0.0) -> Iterator[Server]:
+    with Server(seconds) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_the_scripts_line_is_read_into_percentiles_throughput_and_errors() -> None:
+    found = Load.read(OUTPUT)
+    assert found is not None
+    assert (found.requests, found.errors, found.seconds) == (5, 6, 2.0)
+    assert found.rows_per_second == 2.5
+    assert (found.p50_ms, found.p90_ms, found.p99_ms) == pytest.approx((3.0, 4.6, 4.96))
+
+
+def test_no_answers_are_no_figures() -> None:
+    assert Load.read("unable to connect") is None
+    assert Load.read(OUTPUT.replace("4000, 1000, 2000, 3000, 5000", "")) is None
+
+
+def test_every_body_is_sent_as_it_is_in_turn_and_failures_are_no_speed() -> None:
+    bodies = ['{"inputs": "a \\"café\\"\\n\\\\ and 北京"}', "no", "plain"]
+    with serving() as server:
+        found = load(server.url, bodies, "text/x-own", clients=3, seconds=1)
+    sent = [body for body, _ in server.got]
+    assert set(sent) == set(bodies)
+    assert {kind for _, kind in server.got} == {"text/x-own"}
+    for body in bodies:
+        assert sent.count(body) == pytest.approx(len(sent) / 3, rel=0.1, abs=3)
+    refused = sent.count("no")
+    # Answers that are under way when wrk ends are the server's and not the clients'.
+    assert found.errors == pytest.approx(refused, abs=3)
+    assert found.requests == pytest.approx(len(sent) - refused, abs=3)
+    assert 0 < found.p50_ms <= found.p90_ms <= found.p99_ms
+    assert found.rows_per_second == pytest.approx(found.requests / found.seconds)
+
+
+def test_a_slow_server_gets_the_time_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.load.PATIENCE", 3)
+    with serving(seconds=1.6) as server:
+        found = load(server.url, ["slow"], "text/plain", clients=2, seconds=1)
+    assert found.requests >= 2
+    assert found.p50_ms > 1600
+
+
+def test_a_server_that_only_refuses_is_not_waited_for() -> None:
+    with serving() as server, pytest.raises(NoAnswers, match=r'"status": [1-9]'):
+        load(server.url, ["no"], "text/plain", clients=1, seconds=1)
+
+
+def test_a_server_that_is_not_there_is_told_in_one_sentence() -> None:
+    with pytest.raises(NoAnswers, match=r"^http://127.0.0.1:1/ gave wrk no answer .* refused"):
+        load("http://127.0.0.1:1/", ["a"], "text/plain", clients=1, seconds=1)
+
+
+def test_a_missing_wrk_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(NoWrk, match="apt-get install wrk"):
+        load("http://127.0.0.1:1/", ["a"], "text/plain", clients=1, seconds=1)

@@ -1,0 +1,47 @@
+"""OpenAI's own client: chats and completions, whole and as streams."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import openai
+from openai import OpenAI
+
+
+def main(job: dict[str, Any]) -> dict[str, Any]:
+    client = OpenAI(base_url=job["base_url"], api_key="none", max_retries=0)
+    chat = client.chat.completions.create(model="m", messages=job["messages"], **job["settings"])
+    text = client.completions.create(model="m", prompt=job["prompts"], **job["settings"])
+    streamed = client.chat.completions.create(
+        model="m",
+        messages=job["messages"],
+        stream=True,
+        stream_options={"include_usage": True},
+        **job["settings"],
+    )
+    chunks = list(streamed)
+    return {
+        "models": [model.id for model in client.models.list()],
+        "chat": chat.choices[0].message.content,
+        "usage": chat.usage.to_dict() if chat.usage else None,
+        "finish_reason": chat.choices[0].finish_reason,
+        "texts": [choice.text for choice in text.choices],
+        "parts": [chunk.choices[0].delta.content for chunk in chunks if chunk.choices],
+        "streamed_usage": chunks[-1].usage.to_dict() if chunks[-1].usage else None,
+        "mistake": mistake_of(client, job["messages"]),
+    }
+
+
+def mistake_of(client: OpenAI, messages: Any) -> dict[str, Any]:
+    """Return what the client makes of a request that is refused."""
+    try:
+        client.chat.completions.create(model="m", messages=messages, temperature=9)
+    except openai.BadRequestError as error:
+        return {"status": error.status_code, "body": error.body}
+    return {}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.load(sys.stdin))))  # noqa: T201

@@ -1,0 +1,101 @@
+"""Triton's own clients, over HTTP and over gRPC: what they are told, and what they get."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from tritonclient.utils import InferenceServerException, triton_to_np_dtype
+
+
+def main(job: dict[str, Any]) -> dict[str, Any]:
+    library = import_module(f"tritonclient.{job['transport']}")
+    return {
+        "answers": [attempt(ask, library, **call) for call in job["calls"]],
+        "told": [attempt(tell, library, **each) for each in job["told"]],
+        "streamed": stream(library, job["calls"]) if is_grpc(library) else [],
+    }
+
+
+def ask(library: Any, url: str, binary: bool = True, **call: Any) -> Any:
+    """Return the rows of an answer."""
+    given = inputs(library, call, binary)
+    form = {} if is_grpc(library) else {"binary_data": binary}
+    wanted = [library.InferRequestedOutput("output", **form)] if call.get("named") else None
+    with library.InferenceServerClient(url) as client:
+        result = client.infer(
+            call["model"],
+            given,
+            model_version=call.get("version", ""),
+            outputs=wanted,
+            request_id=call["id"],
+            parameters=call.get("parameters"),
+            **call.get("options", {}),
+        )
+    assert get(result, "id") == call["id"]
+    return rows(result)
+
+
+def inputs(library: Any, call: dict[str, Any], binary: bool) -> list[Any]:
+    given, form = [], {} if is_grpc(library) else {"binary_data": binary}
+    for each in call["inputs"]:
+        tensor = library.InferInput(each["name"], each["shape"], each["datatype"])
+        kind = np.object_ if each["datatype"] == "BYTES" else triton_to_np_dtype(each["datatype"])
+        values = np.array(each["data"], dtype=kind).reshape(each["shape"])
+        tensor.set_data_from_numpy(values, **form)
+        given.append(tensor)
+    return given
+
+
+def rows(result: Any) -> list[Any]:
+    return [json.loads(each) for each in result.as_numpy("output").ravel()]
+
+
+def get(result: Any, name: str) -> Any:
+    response = result.get_response()
+    return response[name] if isinstance(response, dict) else getattr(response, name)
+
+
+def is_grpc(library: Any) -> bool:
+    return bool(library.__name__.endswith("grpc"))
+
+
+def tell(library: Any, url: str, model: str, version: str = "") -> dict[str, Any]:
+    """Return what the client learns without asking the model."""
+    as_json = {"as_json": True} if is_grpc(library) else {}
+    with library.InferenceServerClient(url) as client:
+        return {
+            "live": client.is_server_live(),
+            "ready": client.is_server_ready(),
+            "model_ready": client.is_model_ready(model, version),
+            "server": client.get_server_metadata(**as_json),
+            "model": client.get_model_metadata(model, version, **as_json),
+        }
+
+
+def stream(library: Any, calls: list[dict[str, Any]]) -> list[Any]:
+    """Return what the calls get that are sent through one stream."""
+    heard: list[Any] = []
+    with library.InferenceServerClient(calls[0]["url"]) as client:
+        client.start_stream(lambda result, error: heard.append(error or result))
+        for call in calls:
+            given = inputs(library, call, binary=True)
+            client.async_stream_infer(call["model"], given, parameters=call.get("parameters"))
+        client.stop_stream()
+    refused = InferenceServerException
+    return [each.message() if isinstance(each, refused) else rows(each) for each in heard]
+
+
+def attempt(function: Any, *arguments: Any, **named: Any) -> Any:
+    """Return what a call gives, or what the client makes of one that is refused."""
+    try:
+        return function(*arguments, **named)
+    except InferenceServerException as error:
+        return {"status": error.status(), "message": error.message()}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.load(sys.stdin))))  # noqa: T201

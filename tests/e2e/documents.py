@@ -1,0 +1,93 @@
+"""A document of docs/openapi, and whether a server's answers are as it says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from jsonschema import Draft202012Validator
+
+from scripts.kit.openapi import DOCUMENTS
+from tests.e2e.asking import Question
+
+JSON, EVENTS = "application/json", "text/event-stream"
+CHUNKS = {"predict": "TokenEvent", "chat": "ChatCompletionChunk", "complete": "CompletionChunk"}
+
+
+@dataclass(frozen=True)
+class Example:
+    """A body to try: where it goes, as what, and the schema that it fits."""
+
+    path: str
+    kind: str
+    schema: Any
+    value: Any
+
+    def question(self, model: str, value: Any = None, **headers: str) -> Question:
+        """Return the request that sends it, or another value in its place."""
+        sent = self.value if value is None else value
+        body = json.dumps(sent) if self.kind == JSON else sent
+        place = self.path.format(model=model, version="1.0")
+        return Question(place, body.encode(), {"Content-Type": self.kind, **headers})
+
+
+class Document:
+    """The document of a mode."""
+
+    def __init__(self, mode: str) -> None:
+        whole = json.loads((DOCUMENTS / f"{mode}.json").read_text("utf-8"))
+        self.paths: dict[str, Any] = whole["paths"]
+        self._components = whole["components"]
+
+    def fits(self, schema: Any, value: Any) -> bool:
+        """Tell whether a value is what a schema allows."""
+        return bool(self._validator(schema).is_valid(value))
+
+    def check(self, path: str, answer: httpx.Response) -> None:
+        """Check an answer against what is said of its status and content type."""
+        operation = next(iter(self.paths[path].values()))
+        kind = answer.headers["content-type"].split(";")[0]
+        schema = operation["responses"][str(answer.status_code)]["content"][kind]["schema"]
+        value = answer.json() if kind == JSON else answer.text
+        self._validator(schema, strict=True).validate(value)
+        if kind == EVENTS:
+            name = CHUNKS[operation["operationId"]]
+            chunk = self._validator({"$ref": f"#/components/schemas/{name}"}, strict=True)
+            for event in events(answer.text):
+                chunk.validate(event)
+
+    def examples(self) -> Iterator[Example]:
+        """Return the examples of every body."""
+        for path, methods in self.paths.items():
+            content = methods.get("post", {}).get("requestBody", {}).get("content", {})
+            for kind, media in content.items():
+                for each in media["examples"].values():
+                    yield Example(path, kind, media["schema"], each["value"])
+
+    def example(self, path: str) -> Example:
+        """Return the first example of a path."""
+        return next(each for each in self.examples() if each.path == path)
+
+    def _validator(self, schema: Any, *, strict: bool = False) -> Draft202012Validator:
+        whole = {**schema, "components": self._components}
+        return Draft202012Validator(closed(whole) if strict else whole)
+
+
+def closed(schema: Any) -> Any:
+    """Return a schema in which objects have only the properties that are told."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {key: closed(value) for key, value in schema.items()}
+    told = schema.get("type") == "object" and "properties" in schema
+    return {"additionalProperties": False, **inner} if told else inner
+
+
+def events(text: str) -> list[Any]:
+    """Return what is in the events of a stream, but for the one that only ends it."""
+    lines = [line.removeprefix("data:").strip() for line in text.split("\n\n") if line]
+    return [json.loads(line) for line in lines if line != "[DONE]"]

@@ -1,0 +1,25 @@
+"""A gRPC gateway of its own process, as users start it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from scripts.kit.places import ROOT
+from tests.e2e.clients import PYTHON
+
+COMMAND = [str(PYTHON), str(ROOT / "scripts" / "grpc_gateway.py")]
+
+
+@contextmanager
+def gateway_to(target: str) -> Iterator[str]:
+    """Run a gateway and give its address; it must end by itself when it is asked to."""
+    command = [*COMMAND, "--target", target, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        try:
+            yield process.stdout.readline().removeprefix("Ask at ").partition(" ")[0]
+        finally:
+            process.terminate()
+            assert process.wait(timeout=20) == 0

@@ -1,0 +1,84 @@
+"""`GET /models/<name>?customized=true`: what a running server tells of its models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+import torch
+import transformers
+from jsonschema import validate
+
+from scripts.kit.demo_models.lessons import modes
+from scripts.kit.server import Server
+from tests.e2e.asking import ask_json
+
+Told = Callable[[str], dict[str, Any]]
+LABELS = {"sequence_classification": ["NEGATIVE", "POSITIVE"], "text_generation": []}
+every_mode = pytest.mark.parametrize("mode", modes())
+
+
+def describe(server: Server, path: str) -> dict[str, Any]:
+    """Return TorchServe's whole answer for the one version that there is."""
+    url = f"{server.management_url}/models/{path}"
+    answer = httpx.get(url, params={"customized": "true"}, timeout=60, trust_env=False)
+    assert answer.status_code == 200, answer.text
+    [version] = answer.json()
+    return dict(version)
+
+
+@pytest.fixture
+def told(server: Server) -> Told:
+    """What a model's handler tells, inside of TorchServe's answer."""
+    return lambda mode: dict(describe(server, mode)["customizedMetadata"])
+
+
+@every_mode
+def test_each_model_tells_what_it_is(told: Told, mode: str) -> None:
+    found = told(mode)
+    assert (found["name"], found["version"], found["mode"]) == (mode, "1.0", mode)
+    assert (found["save_mode"], found["dtype"]) == ("pretrained", "float32")
+    assert found["labels"] == LABELS.get(mode, found["labels"])
+    assert found["limits"]["max_rows"] == 128
+    assert found["architecture"].endswith(("LMHeadModel", "Classification", "QuestionAnswering"))
+    libraries = {"torch": torch.__version__, "transformers": transformers.__version__}
+    assert libraries.items() <= found["versions"].items()
+
+
+@every_mode
+def test_the_sample_and_every_default_get_an_answer_of_the_schema(
+    server: Server, told: Told, mode: str
+) -> None:
+    found = told(mode)
+    sample = found["sample"]
+    defaults = {
+        name: schema["default"]
+        for name, schema in found["parameters"].items()
+        if "default" in schema
+    }
+    body = {**sample, "parameters": {**defaults, **sample.get("parameters", {})}}
+    validate(sample["inputs"], found["inputs"])
+    for posted in (sample, body):
+        answer = ask_json(server, f"/predictions/{mode}", posted)
+        assert answer.status_code == 200, answer.text
+        validate(answer.json(), found["results"])
+
+
+@every_mode
+def test_each_model_tells_how_it_is_explained(server: Server, told: Told, mode: str) -> None:
+    found = told(mode)
+    method = found["explanation"]["method"]["default"]
+    answer = ask_json(server, f"/explanations/{mode}", found["sample"])
+    assert answer.json()["method"] == method
+
+
+@pytest.mark.parametrize("path", ["sequence_classification", "sequence_classification/1.0"])
+def test_torchserves_own_facts_stay_for_those_who_wait_for_a_worker(
+    server: Server, path: str
+) -> None:
+    found = describe(server, path)
+    assert [worker["status"] for worker in found["workers"]] == ["READY"]
+    assert found["batchSize"] == 16
+    assert isinstance(found["customizedMetadata"], dict)

@@ -1,0 +1,97 @@
+"""Hugging Face's own client against every mode: it gets what a plain request gets."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from scripts.kit.places import ARTIFACTS
+from scripts.kit.server import Server
+from tests.e2e.asking import ask_json
+from tests.e2e.clients import run_client
+from tests.e2e.test_openai import MESSAGES, PROMPT, generated
+
+FEW = {"max_new_tokens": 20}
+STOP = {**FEW, "stop": ["."], "return_full_text": False, "details": True}
+
+
+def sample(mode: str) -> Any:
+    """Return what a mode's sample asks about."""
+    return json.loads((ARTIFACTS / mode / "sample.json").read_text("utf-8"))["inputs"]
+
+
+def plain(server: Server, mode: str, **parameters: Any) -> Any:
+    """Return what the model answers to the same as a plain request."""
+    body = {"inputs": sample(mode), "parameters": parameters}
+    answer = ask_json(server, f"/predictions/{mode}", body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@pytest.fixture(scope="module")
+def found(server: Server) -> Any:
+    """What the client got."""
+    texts = {
+        "label": sample("sequence_classification"),
+        "tokens": sample("token_classification"),
+        "question": sample("question_answering"),
+        "prompt": sample("text_generation"),
+    }
+    url = f"{server.inference_url}/predictions"
+    return run_client("hugging_face_client", url=url, texts=texts, messages=MESSAGES)
+
+
+def test_labels_are_right(server: Server, found: Any) -> None:
+    mode = "sequence_classification"
+    assert found["label"] == plain(server, mode)
+    assert found["labels"] == plain(server, mode, top_k=2, function_to_apply="sigmoid")
+    assert len(found["labels"]) == 2
+
+
+def test_tokens_and_entities_are_right(server: Server, found: Any) -> None:
+    mode, given = "token_classification", {"aggregation_strategy": "simple", "stride": 5}
+    assert told(found["tokens"]) == plain(server, mode)
+    assert told(found["entities"]) == plain(server, mode, ignore_labels=["O"], **given)
+
+
+def test_answers_are_right(server: Server, found: Any) -> None:
+    mode = "question_answering"
+    assert found["answer"] == plain(server, mode)
+    assert found["answers"] == plain(server, mode, top_k=3, max_answer_len=4)
+
+
+def test_texts_and_their_details_are_right(server: Server, found: Any) -> None:
+    [text] = plain(server, "text_generation", **FEW)
+    assert found["text"] == text["generated_text"]
+    [detailed] = plain(server, "text_generation", **STOP)
+    for fact in ("finish_reason", "generated_tokens"):
+        assert found["details"]["details"][fact] == detailed["details"][fact]
+    assert found["details"]["generated_text"] == detailed["generated_text"]
+
+
+def test_streams_add_up_to_the_text(server: Server, found: Any) -> None:
+    assert sample("text_generation") + "".join(found["stream"]) == found["text"]
+    assert len(found["stream"]) > 5
+    last = found["events"][-1]
+    assert "".join(each["token"]["text"] for each in found["events"]) == last["generated_text"]
+    [detailed] = plain(server, "text_generation", **STOP)
+    assert last["generated_text"] == detailed["generated_text"]
+    assert told([last["details"]]) == told([detailed["details"]])
+
+
+def test_chats_are_right(server: Server, found: Any) -> None:
+    [expected] = generated(server, [PROMPT], 20)
+    assert found["chat"] == found["same_chat"] == expected
+    assert "".join(chunk or "" for chunk in found["chunks"]) == expected
+
+
+def test_a_mistake_keeps_its_sentence(found: Any) -> None:
+    assert found["mistake"]["status"] == 400
+    assert found["mistake"]["body"]["message"].startswith("inputs is empty")
+
+
+def told(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Leave out what is null: the client fills in what it was not told."""
+    return [{key: value for key, value in each.items() if value is not None} for each in objects]

@@ -1,0 +1,110 @@
+"""KServe's V1 on TorchServe's own routes for it, asked by KServe's client."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from scripts.kit.demo_models.lessons import modes
+from scripts.kit.places import ARTIFACTS
+from scripts.kit.server import Server
+from tests.e2e.asking import Question, ask_at_once, ask_json
+from tests.e2e.clients import run_client
+from tests.serving import differences
+
+FILM, MODE = "What a lovely, warm film.", "sequence_classification"
+PARAMETERS: dict[str, Any] = {
+    "sequence_classification": {"top_k": None},
+    "token_classification": {"aggregation_strategy": "simple"},
+    "question_answering": {"top_k": 2},
+    "text_generation": {"max_new_tokens": 8},
+}
+OTHERS: dict[str, Any] = {
+    "sequence_classification": [FILM, {"text": FILM, "text_pair": "A dull, sad film."}],
+    "token_classification": ["Ada lives in Paris.", "Nina works for Microsoft."],
+    "question_answering": [{"question": "Who sings?", "context": "Nina sings in Bergen."}],
+    "text_generation": ["There was", "Every morning"],
+}
+WRONG = {"instances": [""], "parameters": {}}
+
+
+def instances_of(mode: str) -> list[Any]:
+    sample = json.loads((ARTIFACTS / mode / "sample.json").read_text("utf-8"))
+    return [sample["inputs"], *OTHERS[mode]]
+
+
+def bodies_of(mode: str) -> list[dict[str, Any]]:
+    """Return a body with one instance, and one with several."""
+    instances, parameters = instances_of(mode), PARAMETERS[mode]
+    return [{"instances": given, "parameters": parameters} for given in (instances[:1], instances)]
+
+
+def expected(server: Server, route: str, mode: str, instances: Any, parameters: Any = None) -> Any:
+    """Return what the Hugging Face way answers."""
+    body = {"inputs": instances, "parameters": parameters or {}}
+    return ask_json(server, f"/{route}/{mode}", body).json()
+
+
+@pytest.fixture(scope="module")
+def found(server: Server) -> Any:
+    """What the client got, in the order of its calls."""
+    calls: list[Any] = []
+    for mode in modes():
+        calls += [{"verb": "infer", "model": mode, "body": body} for body in bodies_of(mode)]
+        asked = {"instances": instances_of(mode)[:2]}
+        calls += [{"verb": "explain", "model": mode, "body": asked}]
+    calls += [{"verb": verb, "model": MODE, "body": WRONG} for verb in ("infer", "explain")]
+    answers = iter(run_client("kserve_v1_client", base_url=server.inference_url, calls=calls))
+    return {mode: [next(answers) for _ in range(3)] for mode in modes()} | {"wrong": list(answers)}
+
+
+@pytest.mark.parametrize("mode", modes())
+def test_one_instance_and_several_get_their_predictions(
+    server: Server, found: Any, mode: str
+) -> None:
+    for body, told in zip(bodies_of(mode), found[mode], strict=False):
+        right = expected(server, "predictions", mode, body["instances"], body["parameters"])
+        assert len(right) == len(body["instances"])
+        assert not differences(told, {"answer": {"predictions": right}}, 1e-3)
+
+
+@pytest.mark.parametrize("mode", modes())
+def test_each_mode_explains_its_instances(server: Server, found: Any, mode: str) -> None:
+    right = expected(server, "explanations", mode, instances_of(mode)[:2])
+    assert not differences(found[mode][2], {"answer": {"explanations": right}}, 1e-2)
+
+
+def test_the_client_shows_the_sentence_of_a_mistake(found: Any) -> None:
+    for told in found["wrong"]:
+        assert told["status"] == 400
+        assert told["message"].startswith("inputs is empty; send a text., '400 ")
+
+
+def test_bodies_of_torchserves_own_kserve_samples_are_answered(server: Server) -> None:
+    instances = [{"data": FILM, "target": 0}, {"data": {"b64": "QSBkdWxsIGZpbG0u"}}]
+    told = ask_json(server, f"/v1/models/{MODE}:predict", {"instances": instances}).json()
+    right = expected(server, "predictions", MODE, [FILM, "A dull film."])
+    assert not differences(told, {"predictions": right}, 1e-3)
+    told = ask_json(server, f"/v1/models/{MODE}:explain", {"instances": instances[:1]}).json()
+    assert told["explanations"][0]["target"]["index"] == 0
+
+
+def test_vertex_ais_bodies_are_answered_wherever_they_go(server: Server) -> None:
+    body = {"instances": [FILM, "", "Sad."], "parameters": {"top_k": 1}}
+    routes = [f"/predictions/{MODE}", f"/predictions/{MODE}/1.0", f"/predictions/{MODE}/1.0/a/b"]
+    requests = [{"path": route, "body": json.dumps(body)} for route in routes]
+    calls = [{**each, "content_type": "application/json"} for each in requests]
+    for told in run_client("requests_client", base_url=server.inference_url, calls=calls):
+        fine, wrong, sad = json.loads(told["text"])["predictions"]
+        right = expected(server, "predictions", MODE, body["instances"], body["parameters"])
+        assert not differences([fine, wrong, sad], right, 1e-3)
+        assert (told["status"], wrong["code"]) == (200, 400)
+
+
+def test_a_batch_of_both_routes_is_kept_apart(server: Server) -> None:
+    body = json.dumps({"instances": [FILM]}).encode()
+    questions = [Question(f"/v1/models/{MODE}:{verb}", body) for verb in ("predict", "explain")] * 4
+    keys = [list(answer.json()) for answer in ask_at_once(server, questions)]
+    assert keys == [["predictions"], ["explanations"]] * 4

@@ -1,0 +1,98 @@
+"""OpenAI's own client against a model that continues texts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from scripts.kit.server import Server
+from tests.e2e.asking import Question, ask_at_once, ask_json
+from tests.e2e.clients import run_client
+
+MESSAGES = [
+    {"role": "system", "content": "Once upon a time"},
+    {"role": "user", "content": "there was a little fox"},
+]
+PROMPT = "Once upon a time there was a little fox "
+PROMPTS = ["Once upon a time", "There was a little fox"]
+STREAM = {"messages": MESSAGES, "max_tokens": 60, "stream": True}
+
+
+def generated(server: Server, prompts: list[str], count: int) -> list[str]:
+    """Return what the model answers in the Hugging Face way."""
+    parameters = {"max_new_tokens": count, "return_full_text": False}
+    answers = ask_json(
+        server, "/predictions/chat", {"inputs": prompts, "parameters": parameters}
+    ).json()
+    return [answer["generated_text"] for (answer,) in answers]
+
+
+@pytest.fixture(scope="module")
+def found(server: Server) -> Any:
+    """What the client got."""
+    return run_client(
+        "openai_client",
+        base_url=f"{server.inference_url}/predictions/chat/1.0/v1",
+        messages=MESSAGES,
+        prompts=PROMPTS,
+        settings={"max_tokens": 20, "temperature": 0},
+    )
+
+
+def test_a_chat_and_its_stream_are_right(server: Server, found: Any) -> None:
+    [expected] = generated(server, [PROMPT], 20)
+    assert found["chat"] == "".join(part or "" for part in found["parts"]) == expected
+    assert found["usage"]["completion_tokens"] == 20
+    assert found["usage"] == found["streamed_usage"]
+    assert found["finish_reason"] == "length"
+
+
+def test_several_prompts_are_right(server: Server, found: Any) -> None:
+    assert found["texts"] == generated(server, PROMPTS, 20)
+
+
+def test_the_model_is_listed_and_a_mistake_explained(found: Any) -> None:
+    assert found["models"] == ["chat"]
+    assert found["mistake"]["status"] == 400
+    assert found["mistake"]["body"]["message"].startswith("temperature is 9; ")
+
+
+def test_a_stream_arrives_bit_by_bit(server: Server) -> None:
+    url = f"{server.inference_url}/predictions/chat/1.0/v1/chat/completions"
+    with httpx.stream("POST", url, json=STREAM, timeout=60, trust_env=False) as answer:
+        assert answer.headers["content-type"] == "text/event-stream"
+        parts = list(answer.iter_raw())
+    assert len(parts) > 10
+    assert parts[-1].endswith(b"data: [DONE]\n\n")
+
+
+def test_streams_and_whole_answers_share_a_batch(server: Server) -> None:
+    path = "/predictions/chat/1.0/v1/chat/completions"
+    whole = json.dumps({**STREAM, "stream": False}).encode()
+    plain = json.dumps({"inputs": PROMPT, "parameters": {"max_new_tokens": 5}}).encode()
+    wrong = json.dumps({"messages": []}).encode()
+    questions = [
+        Question(path, json.dumps(STREAM).encode()),
+        Question("/predictions/chat", plain),
+        Question(path, whole),
+        Question(path, wrong),
+        Question(path, json.dumps({**STREAM, "max_tokens": 7}).encode()),
+    ] * 2
+    answers = ask_at_once(server, questions)
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 400, 200] * 2
+    for first in (0, 5):
+        long, short, complete, _, seven = answers[first : first + 5]
+        assert text_of(long.text) == complete.json()["choices"][0]["message"]["content"]
+        assert text_of(long.text).startswith(text_of(seven.text))
+        assert short.json()[0]["generated_text"].startswith(PROMPT)
+
+
+def text_of(stream: str) -> str:
+    """Return the text that a stream's events add up to."""
+    lines = [line.removeprefix("data: ") for line in stream.split("\n\n") if line]
+    assert lines[-1] == "[DONE]"
+    deltas = [json.loads(line)["choices"][0]["delta"] for line in lines[:-1]]
+    return "".join(delta.get("content", "") for delta in deltas)

@@ -1,0 +1,170 @@
+"""What docs/openapi says of a server is so: every example, every error, every refusal."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import httpx
+import pytest
+
+from handlers.explanation_parameters import ExplanationParameters
+from handlers.registry import task_class
+from handlers.words import modes
+from scripts.kit.server import Server
+from tests.e2e.asking import Question, ask, ask_at_once
+from tests.e2e.documents import JSON, Document, Example
+from tests.samples import PARAMETERS
+
+PREDICTIONS, EXPLANATIONS = "/predictions/{model}", "/explanations/{model}"
+# Values of every kind, some of which each parameter refuses.
+VALUES: list[Any] = [None, True, -1, 0, 1.5, "no such word", "", [], [5], ["a"], {}, 10**30]
+WRONG = [b"", b"{", b"5", b"\xff", b"{}", b"[]", b"null"]
+every_mode = pytest.mark.parametrize("mode", modes())
+document = cache(Document)
+
+
+def served(mode: str, path: str) -> str:
+    """Return a model to ask; a chat needs one with a chat template."""
+    return "chat" if "/chat/" in path else mode
+
+
+def asked_at_once(server: Server, questions: list[Question]) -> list[httpx.Response]:
+    """Return the answers to many questions, not more of them waiting than a queue holds."""
+    parts = [questions[start : start + 32] for start in range(0, len(questions), 32)]
+    return [answer for part in parts for answer in ask_at_once(server, part)]
+
+
+@every_mode
+def test_every_example_is_answered(server: Server, mode: str) -> None:
+    examples = list(document(mode).examples())
+    questions = [each.question(served(mode, each.path)) for each in examples]
+    for example, answer in zip(examples, asked_at_once(server, questions), strict=True):
+        assert answer.status_code == 200, (example, answer.text)
+        document(mode).check(example.path, answer)
+
+
+@every_mode
+def test_every_get_is_answered(server: Server, mode: str) -> None:
+    paths = [path for path, methods in document(mode).paths.items() if "get" in methods]
+    assert "/ping" in paths
+    for path in paths:
+        url = server.inference_url + path.format(model=mode, version="1.0")
+        answer = httpx.get(url, timeout=60, trust_env=False)
+        assert answer.status_code == 200, answer.text
+        document(mode).check(path, answer)
+
+
+@every_mode
+def test_parameters_change_answers_to_others_that_are_told(server: Server, mode: str) -> None:
+    example = document(mode).example(PREDICTIONS)
+    bodies = [{**example.value, "parameters": given} for given in PARAMETERS[mode]]
+    questions = [example.question(mode, body) for body in bodies]
+    for answer in asked_at_once(server, questions):
+        assert answer.status_code == 200, answer.text
+        document(mode).check(PREDICTIONS, answer)
+
+
+@every_mode
+@pytest.mark.parametrize("wanted", ["text/html", JSON])
+def test_an_explanation_is_of_the_type_that_was_asked_for(
+    server: Server, mode: str, wanted: str
+) -> None:
+    answer = ask(server, document(mode).example(EXPLANATIONS).question(mode, Accept=wanted))
+    assert answer.headers["content-type"].startswith(wanted)
+    document(mode).check(EXPLANATIONS, answer)
+
+
+@every_mode
+def test_a_mistake_in_a_list_is_told_in_its_place(server: Server, mode: str) -> None:
+    lists = [(example, name) for example in document(mode).examples() if (name := listed(example))]
+    assert {example.path for example, _ in lists} >= {PREDICTIONS, EXPLANATIONS}
+    for example, name in lists:
+        body = {**example.value, name: [*example.value[name], 5]}
+        answer = ask(server, example.question(mode, body))
+        assert (answer.status_code, answer.text.count('"code":400')) == (200, 1), answer.text
+        document(mode).check(example.path, answer)
+
+
+@every_mode
+@pytest.mark.parametrize("body", WRONG)
+def test_what_is_wrong_gets_an_error_that_is_told(server: Server, mode: str, body: bytes) -> None:
+    paths = [path for path, methods in document(mode).paths.items() if "post" in methods]
+    places = [path.format(model=mode, version="1.0") for path in paths]
+    questions = [Question(place, body, {"Content-Type": JSON}) for place in places]
+    for path, answer in zip(paths, asked_at_once(server, questions), strict=True):
+        assert answer.status_code == 400, (path, answer.text)
+        document(mode).check(path, answer)
+
+
+@every_mode
+def test_what_is_wrong_in_an_example_is_refused_by_its_schema_and_by_the_server(
+    server: Server, mode: str
+) -> None:
+    examples = [each for each in document(mode).examples() if each.kind == JSON]
+    keys = [(each, key) for each in examples for key in each.value if key != "target"]
+    broken = [(each, {**each.value, key: [5]}) for each, key in keys]
+    questions = [example.question(mode, body) for example, body in broken]
+    for (example, body), answer in zip(broken, asked_at_once(server, questions), strict=True):
+        assert not document(mode).fits(example.schema, body), body
+        assert answer.status_code in (400, 422), (body, answer.text)
+        document(mode).check(example.path, answer)
+
+
+@every_mode
+def test_too_many_items_get_an_error_that_is_told(server: Server, mode: str) -> None:
+    many = [(each, key) for each in document(mode).examples() if (key := listed(each, "prompt"))]
+    assert many
+    for example, key in many:
+        body = {**example.value, key: example.value[key][:1] * 200}
+        answer = ask(server, example.question(mode, body))
+        assert answer.status_code == 413, answer.text
+        document(mode).check(example.path, answer)
+
+
+@every_mode
+def test_a_model_that_is_not_there_gets_an_error_that_is_told(server: Server, mode: str) -> None:
+    for example in document(mode).examples():
+        answer = ask(server, example.question("no_such_model"))
+        assert answer.status_code == 404
+        document(mode).check(example.path, answer)
+
+
+@every_mode
+def test_what_a_schema_forbids_is_refused_and_what_it_allows_is_no_bug(
+    server: Server, mode: str
+) -> None:
+    example = document(mode).example(PREDICTIONS)
+    bodies = changed(example, list(task_class(mode).parameters.model_fields))
+    answers = asked_at_once(server, [example.question(mode, body) for body in bodies])
+    for body, answer in zip(bodies, answers, strict=True):
+        document(mode).check(PREDICTIONS, answer)
+        assert answer.status_code < 500, (body["parameters"], answer.text)
+        if not document(mode).fits(example.schema, body):
+            assert answer.status_code == 400, body["parameters"]
+
+
+@every_mode
+def test_what_the_schema_of_an_explanation_forbids_is_refused(server: Server, mode: str) -> None:
+    example = document(mode).example(EXPLANATIONS)
+    found = changed(example, list(ExplanationParameters.model_fields))
+    bodies = [body for body in found if not document(mode).fits(example.schema, body)]
+    assert len(bodies) > 20
+    for answer in asked_at_once(server, [example.question(mode, body) for body in bodies]):
+        assert answer.status_code == 400
+        document(mode).check(EXPLANATIONS, answer)
+
+
+def changed(example: Example, names: list[str]) -> list[Any]:
+    """Return a body with each value of each parameter, and one with a parameter of no name."""
+    given = example.value.get("parameters", {})
+    settings = [{**given, name: value} for name in names for value in VALUES]
+    return [{**example.value, "parameters": each} for each in [*settings, {"no_such": 1}]]
+
+
+def listed(example: Example, *more: str) -> str | None:
+    """Return which key of an example's body holds a list of what is asked."""
+    if example.kind != JSON or "/v2/" in example.path:
+        return None
+    names = ("inputs", "instances", *more)
+    return next((name for name in names if isinstance(example.value.get(name), list)), None)

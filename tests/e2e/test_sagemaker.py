@@ -1,0 +1,138 @@
+"""SageMaker's JSON Lines and CSV on its routes, asked with requests.
+
+`/invocations` goes to a server's only model; where there are several, `model_name` names one, and
+`/models/<model>/invoke`, the route of SageMaker's multi-model endpoints, always does.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from io import StringIO
+from typing import Any
+
+import pytest
+
+from scripts.kit.demo_models.lessons import modes
+from scripts.kit.server import Server
+from tests.e2e.asking import ask_json
+from tests.e2e.clients import run_client
+from tests.serving import differences
+
+LINES, CSV, JSON = "application/jsonlines", "text/csv", "application/json"
+TYPE, ACCEPT = {"content_type": LINES}, {"accept": CSV}
+MODE = "sequence_classification"
+ITEMS: dict[str, list[Any]] = {
+    "sequence_classification": [
+        {"inputs": "What a lovely, warm film.", "parameters": {"top_k": 2}},
+        {"inputs": {"text": "A dull film.", "text_pair": "Zürich, “sad”"}},
+    ],
+    "token_classification": [
+        {"inputs": "Ada lives in Paris.", "parameters": {"aggregation_strategy": "simple"}},
+        {"inputs": "Nina works for Microsoft.", "parameters": {"ignore_labels": []}},
+    ],
+    "question_answering": [
+        {"inputs": {"question": "Who sings?", "context": "Nina sings in Bergen."}},
+        {"inputs": {"question": "Where, then?", "context": 'Nina, "the voice",\nsings in Bergen.'}},
+    ],
+    "text_generation": [
+        {"inputs": "There was", "parameters": {"max_new_tokens": 8}},
+        {"inputs": "Every morning", "parameters": {"max_new_tokens": 4, "stop": ["a"]}},
+    ],
+}
+# Names of the columns where a text is not alone.
+COLUMNS = {"question_answering": ["question", "context"]}
+
+
+def lines_of(items: list[Any]) -> str:
+    return "".join(json.dumps(item, ensure_ascii=False) + "\n" for item in items)
+
+
+def table_of(mode: str, inputs: list[Any]) -> str:
+    """Return inputs as a table with a header."""
+    stream, names = StringIO(), COLUMNS.get(mode, ["inputs"])
+    rows = [[each[name] for name in names] if mode in COLUMNS else [each] for each in inputs]
+    csv.writer(stream).writerows([names, *rows])
+    return stream.getvalue()
+
+
+def texts_of(mode: str) -> list[Any]:
+    """Return inputs that fit into a table of one layout."""
+    inputs = [item["inputs"] for item in ITEMS[mode]]
+    return ["What a lovely, warm film.", "Zürich, “sad”"] if mode == MODE else inputs
+
+
+def expected(server: Server, mode: str, body: Any) -> Any:
+    """Return what the Hugging Face way answers."""
+    return ask_json(server, f"/predictions/{mode}", body).json()
+
+
+@pytest.fixture(scope="module")
+def found(server: Server) -> Any:
+    """What the client got: of each mode lines and tables, alone and several, then mistakes."""
+    calls: list[Any] = []
+    for mode in modes():
+        for count in (1, 2):
+            lines, table = lines_of(ITEMS[mode][:count]), table_of(mode, texts_of(mode)[:count])
+            path = f"/invocations?model_name={mode}"
+            calls += [
+                {"path": path, "body": lines, "content_type": LINES},
+                {"path": path, "body": table, "content_type": CSV},
+                {"path": f"/models/{mode}/invoke", "body": table, "content_type": CSV, **ACCEPT},
+            ]
+    mistakes = ["{\n", '{"inputs": "A film."}\n{\n"A film."\n', '"A film."\n' * 129]
+    calls += [{"path": f"/predictions/{MODE}", "body": each, **TYPE} for each in mistakes]
+    answers = iter(run_client("requests_client", base_url=server.inference_url, calls=calls))
+    told = {mode: [[next(answers) for _ in range(3)] for _ in (1, 2)] for mode in modes()}
+    return told | {"mistakes": list(answers)}
+
+
+@pytest.mark.parametrize("mode", modes())
+def test_each_line_is_answered_as_if_it_came_alone(server: Server, found: Any, mode: str) -> None:
+    right = [expected(server, mode, item) for item in ITEMS[mode]]
+    for count, (told, _, _) in enumerate(found[mode], start=1):
+        assert (told["status"], told["type"]) == (200, LINES), told["text"]
+        lines = [json.loads(line) for line in told["text"].split("\n")[:-1]]
+        assert not differences(lines, right[:count], 2e-2)
+
+
+@pytest.mark.parametrize("mode", modes())
+def test_each_row_of_a_table_is_answered(server: Server, found: Any, mode: str) -> None:
+    for count, (_, told, _) in enumerate(found[mode], start=1):
+        right = expected(server, mode, {"inputs": texts_of(mode)[:count]})
+        assert (told["status"], told["type"]) == (200, JSON), told["text"]
+        assert not differences(json.loads(told["text"]), right, 1e-3)
+
+
+@pytest.mark.parametrize("mode", modes())
+def test_a_table_is_answered_with_a_table(found: Any, mode: str) -> None:
+    for count, (_, listed, told) in enumerate(found[mode], start=1):
+        assert (told["status"], told["type"]) == (200, f"{CSV}; charset=utf-8"), told["text"]
+        rows = list(csv.reader(StringIO(told["text"], newline=""), strict=True))
+        assert len(rows) == count
+        for row, right in zip(rows, json.loads(listed["text"]), strict=True):
+            assert not differences(row, columns_of(mode, right), 1e-3)
+
+
+def columns_of(mode: str, result: Any) -> list[str]:
+    """Return what a table tells of a result."""
+    if mode == "token_classification":
+        return [json.dumps(result, ensure_ascii=False, separators=(",", ":"))]
+    if mode == "text_generation":
+        return [result[0]["generated_text"]]
+    return [result.get("label") or result["answer"], str(result["score"])]
+
+
+def test_a_bad_line_has_its_error_in_its_place(found: Any) -> None:
+    broken, mixed, many = found["mistakes"]
+    assert (broken["status"], broken["type"], many["status"]) == (400, JSON, 413)
+    assert json.loads(broken["text"])["message"].startswith("The line is not JSON: ")
+    fine, wrong, same = map(json.loads, mixed["text"].splitlines())
+    assert (mixed["status"], wrong["code"]) == (200, 400)
+    assert not differences(fine, same, 1e-3)
+
+
+def test_a_server_of_several_models_must_be_told_which(server: Server) -> None:
+    answer = ask_json(server, "/invocations", {"inputs": "A film."})
+    assert answer.status_code == 400
+    assert "model_name" in answer.text

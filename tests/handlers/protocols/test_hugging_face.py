@@ -1,0 +1,152 @@
+"""What Hugging Face's own clients send and take; they ask in tests/e2e."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from handlers.answer import Answer
+from handlers.bodies import Post
+from handlers.meter import Meter
+from handlers.protocols.hugging_face import IDLE
+from tests.handlers.test_chats import CHAT, TEMPLATE
+from tests.samples import FINE, ODD
+from tests.serving import Served, read_json
+
+HUB = {"user-agent": "unknown/None; hf_hub/2.4.0; python/3.11.7"}
+FEW = {"max_new_tokens": 12}
+NONE: dict[str, str] = {}
+Sent = list[Answer]
+
+
+@pytest.fixture
+def model(served: Callable[..., Served], monkeypatch: Any) -> Served:
+    model = served("text_generation", family="GPT2")
+    monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", TEMPLATE)
+    return model
+
+
+def call(
+    model: Served, body: Any, sent: Sent | None = None, *, headers: Mapping[str, str] = NONE
+) -> Answer:
+    """Return the answer to a body; parts of it that come before go into `sent`."""
+    send = None if sent is None else sent.append
+    (answer,) = model.dialogue.answer([Post({"body": body}, headers, send)], Meter())
+    return answer
+
+
+def events(*answers: Answer) -> list[Any]:
+    assert {(answer.status, answer.content_type) for answer in answers} == {
+        (200, "text/event-stream")
+    }
+    *lines, end = b"".join(answer.body for answer in answers).decode().split("\n\n")
+    assert end == ""
+    return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "parameters"),
+    [
+        ("Ada", FEW),
+        (ODD, {**FEW, "return_full_text": False}),
+        ("Ada", {**FEW, "stop": ["e"], "details": True}),
+        ("Ada", {**FEW, "num_beams": 2}),
+        (CHAT, FEW),
+        (CHAT, {**FEW, "return_full_text": False}),
+    ],
+)
+@pytest.mark.parametrize("in_parts", [True, False])
+def test_a_stream_adds_up_to_the_answer(
+    model: Served, inputs: Any, parameters: Any, in_parts: bool
+) -> None:
+    (whole,) = model.ask(inputs, **parameters)
+    (new,) = model.ask(inputs, **{**parameters, "return_full_text": False})
+    sent: Sent = []
+    body = {"inputs": inputs, "parameters": parameters, "stream": True}
+    last = call(model, body, sent if in_parts else None)
+    parts = events(*sent, last)
+    assert "".join(part["token"]["text"] for part in parts) == new["generated_text"]
+    assert [part["index"] for part in parts] == list(range(1, len(parts) + 1))
+    assert {part["generated_text"] for part in parts[:-1]} <= {None}
+    assert parts[-1]["generated_text"] == whole["generated_text"]
+    assert parts[-1]["details"] == whole.get("details")
+
+
+def test_a_stream_is_sent_bit_by_bit(model: Served) -> None:
+    sent: Sent = []
+    call(model, {"inputs": "Ada", "parameters": FEW, "stream": True}, sent)
+    assert len(sent) > 3
+
+
+def test_a_stream_that_breaks_says_so_in_its_last_event(model: Served, monkeypatch: Any) -> None:
+    def fail(*_: Any) -> Any:
+        raise RuntimeError
+
+    monkeypatch.setattr(model.engine.task, "decode", fail)
+    body, sent = {"inputs": "Ada", "parameters": FEW, "stream": True}, Sent()
+    last = events(*sent, call(model, body, sent))[-1]
+    assert last["error_type"] == "generation" and "RuntimeError" in last["error"]
+    assert call(model, body).status == 500
+
+
+@pytest.mark.parametrize(
+    ("mode", "body", "status", "sentence"),
+    [
+        ("text_generation", {"inputs": "a", "stream": "yes"}, 400, "stream must be true or false"),
+        ("text_generation", {"inputs": ["a", "b"], "stream": True}, 422, "A stream tells one text"),
+        ("text_generation", {"inputs": "", "stream": True}, 400, "inputs is empty"),
+        ("sequence_classification", {"inputs": "a", "stream": True}, 422, "Only generated texts"),
+        (
+            "text_generation",
+            {"inputs": "a", "parameters": {"num_return_sequences": 2}, "stream": True},
+            422,
+            "A stream tells one text",
+        ),
+    ],
+)
+def test_a_stream_that_cannot_be_is_refused(
+    served: Callable[..., Served], mode: str, body: Any, status: int, sentence: str
+) -> None:
+    sent: Sent = []
+    answer = call(served(mode), body, sent)
+    assert (answer.status, sent) == (status, [])
+    assert read_json(answer.body)["message"].startswith(sentence)
+
+
+def test_an_explanation_is_no_stream(model: Served) -> None:
+    assert call(model, {"inputs": "Ada", "stream": True}, headers={"explain": "True"}).status == 422
+
+
+@pytest.mark.parametrize("stream", [False, None])
+def test_no_stream_is_the_usual_answer(model: Served, stream: Any) -> None:
+    answer = call(model, {"inputs": "Ada", "parameters": FEW, "stream": stream})
+    assert read_json(answer.body) == model.ask("Ada", **FEW)
+
+
+def test_settings_that_do_nothing_are_left(model: Served) -> None:
+    same = model.ask("Ada", **FEW)
+    assert model.ask("Ada", **FEW, **IDLE) == same
+    assert model.ask("Ada", **FEW, **dict.fromkeys(IDLE)) == same
+    status, sentence = model.refuse("Ada", watermark=True)
+    assert (status, "watermark" in sentence) == (422, True)
+
+
+@pytest.mark.parametrize("agent", [HUB["user-agent"], "@huggingface/inference/4.13.30"])
+@pytest.mark.parametrize("parameters", [{}, {"top_k": 2}])
+def test_labels_for_hugging_faces_clients_are_in_a_list_of_lists(
+    served: Callable[..., Served], agent: str, parameters: Any
+) -> None:
+    model = served("sequence_classification")
+    body = {"inputs": FINE, "parameters": parameters}
+    answer = call(model, body, headers={"User-Agent": agent})
+    assert read_json(answer.body) == [model.ask(FINE, **parameters)]
+    several = call(model, {**body, "inputs": [FINE, ODD]}, headers={"User-Agent": agent})
+    assert read_json(several.body) == model.ask([FINE, ODD], **parameters)
+
+
+def test_other_answers_are_the_same_for_every_client(served: Callable[..., Served]) -> None:
+    model = served("token_classification")
+    assert read_json(call(model, {"inputs": FINE}, headers=HUB).body) == model.ask(FINE)

@@ -1,0 +1,89 @@
+"""The ways in which people write down one thing to ask about."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from handlers.errors import BadRequest
+from handlers.protocols._items import read_item
+
+CHAT = [{"role": "user", "content": "Who sings?"}]
+PAIR = {"text": "a", "text_pair": "b"}
+ASKED = {"question": "Who?", "context": "Nina."}
+GENERATION, QUESTIONS = "text_generation", "question_answering"
+CLASSES, TOKENS = "sequence_classification", "token_classification"
+ENCODED = {"b64": base64.b64encode("Zürich".encode()).decode()}
+
+
+def read(given: Any, mode: str = CLASSES, *, explains: bool = False) -> tuple[Any, Any]:
+    return read_item(given, mode, "line", explains=explains)
+
+
+@pytest.mark.parametrize(
+    ("mode", "given", "inputs"),
+    [
+        (CLASSES, "a", "a"),
+        (CLASSES, ["a", "b"], ["a", "b"]),
+        (CLASSES, PAIR, PAIR),
+        (CLASSES, {"text": "a"}, "a"),
+        (CLASSES, {"inputs": PAIR}, PAIR),
+        (CLASSES, {"data": "a"}, "a"),
+        (CLASSES, {"data": PAIR}, PAIR),
+        (CLASSES, {"data": ENCODED}, "Zürich"),
+        (CLASSES, ENCODED, "Zürich"),
+        (CLASSES, {"features": ["a"]}, "a"),
+        (CLASSES, {"features": ["a", "b"]}, PAIR),
+        (TOKENS, {"features": ["a"]}, "a"),
+        (QUESTIONS, ASKED, ASKED),
+        (QUESTIONS, {"inputs": ASKED}, ASKED),
+        (QUESTIONS, {"features": ["Who?", "Nina."]}, ASKED),
+        (GENERATION, {"prompt": "a"}, "a"),
+        (GENERATION, CHAT, CHAT),
+        (GENERATION, {"messages": CHAT}, CHAT),
+        (GENERATION, {"inputs": CHAT}, CHAT),
+        (GENERATION, 5, 5),
+    ],
+)
+def test_an_item_tells_what_it_asks_about(mode: str, given: Any, inputs: Any) -> None:
+    assert read(given, mode) == (inputs, {})
+
+
+@pytest.mark.parametrize("asked", [{"inputs": "a"}, {"text": "a"}, {"data": "a"}])
+def test_an_item_has_parameters_of_its_own(asked: Any) -> None:
+    assert read({**asked, "parameters": {"top_k": 2}, "options": {}}) == ("a", {"top_k": 2})
+
+
+@pytest.mark.parametrize("asked", [{"inputs": "a"}, {"text": "a"}, {"data": "a"}])
+def test_a_target_is_for_explanations_only(asked: Any) -> None:
+    given = {**asked, "target": 1, "parameters": {"n_steps": 9}}
+    assert read(given) == ("a", {"n_steps": 9})
+    assert read(given, explains=True) == ("a", {"n_steps": 9, "target": 1})
+
+
+@pytest.mark.parametrize(
+    ("mode", "given", "sentence"),
+    [
+        (CLASSES, {"txt": "a"}, "The line has the keys txt; send a text, "),
+        (CLASSES, {}, "The line has no keys; send a text, "),
+        (CLASSES, {"parameters": {}}, "The line has no keys; send a text, "),
+        (CLASSES, {"inputs": "a", "id": 1}, "The line has the unknown key 'id'; known are inputs"),
+        (CLASSES, {"data": "a", "paramters": {}}, "The line has the unknown key 'paramters'; did"),
+        (CLASSES, {"inputs": "a", "parameters": 1}, "parameters must be an object, and is a num"),
+        (CLASSES, {"inputs": ["a", "b"]}, "The line has a list of inputs, and asks about one;"),
+        (GENERATION, {"messages": []}, "The line has a list of messages, and asks about one;"),
+        (CLASSES, {"b64": "no base64"}, "b64 must be a UTF-8 text in base64"),
+        (CLASSES, {"data": {"b64": "/w=="}}, "b64 must be a UTF-8 text in base64"),
+        (CLASSES, {"data": {"b64": 5}}, "b64 must be a UTF-8 text in base64"),
+        (TOKENS, {"features": ["a", "b"]}, "The line has 2 columns; send text."),
+        (CLASSES, {"features": []}, "The line has 0 columns; send text or text,text_pair."),
+        (QUESTIONS, {"features": ["a"]}, "The line has 1 columns; send question,context."),
+        (CLASSES, {"features": "a"}, "The line must have a list of columns, and has a text."),
+    ],
+)
+def test_an_item_of_another_shape_is_refused(mode: str, given: Any, sentence: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        read(given, mode)
+    assert str(caught.value).startswith(sentence)

@@ -1,0 +1,137 @@
+"""KServe's V1 as its documents have it; KServe's own client asks in tests/e2e."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from handlers.bodies import Post
+from handlers.words import modes
+from tests.handlers.test_chats import CHAT, TEMPLATE
+from tests.samples import FINE, INPUTS, ODD, PARAMETERS
+from tests.serving import Served, differences, explanation_of
+
+Model = Callable[..., Served]
+MODE = "sequence_classification"
+every_mode = pytest.mark.parametrize("mode", modes())
+
+
+def predictions_of(model: Served, **body: Any) -> list[Any]:
+    ((status, answer),) = model.post(body)
+    assert (status, answer.keys()) == (200, {"predictions"}), answer
+    return list(answer["predictions"])
+
+
+def explanations_of(model: Served, **body: Any) -> list[Any]:
+    ((status, answer),) = model.post(explanation_of(body))
+    assert (status, answer.keys()) == (200, {"explanations"}), answer
+    return list(answer["explanations"])
+
+
+@every_mode
+def test_each_instance_is_answered_as_an_item_of_a_list(served: Model, mode: str) -> None:
+    model, given = served(mode), PARAMETERS[mode][0]
+    expected = model.ask(INPUTS[mode], **given)
+    found = predictions_of(model, instances=INPUTS[mode], parameters=given)
+    assert len(found) == len(INPUTS[mode])
+    assert not differences(found, expected, 1e-5)
+    first = predictions_of(model, instances=INPUTS[mode][:1], parameters=given)
+    assert not differences(first, expected[:1], 1e-5)
+
+
+@every_mode
+def test_an_explanation_route_gives_explanations(served: Model, mode: str) -> None:
+    model, texts = served(mode, explain_timeout=60), INPUTS[mode][:2]
+    ((status, expected),) = model.post(explanation_of({"inputs": texts}))
+    assert status == 200
+    assert not differences(explanations_of(model, instances=texts), expected, 1e-3)
+
+
+def test_a_target_is_explained_and_does_not_stop_a_prediction(served: Model) -> None:
+    model = served(MODE, explain_timeout=60)
+    instances = [{"data": FINE, "target": target} for target in (0, 2)]
+    found = explanations_of(model, instances=instances)
+    assert [each["target"]["index"] for each in found] == [0, 2]
+    predictions = predictions_of(model, instances=instances)
+    assert not differences(predictions, model.ask([FINE, FINE]), 1e-5)
+
+
+def test_an_instances_own_parameters_go_before_the_bodys(served: Model) -> None:
+    model = served(MODE)
+    instances = [FINE, {"inputs": FINE, "parameters": {"top_k": 3}}, {"text": FINE}]
+    whole = {"top_k": 2, "function_to_apply": "sigmoid"}
+    first, second, third = predictions_of(model, instances=instances, parameters=whole)
+    assert not differences(first, third, 1e-5)
+    assert [len(first), len(second)] == [2, 3]
+    assert not differences(second[:2], first, 1e-5)
+    assert not differences(second, model.ask(FINE, top_k=3, function_to_apply="sigmoid"), 1e-5)
+
+
+def test_a_chat_is_one_instance(served: Model, monkeypatch: Any) -> None:
+    model = served("text_generation", family="GPT2")
+    monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", TEMPLATE)
+    few = {"max_new_tokens": 4}
+    found = predictions_of(model, instances=[CHAT, {"messages": CHAT}], parameters=few)
+    assert found == [model.ask(CHAT, **few)] * 2
+
+
+def test_bodies_of_one_batch_get_their_own_answers(served: Model) -> None:
+    model = served(MODE)
+    bodies = [{"instances": [FINE, ODD]}, {"inputs": ODD}, {"instances": [{"data": ODD}]}]
+    replies = model.post(*bodies)
+    assert not differences(
+        [list(reply) for reply in replies], [list(model.post(body)[0]) for body in bodies], 1e-5
+    )
+
+
+def test_a_bad_instance_has_its_error_in_its_place(served: Model) -> None:
+    model = served(MODE)
+    instances = [FINE, "", {"data": ODD}, {"txt": ODD}, {"text": FINE, "parameters": {"topk": 1}}]
+    fine, empty, odd, unread, typo = predictions_of(model, instances=instances)
+    assert not differences([fine, odd], model.ask([FINE, ODD]), 1e-5)
+    assert [each["code"] for each in (empty, unread, typo)] == [400] * 3
+    assert unread["message"].startswith("The instance has the keys txt; ")
+    assert typo["message"].startswith("parameters: unknown key topk; ")
+
+
+@pytest.mark.parametrize("instances", [[""], ["", {"txt": FINE}], [{"txt": FINE}, {"txt": ODD}]])
+def test_instances_that_all_fail_get_kserves_error(served: Model, instances: Any) -> None:
+    ((status, answer),) = served(MODE).post({"instances": instances})
+    assert (status, answer.keys()) == (400, {"error"})
+    assert isinstance(answer["error"], str)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "sentence"),
+    [
+        ({"instances": []}, 400, "instances is an empty list; "),
+        ({"instances": FINE}, 400, "instances must be a list, and is a text."),
+        ({"instances": None}, 400, "instances must be a list, and is null."),
+        ({"instances": ["a"] * 129}, 413, "instances has 129 items, "),
+        ({"instances": [FINE], "parameters": 5}, 400, "parameters must be an object, "),
+        ({"instances": [FINE], "paramters": {}}, 400, "The body has the unknown key 'paramters'; "),
+        ({"instances": [FINE], "inputs": FINE}, 400, "The body has the unknown key 'inputs'; "),
+    ],
+)
+def test_a_body_that_cannot_be_understood_gets_kserves_error(
+    served: Model, body: Any, status: int, sentence: str
+) -> None:
+    ((found, answer),) = served(MODE).post(body)
+    assert (found, answer.keys()) == (status, {"error"})
+    assert answer["error"].startswith(sentence)
+
+
+def test_what_tensorflows_clients_add_is_left(served: Model) -> None:
+    model = served(MODE)
+    body = {"instances": [FINE], "signature_name": "serving_default"}
+    assert not differences(predictions_of(model, **body), model.ask([FINE]), 1e-5)
+
+
+def test_json_that_was_not_decoded_and_any_path_are_fine(served: Model) -> None:
+    model = served(MODE)
+    raw = Post({"body": b'{"instances": ["dull"]}'}, {"url_path": "v1/anything"})
+    ((status, answer),) = model.post(raw)
+    assert status == 200
+    assert not differences(answer["predictions"], model.ask(["dull"]), 1e-5)

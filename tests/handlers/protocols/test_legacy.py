@@ -1,0 +1,181 @@
+"""`responses: legacy`: what clients of TorchServe's own example got, for what they send."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from handlers.answer import Answer
+from handlers.bodies import Post
+from handlers.config import ModelConfig
+from handlers.errors import WrongConfig
+from handlers.meter import Meter
+from handlers.old_answers import OLD_ANSWERS
+from handlers.words import modes
+from tests.samples import FINE, INPUTS, ODD
+from tests.serving import Served, read_json
+
+MODES = sorted(OLD_ANSWERS)
+PLAIN = "text/plain; charset=utf-8"
+ASKED = {"question": "Who sings?", "context": "Nina Vogel sings in Paris."}
+PAIR = {"text": "Ada", "text_pair": "Nina"}
+BEST_TWO = {"inputs": "Ada", "parameters": {"top_k": 2}}
+KEYS = {
+    "sequence_classification": {"words", "importances", "delta"},
+    "token_classification": {"words", "importances", "delta"},
+    "text_generation": {"words", "importances", "delta"},
+    "question_answering": {
+        "words",
+        "importances_answer_start",
+        "importances_answer_end",
+        "delta_start",
+        "delta_end",
+    },
+}
+BODIES = {mode: ASKED if mode == "question_answering" else "Ada" for mode in MODES}
+SETTINGS = {"text_generation": {"max_length": 64}}
+Old = Callable[[str], Served]
+every_mode = pytest.mark.parametrize("mode", MODES)
+
+
+@pytest.fixture
+def old_model(served: Callable[..., Served]) -> Old:
+    """A model whose YAML asks for the old answers."""
+    return lambda mode: served(mode, responses="legacy", **SETTINGS.get(mode, {}))
+
+
+def answer_to(model: Served, body: Any, **headers: str) -> Answer:
+    (answer,) = model.dialogue.answer([Post({"body": body}, headers)], Meter())
+    assert answer.status == 200, answer.body
+    return answer
+
+
+def text_of(model: Served, body: Any) -> str:
+    answer = answer_to(model, body)
+    assert answer.content_type == PLAIN
+    return answer.body.decode()
+
+
+def value_of(answer: Answer) -> Any:
+    text = answer.body.decode()
+    return text if answer.content_type == PLAIN else read_json(answer.body)
+
+
+def test_every_mode_has_an_old_answer() -> None:
+    assert modes() == MODES
+
+
+def test_a_text_gets_its_bare_label(old_model: Old) -> None:
+    model = old_model("sequence_classification")
+    (best,) = model.ask(FINE)
+    for body in (FINE, FINE.encode(), {"text": FINE, "target": 1}, {"data": FINE, "target": 0}):
+        assert text_of(model, body) == best["label"]
+
+
+def test_every_token_is_told_with_its_label(old_model: Old) -> None:
+    model = old_model("token_classification")
+    answer = answer_to(model, f"{{'text': {ODD!r}, 'target': (1, 2)}}".encode())
+    assert answer.content_type == "application/json"
+    first, *pairs, last = read_json(answer.body)
+    tokens = model.ask(ODD, ignore_labels=[])
+    assert (first[0], last[0]) == ("[CLS]", "[SEP]")
+    assert [label for _, label in pairs] == [token["entity"] for token in tokens]
+    known = [(pair[0], token["word"]) for pair, token in zip(pairs, tokens, strict=True)]
+    assert {word for word, told in known if word != told} == {"[UNK]"}
+
+
+def test_a_question_gets_its_bare_answer(old_model: Old) -> None:
+    model = old_model("question_answering")
+    assert text_of(model, ASKED) == model.ask(ASKED)["answer"]
+
+
+def test_a_prompt_gets_itself_and_its_continuation(old_model: Old) -> None:
+    model = old_model("text_generation")
+    ((found,),) = [model.ask("Ada")]
+    assert text_of(model, {"text": "Ada", "target": 1}) == found["generated_text"]
+    assert found["generated_text"].startswith("Ada")
+
+
+@pytest.mark.parametrize(
+    ("mode", "parameters"),
+    [
+        ("sequence_classification", {"top_k": 2}),
+        ("token_classification", {"aggregation_strategy": "simple", "stride": 2}),
+        ("question_answering", {"topk": 3}),
+        ("text_generation", {"return_full_text": False, "details": True}),
+    ],
+)
+def test_the_yamls_parameters_leave_the_shape(
+    old_model: Old, checkpoint: Any, mode: str, parameters: Any
+) -> None:
+    settings = {"parameters": parameters, "responses": "legacy", **SETTINGS.get(mode, {})}
+    other = Served(checkpoint(mode, family="Bert"), mode, **settings)
+    assert answer_to(other, BODIES[mode]) == answer_to(old_model(mode), BODIES[mode])
+
+
+@every_mode
+def test_a_list_gets_a_list_with_errors_in_place(old_model: Old, mode: str) -> None:
+    model = old_model(mode)
+    first, second = INPUTS[mode][:2]
+    answer = answer_to(model, [first, 5, second])
+    assert answer.content_type == "application/json"
+    one, wrong, two = read_json(answer.body)
+    assert wrong["code"] == 400
+    alone = [answer_to(model, each) for each in (first, second)]
+    assert [one, two] == [value_of(each) for each in alone]
+
+
+@every_mode
+def test_an_explanation_has_the_old_keys_alone(old_model: Old, mode: str) -> None:
+    model = old_model(mode)
+    told = read_json(answer_to(model, BODIES[mode], explain="True").body)
+    assert told.keys() == KEYS[mode]
+    usual = read_json(answer_to(model, {"inputs": BODIES[mode]}, explain="True").body)
+    assert told == {key: usual[key] for key in told}
+
+
+@every_mode
+def test_hugging_face_bodies_are_answered_as_ever(
+    served: Callable[..., Served], old_model: Old, mode: str
+) -> None:
+    usual, body = served(mode, **SETTINGS.get(mode, {})), {"inputs": BODIES[mode]}
+    assert answer_to(old_model(mode), body) == answer_to(usual, body)
+
+
+@every_mode
+def test_an_error_keeps_torchserves_shape(old_model: Old, mode: str) -> None:
+    ((status, error),) = old_model(mode).post({"text": ""})
+    assert (status, error.keys()) == (400, {"code", "type", "message"})
+
+
+@pytest.mark.parametrize(
+    ("mode", "fields", "body"),
+    [
+        ("sequence_classification", {"data": b"Ada"}, "Ada"),
+        ("sequence_classification", {"data": b'{"text": "Ada", "target": 1}'}, "Ada"),
+        ("sequence_classification", {"text": b"Ada", "target": b"1"}, "Ada"),
+        ("sequence_classification", {"text": b"Ada", "text_pair": b"Nina"}, PAIR),
+        ("sequence_classification", {"inputs": b"Ada", "parameters": b'{"top_k": 2}'}, BEST_TWO),
+        ("question_answering", {name: text.encode() for name, text in ASKED.items()}, ASKED),
+        ("question_answering", {"inputs": json.dumps(ASKED).encode()}, {"inputs": ASKED}),
+    ],
+)
+@pytest.mark.parametrize("explain", ["True", "False"])
+def test_a_form_is_answered_as_the_same_body(
+    old_model: Old, mode: str, fields: Any, body: Any, explain: str
+) -> None:
+    headers = {"Content-Type": "multipart/form-data; boundary=x", "explain": explain}
+    dialogue = old_model(mode).dialogue
+    (found,) = dialogue.answer([Post(fields, headers)], Meter())
+    if "target" in str(fields) and explain == "True":
+        body = {"text": body, "target": 1}
+    assert found == answer_to(old_model(mode), body, explain=explain)
+
+
+def test_a_mode_that_the_old_example_had_not_is_refused(monkeypatch: Any) -> None:
+    monkeypatch.delitem(OLD_ANSWERS, "text_generation")
+    with pytest.raises(WrongConfig, match="which the old example had not; leave responses out"):
+        ModelConfig.parse({"handler": {"mode": "text_generation", "responses": "legacy"}})

@@ -1,0 +1,208 @@
+"""OpenAI's API as its reference has it; its own client asks in tests/e2e."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from handlers.answer import Answer
+from handlers.bodies import Post
+from handlers.meter import Meter
+from tests.handlers.test_chats import CHAT, PROMPT, TEMPLATE
+from tests.serving import Served, read_json
+
+FEW = {"max_tokens": 6}
+Sent = list[Answer]
+
+
+@pytest.fixture
+def model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Served]:
+    model = served("text_generation", family="GPT2")
+    monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", TEMPLATE)
+    yield model
+
+
+def call(model: Served, path: str, body: Any = None, sent: Sent | None = None) -> Answer:
+    """Return the answer to one request; parts of it that come before go into `sent`."""
+    row = {"body": "" if body is None else body}
+    send = None if sent is None else sent.append
+    headers = {"url_path": path, "Content-Type": "application/json"}
+    (answer,) = model.dialogue.answer([Post(row, headers, send)], Meter())
+    return answer
+
+
+def ask(model: Served, path: str, **body: Any) -> Any:
+    answer = call(model, path, body)
+    assert (answer.status, answer.content_type) == (200, "application/json"), answer.body
+    return read_json(answer.body)
+
+
+def events(*answers: Answer) -> list[Any]:
+    """Return what is in the events of a stream, whose last one ends it."""
+    text = b"".join(answer.body for answer in answers).decode()
+    assert {answer.content_type for answer in answers} == {"text/event-stream"}
+    lines = text.split("\n\n")
+    assert lines[-2:] == ["data: [DONE]", ""]
+    return [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
+
+
+def test_a_chat_gets_the_assistants_message(model: Served) -> None:
+    answer = ask(model, "v1/chat/completions", messages=CHAT, **FEW)
+    (same,) = model.ask(CHAT, max_new_tokens=6, return_full_text=False, details=True)
+    (choice,) = answer["choices"]
+    assert choice["message"] == {"role": "assistant", "content": same["generated_text"]}
+    assert choice["finish_reason"] == "length"
+    read = same["details"]["input_length"]
+    counts = {"prompt_tokens": read, "completion_tokens": 6, "total_tokens": read + 6}
+    assert answer["usage"] == counts
+    assert answer["object"] == "chat.completion" and answer["id"].startswith("chatcmpl-")
+
+
+def test_prompts_get_their_continuations_in_order(model: Served) -> None:
+    answer = ask(model, "v1/completions", prompt=[PROMPT, "Ada"], n=2, seed=5, **FEW)
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
+    alone = ask(model, "v1/completions", prompt="Ada", n=2, seed=5, **FEW)
+    texts = [choice["text"] for choice in answer["choices"]]
+    assert texts[2:] == [choice["text"] for choice in alone["choices"]]
+
+
+def test_an_echo_begins_with_the_prompt(model: Served) -> None:
+    (choice,) = ask(model, "v1/completions", prompt="Ada", echo=True, **FEW)["choices"]
+    assert choice["text"].startswith("Ada")
+
+
+@pytest.mark.parametrize(
+    ("given", "parameters"),
+    [
+        ({}, {}),
+        ({"temperature": 0}, {}),
+        ({"temperature": 2, "seed": 3}, {"do_sample": True, "temperature": 2.0, "seed": 3}),
+        ({"top_p": 0.5, "seed": 3}, {"do_sample": True, "top_p": 0.5, "seed": 3}),
+        ({"seed": -1}, {}),
+        ({"stop": "e"}, {"stop": "e"}),
+        ({"stop": ["e", "a"], "user": "me", "store": False}, {"stop": ["e", "a"]}),
+        ({"max_completion_tokens": 2}, {"max_new_tokens": 2}),
+        ({"frequency_penalty": 0, "logprobs": False, "tools": []}, {}),
+    ],
+)
+def test_settings_go_to_generate(model: Served, given: Any, parameters: Any) -> None:
+    answer = ask(model, "chat/completions", messages=CHAT, **{**FEW, **given})
+    (same,) = model.ask(CHAT, **{"max_new_tokens": 6, "return_full_text": False, **parameters})
+    assert answer["choices"][0]["message"]["content"] == same["generated_text"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("chat/completions", {"messages": CHAT, **FEW}),
+        ("chat/completions", {"messages": CHAT, "stop": ["e"], "max_tokens": 20}),
+        ("completions", {"prompt": ["Ada", "Nina"], **FEW}),
+        ("completions", {"prompt": "Ada", "n": 2, "seed": 5, **FEW}),
+        ("completions", {"prompt": "Ada", "echo": True, **FEW}),
+    ],
+)
+def test_a_stream_adds_up_to_the_answer(model: Served, path: str, body: Any) -> None:
+    whole = ask(model, path, **body)
+    sent: Sent = []
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    last = call(model, path, {**body, **options}, sent)
+    *parts, end = events(*sent, last)
+    assert end["choices"] == [] and end["usage"] == whole["usage"]
+    assert len({part["id"] for part in parts}) == 1
+    for choice in whole["choices"]:
+        assert told(parts, choice["index"]) == choice.get("text", choice.get("message"))
+        assert ends(parts, choice["index"]) == [choice["finish_reason"]]
+
+
+def test_a_stream_is_sent_bit_by_bit(model: Served) -> None:
+    sent: Sent = []
+    body = {"messages": CHAT, "max_tokens": 12, "stream": True}
+    last = call(model, "chat/completions", body, sent)
+    assert len(sent) > 3
+    deltas = [part["choices"][0]["delta"] for part in events(*sent, last)]
+    assert deltas[0]["role"] == "assistant" and deltas[-1] == {}
+    assert not any("role" in delta for delta in deltas[1:])
+
+
+def test_a_stream_that_cannot_be_sent_in_parts_comes_whole(model: Served) -> None:
+    body = {"prompt": "Ada", "stream": True, **FEW}
+    parts = events(call(model, "completions", body))
+    (choice,) = ask(model, "completions", prompt="Ada", **FEW)["choices"]
+    assert told(parts, 0) == choice["text"]
+
+
+def test_a_stream_that_breaks_says_so_in_its_last_event(model: Served, monkeypatch: Any) -> None:
+    def fail(*_: Any) -> Any:
+        raise RuntimeError
+
+    monkeypatch.setattr(model.engine.task, "decode", fail)
+    body = {"prompt": "Ada", "stream": True, **FEW}
+    sent: Sent = []
+    last = call(model, "completions", body, sent)
+    assert events(*sent, last)[-1]["error"]["type"] == "server_error"
+    assert call(model, "completions", body).status == 500
+
+
+def test_the_model_is_told(model: Served) -> None:
+    for path in ("models", "v1/models"):
+        assert [each["id"] for each in ask(model, path)["data"]] == ["model"]
+    assert ask(model, "v1/models/model")["id"] == "model"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "sentence"),
+    [
+        ("chat/completions", {}, 400, "messages is missing; add it"),
+        ("chat/completions", {"messages": []}, 400, "messages is []; "),
+        ("chat/completions", {"messages": "hi"}, 400, "messages is 'hi'; "),
+        ("chat/completions", {"messages": [1]}, 400, "messages.0 is 1; "),
+        ("chat/completions", {"messages": CHAT, "temperature": 3}, 400, "temperature is 3; "),
+        ("chat/completions", {"messages": CHAT, "max_tokens": 0}, 400, "max_tokens is 0; "),
+        ("chat/completions", {"messages": CHAT, "max_tokens": 999}, 413, "the prompt has "),
+        ("chat/completions", {"messages": CHAT, "tools": [{}]}, 422, "tools cannot be done"),
+        ("chat/completions", {"messages": CHAT, "temperature": 0, "n": 2}, 422, "num_return"),
+        (
+            "chat/completions",
+            {"messages": CHAT, "response_format": {"type": "json_object"}},
+            422,
+            "response_format cannot be done",
+        ),
+        ("completions", {"prompt": []}, 400, "prompt is an empty list"),
+        ("completions", {"prompt": ["a"] * 129}, 413, "prompt has 129 items"),
+        ("completions", {"prompt": ["a", ""]}, 400, "inputs is empty"),
+        ("completions", {"prompt": [1, 2]}, 400, "prompt."),
+        ("completions", [], 400, "The body must be an object, and is a list."),
+        ("completions", b"{", 400, "The body is not JSON"),
+        ("completions", None, 400, "The body is empty"),
+        ("embeddings", {"input": "a"}, 404, "There is no embeddings here"),
+    ],
+)
+def test_a_request_that_cannot_be_answered_gets_openais_error(
+    model: Served, path: str, body: Any, status: int, sentence: str
+) -> None:
+    answer = call(model, path, body)
+    error = read_json(answer.body)["error"]
+    assert (answer.status, error["type"]) == (status, "invalid_request_error")
+    assert error["message"].startswith(sentence)
+
+
+def test_a_model_that_writes_no_texts_says_so(served: Callable[..., Served]) -> None:
+    answer = call(served("sequence_classification"), "v1/completions", {"prompt": "Ada"})
+    assert answer.status == 422
+    assert "sequence_classification" in read_json(answer.body)["error"]["message"]
+
+
+def told(parts: list[Any], index: int) -> Any:
+    """Return the text, or the message, that the parts of a stream add up to."""
+    own = [part["choices"][0] for part in parts if part["choices"][0]["index"] == index]
+    if "text" in own[0]:
+        return "".join(each["text"] for each in own)
+    return {key: "".join(each["delta"].get(key, "") for each in own) for key in ("role", "content")}
+
+
+def ends(parts: list[Any], index: int) -> list[str]:
+    own = [part["choices"][0] for part in parts if part["choices"][0]["index"] == index]
+    return [each["finish_reason"] for each in own if each["finish_reason"]]

@@ -1,0 +1,192 @@
+"""JSON Lines and CSV as SageMaker's endpoints and batch transform send them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from io import StringIO
+from typing import Any
+
+import pytest
+
+from handlers.answer import Answer
+from handlers.bodies import Post
+from handlers.meter import Meter
+from handlers.words import modes
+from tests.samples import FINE, INPUTS, ODD, PARAMETERS
+from tests.serving import Served, differences, explanation_of, read_json
+
+Model = Callable[..., Served]
+LINES, CSV, JSON = "application/jsonlines", "text/csv", "application/json"
+MODE, QUESTIONS = "sequence_classification", "question_answering"
+ASKED = {"question": "Who sings?", "context": 'Nina, "the voice", sings\nin Paris.'}
+# Inputs of each mode that fit into a table.
+ROWS: dict[str, list[Any]] = {
+    **{mode: [text for text in INPUTS[mode] if isinstance(text, str)] for mode in modes()},
+    MODE: [FINE, {"text": FINE, "text_pair": ODD}, "dull"],
+    QUESTIONS: [*INPUTS[QUESTIONS], ASKED],
+}
+every_mode = pytest.mark.parametrize("mode", modes())
+
+
+def call(model: Served, kind: str, body: str | bytes, **headers: str) -> Answer:
+    """Return the answer to a body of a type, which TorchServe decodes for some."""
+    (answer,) = model.dialogue.answer([post_of(kind, body, **headers)], Meter())
+    return answer
+
+
+def post_of(kind: str, body: str | bytes, **headers: str) -> Post:
+    raw = body.encode() if isinstance(body, str) and not kind.startswith("text") else body
+    return Post({"body": raw}, {"content-type": kind, **headers})
+
+
+def ask_lines(model: Served, *items: Any, **headers: str) -> list[Any]:
+    """Return what is in the lines that answer these."""
+    body = "".join(json.dumps(item, ensure_ascii=False) + "\n" for item in items)
+    answer = call(model, LINES, body, **headers)
+    assert (answer.status, answer.content_type) == (200, LINES), answer.body
+    lines = answer.body.decode().split("\n")
+    assert lines.pop() == ""
+    return [read_json(line.encode()) for line in lines]
+
+
+def ask_table(model: Served, rows: Sequence[Any], **headers: str) -> list[Any]:
+    """Return the list that answers a table."""
+    answer = call(model, CSV, table(rows), **headers)
+    assert (answer.status, answer.content_type) == (200, JSON), answer.body
+    return list(read_json(answer.body))
+
+
+def cells(answer: Answer) -> list[list[str]]:
+    """Return the rows of a table that answers."""
+    assert (answer.status, answer.content_type) == (200, f"{CSV}; charset=utf-8")
+    return list(csv.reader(StringIO(answer.body.decode(), newline=""), strict=True))
+
+
+def table(rows: Sequence[Any]) -> str:
+    stream = StringIO()
+    values = [list(row.values()) if isinstance(row, dict) else [row] for row in rows]
+    csv.writer(stream).writerows(values)
+    return stream.getvalue()
+
+
+@every_mode
+def test_each_line_is_answered_as_if_it_came_alone(served: Model, mode: str) -> None:
+    model, given = served(mode), PARAMETERS[mode]
+    items = [
+        {"inputs": inputs, "parameters": given[number % len(given)]}
+        for number, inputs in enumerate(INPUTS[mode])
+    ]
+    found = ask_lines(model, *items)
+    assert not differences(found, [model.post(item)[0][1] for item in items], 1e-5)
+    assert not differences(ask_lines(model, items[0]), found[:1], 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("mode", "line"),
+    [
+        (MODE, FINE),
+        (MODE, {"text": FINE}),
+        (MODE, {"text": FINE, "target": 1}),
+        (MODE, {"features": [FINE]}),
+        (QUESTIONS, ASKED),
+        (QUESTIONS, {"features": [ASKED["question"], ASKED["context"]]}),
+    ],
+)
+def test_a_line_may_be_written_in_other_ways(served: Model, mode: str, line: Any) -> None:
+    model = served(mode)
+    expected = model.ask(FINE if mode == MODE else ASKED)
+    assert not differences(ask_lines(model, line), [expected], 1e-5)
+
+
+@pytest.mark.parametrize("kind", [LINES, "application/jsonl", "application/x-ndjson"])
+def test_every_name_of_json_lines_is_known(served: Model, kind: str) -> None:
+    model = served(MODE)
+    answer = call(model, f"{kind}; charset=utf-8", f'\r\n"{FINE}"\r\n \n"{ODD}"', Accept="*/*")
+    assert answer.content_type == LINES
+    lines = [json.loads(line) for line in answer.body.splitlines()]
+    assert not differences(lines, [model.ask(FINE), model.ask(ODD)], 1e-5)
+
+
+def test_a_line_ends_at_a_line_feed_only(served: Model) -> None:
+    model, text = served(MODE), "fine\u2028film\u0085dull"
+    assert not differences(ask_lines(model, text), [model.ask(text)], 1e-5)
+
+
+def test_a_bad_line_has_its_error_in_its_place(served: Model) -> None:
+    model = served(MODE)
+    body = "\n".join([f'"{FINE}"', '{"inputs": ', '""', '{"inputs": ["a", "b"]}', f'"{ODD}"'])
+    lines = [json.loads(line) for line in call(model, LINES, body).body.splitlines()]
+    fine, broken, empty, several, odd = lines
+    assert not differences([fine, odd], [model.ask(FINE), model.ask(ODD)], 1e-5)
+    assert [each["code"] for each in (broken, empty, several)] == [400] * 3
+    assert broken["message"].startswith("The line is not JSON: ")
+    assert several["message"].startswith("The line has a list of inputs, ")
+
+
+@pytest.mark.parametrize("body", [(LINES, f'"{FINE}"\n'), (CSV, f'"{FINE}"\n')])
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        (JSON, JSON),
+        (LINES, LINES),
+        ("application/x-ndjson", "application/x-ndjson"),
+        ("text/plain, Text/CSV;q=0.9", f"{CSV}; charset=utf-8"),
+    ],
+)
+def test_the_accept_header_chooses(served: Model, body: Any, accept: str, kind: str) -> None:
+    answer = call(served(MODE), *body, Accept=accept)
+    assert (answer.status, answer.content_type) == (200, kind)
+
+
+def test_lines_and_rows_are_explained(served: Model) -> None:
+    model = served(MODE, explain_timeout=60)
+    ((_, expected),) = model.post(explanation_of({"inputs": [FINE, "dull"]}))
+    targets = [{"inputs": FINE, "target": 0}, {"text": "dull", "target": 2}]
+    first, second = ask_lines(model, *targets, explain="True")
+    assert [first["target"]["index"], second["target"]["index"]] == [0, 2]
+    found = ask_table(model, [FINE, "dull"], explain="True")
+    assert not differences(found, expected, 1e-3)
+    told = cells(call(model, CSV, table([FINE, "dull"]), explain="True", Accept=CSV))
+    assert not differences([json.loads(cell) for (cell,) in told], expected, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "status", "sentence"),
+    [
+        (LINES, '{"inputs": ""}\n"', 400, "inputs is empty; "),
+        (LINES, "{\n{", 400, "The line is not JSON: "),
+        (LINES, " \n\n", 400, "The body has no lines; "),
+        (LINES, "", 400, "The body has no lines; "),
+        (LINES, b'"\xff"', 400, "The body is not UTF-8: "),
+        (LINES, '"a"\n' * 129, 413, "The body has 129 items, "),
+        (CSV, "text\n", 400, "The body has no lines; "),
+        (CSV, "a,b,c\n", 400, "The line has 3 columns; "),
+        (CSV, b"\xff", 400, "The body is not UTF-8: "),
+        (CSV, "a\n" * 129, 413, "The body has 129 items, "),
+    ],
+)
+def test_lines_that_all_fail_get_torchserves_error(
+    served: Model, kind: str, body: Any, status: int, sentence: str
+) -> None:
+    answer = call(served(MODE), kind, body, Accept=CSV)
+    error = read_json(answer.body)
+    assert (answer.status, answer.content_type) == (status, JSON)
+    assert error["code"] == status and error["message"].startswith(sentence)
+
+
+def test_posts_of_one_batch_get_their_own_answers(served: Model) -> None:
+    model = served(MODE)
+    posts = [
+        post_of(LINES, f'"{FINE}"\n"{ODD}"'),
+        Post({"body": {"inputs": FINE}}, {}),
+        post_of(CSV, table([ODD, "dull"]), Accept=CSV),
+        post_of(LINES, "{"),
+    ]
+    together = model.dialogue.answer(posts, Meter())
+    assert [answer.status for answer in together] == [200, 200, 200, 400]
+    lines = [json.loads(line) for line in together[0].body.splitlines()]
+    assert not differences(lines, [model.ask(FINE), model.ask(ODD)], 1e-5)
+    expected = [each["label"] for each in model.ask([ODD, "dull"])]
+    assert [row[0] for row in cells(together[2])] == expected

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.serving import Served
+
+TEMPLATE = (
+    "{% if messages[0].role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}"
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who sings?"}]
+PROMPT = "system: Be brief.\nuser: Who sings?\nassistant: "
+FEW = {"max_new_tokens": 6}
+
+
+@pytest.fixture
+def model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Served]:
+    model = served("text_generation", family="GPT2")
+    monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", TEMPLATE)
+    yield model
+
+
+def test_a_chat_is_answered_as_the_prompt_that_its_template_makes(model: Served) -> None:
+    ((answer,), (same,)) = model.ask(CHAT, **FEW), model.ask(PROMPT, **FEW)
+    assert answer["generated_text"][:2] == CHAT
+    assert answer["generated_text"][2] == {
+        "role": "assistant",
+        "content": same["generated_text"].removeprefix(PROMPT),
+    }
+
+
+def test_the_new_message_alone_is_a_text(model: Served) -> None:
+    (answer,) = model.ask(CHAT, return_full_text=False, **FEW)
+    (same,) = model.ask(PROMPT, return_full_text=False, **FEW)
+    assert answer == same
+
+
+def test_parts_of_a_message_are_joined(model: Served) -> None:
+    parts = [{"type": "text", "text": "Who "}, {"type": "text", "text": "sings?"}]
+    chat = [CHAT[0], {"role": "user", "content": parts}]
+    options = {"return_full_text": False, **FEW}
+    assert model.ask(chat, **options) == model.ask(CHAT, **options)
+
+
+def test_chats_and_prompts_share_a_batch(model: Served) -> None:
+    chat, prompt = ({"inputs": inputs, "parameters": FEW} for inputs in (CHAT, "Ada"))
+    together = model.post(chat, prompt, chat)
+    assert together == [model.post(each)[0] for each in (chat, prompt, chat)]
+
+
+@pytest.mark.parametrize(
+    ("messages", "status", "sentence"),
+    [
+        ([{"role": "tool", "content": "x"}], 400, "The model's chat template refuses the messages"),
+        ([{"role": "user"}], 400, "messages[0].content must be a text or a list of "),
+        ([{"role": 1, "content": "x"}], 400, "messages[0].role must be a text"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], 400, "messages[0].content must"),
+        ([{"role": "user", "content": " "}], 400, "messages is empty"),
+        ([{"role": "user", "content": "x" * 200_001}], 413, "messages has 200,001 characters"),
+    ],
+)
+def test_a_chat_of_another_shape_is_refused(
+    model: Served, messages: Any, status: int, sentence: str
+) -> None:
+    found, text = model.refuse(messages)
+    assert found == status and text.startswith(sentence)
+
+
+def test_a_model_without_a_template_says_so(served: Callable[..., Served]) -> None:
+    status, text = served("text_generation", family="GPT2").refuse(CHAT)
+    assert (status, text.split(";")[0]) == (422, "This model has no chat template")

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from handlers.config import ModelConfig
+from handlers.errors import WrongConfig
+from tests.samples import keys_of
+
+COMPILE = {"compile": {"enable": True, "backend": "inductor"}}
+
+
+def read(save_mode: str, pt2: Any = None, **handler: Any) -> ModelConfig:
+    keys = {"mode": "sequence_classification", **keys_of(save_mode), **handler}
+    return ModelConfig.parse({"handler": keys, "pt2": pt2 or {}})
+
+
+@pytest.mark.parametrize("save_mode", ["torch_export", "onnx", "openvino"])
+def test_a_graph_for_any_number_of_rows_has_no_batch_size(save_mode: str) -> None:
+    sentence = f"handler.batch_size is 4 and handler.save_mode is {save_mode}, which takes any"
+    with pytest.raises(WrongConfig, match=sentence):
+        read(save_mode, batch_size=4)
+
+
+@pytest.mark.parametrize("save_mode", ["torch_export", "onnx", "openvino", "neuron", "neuronx"])
+def test_a_graph_that_torch_does_not_run_is_not_compiled(save_mode: str) -> None:
+    assert read(save_mode, {"compile": {"enable": False, "backend": "inductor"}})
+    for pt2 in (COMPILE, "inductor"):
+        with pytest.raises(WrongConfig, match=f"pt2.compile is enabled and .* is {save_mode}, "):
+            read(save_mode, pt2)
+
+
+@pytest.mark.parametrize("save_mode", ["pretrained", "torchscript"])
+def test_the_old_examples_keys_are_read_where_it_had_them(save_mode: str) -> None:
+    assert read(save_mode, COMPILE, batch_size="1").handler.save_mode == save_mode

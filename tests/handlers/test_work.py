@@ -1,0 +1,71 @@
+"""What a fixed set of rows costs, counted in work: time would measure the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from transformers import PreTrainedTokenizerBase
+
+from benchmarks.texts import mixed_inputs
+from handlers.meter import Meter
+from handlers.requests import Request
+from tests.serving import Served
+
+ROWS = 64
+TOKENS = 1978  # in all 64 rows, of 8 to 128 tokens; padded to the longest they would be 8,192
+ENCODERS = ["sequence_classification", "token_classification", "question_answering"]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The most that rows may cost: tokens computed, share of padding among them, forward calls."""
+
+    slots: int
+    padding: float
+    forwards: int
+
+
+# By how rows are run, and by how many TorchServe hands over at once.
+BOUNDS = {
+    ("packed", 64): Bounds(slots=2048, padding=0.04, forwards=2),
+    ("packed", 16): Bounds(slots=2304, padding=0.15, forwards=4),
+    ("padded", 64): Bounds(slots=2816, padding=0.30, forwards=4),
+    ("padded", 16): Bounds(slots=2816, padding=0.30, forwards=13),
+}
+
+
+@pytest.mark.parametrize("mode", ENCODERS)
+@pytest.mark.parametrize(("way", "together"), BOUNDS)
+def test_mixed_rows_cost_hardly_more_than_their_tokens(
+    served: Callable[..., Served], mode: str, way: str, together: int
+) -> None:
+    bounds, meter = BOUNDS[way, together], Meter()
+    engine = served(mode, BetterTransformer=way == "packed").engine
+    assert engine.model.packs == (way == "packed")
+    requests = [Request(each) for each in mixed_inputs(mode, engine.task.tokenizer, ROWS, seed=0)]
+    for first in range(0, ROWS, together):
+        engine.predict(requests[first : first + together], meter)
+    assert meter.counts["tokens"] == TOKENS
+    assert meter.counts["slots"] <= bounds.slots
+    assert meter.padding_share <= bounds.padding
+    assert meter.counts["forwards"] <= bounds.forwards
+
+
+@pytest.mark.parametrize("mode", ENCODERS)
+def test_all_rows_of_a_batch_are_tokenized_in_one_call(
+    served: Callable[..., Served], mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, calls = served(mode).engine, list[Any]()
+    tokenize: Callable[..., Any] = PreTrainedTokenizerBase.__call__
+
+    def counted(tokenizer: PreTrainedTokenizerBase, *texts: Any, **options: Any) -> Any:
+        calls.append(texts)
+        return tokenize(tokenizer, *texts, **options)
+
+    requests = [Request(each) for each in mixed_inputs(mode, engine.task.tokenizer, ROWS, seed=0)]
+    monkeypatch.setattr(PreTrainedTokenizerBase, "__call__", counted)
+    engine.predict(requests)
+    assert len(calls) == 1

@@ -1,0 +1,138 @@
+"""Requests that are wrong by construction, for every protocol, as hypothesis draws them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.e2e.asking import Question
+
+JSON = {"Content-Type": "application/json"}
+GOOD: dict[str, Any] = {
+    "sequence_classification": "A fine film with a great cast.",
+    "token_classification": "Ada Lovelace lived in London.",
+    "question_answering": {"question": "Who sings?", "context": "Nina sings in the bar."},
+    "text_generation": "Once upon a time",
+}
+# A name that no body and no mode knows.
+NAMES = st.from_regex(r"zz_[a-z]{0,9}", fullmatch=True)
+NUMBERS = st.integers() | st.floats() | st.booleans() | st.none()
+EMPTY = st.sampled_from(["", " ", "\n\t", {}, []])
+HALVES = st.sampled_from(["\ud83d", "a \udc00 b", "\udfff" * 9])
+KEYS = NAMES | HALVES
+DEEP = st.integers(50, 400).map(lambda depth: json.loads("[" * depth + "]" * depth))
+NOT_INPUTS = (
+    NUMBERS
+    | EMPTY
+    | HALVES
+    | DEEP
+    | st.dictionaries(NAMES, NUMBERS | HALVES, min_size=1, max_size=3)
+    | st.lists(NUMBERS | HALVES | EMPTY, min_size=1, max_size=4)
+)
+NOT_A_LIST: st.SearchStrategy[Any] = (
+    NUMBERS | st.dictionaries(NAMES, NUMBERS, max_size=2) | st.just("x") | st.just([])
+)
+NOT_COUNTS: st.SearchStrategy[Any] = st.sampled_from([-1, 0.5, "two", [], {}, True])
+NOT_PARAMETERS = (
+    st.dictionaries(KEYS, NUMBERS | DEEP, min_size=1, max_size=3)
+    | st.sampled_from([5, "x", [1], True])
+    | st.fixed_dictionaries({"top_k": NOT_COUNTS})
+    | st.fixed_dictionaries({"max_new_tokens": NOT_COUNTS})
+    | st.fixed_dictionaries({"aggregation_strategy": NUMBERS | NAMES})
+)
+
+
+def _question(path: str, value: Any) -> Question:
+    return Question(path, json.dumps(value).encode(), JSON)
+
+
+def _wrong_inputs(mode: str) -> st.SearchStrategy[Any]:
+    good = GOOD[mode]
+    return (
+        st.fixed_dictionaries({"inputs": NOT_INPUTS})
+        | st.fixed_dictionaries({"inputs": st.just(good), "parameters": NOT_PARAMETERS})
+        | NAMES.map(lambda name: {"inputs": good, name: 1})
+        | st.sampled_from([{}, {"parameters": {}}, 5, None, True, [], [[]], {"text": 5}])
+        | NOT_INPUTS.filter(lambda value: not isinstance(value, str))
+    )
+
+
+def _wrong_instances(mode: str) -> st.SearchStrategy[Any]:
+    one = st.fixed_dictionaries({"instances": st.lists(NOT_INPUTS, min_size=1, max_size=3)})
+    return one | st.fixed_dictionaries({"instances": NOT_A_LIST})
+
+
+def _wrong_tensors(mode: str) -> st.SearchStrategy[Any]:
+    tensor = st.fixed_dictionaries(
+        {
+            "name": st.just("args"),
+            "shape": st.sampled_from([[1], [2], [-1], [1, 9], "x", None, [1.5]]),
+            "datatype": st.sampled_from(["BYTES", "FP32", "zz", 5, None]),
+            "data": st.lists(NUMBERS | EMPTY | HALVES, max_size=3) | NUMBERS,
+        }
+    )
+    missing = tensor.flatmap(
+        lambda given: st.sampled_from(sorted(given)).map(
+            lambda key: {name: given[name] for name in given if name != key}
+        )
+    )
+    return st.fixed_dictionaries({"inputs": st.lists(missing, min_size=1, max_size=2)}) | (
+        st.fixed_dictionaries({"inputs": st.lists(tensor, min_size=1, max_size=1)})
+    )
+
+
+def _wrong_chats() -> st.SearchStrategy[Any]:
+    message = st.dictionaries(st.sampled_from(["role", "content", "zz"]), NUMBERS, max_size=3)
+    chat = [{"role": "user", "content": "Once upon a time"}]
+    settings: st.SearchStrategy[dict[str, Any]] = st.one_of(
+        st.fixed_dictionaries({"temperature": st.sampled_from([9, -1, "hot"])}),
+        st.fixed_dictionaries({"max_tokens": st.sampled_from([0, -1, 10**9, "many"])}),
+        st.fixed_dictionaries({"stop": NUMBERS.filter(lambda value: value is not None)}),
+        st.fixed_dictionaries({"n": st.sampled_from([0, 99, "two"])}),
+        st.fixed_dictionaries({"tools": st.just([{}]), "stream": st.booleans()}),
+    )
+    return (
+        st.fixed_dictionaries({"messages": st.lists(message, max_size=3)})
+        | st.fixed_dictionaries({"messages": NOT_A_LIST})
+        | settings.map(lambda given: {"messages": chat, **given})
+        | st.sampled_from([{}, [], 5, {"prompt": "x"}])
+    )
+
+
+def _broken(mode: str) -> st.SearchStrategy[bytes]:
+    """Bodies that call themselves JSON, and are none."""
+    whole = json.dumps({"inputs": GOOD[mode]}).encode()
+    places = st.integers(1, len(whole) - 1)
+    cut = places.map(lambda place: whole[:place])
+    spoilt = places.map(lambda place: whole[:place] + b"\xff\xfe" + whole[place:])
+    noise = st.binary(max_size=60).filter(_is_no_json)
+    deep = st.integers(10_000, 60_000).map(lambda depth: b'{"inputs":' + b"[" * depth)
+    return cut | spoilt | noise | deep
+
+
+def _is_no_json(body: bytes) -> bool:
+    try:
+        json.loads(body.decode())
+    except ValueError:
+        return True
+    return False
+
+
+def malformed(mode: str, path: str) -> st.SearchStrategy[Question]:
+    """Return requests to a mode's model that no protocol can answer.
+
+    Args:
+        mode: the model's mode.
+        path: the model's path, such as `/predictions/m`.
+    """
+    values = _wrong_inputs(mode) | _wrong_instances(mode) | _wrong_tensors(mode)
+    return values.map(lambda value: _question(path, value)) | _broken(mode).map(
+        lambda body: Question(path, body, JSON)
+    )
+
+
+def malformed_chats(path: str) -> st.SearchStrategy[Question]:
+    """Return requests to the path of a model that chats, which OpenAI's API refuses."""
+    return _wrong_chats().map(lambda value: _question(f"{path}/1.0/v1/chat/completions", value))

@@ -1,0 +1,121 @@
+"""docs/openapi: valid OpenAPI, and what the types say today."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from handlers.words import files_of, modes
+from scripts.kit import openapi
+from scripts.kit.openapi import DOCUMENTS
+from scripts.kit.openapi.explanations import EXPLANATIONS
+from scripts.write_openapi import main
+from tests.samples import requests_of
+
+document = cache(openapi.document)
+every_mode = pytest.mark.parametrize("mode", modes())
+
+
+def validator(mode: str, schema: Any) -> Draft202012Validator:
+    """Return what checks values against a schema of a mode's document."""
+    return Draft202012Validator({**schema, "components": document(mode)["components"]})
+
+
+def body_of(mode: str, path: str) -> Draft202012Validator:
+    content = document(mode)["paths"][path]["post"]["requestBody"]["content"]
+    return validator(mode, content["application/json"]["schema"])
+
+
+def examples(mode: str) -> Iterator[tuple[Any, Any]]:
+    """Return each schema of a body with each of its examples."""
+    for methods in document(mode)["paths"].values():
+        for media in methods.get("post", {}).get("requestBody", {}).get("content", {}).values():
+            for example in media["examples"].values():
+                yield media["schema"], example["value"]
+
+
+def test_the_files_are_what_the_command_writes_today(tmp_path: Path) -> None:
+    main(folder=tmp_path)
+    written = {path.name: path.read_text("utf-8") for path in tmp_path.iterdir()}
+    kept = {path.name: path.read_text("utf-8") for path in DOCUMENTS.iterdir()}
+    assert written == kept, "run python scripts/write_openapi.py"
+    assert written.keys() == {f"{mode}.json" for mode in modes()}
+
+
+@every_mode
+def test_each_file_is_openapi(mode: str) -> None:
+    kept = json.loads((DOCUMENTS / f"{mode}.json").read_text("utf-8"))
+    errors = [error.message for error in OpenAPIV31SpecValidator(kept).iter_errors()]
+    assert not errors
+
+
+def test_every_mode_that_is_explained_says_how() -> None:
+    assert sorted(EXPLANATIONS) == files_of("accounts")
+
+
+@every_mode
+def test_every_component_is_used(mode: str) -> None:
+    text = json.dumps(document(mode))
+    # Named in the description of a stream, whose events no schema can tell.
+    streamed = {"ChatCompletionChunk", "CompletionChunk", "TokenEvent"}
+    unused = {
+        name
+        for name in document(mode)["components"]["schemas"]
+        if f'"#/components/schemas/{name}"' not in text
+    }
+    assert unused <= streamed
+
+
+@every_mode
+def test_the_examples_fit_their_schemas(mode: str) -> None:
+    found = list(examples(mode))
+    assert len(found) > 10
+    for schema, example in found:
+        validator(mode, schema).validate(example)
+
+
+@every_mode
+def test_what_a_mode_takes_fits_its_schema(mode: str) -> None:
+    check = body_of(mode, "/predictions/{model}")
+    for inputs, given in requests_of(mode):
+        for body in ({"inputs": inputs, "parameters": given}, {"inputs": [inputs]}, inputs):
+            check.validate(body)
+
+
+@every_mode
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        5,
+        None,
+        [],
+        {"inputs": 5},
+        {"inputs": []},
+        {"parameters": {}},
+        {"inputs": [None]},
+        {"txt": "a"},
+        {"text": 5},
+    ],
+)
+def test_what_no_mode_takes_fits_no_schema(mode: str, body: Any) -> None:
+    for path in ("/predictions/{model}", "/explanations/{model}", "/v1/models/{model}:predict"):
+        assert not body_of(mode, path).is_valid(body)
+
+
+@every_mode
+def test_a_parameter_that_is_not_known_fits_no_schema(mode: str) -> None:
+    inputs = document(mode)["components"]["schemas"]["Inputs"]
+    sample = {"question": "q", "context": "c"} if "$ref" in inputs else "a text"
+    for path in ("/predictions/{model}", "/explanations/{model}"):
+        check = body_of(mode, path)
+        assert check.is_valid({"inputs": sample, "parameters": {}})
+        assert not check.is_valid({"inputs": sample, "parameters": {"no_such": 1}})
+        assert not check.is_valid({"inputs": sample, "no_such": 1})

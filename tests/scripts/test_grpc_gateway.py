@@ -1,0 +1,83 @@
+"""The gateway by itself; tests/e2e sets it in front of a real TorchServe."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from tests.e2e.clients import run_client
+from tests.e2e.gateway import COMMAND, gateway_to
+
+TEXT = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["A film"]}
+CODES = {
+    400: "INVALID_ARGUMENT",
+    404: "NOT_FOUND",
+    413: "RESOURCE_EXHAUSTED",
+    422: "FAILED_PRECONDITION",
+    500: "INTERNAL",
+    503: "UNAVAILABLE",
+}
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """Answers each model with the status that it is called."""
+
+    def do_POST(self) -> None:
+        status = int(self.path.split("/")[3])
+        told = {"message": "no worker"} if status == 503 else {"error": f"it is {status}"}
+        body = b"" if status == 500 else json.dumps(told).encode()
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Keep the report clean."""
+
+
+@pytest.fixture
+def refusing() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def ask(address: str, *models: str) -> Any:
+    calls = [{"url": address, "model": model, "inputs": [TEXT], "id": ""} for model in models]
+    told = [{"url": address, "model": models[0]}]
+    return run_client("triton_client", transport="grpc", calls=calls, told=told)
+
+
+def test_each_status_has_its_code_and_tells_its_reason(refusing: str) -> None:
+    with gateway_to(refusing) as address:
+        answers = ask(address, *map(str, CODES))["answers"]
+    reasons = {500: "TorchServe answered with status 500.", 503: "no worker"}
+    assert answers == [
+        {"status": f"StatusCode.{code}", "message": reasons.get(status, f"it is {status}")}
+        for status, code in CODES.items()
+    ]
+
+
+def test_a_torchserve_that_is_away_is_told() -> None:
+    with gateway_to("http://127.0.0.1:9") as address:
+        found = ask(address, "m")
+    away = {
+        "status": "StatusCode.UNAVAILABLE",
+        "message": "TorchServe cannot be reached: ConnectError.",
+    }
+    assert (found["answers"], found["told"]) == ([away], [away])
+
+
+def test_a_port_that_is_taken_is_one_sentence(refusing: str) -> None:
+    port = refusing.rpartition(":")[2]
+    done = subprocess.run([*COMMAND, "--port", port], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert f"The gateway cannot listen at 127.0.0.1:{port}; is the port taken?" in done.stderr

@@ -1,0 +1,58 @@
+"""The YAMLs of the repository, packed as they are, with a tiny model in place of each one's own."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from handlers.words import modes
+from scripts.kit.archive import pack
+from scripts.kit.places import MODEL_CONFIGS
+from tests.samples import INPUTS
+
+# OpenVINO takes seconds for each; test_openvino.py quantizes models of the modes left out here.
+LEFT_OUT = tuple(f"{mode}_openvino" for mode in modes() if mode != "text_generation")
+CONFIGS = [
+    pytest.param(path, id=path.stem, marks=[pytest.mark.openvino] * ("openvino" in path.stem))
+    for path in sorted(MODEL_CONFIGS.rglob("*.yaml"))
+    if not path.stem.startswith(LEFT_OUT)
+]
+
+
+def rewritten(path: Path, document: Any, checkpoint: Path, folder: Path) -> Path:
+    """Write a YAML again, for another checkpoint and few rows to measure it on."""
+    rows = [json.dumps({"inputs": inputs}) for inputs in INPUTS[document["handler"]["mode"]]]
+    (folder / "rows.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    own = {"model_name": str(checkpoint), "calibration": "rows.jsonl", "min_agreement": 0}
+    handler = {**document["handler"], **own}
+    del handler["revision"]
+    (folder / path.name).write_text(yaml.safe_dump({**document, "handler": handler}))
+    return folder / path.name
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("path", CONFIGS)
+def test_each_yaml_packs_the_format_that_it_names(
+    path: Path, checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.kit.exports.BUILD", tmp_path / "build")
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    handler = document["handler"]
+    family = {"family": "Llama"} if "torchrun" in document else {}
+    config_path = rewritten(path, document, checkpoint(handler["mode"], **family), tmp_path)
+
+    archive = pack(config_path, export_path=tmp_path, checked=False)
+
+    save_mode = handler.get("save_mode", "pretrained")
+    with zipfile.ZipFile(archive.path) as packed:
+        weights = "model.safetensors" in packed.namelist()
+    assert weights == (save_mode == "pretrained")
+    lossy = save_mode == "neuronx" or handler.keys() & {"dtype", "quantization"}
+    assert (archive.quality is not None) == bool(lossy and not weights)
