@@ -1,0 +1,31 @@
+"""Running a program of `tests/clients/` against a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import Any
+
+from scripts.kit.places import ROOT
+
+PYTHON = ROOT / ".venv-clients" / "bin" / "python"
+SECONDS = 120
+# The handler sets it for its own process, this one too once it is imported; with it
+# huggingface_hub's client speaks to nobody.
+UNSET = {"HF_HUB_OFFLINE"}
+
+
+def run_client(name: str, **job: Any) -> Any:
+    """Return what the program printed, read as JSON."""
+    kept = {name: value for name, value in os.environ.items() if name not in UNSET}
+    done = subprocess.run(
+        [PYTHON, ROOT / "tests" / "clients" / f"{name}.py"],
+        input=json.dumps(job),
+        env={**kept, "NO_PROXY": "127.0.0.1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
