@@ -57,7 +57,10 @@ def _message(item: Any, name: str) -> Message:
     role = item.get("role")
     if not isinstance(role, str) or not role:
         raise BadRequest(f"{name}.role must be a text such as user, and is {kind_of(role)}.")
-    return {"role": role, "content": _content(item.get("content"), f"{name}.content")}
+    content = item.get("content")
+    if content is None and role == "assistant":
+        return {"role": role, "content": ""}  # it called a tool, and said nothing
+    return {"role": role, "content": _content(content, f"{name}.content")}
 
 
 def _content(content: Any, name: str) -> str:

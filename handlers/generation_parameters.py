@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from handlers.parameters import Parameters
 
@@ -54,6 +54,16 @@ class GenerationParameters(Parameters):
         ):
             raise ValueError("must be a text or a list of texts; none of them empty")
         return tuple(texts)
+
+    @model_validator(mode="after")
+    def _room_for_the_fewest(self) -> Self:
+        fewest, most = self.min_new_tokens, self.max_new_tokens
+        if fewest and most and fewest > most:
+            raise ValueError(
+                f"min_new_tokens is {fewest} and max_new_tokens {most}"
+                "; lower the first or raise the second"
+            )
+        return self
 
     @property
     def for_generate(self) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 
 from handlers.complaints import first_complaint
 from handlers.errors import BadRequest, WrongConfig
@@ -33,14 +34,23 @@ class Parameters(BaseModel):
     def of_request(cls, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Self:
         """Return a request's own parameters over the YAML's defaults.
 
+        Clients send null for what they leave open: where it has no meaning of its own, the default
+        stands.
+
         Raises:
             BadRequest: with the first mistake.
         """
         try:
-            return cls.model_validate({**defaults, **cls._by_name(given)})
+            return cls.model_validate({**defaults, **cls._meant(cls._by_name(given))})
         except ValidationError as error:
             problem, remedy = first_complaint(cls, error)
             raise BadRequest(f"parameters: {problem}; {remedy}") from None
+
+    @classmethod
+    def _meant(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return parameters without nulls that say nothing."""
+        silent = {name for name, field in cls.model_fields.items() if not _takes_null(field)}
+        return {name: it for name, it in given.items() if it is not None or name not in silent}
 
     @classmethod
     def _by_name(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,3 +63,7 @@ class Parameters(BaseModel):
             for choice in alias.choices
         }
         return {names.get(key, key): value for key, value in given.items()}
+
+
+def _takes_null(field: FieldInfo) -> bool:
+    return type(None) in get_args(field.annotation)

@@ -15,6 +15,8 @@ from handlers.errors import BadRequest, Unprocessable
 from handlers.texts import kind_of
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
+# Below it a draw is the likeliest token, and dividing by it overflows.
+COLDEST = 1e-5
 STANDARD = {
     "frequency_penalty": 0,
     "presence_penalty": 0,
@@ -55,8 +57,8 @@ class Sampling(BaseModel):
     presence_penalty: Penalty | None = None
     logit_bias: dict[str, float] | None = None
     # Beyond OpenAI's, as the servers of open models take them.
-    top_k: PositiveInt | None = None
-    min_p: float | None = None
+    top_k: Annotated[int, Field(ge=-1)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     repetition_penalty: float | None = None
 
     @field_validator("seed")
@@ -95,17 +97,18 @@ class Sampling(BaseModel):
     @property
     def parameters(self) -> dict[str, Any]:
         """What the text-generation task is to do; greedy, unless the body asks for a draw."""
-        draws = self.temperature != 0 and bool(self.temperature or self.top_p or self.count > 1)
+        cold = self.temperature is not None and self.temperature < COLDEST
+        draws = not cold and bool(self.temperature or self.top_p or self.count > 1)
         given = {
             "max_new_tokens": self.most_tokens,
             "num_return_sequences": self.count,
             "stop": self.stop or None,
             "seed": self.seed,
-            "do_sample": draws if draws or self.temperature == 0 else None,
-            "temperature": self.temperature or None,
+            "do_sample": draws if draws or cold else None,
+            "temperature": self.temperature if draws else None,
             "top_p": self.top_p if draws else None,
-            "top_k": self.top_k if draws else None,
-            "min_p": self.min_p if draws else None,
+            "top_k": max(self.top_k, 0) if draws and self.top_k is not None else None,
+            "min_p": self.min_p or None if draws else None,
             "repetition_penalty": self.repetition_penalty,
         }
         named = {name: value for name, value in given.items() if value is not None}

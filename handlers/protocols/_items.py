@@ -5,7 +5,7 @@
     {"text": …, "text_pair": …}                     the old example's way
     {"question": …, "context": …}
     {"data": …}, {"prompt": …}, {"messages": […]}   what other servers call inputs
-    {"features": […]}                               the columns of a table's row
+    {"features": […]}, […]                          the columns of a table's row
     {"b64": …}                                      a text in base64, also in place of inputs
 
 `target` is for explanations only, and `options` are for a hub.
@@ -46,6 +46,8 @@ def read_item(given: Any, mode: str, noun: str, *, explains: bool) -> tuple[Any,
     Raises:
         BadRequest: it is an object of another shape.
     """
+    if isinstance(given, list) and not is_chat(given):
+        return from_columns(given, layouts_of(mode), f"The {noun}"), {}
     if not isinstance(given, dict):
         return given, {}
     asked = {key: value for key, value in given.items() if key not in BESIDE_INPUTS}

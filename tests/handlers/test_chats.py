@@ -46,6 +46,11 @@ def test_parts_of_a_message_are_joined(model: Served) -> None:
     assert model.ask(chat, **options) == model.ask(CHAT, **options)
 
 
+def test_an_assistant_that_only_called_a_tool_said_nothing(model: Served) -> None:
+    silent, empty = ([*CHAT, {"role": "assistant", "content": content}] for content in (None, ""))
+    assert model.ask(silent, **FEW) == model.ask(empty, **FEW)
+
+
 def test_chats_and_prompts_share_a_batch(model: Served) -> None:
     chat, prompt = ({"inputs": inputs, "parameters": FEW} for inputs in (CHAT, "Ada"))
     together = model.post(chat, prompt, chat)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from handlers.errors import WrongConfig
+from handlers.words import modes
 from tests.serving import Served
 
 
@@ -26,6 +27,22 @@ def test_a_default_under_an_old_name_is_set_by_the_new_one(served: Any) -> None:
     question = {"question": "Who?", "context": "Ada sings."}
     assert len(model.ask(question)) == 3
     assert len(model.ask(question, top_k=2)) == len(model.ask(question, topk=2)) == 2
+
+
+@pytest.mark.parametrize("mode", modes())
+def test_null_is_the_default_of_every_parameter(served: Any, mode: str) -> None:
+    model: Served = served(mode)
+    task = model.engine.task
+    nulls = dict.fromkeys(task.parameters.model_fields)
+    settled = task.read_parameters(nulls).model_dump()
+    usual = task.read_parameters({}).model_dump()
+    wanting = {name for name, value in settled.items() if value is None and usual[name] is not None}
+    assert wanting == ({"top_k"} if mode == "sequence_classification" else set())
+
+
+def test_null_leaves_the_yamls_default(served: Any) -> None:
+    model: Served = served("question_answering", parameters=Frozen(top_k=3))
+    assert len(model.ask({"question": "Who?", "context": "Ada sings."}, top_k=None)) == 3
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,8 @@ def read(given: Any, mode: str = CLASSES, *, explains: bool = False) -> tuple[An
     ("mode", "given", "inputs"),
     [
         (CLASSES, "a", "a"),
-        (CLASSES, ["a", "b"], ["a", "b"]),
+        (CLASSES, ["a", "b"], PAIR),
+        (TOKENS, ["a"], "a"),
         (CLASSES, PAIR, PAIR),
         (CLASSES, {"text": "a"}, "a"),
         (CLASSES, {"inputs": PAIR}, PAIR),

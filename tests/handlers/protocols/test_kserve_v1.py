@@ -58,6 +58,18 @@ def test_a_target_is_explained_and_does_not_stop_a_prediction(served: Model) -> 
     assert not differences(predictions, model.ask([FINE, FINE]), 1e-5)
 
 
+def test_an_instance_may_be_a_row_of_columns(served: Model) -> None:
+    texts, pair = served(MODE), {"text": FINE, "text_pair": ODD}
+    found = predictions_of(texts, instances=[[FINE], [FINE, ODD]])
+    assert not differences(found, texts.ask([FINE, pair]), 1e-5)
+    ((status, answer),) = texts.post({"instances": [[FINE, ODD, FINE]]})
+    assert (status, "The instance has 3 columns" in answer["error"]) == (400, True)
+    asked = {"question": "Who?", "context": "Ada sings."}
+    reader = served("question_answering")
+    found = predictions_of(reader, instances=[list(asked.values())])
+    assert not differences(found, [reader.ask(asked)], 1e-5)
+
+
 def test_an_instances_own_parameters_go_before_the_bodys(served: Model) -> None:
     model = served(MODE)
     instances = [FINE, {"inputs": FINE, "parameters": {"top_k": 3}}, {"text": FINE}]

@@ -15,6 +15,7 @@ from tests.handlers.test_chats import CHAT, PROMPT, TEMPLATE
 from tests.serving import Served, read_json
 
 FEW = {"max_tokens": 6}
+DRAW = {"do_sample": True, "temperature": 2.0, "seed": 3}
 Sent = list[Answer]
 
 
@@ -79,7 +80,9 @@ def test_an_echo_begins_with_the_prompt(model: Served) -> None:
     [
         ({}, {}),
         ({"temperature": 0}, {}),
-        ({"temperature": 2, "seed": 3}, {"do_sample": True, "temperature": 2.0, "seed": 3}),
+        ({"temperature": 1e-9, "top_p": 0.5}, {}),
+        ({"temperature": 2, "top_k": -1, "min_p": 0, "seed": 3}, {**DRAW, "top_k": 0}),
+        ({"temperature": 2, "seed": 3}, DRAW),
         ({"top_p": 0.5, "seed": 3}, {"do_sample": True, "top_p": 0.5, "seed": 3}),
         ({"seed": -1}, {}),
         ({"stop": "e"}, {"stop": "e"}),

@@ -74,6 +74,12 @@ def test_a_draw_without_a_seed_differs_and_leaves_torchs_own_numbers_alone(model
             413,
             "the prompt has 1 tokens and max_new_tokens is 1,000,",
         ),
+        (
+            "a",
+            {"min_new_tokens": 5, "max_new_tokens": 4},
+            400,
+            "parameters: min_new_tokens is 5 and max_new_tokens 4; lower the first or raise the",
+        ),
         ("a", {"num_return_sequences": 2}, 422, "num_return_sequences is 2 and num_beams 1; ask"),
         (
             "a",
