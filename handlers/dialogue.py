@@ -80,8 +80,8 @@ def _reply(turn: Turn, outcomes: Sequence[Any]) -> Answer:
 
 
 def _write(turn: Turn, outcomes: Sequence[Any]) -> Answer:
-    failed = [isinstance(outcome, RequestError) for outcome in outcomes]
     as_page = turn.post.explains and prefers_page(turn.post.header("accept"))
-    if as_page and not all(failed):
-        return Answer(render([in_place(outcome) for outcome in outcomes]), content_type=HTML)
+    if as_page and not all(isinstance(outcome, RequestError) for outcome in outcomes):
+        told = turn.protocol.places(turn.post, outcomes)
+        return Answer(render([in_place(each) for each in told]), content_type=HTML)
     return turn.protocol.write(turn.post, turn.requests, outcomes)

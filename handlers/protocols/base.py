@@ -45,6 +45,10 @@ class BaseProtocol(ABC):
     def write(self, post: Post, requests: Sequence[Request], outcomes: Sequence[Any]) -> Answer:
         """Return the answer to a post, from the outcome of each of its requests."""
 
+    def places(self, post: Post, outcomes: Sequence[Any]) -> list[Any]:
+        """Return what is told in each place of a post: the outcomes, or why there is none."""
+        return list(outcomes)
+
     def complaint(self, error: RequestError) -> Any:
         """Return an error in this format's own shape, ready for JSON."""
         return error.body()
@@ -120,9 +124,11 @@ class ItemProtocol(RowProtocol):
 
     def write(self, post: Post, requests: Sequence[Request], outcomes: Sequence[Any]) -> Answer:
         """Return the answer to a post; what could not be read has its error in its place."""
+        return super().write(post, requests, self.places(post, outcomes))
+
+    def places(self, post: Post, outcomes: Sequence[Any]) -> list[Any]:
         known = iter(outcomes)
-        places = (next(known) if isinstance(item, Request) else item for item in self.items(post))
-        return super().write(post, requests, list(places))
+        return [next(known) if isinstance(item, Request) else item for item in self.items(post)]
 
 
 def in_place(outcome: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from handlers.bodies import Post
+from handlers.meter import Meter
 from handlers.words import modes
 from tests.handlers.test_chats import CHAT, TEMPLATE
 from tests.samples import FINE, INPUTS, ODD, PARAMETERS
@@ -47,6 +48,15 @@ def test_an_explanation_route_gives_explanations(served: Model, mode: str) -> No
     ((status, expected),) = model.post(explanation_of({"inputs": texts}))
     assert status == 200
     assert not differences(explanations_of(model, instances=texts), expected, 1e-3)
+
+
+def test_a_page_tells_of_an_instance_that_could_not_be_read(served: Model) -> None:
+    headers = {"explain": "True", "Accept": "text/html"}
+    post = Post({"body": {"instances": [{"txt": FINE}, FINE]}}, headers)
+    (answer,) = served(MODE, explain_timeout=60).dialogue.answer([post], Meter())
+    page = answer.body.decode()
+    assert answer.status == 200
+    assert page.index("The instance has the keys txt; send") < page.index("film")
 
 
 def test_a_target_is_explained_and_does_not_stop_a_prediction(served: Model) -> None:
