@@ -101,8 +101,13 @@ class Post:
 
     def header(self, name: str) -> str:
         """Return an HTTP header whatever its case; empty when there is none."""
-        found = (str(value) for key, value in self.headers.items() if key.lower() == name.lower())
-        return next(found, "")
+        return self._headers.get(name.lower(), "")
+
+    @cached_property
+    def _headers(self) -> dict[str, str]:
+        """The headers under their names in lower case; of two that differ by case, the first."""
+        pairs = reversed(list(self.headers.items()))
+        return {name.lower(): str(value) for name, value in pairs}
 
     @property
     def _body_name(self) -> str | None:
