@@ -9,6 +9,8 @@ LATEST := .venv-latest
 CLIENTS := .venv-clients
 # Another server, which the benchmark measures.
 RIVALS := .venv-bench
+# One more, whose environment takes 4 GB: make .venv-mlserver/.ready bench BENCH=--all
+MLSERVER := .venv-mlserver
 REQUIREMENTS := requirements.txt requirements-dev.txt requirements-demo.txt
 OPENVINO := requirements-openvino.txt requirements-optimum.txt
 
@@ -48,6 +50,11 @@ $(CLIENTS)/.ready: requirements-clients.txt requirements-gateway.txt
 $(RIVALS)/.ready: requirements-bench.txt
 	$(PYTHON) -m venv $(RIVALS)
 	$(RIVALS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-bench.txt
+	touch $@
+
+$(MLSERVER)/.ready: requirements-mlserver.txt
+	$(PYTHON) -m venv $(MLSERVER)
+	$(MLSERVER)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-mlserver.txt
 	touch $@
 
 models: $(READY)

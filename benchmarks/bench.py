@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import typer
 
 from benchmarks import plot, table
-from benchmarks.entry import MODES, check_names
+from benchmarks.entry import MODES, check_names, known_names
 from benchmarks.load import require_wrk
 from benchmarks.machine import gemm_peaks, machine
 from benchmarks.session import Session
@@ -42,6 +42,9 @@ def main(
     rows: Annotated[int, typer.Option(min=1, help="Texts that are sent in turn.")] = 256,
     modes: Annotated[Names, typer.Option(help="Modes, repeated or with commas.")] = None,
     only: Annotated[Names, typer.Option(help="Contenders, repeated or with commas.")] = None,
+    everyone: Annotated[
+        bool, typer.Option("--all", help="MLServer too; see CONTRIBUTING.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny model, one round of 1 s.")] = False,
     out: Annotated[Path | None, typer.Option(help="Takes RESULTS.md and results/.")] = None,
     work: Annotated[Path, typer.Option(help="Takes models, archives and logs.")] = WORK,
@@ -53,11 +56,12 @@ def main(
         require_wrk()
         chosen = _known_modes(split_names(modes)) or list(MODES)
         plan = Plan(_numbers(clients), 1 if quick else seconds, 1 if quick else warm)
-        names, rounds = split_names(only), 1 if quick else rounds
-        check_names(names, chosen)
+        named, rounds = split_names(only), 1 if quick else rounds
+        check_names(named, chosen)
+        wanted = sorted(known_names(chosen)) if everyone and not named else named
         facts = machine()
         peaks = gemm_peaks(0.1 if quick else 1.0)
-        session = Session(work, plan, rounds, rows, names, quick, peaks, typer.echo)
+        session = Session(work, plan, rounds, rows, wanted, quick, peaks, typer.echo)
         document: dict[str, Any] = {
             "model": TINY if quick else BASE,
             "machine": {**facts, "gemm_tflops": peaks},

@@ -10,11 +10,14 @@ from typing import Any
 from benchmarks.contenders.base import Contender
 from benchmarks.contenders.kit import Kit, sources
 from benchmarks.contenders.litserve import LitServe
+from benchmarks.contenders.mlserver import MLServer
 from benchmarks.contenders.reference import Reference
 from benchmarks.turn import Plan, Turn, turn
 from handlers.errors import KitError
 from scripts.kit.archive import Archive
 
+# Its environment takes 4 GB, so it takes part when it is named.
+COSTLY = {"mlserver"}
 MODES = ("sequence_classification", "token_classification", "question_answering")
 
 
@@ -60,22 +63,24 @@ class Entry:
 
 
 def names(mode: str) -> list[str]:
-    """Return who can take part in a mode: the reference, LitServe, and this kit's formats."""
-    others = ["reference", "litserve"] if mode == "sequence_classification" else ["reference"]
-    return [*others, *sources(mode)]
+    """Return who can take part in a mode: the reference, the others, and this kit's formats."""
+    litserve = ["litserve"] if mode == "sequence_classification" else []
+    return ["reference", *litserve, "mlserver", *sources(mode)]
 
 
 def entries(mode: str, checkpoint: Path, work: Path, only: Collection[str]) -> list[Entry]:
-    """Return those who take part in a mode; `only` names those that are wanted, empty for all."""
+    """Return those who take part in a mode; `only` names them, empty for all but costly ones."""
     ours = {name: Kit(name, source, checkpoint, work) for name, source in sources(mode).items()}
     usual = ours["kit"]
     batch = usual.config.batchSize
     everyone: dict[str, Contender] = {
         "reference": Reference(mode, checkpoint, work),
         "litserve": LitServe(checkpoint, work, usual.precision, batch),
+        "mlserver": MLServer(mode, checkpoint, work),
         **ours,
     }
-    return [Entry(everyone[name]) for name in names(mode) if not only or name in only]
+    wanted = only or set(everyone) - COSTLY
+    return [Entry(everyone[name]) for name in names(mode) if name in wanted]
 
 
 def check_names(only: Collection[str], modes: Sequence[str]) -> None:
@@ -84,7 +89,12 @@ def check_names(only: Collection[str], modes: Sequence[str]) -> None:
     Raises:
         NoSuchContender: when one is not.
     """
-    known = {name for mode in modes for name in names(mode)}
+    known = known_names(modes)
     for name in only:
         if name not in known:
             raise NoSuchContender(name, known)
+
+
+def known_names(modes: Sequence[str]) -> set[str]:
+    """Return the names of all who can take part in some of the modes."""
+    return {name for mode in modes for name in names(mode)}

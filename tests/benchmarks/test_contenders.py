@@ -1,0 +1,56 @@
+"""What the other servers are started with and asked; they are measured by `make bench` alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.contenders.foreign import NotInstalled
+from benchmarks.contenders.litserve import LitServe
+from benchmarks.contenders.mlserver import MLServer
+from benchmarks.entry import entries
+
+CHECKPOINT = Path("checkpoint")
+
+
+def test_mlserver_takes_part_only_where_it_is_named(tmp_path: Path) -> None:
+    def taking_part(*only: str) -> list[str]:
+        found = entries("sequence_classification", CHECKPOINT, tmp_path, only)
+        return [each.contender.name for each in found]
+
+    assert taking_part()[:3] == ["reference", "litserve", "kit"]
+    assert "mlserver" not in taking_part()
+    assert taking_part("kit", "mlserver") == ["mlserver", "kit"]
+
+
+def test_mlserver_is_asked_by_the_names_of_its_inputs(tmp_path: Path) -> None:
+    server = MLServer("question_answering", CHECKPOINT, tmp_path)
+    tensors = json.loads(server.body({"question": "Who?", "context": "Ada."}))["inputs"]
+    assert [(each["name"], each["data"]) for each in tensors] == [
+        ("question", ["Who?"]),
+        ("context", ["Ada."]),
+    ]
+    (tensor,) = json.loads(server.body("A text"))["inputs"]
+    assert (tensor["name"], tensor["shape"], tensor["datatype"]) == ("args", [1], "BYTES")
+
+
+def test_mlserver_gets_the_same_checkpoint_on_the_loopback(tmp_path: Path) -> None:
+    server = MLServer("token_classification", CHECKPOINT, tmp_path)
+    *_, folder = server.command(12345)
+    settings, model = (
+        json.loads((Path(folder) / name).read_text(encoding="utf-8"))
+        for name in ("settings.json", "model-settings.json")
+    )
+    assert (settings["host"], settings["http_port"]) == ("127.0.0.1", 12345)
+    extra = model["parameters"]["extra"]
+    assert (extra["task"], extra["pretrained_model"]) == ("token-classification", "checkpoint")
+
+
+def test_a_server_that_is_not_installed_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.contenders.foreign.ROOT", tmp_path)
+    with pytest.raises(NotInstalled, match=r"litserve is not installed; run `make \.venv-bench"):
+        LitServe(CHECKPOINT, tmp_path, "float32", 16).start()
