@@ -14,7 +14,13 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from ts.handler_utils.utils import send_intermediate_predict_response
 from ts.metrics.metric_type_enum import MetricTypes
-from ts.torch_handler.base_handler import BaseHandler
+
+from handlers.absent import absent
+
+# It imports OpenVINO's backend of torch.compile and with it the whole compiler, more than a second
+# of every start; torch finds that backend by itself when a YAML names it.
+with absent("openvino.torch", unheard="ts.torch_handler.base_handler"):
+    from ts.torch_handler.base_handler import BaseHandler
 
 from handlers.answer import Answer
 from handlers.bodies import Post
