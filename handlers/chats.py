@@ -21,13 +21,13 @@ class Message(TypedDict):
 
 
 def check_messages(given: Sequence[Any], longest: int) -> list[Message]:
-    """Return messages whose contents are texts; parts of type `text` are joined.
+    """Return messages whose roles and contents are texts; parts of type `text` are joined.
 
     Raises:
         BadRequest: a message without role or text.
         RequestTooLarge: the texts have more characters than allowed.
     """
-    messages = [_message(item, f"messages[{number}]") for number, item in enumerate(given)]
+    messages = [_message(item, f"messages[{at}]", longest) for at, item in enumerate(given)]
     check_text("".join(message["content"] for message in messages), "messages", longest)
     return messages
 
@@ -51,12 +51,10 @@ def prompt_of(messages: Sequence[Message], tokenizer: PreTrainedTokenizerBase) -
     return str(prompt)
 
 
-def _message(item: Any, name: str) -> Message:
+def _message(item: Any, name: str, longest: int) -> Message:
     if not isinstance(item, dict):
         raise BadRequest(f'{name} must be {{"role": …, "content": …}}, and is {kind_of(item)}.')
-    role = item.get("role")
-    if not isinstance(role, str) or not role:
-        raise BadRequest(f"{name}.role must be a text such as user, and is {kind_of(role)}.")
+    role = check_text(item.get("role"), f"{name}.role", longest)
     content = item.get("content")
     if content is None and role == "assistant":
         return {"role": role, "content": ""}  # it called a tool, and said nothing

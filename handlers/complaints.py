@@ -57,12 +57,13 @@ def _expectation(message: str, *alternatives: str) -> str:
 
 def _keys(model: type[BaseModel], above: Iterable[str]) -> list[str]:
     for name in above:
-        model = _section(model.model_fields[name].annotation) or model
+        if not name.isdecimal():  # as a place in a list is
+            model = _section(model.model_fields[name].annotation) or model
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:
-    if get_origin(annotation) in (Union, types.UnionType):
+    if get_origin(annotation) in (Union, types.UnionType, list):
         return next(filter(None, map(_section, get_args(annotation))), None)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation

@@ -19,6 +19,7 @@ GOOD: dict[str, Any] = {
 # A name that no body and no mode knows.
 NAMES = st.from_regex(r"zz_[a-z]{0,9}", fullmatch=True)
 NUMBERS = st.integers() | st.floats() | st.booleans() | st.none()
+NOT_NULL = NUMBERS.filter(lambda value: value is not None)
 EMPTY = st.sampled_from(["", " ", "\n\t", {}, []])
 HALVES = st.sampled_from(["\ud83d", "a \udc00 b", "\udfff" * 9])
 KEYS = NAMES | HALVES
@@ -40,7 +41,7 @@ NOT_PARAMETERS = (
     | st.sampled_from([5, "x", [1], True])
     | st.fixed_dictionaries({"top_k": NOT_COUNTS})
     | st.fixed_dictionaries({"max_new_tokens": NOT_COUNTS})
-    | st.fixed_dictionaries({"aggregation_strategy": NUMBERS | NAMES})
+    | st.fixed_dictionaries({"aggregation_strategy": NOT_NULL | NAMES})
 )
 
 
@@ -78,9 +79,24 @@ def _wrong_tensors(mode: str) -> st.SearchStrategy[Any]:
             lambda key: {name: given[name] for name in given if name != key}
         )
     )
-    return st.fixed_dictionaries({"inputs": st.lists(missing, min_size=1, max_size=2)}) | (
-        st.fixed_dictionaries({"inputs": st.lists(tensor, min_size=1, max_size=1)})
+    return (
+        st.fixed_dictionaries({"inputs": st.lists(missing, min_size=1, max_size=2)})
+        | st.fixed_dictionaries({"inputs": st.lists(tensor, min_size=1, max_size=1)})
+        | st.tuples(KEYS, NUMBERS, st.booleans()).map(lambda drawn: _strange_tensors(mode, *drawn))
     )
+
+
+def _strange_tensors(mode: str, key: str, value: Any, in_output: bool) -> dict[str, Any]:
+    """Return tensors that could be answered, but for a key that no part of a body has."""
+    texts = GOOD[mode] if isinstance(GOOD[mode], dict) else {"args": GOOD[mode]}
+    strange, output = {key: value}, {"name": "output"}
+    inputs: list[dict[str, Any]] = [
+        {"name": name, "shape": [1], "datatype": "BYTES", "data": [text]}
+        for name, text in texts.items()
+    ]
+    if in_output:
+        return {"inputs": inputs, "outputs": [output | strange]}
+    return {"inputs": [*inputs[:-1], inputs[-1] | strange], "outputs": [output]}
 
 
 def _wrong_chats() -> st.SearchStrategy[Any]:
@@ -89,7 +105,7 @@ def _wrong_chats() -> st.SearchStrategy[Any]:
     settings: st.SearchStrategy[dict[str, Any]] = st.one_of(
         st.fixed_dictionaries({"temperature": st.sampled_from([9, -1, "hot"])}),
         st.fixed_dictionaries({"max_tokens": st.sampled_from([0, -1, 10**9, "many"])}),
-        st.fixed_dictionaries({"stop": NUMBERS.filter(lambda value: value is not None)}),
+        st.fixed_dictionaries({"stop": NOT_NULL}),
         st.fixed_dictionaries({"n": st.sampled_from([0, 99, "two"])}),
         st.fixed_dictionaries({"tools": st.just([{}]), "stream": st.booleans()}),
     )

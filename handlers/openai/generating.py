@@ -55,6 +55,8 @@ class Generating(BaseEndpoint):
     def read(self, post: Post) -> list[Request]:
         if self.model.mode != "text_generation":
             raise Unprocessable(f"This model's mode is {self.model.mode}; it writes no texts.")
+        if post.explains:
+            raise Unprocessable(f"{self.path} explains nothing; send inputs without this path.")
         body = self.body(post.content)
         inputs = self.inputs(body)
         if not body.stream:

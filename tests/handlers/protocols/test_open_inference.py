@@ -358,6 +358,16 @@ def test_a_path_that_leads_nowhere_is_not_found(model: Served, path: str, senten
         ({"inputs": [tensor("args", [])]}, 400, "inputs is an empty list"),
         ({"inputs": [tensor("args", ["A"] * 129)]}, 413, "inputs has 129 items"),
         ({"inputs": [tensor("args", ["A"])], "output": []}, 400, "unknown key output; did you"),
+        (
+            {"inputs": [tensor("args", ["A"], contents=None)]},
+            400,
+            "unknown key inputs.0.contents; known are name, datatype, shape, parameters, data",
+        ),
+        (
+            {"inputs": [tensor("args", ["A"])], "outputs": [{"name": "output", "shap": [1]}]},
+            400,
+            "unknown key outputs.0.shap; known are name, parameters",
+        ),
         ({"inputs": [{"name": "a", "shape": [1]}]}, 400, "inputs.0.datatype is missing; add it"),
         ({"inputs": [tensor("args", ["A"], "STRING")]}, 400, "inputs.0.datatype is 'STRING'; it"),
         ({"inputs": [{**tensor("a", ["A"]), "shape": [-1]}]}, 400, "inputs.0.shape.0 is -1; it "),

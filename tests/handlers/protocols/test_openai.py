@@ -26,11 +26,13 @@ def model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Served]:
     yield model
 
 
-def call(model: Served, path: str, body: Any = None, sent: Sent | None = None) -> Answer:
+def call(
+    model: Served, path: str, body: Any = None, sent: Sent | None = None, **more: str
+) -> Answer:
     """Return the answer to one request; parts of it that come before go into `sent`."""
     row = {"body": "" if body is None else body}
     send = None if sent is None else sent.append
-    headers = {"url_path": path, "Content-Type": "application/json"}
+    headers = {"url_path": path, "Content-Type": "application/json", **more}
     (answer,) = model.dialogue.answer([Post(row, headers, send)], Meter())
     return answer
 
@@ -190,6 +192,15 @@ def test_a_request_that_cannot_be_answered_gets_openais_error(
     error = read_json(answer.body)["error"]
     assert (answer.status, error["type"]) == (status, "invalid_request_error")
     assert error["message"].startswith(sentence)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("path", ["v1/chat/completions", "v1/completions"])
+def test_explanations_have_another_path(model: Served, path: str, stream: bool) -> None:
+    body = {"messages": CHAT, "prompt": PROMPT, "stream": stream, **FEW}
+    answer = call(model, path, body, explain="True")
+    sentence = f"{path.removeprefix('v1/')} explains nothing; send inputs without this path."
+    assert (answer.status, read_json(answer.body)["error"]["message"]) == (422, sentence)
 
 
 def test_a_model_that_writes_no_texts_says_so(served: Callable[..., Served]) -> None:
