@@ -23,6 +23,8 @@ from handlers.texts import kind_of
 from handlers.words import nearest
 
 NAMES_OF_INPUTS = ("inputs", "data", "prompt", "messages", "features")
+# What only bodies of other shapes have.
+NAMES_OF_PARTS = ("text", "text_pair", "question", "context", "b64")
 BESIDE_INPUTS = ("parameters", "target", "options")
 SHAPES = 'a text, {"inputs": …}, {"text": …} or {"question": …, "context": …}'
 
@@ -53,6 +55,12 @@ def read_item(given: Any, mode: str, noun: str, *, explains: bool) -> tuple[Any,
     asked = {key: value for key, value in given.items() if key not in BESIDE_INPUTS}
     parameters = parameters_in(given) | target_in(given, explains=explains)
     return _inputs_in(asked, mode, f"The {noun}"), parameters
+
+
+def asks_elsewhere(given: Mapping[str, Any]) -> bool:
+    """Tell whether an object has what it asks about under other names than `inputs`."""
+    names = {*NAMES_OF_INPUTS, *NAMES_OF_PARTS} - {"inputs"}
+    return not names.isdisjoint(given)
 
 
 def parameters_in(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,13 +13,18 @@ from handlers.answer import Answer
 from handlers.bodies import Post
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.events import EVENTS, have_begun
-from handlers.protocols._items import check_keys, parameters_in
+from handlers.protocols._items import (
+    asks_elsewhere,
+    check_keys,
+    parameters_in,
+    target_in,
+)
 from handlers.protocols.base import RowProtocol
 from handlers.requests import Request
 from handlers.texts import kind_of
 from handlers.token_events import TokenListener, broken
 
-KEYS = ["inputs", "parameters", "options", "stream"]
+KEYS = ["inputs", "parameters", "options", "stream", "target"]
 # What clients of text-generation-inference always send, and what it does nothing with.
 IDLE = {
     "adapter_id": None,
@@ -36,13 +41,18 @@ NESTING_CLIENTS = ("hf_hub/", "@huggingface/inference/")
 
 
 class Protocol(RowProtocol):
-    """Bodies of the Hugging Face inference toolkit; `options` are for its hub and are left."""
+    """Bodies of the Hugging Face inference toolkit; `options` are for its hub and are left.
+
+    `target` is for explanations only.
+    """
 
     rank = 70
 
     def recognises(self, post: Post) -> bool:
         content = post.content
-        return isinstance(content, dict) and bool({"inputs", "parameters"} & content.keys())
+        if not isinstance(content, dict):
+            return False
+        return "inputs" in content or ("parameters" in content and not asks_elsewhere(content))
 
     def read(self, post: Post) -> list[Request]:
         content = post.content
@@ -50,6 +60,7 @@ class Protocol(RowProtocol):
         if "inputs" not in content:
             raise BadRequest("The body has no inputs; send them under that key.")
         parameters = self._own(parameters_in(content))
+        parameters |= target_in(content, explains=post.explains)
         requests = self.requests(content["inputs"], parameters)
         if not _streams(content):
             return requests

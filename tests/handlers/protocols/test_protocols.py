@@ -32,6 +32,8 @@ MODEL = Description(
 )
 KNOWN = protocols(MODEL)
 FIRST = Post({"body": "a"}, {})
+CHAT = [{"role": "user", "content": "a"}]
+ASKED = {"question": "a", "context": "b"}
 LISTS = [Request("a", alone=False), Request("b", alone=False)]
 MISTAKE = BadRequest("half \ud83d of it")
 
@@ -66,14 +68,22 @@ def found_texts(answer: Any) -> list[Any]:
         ({"text": "a", "target": 1}, [Request("a")]),
         ({"question": "a", "context": "b"}, [Request({"question": "a", "context": "b"})]),
         ({"text": "a", "text_pair": "b"}, [Request({"text": "a", "text_pair": "b"})]),
+        ({"inputs": "a", "target": 1}, [Request("a")]),
+        ({"text": "a", "parameters": {"top_k": 2}}, [Request("a", {"top_k": 2})]),
+        ({"prompt": "a", "parameters": {"top_k": 2}}, [Request("a", {"top_k": 2})]),
+        ({"messages": CHAT, "parameters": {"top_k": 2}}, [Request(CHAT, {"top_k": 2})]),
+        ({**ASKED, "parameters": {"top_k": 2}}, [Request(ASKED, {"top_k": 2})]),
     ],
 )
 def test_a_body_becomes_requests(content: Any, requests: list[Request]) -> None:
     assert read(content) == requests
 
 
-def test_a_target_is_for_explanations_only() -> None:
-    assert read({"text": "a", "target": 1}, explain=True) == [Request("a", {"target": 1})]
+@pytest.mark.parametrize("name", ["text", "inputs"])
+def test_a_target_is_for_explanations_only(name: str) -> None:
+    assert read({name: "a", "target": 1}, explain=True) == [Request("a", {"target": 1})]
+    given = {name: "a", "target": 1, "parameters": {"n_steps": 9}}
+    assert read(given, explain=True) == [Request("a", {"target": 1, "n_steps": 9})]
 
 
 @pytest.mark.parametrize(
@@ -88,6 +98,7 @@ def test_a_target_is_for_explanations_only() -> None:
             "The body has the unknown key 'paramters'; did you mean",
         ),
         ({"parameters": {}}, "The body has no inputs; send them under that key."),
+        ({"input": "a", "parameters": {}}, "The body has the unknown key 'input'; did you mean"),
         ({"inputs": "a", "parameters": [1]}, "parameters must be an object, and is a list."),
         ({"inputs": []}, "inputs is an empty list; send at least one item."),
         ([], "inputs is an empty list; send at least one item."),
