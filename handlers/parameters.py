@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self, get_args
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
+from pydantic import AliasChoices, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from handlers.complaints import first_complaint
 from handlers.errors import BadRequest, WrongConfig
+from handlers.whole_numbers import WholeNumbers
 
 
-class Parameters(BaseModel):
+class Parameters(WholeNumbers):
     """Base of every mode's parameters: strict types, unknown names refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError,
 from handlers.complaints import first_complaint
 from handlers.errors import BadRequest, Unprocessable
 from handlers.texts import kind_of
+from handlers.whole_numbers import WholeNumbers
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 # Below it a draw is the likeliest token, and dividing by it overflows.
@@ -37,7 +38,7 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
-class Sampling(BaseModel):
+class Sampling(WholeNumbers):
     """What both endpoints take; names that only OpenAI's own servers know are left."""
 
     model_config = ConfigDict(
