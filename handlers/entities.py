@@ -17,10 +17,14 @@ ToText = Callable[[list[str]], str]
 
 @dataclass(frozen=True)
 class Token:
-    """A token with the probability of each class; `continues` marks the inside of a word."""
+    """A token with the probability of each class; `continues` marks the inside of a word.
+
+    `best` is the number of the likeliest class.
+    """
 
     text: str
     scores: Scores
+    best: int
     index: int
     start: int
     end: int
@@ -47,8 +51,8 @@ def label_tokens(tokens: Iterable[Token], labels: Sequence[str]) -> list[dict[st
     """Return each token with its best label: strategy `none`."""
     return [
         {
-            "entity": labels[int(token.scores.argmax())],
-            "score": float(token.scores.max()),
+            "entity": labels[token.best],
+            "score": float(token.scores[token.best]),
             "index": token.index,
             "word": token.text,
             "start": token.start,

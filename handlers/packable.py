@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from handlers.rows import Row
 logger = logging.getLogger(__name__)
 
 Outputs = Mapping[str, torch.Tensor]
+Cut = Callable[[PreTrainedModel], torch.nn.Module]
 LENGTHS = (7, 12, 3, 9)
 
 
@@ -32,12 +34,18 @@ class Packable:
         module: the model.
         mask: turns which tokens see each other, a boolean of shape (rows, width, width), into the
             attention mask that the module understands.
-        pools: whether its head reads each text's first vector, and so gives one output a text.
+        cut: for a head that reads each text's first vector, and so gives one output a text: finds
+            the part of the model behind which only those are computed on; None for other heads.
     """
 
     module: PreTrainedModel
     mask: Callable[[torch.Tensor], torch.Tensor]
-    pools: bool
+    cut: Cut | None
+
+    @property
+    def pools(self) -> bool:
+        """Whether there is one output a text."""
+        return self.cut is not None
 
     def forward(self, packed: Mapping[str, torch.Tensor]) -> Outputs:
         """Return the outputs for each slot, or for each text where the head pools.
@@ -50,9 +58,9 @@ class Packable:
         segments = inputs.pop(SEGMENTS)
         inputs["position_ids"] = inputs["position_ids"] + first_position(self.module.config)
         inputs["attention_mask"] = self.mask(segments[:, :, None] == segments[:, None, :])
-        if not self.pools:
+        if self.cut is None:
             return self._call(inputs)
-        with _only_first_vectors(self.module, starts):
+        with _only_first_vectors(self.cut(self.module), starts):
             return self._call(inputs)
 
     def _call(self, inputs: Mapping[str, torch.Tensor]) -> Outputs:
@@ -66,6 +74,19 @@ MASKS: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
 )
 
 
+def _layers(module: PreTrainedModel) -> Any:
+    base = module.base_model
+    return getattr(base, "encoder", None) or base.transformer
+
+
+# The earlier, the less is computed: behind the last attention no token needs any other.
+CUTS: tuple[Cut, ...] = (
+    lambda module: _layers(module).layer[-1].sa_layer_norm,  # DistilBERT adds what went in
+    lambda module: _layers(module).layer[-1].attention,
+    _layers,
+)
+
+
 def packable(
     module: PreTrainedModel, padding: Padding, names: tuple[str, ...], per_token: tuple[str, ...]
 ) -> Packable | None:
@@ -73,8 +94,8 @@ def packable(
 
     Each way is tried on a few made-up rows, against running them padded.
     """
-    for mask in MASKS:
-        way = Packable(module, mask, pools=not per_token)
+    for mask, cut in product(MASKS, (None,) if per_token else CUTS):
+        way = Packable(module, mask, cut)
         try:
             if _agrees(way, padding, names, per_token):
                 return way
@@ -121,10 +142,10 @@ def _named(outputs: Outputs, names: tuple[str, ...]) -> Outputs:
 
 
 @contextmanager
-def _only_first_vectors(module: PreTrainedModel, starts: Any) -> Iterator[None]:
-    """Let the layers give each text's first vector, as if it were a row: (texts, 1, hidden).
+def _only_first_vectors(part: torch.nn.Module, starts: Any) -> Iterator[None]:
+    """Let a part of a model give each text's first vector, as if it were a row: (texts, 1, hidden).
 
-    What the model does behind its layers, pooling and classifying, then runs for every text.
+    What the model does behind it, pooling and classifying, then runs for every text.
     """
     rows, columns = starts
 
@@ -134,9 +155,7 @@ def _only_first_vectors(module: PreTrainedModel, starts: Any) -> Iterator[None]:
         vectors = output[0][rows, columns][:, None]
         return (vectors, *output[1:]) if isinstance(output, tuple) else type(output)(vectors)
 
-    base = module.base_model
-    layers = getattr(base, "encoder", None) or base.transformer
-    handle = layers.register_forward_hook(gather)
+    handle = part.register_forward_hook(gather)
     try:
         yield
     finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -16,7 +17,10 @@ from handlers.batching import Batch, Padding, numpy_of
 from handlers.meter import Meter
 from handlers.rows import Outputs, Row
 
-WIDTH = 128  # Wider rows cost more: attention grows with the square.
+# Rows may be so wide; wider ones cost more, since attention grows with the square. Widths are
+# multiples of a tile of the processor's, also so that engines meet few shapes to compile for.
+WIDTHS = (128, 112, 144, 96, 160)
+TILE = 16
 # Names of what packed rows have beside a model's own inputs.
 SEGMENTS, ROWS, COLUMNS = "segment_ids", "text_rows", "text_columns"
 
@@ -44,7 +48,7 @@ class Packed:
     segments: torch.Tensor
     places: Sequence[Place]
 
-    @property
+    @cached_property
     def inputs(self) -> Batch:
         """The model inputs, the segments, and where each text begins, in the order of `places`."""
         return {
@@ -55,7 +59,16 @@ class Packed:
         }
 
 
-def bins(lengths: Sequence[int], width: int = WIDTH) -> list[list[int]]:
+def snug(lengths: Sequence[int]) -> list[list[int]]:
+    """Return text numbers for each row, in rows of the width that leaves the least empty."""
+
+    def slots(rows: Sequence[Sequence[int]]) -> int:
+        return len(rows) * max(_tiled(sum(lengths[number] for number in row)) for row in rows)
+
+    return min((bins(lengths, width) for width in WIDTHS), key=slots)
+
+
+def bins(lengths: Sequence[int], width: int) -> list[list[int]]:
     """Return text numbers for each row: longest first, each into the first row with room.
 
     A text longer than a row gets a row of its own.
@@ -75,8 +88,8 @@ def bins(lengths: Sequence[int], width: int = WIDTH) -> list[list[int]]:
 
 
 def lay(texts: Sequence[Row], rows: Sequence[Sequence[int]], padding: Padding) -> Packed:
-    """Return texts as tensors, each row of numbers end to end."""
-    width = max(sum(len(texts[number]) for number in row) for row in rows)
+    """Return texts as tensors, each row of numbers end to end; their width is one of few."""
+    width = _tiled(max(sum(len(texts[number]) for number in row) for row in rows))
     shape = (len(rows), width)
     names = texts[rows[0][0]].features
     arrays = {name: np.full(shape, padding.ids.get(name, 0)) for name in names}
@@ -121,7 +134,7 @@ def run_packed(
     order of `places`.
     """
     results: list[Outputs] = [{}] * len(texts)
-    for rows in _within(bins([len(text) for text in texts]), texts, budget):
+    for rows in _within(snug([len(text) for text in texts]), texts, budget):
         packed = lay(texts, rows, padding)
         outputs = {name: numpy_of(tensor) for name, tensor in forward(packed).items()}
         for order, place in enumerate(packed.places):
@@ -138,15 +151,23 @@ def run_packed(
 def _within(
     rows: Sequence[list[int]], texts: Sequence[Row], budget: int
 ) -> Iterator[list[list[int]]]:
-    """Yield groups of rows, fullest first, each within a budget of slots."""
+    """Yield groups of rows, fullest first, each within a budget of slots.
+
+    A row that would be padded by more than the usual width starts a new group.
+    """
     sizes = [sum(len(texts[number]) for number in row) for row in rows]
     group: list[list[int]] = []
     widest = 0
     for place in sorted(range(len(rows)), key=sizes.__getitem__, reverse=True):
-        if group and (len(group) + 1) * widest > budget:
+        full = (len(group) + 1) * widest > budget
+        if group and (full or widest - sizes[place] > WIDTHS[0]):
             yield group
             group = []
         widest = widest if group else sizes[place]
         group.append(rows[place])
     if group:
         yield group
+
+
+def _tiled(size: int) -> int:
+    return -(-size // TILE) * TILE

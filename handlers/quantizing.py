@@ -22,11 +22,11 @@ Feed = Mapping[str, Any]
 
 # Tried in this order, until labels agree well enough on the rows of the calibration.
 SHARES_KEPT = (0.0, 0.25, 0.5)
-ENOUGH = 0.995
+EXACT = {"INFERENCE_PRECISION_HINT": "f32"}
 LAYER = re.compile(r"\.(?:layers?|h|blocks?)\.(\d+)[./]")
 
 
-def quantized(graph: Any, how: Quantization | None, feeds: Sequence[Feed]) -> Any:
+def quantized(graph: Any, how: Quantization | None, feeds: Sequence[Feed], asked: float) -> Any:
     """Return an OpenVINO graph in fewer bits; as it is where the YAML asks for none.
 
     Args:
@@ -34,21 +34,23 @@ def quantized(graph: Any, how: Quantization | None, feeds: Sequence[Feed]) -> An
         how: `int8` stores and computes in 8 bits what calibration shows to bear it; `int8_weights`
             and `int4_weights` store weights in fewer bits and compute as before.
         feeds: inputs that show what the model usually meets; `int8` needs them.
+        asked: share of labels that must not change, on rows that are not among these.
 
     Raises:
         WrongConfig: NNCF is not installed.
     """
     if how is None:
         return graph
-    return WAYS[how](needed("nncf", f"handler.quantization: {how}"), graph, feeds)
+    return WAYS[how](needed("nncf", f"handler.quantization: {how}"), graph, feeds, asked)
 
 
-def _int8(nncf: Any, graph: Any, feeds: Sequence[Feed]) -> Any:
+def _int8(nncf: Any, graph: Any, feeds: Sequence[Feed], asked: float) -> Any:
     """Quantize all layers, or fewer where the model would choose other labels.
 
     An error that is made early grows through all that follows, so the first layers are the ones
-    that stay in floating point.
+    that stay in floating point. Half of the labels that may change are kept for other rows.
     """
+    enough = (1 + asked) / 2
     exact = list(_outputs(graph, feeds))
     best, chosen = 0.0, graph
     for share, kept in _kept(graph):
@@ -63,14 +65,14 @@ def _int8(nncf: Any, graph: Any, feeds: Sequence[Feed]) -> Any:
         if found > best:
             best, chosen = found, made
         logger.info("int8 but for the first %g of the layers: %.2f%% agree", share, 100 * found)
-        if best >= ENOUGH:
+        if best >= enough:
             break
     return chosen
 
 
 def _outputs(graph: Any, feeds: Sequence[Feed]) -> Iterator[Outputs]:
     """Yield what a graph gives for each batch, without what stands for padding."""
-    compiled = needed("openvino", "save_mode: openvino").compile_model(graph, "CPU")
+    compiled = needed("openvino", "save_mode: openvino").compile_model(graph, "CPU", EXACT)
     for feed in feeds:
         found = compiled(feed)
         mask = feed[SEGMENTS] >= 0 if SEGMENTS in feed else feed["attention_mask"] > 0
@@ -105,11 +107,11 @@ def _names(ports: Sequence[Any]) -> set[str]:
     return {name for each in ports for name in each.names}
 
 
-def _int8_weights(nncf: Any, graph: Any, feeds: Sequence[Feed]) -> Any:
+def _int8_weights(nncf: Any, graph: Any, feeds: Sequence[Feed], asked: float) -> Any:
     return nncf.compress_weights(graph, mode=nncf.CompressWeightsMode.INT8_ASYM)
 
 
-def _int4_weights(nncf: Any, graph: Any, feeds: Sequence[Feed]) -> Any:
+def _int4_weights(nncf: Any, graph: Any, feeds: Sequence[Feed], asked: float) -> Any:
     fallback = nncf.AdvancedCompressionParameters(
         group_size_fallback_mode=nncf.GroupSizeFallbackMode.ADJUST
     )

@@ -38,7 +38,7 @@ class Reader:
             align: whether spans are widened to whole words.
         """
         mask = self.mask(row)
-        start, end = self._probabilities(row, outputs)
+        start, end = self._probabilities(row, outputs, mask)
         for first, last, score in best_spans(
             start * mask, end * mask, longest=longest, count=count
         ):
@@ -50,7 +50,7 @@ class Reader:
 
     def score(self, row: Window, outputs: Outputs, first: int, last: int) -> float:
         """Return the joint probability of one span of tokens."""
-        start, end = self._probabilities(row, outputs)
+        start, end = self._probabilities(row, outputs, self.mask(row))
         return float(start[first] * end[last])
 
     def mask(self, row: Window) -> Mask:
@@ -66,8 +66,8 @@ class Reader:
         spans = [encoding.word_to_chars(word, self.context) for word in words]
         return spans[0][0], spans[1][1]
 
-    def _probabilities(self, row: Window, outputs: Outputs) -> tuple[Scores, Scores]:
-        allowed = self.mask(row) | (np.array(row.encoding.ids) == self.cls)
+    def _probabilities(self, row: Window, outputs: Outputs, mask: Mask) -> tuple[Scores, Scores]:
+        allowed = mask | (np.array(row.encoding.ids) == self.cls)
         start, end = outputs["start_logits"], outputs["end_logits"]
         return probabilities(start, allowed), probabilities(end, allowed)
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from transformers import GenerationConfig
 
-from handlers.batching import Batch, pad
+from handlers.batching import pad
 from handlers.compiling import compile_by
 from handlers.config import ModelConfig
 from handlers.formats.base import Model
+from handlers.meter import Meter
 from handlers.rows import Row
 from handlers.sections import Compile
 from handlers.tasks.base import BaseTask
@@ -22,7 +23,7 @@ USUAL_LENGTHS = (16, 48)
 NEW_TOKENS = 3
 
 
-def warmup_batches(task: BaseTask[Any, Any], config: ModelConfig) -> list[Batch]:
+def warmup_batches(task: BaseTask[Any, Any], config: ModelConfig) -> list[list[Row]]:
     """Return batches of the lengths that the YAML declares, with few rows, many and one.
 
     One row comes last: compilers treat a size of 1 as a case of its own.
@@ -36,10 +37,12 @@ def warmup_batches(task: BaseTask[Any, Any], config: ModelConfig) -> list[Batch]
         for count in counts
         for length in lengths
     )
-    return [pad([_row(task, length)] * count, task.padding) for count, length in shapes]
+    return [[_row(task, length)] * count for count, length in shapes]
 
 
-def warm_up(task: BaseTask[Any, Any], model: Model, batches: list[Batch], options: Compile) -> None:
+def warm_up(
+    task: BaseTask[Any, Any], model: Model, batches: list[list[Row]], options: Compile
+) -> None:
     """Run the batches, for which the model is compiled where the YAML asks for that.
 
     A model that cannot run them is left to fail on what users send.
@@ -53,15 +56,15 @@ def warm_up(task: BaseTask[Any, Any], model: Model, batches: list[Batch], option
         logger.warning("warm-up failed (%s); the model serves cold", type(error).__name__)
 
 
-def _run(task: BaseTask[Any, Any], model: Model, batches: list[Batch]) -> None:
+def _run(task: BaseTask[Any, Any], model: Model, batches: list[list[Row]]) -> None:
     if task.generates:
         pad_id = task.padding.ids.get("input_ids", 0)
         new = GenerationConfig(max_new_tokens=NEW_TOKENS, pad_token_id=pad_id)
         for batch in (batches[0], batches[-1]):
-            model.generate(batch, new)
+            model.generate(pad(batch, task.padding), new)
         return
     for batch in batches:
-        model.forward(batch)
+        task.run(model, batch, Meter())
 
 
 def _row(task: BaseTask[Any, Any], length: int) -> Row:

@@ -91,7 +91,8 @@ class PackedModel(ForwardOnly):
 
     def _run(self, inputs: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:
         names = self._signature.inputs
-        found = self._compiled(dict(zip(names, (each.numpy() for each in inputs), strict=True)))
+        given = dict(zip(names, (each.numpy() for each in inputs), strict=True))
+        found = self._compiled(given, share_inputs=True)
         return {name: torch.from_numpy(found[name]) for name in self._signature.outputs}
 
 
@@ -130,7 +131,7 @@ def _export_packed(wanted: Wanted, target: Path, inputs: tuple[str, ...]) -> boo
         _name(made.outputs, graph.signature.outputs)
     _check(wanted, made, graph.signature, module, batches)
     feeds = [_feed(graph.signature, batch) for batch in wanted.calibration]
-    small = quantized(made, wanted.config.handler.quantization, feeds)
+    small = _fewer_bits(wanted, made, feeds)
     openvino.save_model(small, target / FILE, compress_to_fp16=False)
     return True
 
@@ -160,11 +161,16 @@ def _export_padded(wanted: Wanted, target: Path) -> None:
         ) from None
     signature = Signature(_names(model.model.inputs), wanted.outputs)
     feeds = [_feed(signature, batch) for batch in wanted.calibration]
-    model.model = quantized(model.model, wanted.config.handler.quantization, feeds)
+    model.model = _fewer_bits(wanted, model.model, feeds)
     with TemporaryDirectory(dir=target) as scratch:
         model.save_pretrained(scratch)
         for path in Path(scratch).glob("openvino_*"):
             path.replace(target / path.name)
+
+
+def _fewer_bits(wanted: Wanted, graph: Any, feeds: Sequence[Mapping[str, Any]]) -> Any:
+    handler = wanted.config.handler
+    return quantized(graph, handler.quantization, feeds, handler.min_agreement)
 
 
 def _feed(signature: Signature, batch: Mapping[str, torch.Tensor]) -> dict[str, Any]:

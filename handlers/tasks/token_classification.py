@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -151,14 +152,17 @@ class Task(BaseTask[Tagging, Window]):
 
     def _tokens(self, query: Tagging, row: Window, output: Outputs) -> Iterator[Token]:
         encoding, scores = row.encoding, softmax(output["logits"])
-        text, raw = query.text, query.parameters.special_tokens
-        for index, (start, end) in enumerate(encoding.offsets):
-            if encoding.special_tokens_mask[index] and not raw:
+        text, raw, unknown_id = query.text, query.parameters.special_tokens, self._unknown_id
+        # Each of the encoding's lists is made anew when it is asked for.
+        lists = encoding.offsets, encoding.special_tokens_mask, encoding.ids, encoding.tokens
+        columns = zip(*lists, scores, scores.argmax(axis=-1).tolist(), strict=True)
+        for index, ((start, end), special, number, token, own, best) in enumerate(columns):
+            if special and not raw:
                 continue
-            unknown = encoding.ids[index] == self.tokenizer.unk_token_id
-            word = text[start:end] if unknown and not raw else encoding.tokens[index]
+            unknown = number == unknown_id
+            word = text[start:end] if unknown and not raw else token
             inside = not unknown and self._continues(text, word, start, end)
-            yield Token(word, scores[index], index, start, end, inside)
+            yield Token(word, own, best, index, start, end, inside)
 
     def _continues(self, text: str, token: str, start: int, end: int) -> bool:
         """Tell whether a token is the inside of a word.
@@ -170,7 +174,12 @@ class Task(BaseTask[Tagging, Window]):
             return len(token) != end - start
         return start > 0 and " " not in text[start - 1 : start + 1]
 
-    @property
+    @cached_property
+    def _unknown_id(self) -> int | None:
+        number: int | None = self.tokenizer.unk_token_id
+        return number
+
+    @cached_property
     def _has_prefix(self) -> bool:
         model = self.tokenizer.backend_tokenizer.model
         return bool(getattr(model, "continuing_subword_prefix", None))

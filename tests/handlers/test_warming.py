@@ -27,11 +27,29 @@ def config(**settings: Any) -> ModelConfig:
 
 def test_declared_lengths_run_with_few_rows_many_and_one(served: Any) -> None:
     task = served(MODE).engine.task
-    shapes = [tuple(batch["input_ids"].shape) for batch in warmup_batches(task, config())]
+    shapes = [(len(rows), len(rows[0])) for rows in warmup_batches(task, config())]
     widths = (12, 30, task.longest)
     assert shapes == [(rows, width) for rows in (2, 8, 1) for width in widths]
     assert max(rows * width for rows, width in shapes) <= task.budget
-    assert "token_type_ids" in warmup_batches(task, config())[0]
+    assert "token_type_ids" in warmup_batches(task, config())[0][0].features
+
+
+@pytest.mark.parametrize("packs", [True, False])
+def test_rows_are_warmed_up_in_the_way_that_requests_run(
+    checkpoint: Callable[..., Path], monkeypatch: Any, packs: bool
+) -> None:
+    ran: list[str] = []
+    for name in ("forward", "forward_packed"):
+        original = getattr(PretrainedModel, name)
+
+        def counted(*given: Any, name: str = name, original: Any = original) -> Any:
+            ran.append(name)
+            return original(*given)
+
+        monkeypatch.setattr(PretrainedModel, name, counted)
+    Served(checkpoint(MODE), MODE, BetterTransformer=packs)
+    # One row alone is never packed.
+    assert set(ran) == ({"forward", "forward_packed"} if packs else {"forward"})
 
 
 @pytest.mark.parametrize("mode", [mode for mode in modes() if mode != "text_generation"])

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from benchmarks.texts import mixed_inputs
 from handlers.meter import Meter
+from handlers.packing import Packed
 from handlers.requests import Request
 from tests.serving import Served
 
@@ -31,7 +32,7 @@ class Bounds:
 # By how rows are run, and by how many TorchServe hands over at once.
 BOUNDS = {
     ("packed", 64): Bounds(slots=2048, padding=0.04, forwards=2),
-    ("packed", 16): Bounds(slots=2304, padding=0.15, forwards=4),
+    ("packed", 16): Bounds(slots=2128, padding=0.07, forwards=4),
     ("padded", 64): Bounds(slots=2816, padding=0.30, forwards=4),
     ("padded", 16): Bounds(slots=2816, padding=0.30, forwards=13),
 }
@@ -69,3 +70,39 @@ def test_all_rows_of_a_batch_are_tokenized_in_one_call(
     monkeypatch.setattr(PreTrainedTokenizerBase, "__call__", counted)
     engine.predict(requests)
     assert len(calls) == 1
+
+
+def test_packed_rows_have_few_shapes(served: Callable[..., Served], monkeypatch: Any) -> None:
+    """Engines compile for each shape that they meet."""
+    engine, shapes = served("sequence_classification").engine, set[Any]()
+    model = type(engine.model)
+    forward: Callable[..., Any] = model.forward_packed
+
+    def seen(model: Any, packed: Packed) -> Any:
+        shapes.add(tuple(packed.segments.shape))
+        return forward(model, packed)
+
+    monkeypatch.setattr(model, "forward_packed", seen)
+    rows = mixed_inputs("sequence_classification", engine.task.tokenizer, 512, seed=1)
+    for first in range(0, len(rows), 16):
+        engine.predict([Request(each) for each in rows[first : first + 16]])
+    assert len(shapes) <= 16
+    assert all(width % 16 == 0 and width <= 160 for _, width in shapes)
+
+
+def test_behind_the_last_attention_only_first_vectors_are_computed(
+    served: Callable[..., Served], monkeypatch: Any
+) -> None:
+    engine, computed = served("sequence_classification").engine, list[int]()
+    model: Any = engine.model
+    last = model.module.base_model.encoder.layer[-1].intermediate
+    compute = last.forward
+
+    def counted(vectors: Any) -> Any:
+        computed.append(len(vectors))
+        return compute(vectors)
+
+    monkeypatch.setattr(last, "forward", counted)
+    rows = mixed_inputs("sequence_classification", engine.task.tokenizer, 16, seed=0)
+    engine.predict([Request(each) for each in rows])
+    assert sum(computed) == 16

@@ -75,17 +75,23 @@ def test_a_quantized_model_is_smaller_measured_and_answers(
         model.ask(inputs, **given)
 
 
-@pytest.mark.parametrize(("agreements", "kept"), [([1.0], 0), ([0.9, 0.99, 0.97], 1)])
+@pytest.mark.parametrize(
+    ("agreements", "asked", "kept"),
+    [([1.0], 0.99, 0), ([0.9, 0.99, 0.97], 0.99, 1), ([0.9], 0.5, 0)],
+)
 def test_int8_leaves_first_layers_in_float_until_labels_agree(
     checkpoint: Callable[..., Path],
     tmp_path: Path,
     monkeypatch: Any,
     agreements: list[float],
+    asked: float,
     kept: int,
 ) -> None:
     found = iter(Agreement(9, 9, share, 0.0) for share in agreements)
     monkeypatch.setattr("handlers.quantizing.agreement", lambda *_: next(found))
-    settings = handler(CLASSIFIES, quantization="int8", min_agreement=0)
+    perfect = Agreement(9, 9, 1.0, 0.0)
+    monkeypatch.setattr("handlers.exports.agreement", lambda *_, **__: perfect)
+    settings = handler(CLASSIFIES, quantization="int8", min_agreement=asked)
     lay(tmp_path / "small", checkpoint(CLASSIFIES), **settings)
     assert next(found, None) is None
     first = [name for name in quantized(tmp_path / "small") if "layer.0.attention" in name]
