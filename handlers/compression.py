@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import zlib
+from collections.abc import Callable
+from io import BytesIO
 
 from handlers.errors import BadRequest, RequestTooLarge
 
 LONGEST = 64 * 2**20  # bytes: a small body can unpack to more than there is memory
-EITHER_HEADER = 32 + zlib.MAX_WBITS
 NO_HEADER = -zlib.MAX_WBITS
-WINDOWS = {
-    "gzip": [EITHER_HEADER],
-    "x-gzip": [EITHER_HEADER],
-    "deflate": [EITHER_HEADER, NO_HEADER],
-}
+NOT_SO = (zlib.error, gzip.BadGzipFile, EOFError)
+Bytes = bytes | bytearray
 
 
-def unpack(body: bytes | bytearray, coding: str) -> bytes | bytearray:
+def unpack(body: Bytes, coding: str) -> Bytes:
     """Return a body as it was before it was compressed.
 
     Args:
@@ -29,21 +28,42 @@ def unpack(body: bytes | bytearray, coding: str) -> bytes | bytearray:
     """
     if coding in ("", "identity"):
         return body
-    if coding not in WINDOWS:
+    if coding not in UNPACKERS:
         raise BadRequest(f"The body's Content-Encoding is {coding}; send gzip, deflate or none.")
-    for window in WINDOWS[coding]:
+    for unpacker in UNPACKERS[coding]:
         try:
-            return _inflate(body, window)
-        except zlib.error:
+            content = unpacker(body)
+        except NOT_SO:
             continue
+        if len(content) > LONGEST:
+            raise RequestTooLarge(f"The body unpacks to more than {LONGEST:,} bytes; send less.")
+        return content
     raise BadRequest(f"The body's Content-Encoding is {coding}, and its bytes are not.")
 
 
-def _inflate(body: bytes | bytearray, window: int) -> bytes:
+def _gunzip(body: Bytes) -> bytes:
+    """Return what all members of a body unpack to, end to end."""
+    if not body:
+        raise EOFError
+    with gzip.GzipFile(fileobj=BytesIO(body)) as members:
+        return members.read(LONGEST + 1)
+
+
+def _inflate(body: Bytes, window: int = zlib.MAX_WBITS) -> bytes:
     machine = zlib.decompressobj(window)
     content = machine.decompress(body, LONGEST + 1)
-    if len(content) > LONGEST:
-        raise RequestTooLarge(f"The body unpacks to more than {LONGEST:,} bytes; send less.")
-    if not machine.eof:
-        raise zlib.error("it ends too early")
+    ended = machine.eof and not machine.unused_data
+    if not ended and len(content) <= LONGEST:
+        raise zlib.error("it ends too early, or something else is behind it")
     return content
+
+
+def _inflate_bare(body: Bytes) -> bytes:
+    return _inflate(body, NO_HEADER)
+
+
+UNPACKERS: dict[str, list[Callable[[Bytes], bytes]]] = {
+    "gzip": [_gunzip],
+    "x-gzip": [_gunzip],
+    "deflate": [_inflate, _inflate_bare],
+}

@@ -27,6 +27,8 @@ def raw_deflate(body: bytes) -> bytes:
         (PACKED, "x-gzip"),
         (zlib.compress(TEXT), "deflate"),
         (raw_deflate(TEXT), "deflate"),
+        (gzip.compress(TEXT[:9]) + gzip.compress(b"") + gzip.compress(TEXT[9:]), "gzip"),
+        (PACKED + bytes(20), "gzip"),
     ],
 )
 def test_a_body_is_unpacked(body: bytes, coding: str) -> None:
@@ -51,6 +53,9 @@ def test_a_compressed_post_is_read_whatever_asks() -> None:
         ),
         (TEXT, "deflate", "The body's Content-Encoding is deflate, and its bytes are not."),
         (b"", "gzip", "The body's Content-Encoding is gzip, and its bytes are not."),
+        (PACKED + b"more", "gzip", "The body's Content-Encoding is gzip, and its bytes are not."),
+        (PACKED + PACKED[:9], "gzip", "The body's Content-Encoding is gzip, and its bytes are"),
+        (raw_deflate(TEXT) + b"more", "deflate", "The body's Content-Encoding is deflate, and"),
     ],
 )
 def test_a_body_that_cannot_be_unpacked_is_refused(body: bytes, coding: str, sentence: str) -> None:
@@ -62,3 +67,5 @@ def test_a_body_that_cannot_be_unpacked_is_refused(body: bytes, coding: str, sen
 def test_a_small_body_cannot_fill_the_memory() -> None:
     with pytest.raises(RequestTooLarge, match="more than 67,108,864 bytes"):
         unpack(gzip.compress(bytes(LONGEST + 1), 1), "gzip")
+    with pytest.raises(RequestTooLarge, match="more than 67,108,864 bytes"):
+        unpack(PACKED + gzip.compress(bytes(LONGEST), 1), "gzip")
