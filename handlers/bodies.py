@@ -19,6 +19,9 @@ LOOKS_LIKE_OBJECT = re.compile(r"\s*\{\s*(['\"]|\})")
 LONGEST_LITERAL = 100_000
 JSON = "application/json"
 EXPLAIN = ("/explain", ":explain")
+# Fields that make of a field `data` one of a form, and no body.
+BESIDE_DATA = ("parameters", "target", "options")
+READ_FIELDS = ("inputs", "data", *BESIDE_DATA)
 FORM = "application/x-www-form-urlencoded"
 LOST = (
     "The body came as a form without fields, as curl -d sends it; add -H 'Content-Type: text/plain'"
@@ -82,7 +85,7 @@ class Post:
         """The content: JSON values, a text, or the fields of a form.
 
         A body without a type, as `curl -T` sends it, is JSON when it looks like an object, else
-        text. So are a form's fields `inputs`, `parameters` and `target`, the last also a number.
+        text. So are a form's fields that may hold more than a text; `target` may also be a number.
 
         Raises:
             BadRequest: no body, not UTF-8, broken JSON, or compressed in an unknown way.
@@ -111,7 +114,9 @@ class Post:
 
     @property
     def _body_name(self) -> str | None:
-        return next((name for name in ("body", "data") if name in self.row), None)
+        if "body" in self.row:
+            return "body"
+        return "data" if "data" in self.row and self.row.keys().isdisjoint(BESIDE_DATA) else None
 
     @property
     def _described_type(self) -> str:
@@ -136,7 +141,7 @@ def _decode(value: Any, content_type: str) -> Any:
 
 def _field(name: str, value: Any) -> Any:
     """Return the value of a form's field; those that can hold more than a text are read."""
-    if not isinstance(value, str) or name not in ("inputs", "parameters", "target"):
+    if not isinstance(value, str) or name not in READ_FIELDS:
         return value
     content = _json_or_text(value, name)
     literal = _literal(value) if name == "target" else None

@@ -157,6 +157,16 @@ def test_a_field_called_data_is_the_body() -> None:
     assert post.content == "A film"
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "read"), [("parameters", b'{"top_k": 2}', {"top_k": 2}), ("target", b"1", 1)]
+)
+def test_a_field_called_data_has_settings_beside_it(name: str, value: bytes, read: Any) -> None:
+    row = {"data": b"A film", name: value}
+    assert Post(row, {"Content-Type": FORM}).content == {"data": "A film", name: read}
+    whole = {"data": b'{"question": "a", "context": "b"}', name: value}
+    assert Post(whole, {}).content == {"data": {"question": "a", "context": "b"}, name: read}
+
+
 @pytest.mark.parametrize("name", ["content-type", "Content-Type", "CONTENT-TYPE"])
 def test_a_header_is_found_however_the_client_spelled_it(name: str) -> None:
     assert Post({"body": json.dumps("A film").encode()}, {name: JSON}).content == "A film"

@@ -12,7 +12,6 @@ from handlers.registry import task_class
 from handlers.whole_numbers import WholeNumbers
 from handlers.words import modes
 
-
 NEEDED = {
     "CompletionBody": {"prompt": "a"},
     "TokenParameters": {"aggregation_strategy": "simple"},
