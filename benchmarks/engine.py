@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from handlers.meter import Meter
 from handlers.quiet import quieten
 from handlers.requests import Request
 from handlers.threads import share_cores
-from scripts.kit.launch import OFFLINE, SHARING
+from scripts.kit.launch import DROPPED, OFFLINE, SHARING
 
 PATIENCE = 600
 
@@ -63,10 +63,11 @@ def in_own_process(
     Raises:
         EngineFailed: when it does not load or a row fails.
     """
+    kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
     done = subprocess.run(
         [sys.executable, __file__],
         input=json.dumps({"folder": str(folder), "workloads": workloads, "seconds": seconds}),
-        env={**OFFLINE, **SHARING, **os.environ},
+        env={**OFFLINE, **SHARING, **kept},
         capture_output=True,
         text=True,
         timeout=PATIENCE + 2 * seconds * len(workloads),
@@ -79,7 +80,7 @@ def in_own_process(
 
 def speed(engine: Engine, inputs: Sequence[Any], batch: int, seconds: float) -> EngineSpeed:
     """Measure batches of rows, and rows alone, after a quarter of the time to warm up."""
-    meter = Meter()
+    meter, batch = Meter(), min(batch, len(inputs))
     _times(engine, inputs, batch, seconds / 8, Meter())
     together = _times(engine, inputs, batch, seconds / 2, meter)
     _times(engine, inputs, 1, seconds / 8, Meter())
@@ -106,9 +107,12 @@ def _times(
 
 
 def _batches(inputs: Sequence[Any], batch: int) -> Iterator[list[Request]]:
-    endless = cycle([Request(each) for each in inputs])
+    """Yield the rows in batches without end, each time in another company, as a server has them."""
+    chance = random.Random(0)
     while True:
-        yield list(islice(endless, batch))
+        order = chance.sample(inputs, len(inputs))
+        for first in range(0, len(order) - batch + 1, batch):
+            yield [Request(each) for each in order[first : first + batch]]
 
 
 def main() -> None:
@@ -117,7 +121,7 @@ def main() -> None:
     quieten()
     folder = Path(job["folder"])
     config = ModelConfig.read(folder / "model-config.yaml")
-    share_cores(1)
+    share_cores(config.maxWorkers)
     engine = Engine.load(folder, config)
     found = {
         name: asdict(speed(engine, inputs, config.batchSize, job["seconds"]))

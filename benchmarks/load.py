@@ -96,32 +96,43 @@ def load(
         NoWrk: when it is not installed.
         NoAnswers: when nothing could be measured.
     """
-    with TemporaryDirectory(prefix="wrk-") as scratch:
-        file = Path(scratch) / "bodies.lua"
-        file.write_text(_lua_table(bodies), encoding="utf-8")
-        for duration in (seconds, PATIENCE):
-            done = _wrk(url, clients, duration, file, content_type)
-            if found := Load.read(done.stdout):
-                return found
-            if done.returncode or sum(_printed(done.stdout)["errors"].values()):
-                break
+    for duration in (seconds, PATIENCE):
+        done = _wrk(url, bodies, content_type, clients, duration)
+        if found := Load.read(done.stdout):
+            return found
+        if done.returncode or sum(_printed(done.stdout)["errors"].values()):
+            break
     raise NoAnswers(url, done.stderr or done.stdout)
 
 
+def warm_up(
+    url: str, bodies: Sequence[str], content_type: str, *, clients: int, seconds: float
+) -> None:
+    """Send bodies as :func:`load` does; what comes back, if anything does in time, is not read.
+
+    Raises:
+        NoWrk: when it is not installed.
+    """
+    _wrk(url, bodies, content_type, clients, seconds)
+
+
 def _wrk(
-    url: str, clients: int, seconds: float, bodies: Path, content_type: str
+    url: str, bodies: Sequence[str], content_type: str, clients: int, seconds: float
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [
-            require_wrk(),
-            *(f"-t{clients}", f"-c{clients}", f"-d{max(1, round(seconds))}s"),
-            *("--timeout", f"{PATIENCE}s", "-s", str(SCRIPT), url),
-            *("--", str(bodies), content_type),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=seconds + 2 * PATIENCE,
-    )
+    with TemporaryDirectory(prefix="wrk-") as scratch:
+        file = Path(scratch) / "bodies.lua"
+        file.write_text(_lua_table(bodies), encoding="utf-8")
+        return subprocess.run(
+            [
+                require_wrk(),
+                *(f"-t{clients}", f"-c{clients}", f"-d{max(1, round(seconds))}s"),
+                *("--timeout", f"{PATIENCE}s", "-s", str(SCRIPT), url),
+                *("--", str(file), content_type),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=seconds + 2 * PATIENCE,
+        )
 
 
 def _printed(output: str) -> dict[str, Any]:

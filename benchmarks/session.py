@@ -60,7 +60,7 @@ class Session:
             entry.longer = longer if (mode, entry.contender.name) == (SCALED, "kit") else {}
             self._step(entry, "is prepared", self._prepare)
         for number in range(1, self.rounds + 1):
-            for entry in taking_part:
+            for entry in _beginning_with(number - 1, taking_part):
                 took = f"takes turn {number} of {self.rounds}, {mode}"
                 self._step(entry, took, lambda each: each.take_turn(inputs, self.plan))
         return {
@@ -111,3 +111,9 @@ def _described(lengths: Sequence[int]) -> dict[str, float]:
         "mean": mean(lengths),
         "most": max(lengths),
     }
+
+
+def _beginning_with(number: int, entries: Sequence[Entry]) -> list[Entry]:
+    """Return entries in turn from another one each round: a machine may grow slower as it works."""
+    first = number % len(entries) if entries else 0
+    return [*entries[first:], *entries[:first]]

@@ -5,22 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import httpx
 import psutil
 
 from benchmarks.contenders.base import Contender
-from handlers.errors import KitError
 from scripts.kit.processes import members
-
-
-class WrongAnswer(KitError):
-    """The first request failed."""
-
-    def __init__(self, name: str, answer: httpx.Response) -> None:
-        super().__init__(
-            f"{name} answered its first request with {answer.status_code}"
-            f" ({' '.join(answer.text.split())[:200]}); read its logs."
-        )
 
 
 def first_answer(contender: Contender, inputs: Any) -> float:
@@ -31,15 +19,7 @@ def first_answer(contender: Contender, inputs: Any) -> float:
     """
     began = time.monotonic()
     contender.start()
-    answer = httpx.post(
-        contender.url,
-        content=contender.body(inputs).encode(),
-        headers={"Content-Type": contender.content_type},
-        timeout=600,
-        trust_env=False,
-    )
-    if not answer.is_success:
-        raise WrongAnswer(contender.name, answer)
+    contender.ask(inputs)
     return time.monotonic() - began
 
 

@@ -19,7 +19,8 @@ class Line:
 
     Attributes:
         against: throughput as a ratio to that of each base, by the base's name.
-        share_of_engine: throughput as a ratio to the engine's own, in the same turn.
+        share_of_engine: throughput as a ratio to the engine's own, in the same turn; for the most
+            clients, since the engine's batches are full.
         over_engine_ms: how much longer a request takes than the engine alone; for one client.
         share_of_peak: of the machine's best matrix product, what real tokens were computed with.
     """
@@ -87,7 +88,8 @@ def _line(
     loads = [each.loads[clients] for each in entry.turns]
     speeds = _speeds(entry, clients)
     engines = [each.engine for each in entry.turns if each.engine]
-    ceiling = Ratio.of(speeds, [each.rows_per_second for each in engines]) if engines else None
+    full = bool(engines) and clients == max(entry.turns[0].loads)
+    ceiling = Ratio.of(speeds, [each.rows_per_second for each in engines]) if full else None
     longer = [one.p50_ms - other.p50_ms for one, other in zip(loads, engines, strict=False)]
     peak = peaks.get(entry.contender.precision)
     return Line(

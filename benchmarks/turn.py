@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.contenders.base import Contender
 from benchmarks.engine import EngineSpeed, in_own_process
-from benchmarks.load import Load, load
+from benchmarks.load import Load, load, warm_up
 from benchmarks.startup import first_answer, worker_bytes
 
 SAME = "same"
@@ -61,10 +61,13 @@ def turn(
         loads = {}
         for clients in plan.clients:
             kind = contender.content_type
-            load(contender.url, bodies, kind, clients=clients, seconds=plan.warm)
+            warm_up(contender.url, bodies, kind, clients=clients, seconds=plan.warm)
+            # What wrk no longer waits for is computed all the same; this waits for the end of it.
+            contender.ask(inputs[0])
             loads[clients] = load(
                 contender.url, bodies, kind, clients=clients, seconds=plan.seconds
             )
+            contender.ask(inputs[0])
         memory = worker_bytes(contender.leader)
     finally:
         contender.stop()

@@ -6,6 +6,22 @@ import json
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
+import httpx
+
+from handlers.errors import KitError
+
+PATIENCE = 600  # seconds for one answer
+
+
+class WrongAnswer(KitError):
+    """A request failed."""
+
+    def __init__(self, name: str, answer: httpx.Response) -> None:
+        super().__init__(
+            f"{name} answered a request with {answer.status_code}"
+            f" ({' '.join(answer.text.split())[:200]}); read its logs."
+        )
+
 
 class Contender(ABC):
     """A server with one model.
@@ -45,3 +61,19 @@ class Contender(ABC):
     def body(self, inputs: Any) -> str:
         """Return a request's body."""
         return json.dumps({"inputs": inputs}, ensure_ascii=False)
+
+    def ask(self, inputs: Any) -> None:
+        """Send one request and wait for its answer, behind all that came before it.
+
+        Raises:
+            WrongAnswer: it failed.
+        """
+        answer = httpx.post(
+            self.url,
+            content=self.body(inputs).encode(),
+            headers={"Content-Type": self.content_type},
+            timeout=PATIENCE,
+            trust_env=False,
+        )
+        if not answer.is_success:
+            raise WrongAnswer(self.name, answer)
