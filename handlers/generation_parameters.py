@@ -2,29 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
+from handlers.errors import RequestTooLarge
 from handlers.parameters import Parameters
+from handlers.pipeline_names import ANY, PipelineNames
 
 Probability = Annotated[float, Field(gt=0, le=1)]
 Few = Annotated[int, Field(ge=1, le=32)]
 StopText = Annotated[str, Field(min_length=1)]
 StopTexts = StopText | list[StopText] | None
 
-OURS = {"max_new_tokens", "stop", "seed", "return_full_text", "details"}
+# The first are what text-generation-inference's clients always send, the others are a pipeline's.
+NAMES = PipelineNames(
+    idle={
+        "adapter_id": [0],
+        "best_of": [0, 1],
+        "decoder_input_details": [False],
+        "frequency_penalty": [0],
+        "grammar": [0],
+        "top_n_tokens": [0],
+        "truncate": [0],
+        "watermark": [False],
+        "batch_size": ANY,
+        "clean_up_tokenization_spaces": ANY,
+        "pad_token_id": ANY,
+        "padding": ANY,
+        "truncation": ANY,  # what is too long is refused, unless the YAML says otherwise
+        "use_cache": ANY,
+    }
+)
+OURS = {"max_new_tokens", "max_length", "stop", "seed", "return_full_text", "details"}
 
 
 class GenerationParameters(Parameters):
     """Settings of one prompt; what is left out is as the checkpoint's generation_config says.
 
+    `max_length` counts the prompt's tokens too, and holds where `max_new_tokens` is not set;
     `stop` ends the text before the first of these strings; `seed` makes sampling repeatable;
     `return_full_text` puts the prompt before the new text; `details` adds why it ended and how many
     tokens it took, as the text-generation-inference server tells it.
     """
 
+    pipeline_names: ClassVar[PipelineNames] = NAMES
+
     max_new_tokens: PositiveInt | None = None
+    max_length: PositiveInt | None = None
     min_new_tokens: NonNegativeInt | None = None
     do_sample: bool = False
     temperature: Annotated[float, Field(ge=1e-6)] | None = None
@@ -64,6 +89,22 @@ class GenerationParameters(Parameters):
                 "; lower the first or raise the second"
             )
         return self
+
+    def new_tokens_behind(self, length: int) -> int | None:
+        """Return how many new tokens are asked for behind a prompt of so many; None if it is open.
+
+        Raises:
+            RequestTooLarge: the prompt alone has `max_length` tokens.
+        """
+        total = self.max_length
+        if self.max_new_tokens or total is None:
+            return self.max_new_tokens
+        if total <= length:
+            raise RequestTooLarge(
+                f"the prompt has {length:,} tokens and max_length is {total:,}"
+                "; raise it, or set max_new_tokens, which counts new ones only."
+            )
+        return total - length
 
     @property
     def for_generate(self) -> dict[str, Any]:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self, get_args
+from typing import Any, ClassVar, Self, get_args
 
 from pydantic import AliasChoices, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from handlers.complaints import first_complaint
 from handlers.errors import BadRequest, WrongConfig
+from handlers.pipeline_names import PipelineNames
 from handlers.whole_numbers import WholeNumbers
 
 
 class Parameters(WholeNumbers):
-    """Base of every mode's parameters: strict types, unknown names refused."""
+    """Base of every mode's parameters: strict types, unknown names refused.
+
+    Attributes:
+        pipeline_names: what else is taken of callers of transformers' pipelines.
+    """
+
+    pipeline_names: ClassVar[PipelineNames] = PipelineNames()
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
@@ -40,9 +47,11 @@ class Parameters(WholeNumbers):
 
         Raises:
             BadRequest: with the first mistake.
+            Unprocessable: it sets for a pipeline what cannot be done.
         """
+        named = cls.pipeline_names.meant_by(cls._by_name(given))
         try:
-            return cls.model_validate({**defaults, **cls._meant(cls._by_name(given))})
+            return cls.model_validate({**defaults, **cls._meant(named)})
         except ValidationError as error:
             problem, remedy = first_complaint(cls, error)
             raise BadRequest(f"parameters: {problem}; {remedy}") from None

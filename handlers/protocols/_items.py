@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import base64
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ from handlers.words import nearest
 NAMES_OF_INPUTS = ("inputs", "data", "prompt", "messages", "features")
 # What only bodies of other shapes have.
 NAMES_OF_PARTS = ("text", "text_pair", "question", "context", "b64")
+# Where callers of pipelines and hubs put what goes to `generate`.
+PARAMETERS_WITHIN = ("generate_kwargs", "generation_parameters")
 BESIDE_INPUTS = ("parameters", "target", "options")
 SHAPES = 'a text, {"inputs": …}, {"text": …} or {"question": …, "context": …}'
 
@@ -64,15 +67,22 @@ def asks_elsewhere(given: Mapping[str, Any]) -> bool:
 
 
 def parameters_in(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object's `parameters`; none where it has none.
+    """Return an object's `parameters`, with those in objects within; none where it has none.
 
     Raises:
         BadRequest: they are no object.
     """
-    parameters = given.get("parameters") or {}
-    if not isinstance(parameters, dict):
-        raise BadRequest(f"parameters must be an object, and is {kind_of(parameters)}.")
-    return parameters
+    own = _object_in(given, "parameters")
+    within = [_object_in(own, name) for name in PARAMETERS_WITHIN]
+    named = {name: value for name, value in own.items() if name not in PARAMETERS_WITHIN}
+    return dict(ChainMap(named, *within))
+
+
+def _object_in(given: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = given.get(name) or {}
+    if not isinstance(found, dict):
+        raise BadRequest(f"{name} must be an object, and is {kind_of(found)}.")
+    return found
 
 
 def target_in(given: Mapping[str, Any], *, explains: bool) -> dict[str, Any]:

@@ -25,17 +25,6 @@ from handlers.texts import kind_of
 from handlers.token_events import TokenListener, broken
 
 KEYS = ["inputs", "parameters", "options", "stream", "target"]
-# What clients of text-generation-inference always send, and what it does nothing with.
-IDLE = {
-    "adapter_id": None,
-    "best_of": 1,
-    "decoder_input_details": False,
-    "frequency_penalty": 0,
-    "grammar": None,
-    "top_n_tokens": None,
-    "truncate": None,
-    "watermark": False,
-}
 # These take the first of several lists of labels, as their own hub answers for one text.
 NESTING_CLIENTS = ("hf_hub/", "@huggingface/inference/")
 
@@ -59,8 +48,7 @@ class Protocol(RowProtocol):
         check_keys(content, KEYS, "The body")
         if "inputs" not in content:
             raise BadRequest("The body has no inputs; send them under that key.")
-        parameters = self._own(parameters_in(content))
-        parameters |= target_in(content, explains=post.explains)
+        parameters = parameters_in(content) | target_in(content, explains=post.explains)
         requests = self.requests(content["inputs"], parameters)
         if not _streams(content):
             return requests
@@ -82,14 +70,6 @@ class Protocol(RowProtocol):
         if not requests[0].alone:
             return list(results)
         return list(results) if self._nests(post, results[0]) else results[0]
-
-    def _own(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        if self.model.mode != "text_generation":
-            return dict(parameters)
-        for name in IDLE.keys() & parameters.keys():
-            if parameters[name] not in (None, IDLE[name], [], 0):
-                raise Unprocessable(f"{name} cannot be done by this server; leave it out.")
-        return {name: value for name, value in parameters.items() if name not in IDLE}
 
     def _check_stream(self, post: Post, request: Request) -> None:
         if self.model.mode != "text_generation" or post.explains:

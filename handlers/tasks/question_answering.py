@@ -23,6 +23,7 @@ from typing_extensions import TypedDict
 from handlers.attempts import attempt
 from handlers.errors import BadRequest, RequestError, RequestTooLarge
 from handlers.parameters import Parameters
+from handlers.pipeline_names import ANY, PipelineNames
 from handlers.reader import Reader, add_up
 from handlers.requests import Request
 from handlers.rows import Outputs
@@ -38,6 +39,10 @@ FEWEST_CONTEXT_TOKENS = 8
 
 class AnswerParameters(Parameters):
     """The question-answering pipeline's own parameters."""
+
+    pipeline_names: ClassVar[PipelineNames] = PipelineNames(
+        idle={"batch_size": ANY, "padding": ANY}
+    )
 
     top_k: int = Field(
         default=1, ge=1, le=MOST_ANSWERS, validation_alias=AliasChoices("top_k", "topk")

@@ -9,31 +9,43 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, ClassVar, Literal, NotRequired
+from typing import Annotated, Any, ClassVar, Literal, NotRequired
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import PositiveInt
+from pydantic import BeforeValidator, PositiveInt
 from typing_extensions import TypedDict
 
 from handlers.activations import sigmoid, softmax
 from handlers.checkpoint import Checkpoint
 from handlers.errors import BadRequest, RequestError
 from handlers.parameters import Parameters
+from handlers.pipeline_names import ANY, TRUNCATED, PipelineNames, in_lower_case
 from handlers.requests import Request
 from handlers.rows import Outputs
 from handlers.sections import Handler
 from handlers.tasks.base import BaseTask
 from handlers.texts import check_text, kind_of
-from handlers.tokenize import Text
-from handlers.windows import Window
+from handlers.tokenize import Text, tokenize
+from handlers.windows import Window, window
+
+Function = Literal["sigmoid", "softmax", "none"]
 
 
 class ClassificationParameters(Parameters):
-    """`top_k`: how many labels, null for all. `function_to_apply`: what makes scores of logits."""
+    """`top_k`: how many labels, null for all. `function_to_apply`: what makes scores of logits.
+
+    `max_length`: tokens of a row, special ones too; a longer text is cut.
+    """
+
+    pipeline_names: ClassVar[PipelineNames] = PipelineNames(
+        idle={"batch_size": ANY, "padding": ANY, "truncation": TRUNCATED},
+        switches={"return_all_scores": {"top_k": None}},
+    )
 
     top_k: PositiveInt | None = 1
-    function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
+    function_to_apply: Annotated[Function | None, BeforeValidator(in_lower_case)] = None
+    max_length: PositiveInt | None = None
 
 
 class TextPair(TypedDict):
@@ -77,10 +89,12 @@ class Task(BaseTask[Classification, Window]):
         self.labels = checkpoint.labels
 
     def parse(self, request: Request) -> Classification:
-        parameters = self.read_parameters(request.parameters)
+        parameters: ClassificationParameters = self.read_parameters(request.parameters)
         lone_text = request.alone and isinstance(request.inputs, str)
         bare = not lone_text and "top_k" not in parameters.model_fields_set
-        return Classification(self._text(request.inputs), parameters, bare)
+        text = self._text(request.inputs)
+        self._check_most(parameters.max_length, paired=text[1] is not None)
+        return Classification(text, parameters, bare)
 
     def encode(self, queries: Sequence[Classification]) -> list[list[Window] | RequestError]:
         rows: dict[int, list[Window] | RequestError] = {}
@@ -88,7 +102,8 @@ class Task(BaseTask[Classification, Window]):
         for _, group in groupby(order, key=lambda number: _paired(queries[number])):
             numbers = list(group)
             encoded = self.encode_texts([queries[number].text for number in numbers])
-            rows |= dict(zip(numbers, encoded, strict=True))
+            cut = map(self._cut, (queries[number] for number in numbers), encoded)
+            rows |= dict(zip(numbers, cut, strict=True))
         return [rows[number] for number in range(len(queries))]
 
     def decode(
@@ -106,6 +121,16 @@ class Task(BaseTask[Classification, Window]):
         functions: dict[str, Any] = {"sigmoid": sigmoid, "softmax": softmax, "none": np.asarray}
         return functions[query.parameters.function_to_apply or self._function()](outputs["logits"])
 
+    def _cut(
+        self, query: Classification, rows: list[Window] | RequestError
+    ) -> list[Window] | RequestError:
+        """Return a query's rows, no longer than it asks for."""
+        most = query.parameters.max_length
+        if most is None or isinstance(rows, RequestError) or len(rows[0]) <= most:
+            return rows
+        encoding = tokenize(self.tokenizer, [query.text], truncation=True, max_length=most)
+        return [window(encoding, 0, self.tokenizer.model_input_names)]
+
     def _function(self) -> str:
         problem = self.checkpoint.config.problem_type
         if problem == "regression":
@@ -113,6 +138,14 @@ class Task(BaseTask[Classification, Window]):
         if problem == "multi_label_classification" or self.checkpoint.config.num_labels == 1:
             return "sigmoid"
         return "softmax"
+
+    def _check_most(self, most: int | None, *, paired: bool) -> None:
+        special = self.tokenizer.num_special_tokens_to_add(paired)
+        if most is not None and most <= special:
+            raise BadRequest(
+                f"parameters: max_length is {most}, and {special} tokens of a row are special"
+                " ones; allow more."
+            )
 
     def _text(self, inputs: Any) -> Text:
         if isinstance(inputs, dict):

@@ -100,6 +100,15 @@ class Task(BaseTask[Continuation, Prompt]):
             )
         return self._continuation(request, parameters)
 
+    def read_parameters(self, given: Mapping[str, Any]) -> Any:
+        own = dict(given)
+        asked, ours = own.pop("eos_token_id", None), self.base.eos_token_id
+        if asked not in (None, ours, [ours]):
+            raise Unprocessable(f"eos_token_id can only be this model's own, {ours}; use stop.")
+        if own.get("max_length") is not None:
+            own.setdefault("max_new_tokens")  # the YAML's would go before it
+        return super().read_parameters(own)
+
     def encode(self, queries: Sequence[Continuation]) -> list[list[Prompt] | RequestError]:
         rows: dict[int, list[Window] | RequestError] = {}
         for chats in (False, True):  # A template writes its special tokens itself.
@@ -143,7 +152,7 @@ class Task(BaseTask[Continuation, Prompt]):
         return row if isinstance(row, RequestError) else attempt(self._prompt, query, row[0])
 
     def _prompt(self, query: Continuation, row: Window) -> list[Prompt]:
-        asked, limit = query.parameters.max_new_tokens, self.checkpoint.limit
+        asked, limit = query.parameters.new_tokens_behind(len(row)), self.checkpoint.limit
         room = limit - len(row) if limit else asked or self._usual
         if room < (asked or 1):
             raise RequestTooLarge(

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import NonNegativeInt, model_validator
+from pydantic import BeforeValidator, NonNegativeInt, model_validator
 from transformers import BatchEncoding
 from typing_extensions import TypedDict
 
@@ -24,6 +24,7 @@ from handlers.checkpoint import Checkpoint
 from handlers.entities import Strategy, Token, join_entities, label_tokens, without_overlaps
 from handlers.errors import RequestError
 from handlers.parameters import Parameters
+from handlers.pipeline_names import ANY, TRUNCATED, PipelineNames, in_lower_case
 from handlers.requests import Request
 from handlers.rows import Outputs
 from handlers.sections import Handler
@@ -39,7 +40,12 @@ class TokenParameters(Parameters):
     With it every token of the row is told as the vocabulary has it, [CLS], [SEP] and [UNK] too.
     """
 
-    aggregation_strategy: Strategy = "none"
+    pipeline_names: ClassVar[PipelineNames] = PipelineNames(
+        idle={"batch_size": ANY, "padding": ANY, "truncation": TRUNCATED},
+        switches={"grouped_entities": {"aggregation_strategy": "simple"}},
+    )
+
+    aggregation_strategy: Annotated[Strategy, BeforeValidator(in_lower_case)] = "none"
     ignore_labels: list[str] = ["O"]
     stride: NonNegativeInt | None = None
     special_tokens: bool = False

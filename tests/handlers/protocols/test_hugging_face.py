@@ -10,8 +10,8 @@ import pytest
 
 from handlers.answer import Answer
 from handlers.bodies import Post
+from handlers.generation_parameters import NAMES
 from handlers.meter import Meter
-from handlers.protocols.hugging_face import IDLE
 from tests.handlers.test_chats import CHAT, TEMPLATE
 from tests.samples import FINE, ODD
 from tests.serving import Served, read_json
@@ -128,8 +128,9 @@ def test_no_stream_is_the_usual_answer(model: Served, stream: Any) -> None:
 
 def test_settings_that_do_nothing_are_left(model: Served) -> None:
     same = model.ask("Ada", **FEW)
-    assert model.ask("Ada", **FEW, **IDLE) == same
-    assert model.ask("Ada", **FEW, **dict.fromkeys(IDLE)) == same
+    usual = {name: next(iter(known or []), True) for name, known in NAMES.idle.items()}
+    assert model.ask("Ada", **FEW, **usual) == same
+    assert model.ask("Ada", **FEW, **dict.fromkeys(NAMES.idle)) == same
     status, sentence = model.refuse("Ada", watermark=True)
     assert (status, "watermark" in sentence) == (422, True)
 

@@ -57,6 +57,14 @@ def test_an_item_has_parameters_of_its_own(asked: Any) -> None:
     assert read({**asked, "parameters": {"top_k": 2}, "options": {}}) == ("a", {"top_k": 2})
 
 
+@pytest.mark.parametrize("name", ["generate_kwargs", "generation_parameters"])
+def test_parameters_within_parameters_are_such_too(name: str) -> None:
+    given = {"top_k": 2, name: {"top_k": 3, "do_sample": True}}
+    assert read({"inputs": "a", "parameters": given}) == ("a", {"top_k": 2, "do_sample": True})
+    with pytest.raises(BadRequest, match=f"{name} must be an object, and is a text."):
+        read({"inputs": "a", "parameters": {name: "x"}})
+
+
 @pytest.mark.parametrize("asked", [{"inputs": "a"}, {"text": "a"}, {"data": "a"}])
 def test_a_target_is_for_explanations_only(asked: Any) -> None:
     given = {**asked, "target": 1, "parameters": {"n_steps": 9}}
