@@ -101,11 +101,11 @@ class RowProtocol(BaseProtocol):
         if failed and len(failed) == len(outcomes):
             return self.refuse(post, failed[0])
         results = [in_place(outcome) for outcome in outcomes]
-        return self.lay_out(post, self.reply(post, requests, results))
+        return self.lay_out(post, requests, results)
 
-    def lay_out(self, post: Post, reply: Any) -> Answer:
-        """Return an answer as bytes: JSON, unless a format has others."""
-        return Answer(encode(reply))
+    def lay_out(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Answer:
+        """Return an answer as bytes: the reply as JSON, unless a format has others."""
+        return Answer(encode(self.reply(post, requests, results)))
 
 
 class ItemProtocol(RowProtocol):

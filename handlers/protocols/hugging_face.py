@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from handlers.answer import Answer
+from handlers.answer import JSON, Answer
 from handlers.bodies import Post
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.events import EVENTS, have_begun
@@ -19,6 +19,7 @@ from handlers.protocols._items import (
     parameters_in,
     target_in,
 )
+from handlers.protocols._layouts import laid_out, layout_for
 from handlers.protocols.base import RowProtocol
 from handlers.requests import Request
 from handlers.texts import kind_of
@@ -65,6 +66,12 @@ class Protocol(RowProtocol):
         if have_begun(requests):
             return Answer(broken(outcome), content_type=EVENTS)
         return self.refuse(post, outcome)
+
+    def lay_out(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Answer:
+        kind = layout_for(post, usual=JSON)
+        if kind == JSON:
+            return super().lay_out(post, requests, results)
+        return laid_out(results, kind, self.model.mode, explains=post.explains)
 
     def reply(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Any:
         if not requests[0].alone:

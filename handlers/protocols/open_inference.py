@@ -56,18 +56,16 @@ class Protocol(ItemProtocol):
         return super().write(post, requests, outcomes)
 
     def reply(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Any:
-        return list(results)
-
-    def lay_out(self, post: Post, reply: Any) -> Answer:
         body = Body.of(parts_of(post)[0])
         if _by_torchserves_grpc(post):
-            return super().lay_out(post, answer_to(body.id or "", self.model, reply))
-        answer = answer_to(body.id, self.model, [encode(result).decode() for result in reply])
-        return (
-            as_bytes(answer)
-            if body.wants_bytes and post.takes_bytes
-            else super().lay_out(post, answer)
-        )
+            return answer_to(body.id or "", self.model, results)
+        return answer_to(body.id, self.model, [encode(result).decode() for result in results])
+
+    def lay_out(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Answer:
+        in_bytes = post.takes_bytes and not _by_torchserves_grpc(post)
+        if not in_bytes or not Body.of(parts_of(post)[0]).wants_bytes:
+            return super().lay_out(post, requests, results)
+        return as_bytes(self.reply(post, requests, results))
 
     def complaint(self, error: RequestError) -> Any:
         return {"error": str(error)}

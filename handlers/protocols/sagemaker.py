@@ -14,25 +14,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from handlers.answer import JSON, Answer, encode
+from handlers.answer import JSON, Answer
 from handlers.attempts import attempt
 from handlers.bodies import Post, json_of, text_of
 from handlers.errors import BadRequest, RequestError
 from handlers.protocols._items import Layout, from_columns, layouts_of, read_item
+from handlers.protocols._layouts import CSV, LINES, laid_out, layout_for
 from handlers.protocols.base import ItemProtocol
 from handlers.requests import Request
-from handlers.tables import rows_of, table_of
+from handlers.tables import rows_of
 
-LINES = ("application/jsonlines", "application/jsonl", "application/x-ndjson")
-CSV = "text/csv"
 # Other names that a header line may have for a text.
 HEADINGS = {"inputs": "text", "prompt": "text"}
-# What a table tells of a result; of several, the best.
-TOLD = {
-    "sequence_classification": ("label", "score"),
-    "question_answering": ("answer", "score"),
-    "text_generation": ("generated_text",),
-}
 
 
 class Protocol(ItemProtocol):
@@ -54,16 +47,9 @@ class Protocol(ItemProtocol):
     def reply(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Any:
         return list(results)
 
-    def lay_out(self, post: Post, reply: Any) -> Answer:
-        kind = _wanted(post)
-        if kind == CSV:
-            told = () if post.explains else TOLD.get(self.model.mode, ())
-            table = table_of([_row_of(result, told) for result in reply])
-            return Answer(table, content_type=f"{CSV}; charset=utf-8")
-        if kind in LINES:
-            lines = b"".join(encode(result) + b"\n" for result in reply)
-            return Answer(lines, content_type=kind)
-        return super().lay_out(post, reply)
+    def lay_out(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Answer:
+        kind = layout_for(post, usual=JSON if post.type == CSV else LINES[0])
+        return laid_out(results, kind, self.model.mode, explains=post.explains)
 
     def _lines(self, text: str, post: Post) -> list[Request | RequestError]:
         # Not splitlines: JSON may hold other ends of lines than this one.
@@ -86,23 +72,9 @@ def _read(row: list[str] | BadRequest, layouts: Sequence[Layout]) -> Request:
     return Request(from_columns(row, layouts, "The line"), alone=False)
 
 
-def _row_of(result: Any, names: Sequence[str]) -> list[Any]:
-    """Return what a table tells of a result, or all of it as JSON in one column."""
-    best = result[0] if isinstance(result, list) and result else result
-    told = names and isinstance(best, dict) and best.keys() >= set(names)
-    return [best[name] for name in names] if told else [result]
-
-
 def _header(row: list[str] | BadRequest, layouts: Sequence[Layout]) -> Layout | None:
     """Return the layout that a table's first row names, if it does."""
     if isinstance(row, BadRequest):
         return None
     names = tuple(HEADINGS.get(cell.strip(), cell.strip()) for cell in row)
     return names if sorted(names) in map(sorted, layouts) else None
-
-
-def _wanted(post: Post) -> str:
-    """Return the first type in the Accept header that is known, else the body's own or JSON."""
-    wishes = (wish.split(";")[0].strip() for wish in post.header("accept").lower().split(","))
-    usual = JSON if post.type == CSV else LINES[0]
-    return next((wish for wish in wishes if wish in (*LINES, CSV, JSON)), usual)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from handlers.answer import JSON
 from handlers.events import EVENTS
-from handlers.protocols.sagemaker import CSV, LINES
+from handlers.protocols._layouts import CSV, LINES
 from handlers.registry import task_class
 from scripts.kit.openapi import examples
 from scripts.kit.openapi.bodies import takes_text

@@ -13,6 +13,7 @@ import pytest
 from handlers.answer import Answer
 from handlers.bodies import Post
 from handlers.meter import Meter
+from handlers.protocols._layouts import LINES as NAMES_OF_LINES
 from handlers.words import modes
 from tests.samples import FINE, INPUTS, ODD, PARAMETERS
 from tests.serving import Served, differences, explanation_of, read_json
@@ -100,7 +101,7 @@ def test_a_line_may_be_written_in_other_ways(served: Model, mode: str, line: Any
     assert not differences(ask_lines(model, line), [expected], 1e-5)
 
 
-@pytest.mark.parametrize("kind", [LINES, "application/jsonl", "application/x-ndjson"])
+@pytest.mark.parametrize("kind", NAMES_OF_LINES)
 def test_every_name_of_json_lines_is_known(served: Model, kind: str) -> None:
     model = served(MODE)
     answer = call(model, f"{kind}; charset=utf-8", f'\r\n"{FINE}"\r\n \n"{ODD}"', Accept="*/*")
@@ -133,11 +134,30 @@ def test_a_bad_line_has_its_error_in_its_place(served: Model) -> None:
         (LINES, LINES),
         ("application/x-ndjson", "application/x-ndjson"),
         ("text/plain, Text/CSV;q=0.9", f"{CSV}; charset=utf-8"),
+        (f"{CSV};q=0.1, {JSON}", JSON),
+        (f"{CSV};q=0.1, {LINES}; q=0.2", LINES),
+        (f"{CSV};q=0, {JSON};q=0.1", JSON),
     ],
 )
 def test_the_accept_header_chooses(served: Model, body: Any, accept: str, kind: str) -> None:
     answer = call(served(MODE), *body, Accept=accept)
     assert (answer.status, answer.content_type) == (200, kind)
+
+
+@pytest.mark.parametrize("kind", [CSV, LINES])
+@pytest.mark.parametrize("texts", [[FINE, ODD], [FINE]])
+def test_inputs_are_answered_so_as_well(served: Model, texts: list[str], kind: str) -> None:
+    model, inputs = served(MODE), texts if len(texts) > 1 else texts[0]
+    answer = call(model, JSON, json.dumps({"inputs": inputs}), Accept=kind)
+    assert answer.content_type.startswith(kind)
+    lines, labels = answer.body.decode().splitlines(), [model.ask(text)[0] for text in texts]
+    assert all(label["label"] in line for label, line in zip(labels, lines, strict=True))
+
+
+@pytest.mark.parametrize("accept", ["*/*", f"{CSV};q=0.1, */*", f"{LINES};q=0.5, {JSON}", "x/y"])
+def test_inputs_are_answered_in_json_where_that_is_liked(served: Model, accept: str) -> None:
+    answer = call(served(MODE), JSON, json.dumps({"inputs": [FINE, ODD]}), Accept=accept)
+    assert answer.content_type == JSON and len(read_json(answer.body)) == 2
 
 
 def test_lines_and_rows_are_explained(served: Model) -> None:
