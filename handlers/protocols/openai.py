@@ -21,7 +21,11 @@ from handlers.openai.generating import Generating
 from handlers.protocols.base import BaseProtocol
 from handlers.requests import Request
 
-PATH = re.compile(r"(?:v1/)?(chat/completions|completions|models|embeddings|responses)(?:/[^/:]+)?")
+# All below v1, but what is KServe's, such as v1/models/M:predict; v1 may be left out.
+PATH = re.compile(
+    r"v1(?!/models/.*:)(/.*)?"
+    r"|(chat/completions|completions|models|embeddings|responses)(/[^:]*)?"
+)
 ENDPOINTS = ("chat", "completions", "models")
 
 
@@ -63,8 +67,9 @@ class Protocol(BaseProtocol):
         return Answer(event(self.complaint(error)) + DONE, content_type=EVENTS)
 
     def _endpoint(self, post: Post) -> BaseEndpoint:
-        matched = PATH.fullmatch(post.path)
-        path = matched[1] if matched else ""
+        path = post.path.removeprefix("v1/")
+        if path.startswith("models/"):
+            path = "models"  # one of them, whatever it is called
         if path not in self._endpoints:
             known = ", ".join(self._endpoints)
             raise NotFound(f"There is no {path} here; there are {known}.")

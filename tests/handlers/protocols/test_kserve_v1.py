@@ -151,9 +151,10 @@ def test_what_tensorflows_clients_add_is_left(served: Model) -> None:
     assert not differences(predictions_of(model, **body), model.ask([FINE]), 1e-5)
 
 
-def test_json_that_was_not_decoded_and_any_path_are_fine(served: Model) -> None:
+@pytest.mark.parametrize("path", ["v1/models/m:predict", "v1/models/org/m:predict", "anything"])
+def test_json_that_was_not_decoded_and_any_path_are_fine(served: Model, path: str) -> None:
     model = served(MODE)
-    raw = Post({"body": b'{"instances": ["dull"]}'}, {"url_path": "v1/anything"})
+    raw = Post({"body": b'{"instances": ["dull"]}'}, {"url_path": path})
     ((status, answer),) = model.post(raw)
     assert status == 200
     assert not differences(answer["predictions"], model.ask(["dull"]), 1e-5)

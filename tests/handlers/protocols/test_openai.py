@@ -154,7 +154,8 @@ def test_a_stream_that_breaks_says_so_in_its_last_event(model: Served, monkeypat
 def test_the_model_is_told(model: Served) -> None:
     for path in ("models", "v1/models"):
         assert [each["id"] for each in ask(model, path)["data"]] == ["model"]
-    assert ask(model, "v1/models/model")["id"] == "model"
+    for name in ("model", "org/model"):
+        assert ask(model, f"v1/models/{name}")["id"] == "model"
 
 
 @pytest.mark.parametrize(
@@ -183,6 +184,10 @@ def test_the_model_is_told(model: Served) -> None:
         ("completions", b"{", 400, "The body is not JSON"),
         ("completions", None, 400, "The body is empty"),
         ("embeddings", {"input": "a"}, 404, "There is no embeddings here"),
+        ("v1/moderations", {"input": "a"}, 404, "There is no moderations here; there are chat/com"),
+        ("v1/score", {"prompt": "a"}, 404, "There is no score here"),
+        ("v1/chat/completions/5", {"messages": CHAT}, 404, "There is no chat/completions/5 here"),
+        ("v1", {"prompt": "a"}, 404, "There is no v1 here"),
     ],
 )
 def test_a_request_that_cannot_be_answered_gets_openais_error(
