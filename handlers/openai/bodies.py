@@ -133,6 +133,12 @@ class CompletionBody(Sampling):
     prompt: str | list[str]
     echo: bool | None = None
 
+    @classmethod
+    def of(cls, content: Any) -> Self:
+        if isinstance(content, dict) and _are_token_ids(content.get("prompt")):
+            raise Unprocessable("Prompts of token ids cannot be done by this server; send texts.")
+        return super().of(content)
+
     @property
     def prompts(self) -> list[str]:
         """Every prompt of the body."""
@@ -141,6 +147,14 @@ class CompletionBody(Sampling):
     @property
     def parameters(self) -> dict[str, Any]:
         return {**super().parameters, "return_full_text": bool(self.echo)}
+
+
+def _are_token_ids(prompt: Any) -> bool:
+    """Tell whether a prompt is a list of ids, or several of them."""
+    if not isinstance(prompt, list) or not prompt:
+        return False
+    lists = prompt if all(isinstance(each, list) for each in prompt) else [prompt]
+    return all(lists) and all(type(number) is int for each in lists for number in each)
 
 
 def _refuse_special(content: Mapping[str, Any]) -> None:

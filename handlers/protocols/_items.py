@@ -90,6 +90,18 @@ def target_in(given: Mapping[str, Any], *, explains: bool) -> dict[str, Any]:
     return {"target": given["target"]} if explains and "target" in given else {}
 
 
+def streams(given: Mapping[str, Any]) -> bool:
+    """Tell whether an object asks for a stream of events.
+
+    Raises:
+        BadRequest: it neither does nor does not.
+    """
+    asked = given.get("stream")
+    if asked not in (None, True, False):
+        raise BadRequest(f"stream must be true or false, and is {kind_of(asked)}.")
+    return bool(asked)
+
+
 def check_keys(given: Mapping[str, Any], known: Sequence[str], owner: str) -> None:
     """Check that an object has no other keys.
 

@@ -5,7 +5,7 @@ With `"stream": true` a prompt's continuation comes as text-generation-inference
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +17,12 @@ from handlers.protocols._items import (
     asks_elsewhere,
     check_keys,
     parameters_in,
+    streams,
     target_in,
 )
 from handlers.protocols._layouts import laid_out, layout_for
 from handlers.protocols.base import RowProtocol
 from handlers.requests import Request
-from handlers.texts import kind_of
 from handlers.token_events import TokenListener, broken
 
 KEYS = ["inputs", "parameters", "options", "stream", "target"]
@@ -51,7 +51,7 @@ class Protocol(RowProtocol):
             raise BadRequest("The body has no inputs; send them under that key.")
         parameters = parameters_in(content) | target_in(content, explains=post.explains)
         requests = self.requests(content["inputs"], parameters)
-        if not _streams(content):
+        if not streams(content):
             return requests
         self._check_stream(post, requests[0])
         return [replace(requests[0], listener=TokenListener(post))]
@@ -99,10 +99,3 @@ class Protocol(RowProtocol):
         labels = self.model.mode == "sequence_classification" and isinstance(result, list)
         agent = post.header("user-agent")
         return labels and any(client in agent for client in NESTING_CLIENTS)
-
-
-def _streams(content: Mapping[str, Any]) -> bool:
-    asked = content.get("stream")
-    if asked not in (None, True, False):
-        raise BadRequest(f"stream must be true or false, and is {kind_of(asked)}.")
-    return bool(asked)

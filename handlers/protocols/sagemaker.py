@@ -17,8 +17,8 @@ from typing import Any
 from handlers.answer import JSON, Answer
 from handlers.attempts import attempt
 from handlers.bodies import Post, json_of, text_of
-from handlers.errors import BadRequest, RequestError
-from handlers.protocols._items import Layout, from_columns, layouts_of, read_item
+from handlers.errors import BadRequest, RequestError, Unprocessable
+from handlers.protocols._items import Layout, from_columns, layouts_of, read_item, streams
 from handlers.protocols._layouts import CSV, LINES, laid_out, layout_for
 from handlers.protocols.base import ItemProtocol
 from handlers.requests import Request
@@ -56,7 +56,7 @@ class Protocol(ItemProtocol):
         return [attempt(self._asked, line, post) for line in text.split("\n") if line.strip()]
 
     def _asked(self, line: str, post: Post) -> Request:
-        item = json_of(line, "The line")
+        item = _without_stream(json_of(line, "The line"))
         return Request(*read_item(item, self.model.mode, "line", explains=post.explains))
 
     def _rows(self, text: str) -> list[Request | RequestError]:
@@ -64,6 +64,17 @@ class Protocol(ItemProtocol):
         if rows and (header := _header(rows[0], layouts)):
             rows, layouts = rows[1:], [header]
         return [attempt(_read, row, layouts) for row in rows]
+
+
+def _without_stream(item: Any) -> Any:
+    """Return a line's item without what says that its answer comes whole."""
+    if not isinstance(item, dict):
+        return item
+    if streams(item):
+        raise Unprocessable(
+            "The line asks for a stream, and lines are answered whole; leave it out."
+        )
+    return {name: value for name, value in item.items() if name != "stream"}
 
 
 def _read(row: list[str] | BadRequest, layouts: Sequence[Layout]) -> Request:

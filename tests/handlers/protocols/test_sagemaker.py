@@ -110,6 +110,19 @@ def test_every_name_of_json_lines_is_known(served: Model, kind: str) -> None:
     assert not differences(lines, [model.ask(FINE), model.ask(ODD)], 1e-5)
 
 
+@pytest.mark.parametrize(
+    ("stream", "sentence"),
+    [(True, "The line asks for a stream, and lines "), ("no", "stream must be true or false, ")],
+)
+def test_a_line_is_no_stream(served: Model, stream: Any, sentence: str) -> None:
+    model = served(MODE)
+    usual, refused = ask_lines(
+        model, {"inputs": FINE, "stream": False}, {"inputs": FINE, "stream": stream}
+    )
+    assert not differences(usual, model.ask(FINE), 1e-5)
+    assert refused["message"].startswith(sentence)
+
+
 def test_a_line_ends_at_a_line_feed_only(served: Model) -> None:
     model, text = served(MODE), "fine\u2028film\u0085dull"
     assert not differences(ask_lines(model, text), [model.ask(text)], 1e-5)
