@@ -13,6 +13,7 @@ from typing import Any
 
 from handlers.answer import Answer
 from handlers.compression import unpack
+from handlers.decoding import text_of
 from handlers.errors import BadRequest
 
 LOOKS_LIKE_OBJECT = re.compile(r"\s*\{\s*(['\"]|\})")
@@ -21,6 +22,8 @@ JSON = "application/json"
 EXPLAIN = ("/explain", ":explain")
 # Fields that make of a field `data` one of a form, and no body.
 BESIDE_DATA = ("parameters", "target", "options")
+# What /invocations has in its query, which TorchServe puts among the fields.
+NAME_OF_MODEL = "model_name"
 READ_FIELDS = ("inputs", "data", *BESIDE_DATA)
 FORM = "application/x-www-form-urlencoded"
 LOST = (
@@ -80,6 +83,15 @@ class Post:
             return body
         return unpack(body, self.header("content-encoding").strip().lower())
 
+    @property
+    def text(self) -> Any:
+        """The body as the text that its bytes are; other values as they are.
+
+        Raises:
+            RequestError: they are none, or not in the character set that its type declares.
+        """
+        return text_of(self.raw, content_type=self._described_type)
+
     @cached_property
     def content(self) -> Any:
         """The content: JSON values, a text, or the fields of a form.
@@ -100,7 +112,8 @@ class Post:
                 "The request has no body; send JSON with -H 'Content-Type: application/json' "
                 "or a file with -T."
             )
-        return {name: _field(name, text_of(value, name)) for name, value in self.row.items()}
+        fields = {name: self.row[name] for name in self.row if name != NAME_OF_MODEL}
+        return {name: _field(name, text_of(value, name)) for name, value in fields.items()}
 
     def header(self, name: str) -> str:
         """Return an HTTP header whatever its case; empty when there is none."""
@@ -129,7 +142,7 @@ class Post:
 def _decode(value: Any, content_type: str) -> Any:
     if not isinstance(value, (str, bytes, bytearray)):
         return value
-    text = text_of(value)
+    text = text_of(value, content_type=content_type)
     if not text.strip():
         raise BadRequest("The body is empty; send a text or JSON.")
     if content_type == JSON and isinstance(value, str):
@@ -146,22 +159,6 @@ def _field(name: str, value: Any) -> Any:
     content = _json_or_text(value, name)
     literal = _literal(value) if name == "target" else None
     return literal if type(literal) in (int, tuple) else content
-
-
-def text_of(value: Any, name: str = "The body") -> Any:
-    """Return bytes as the UTF-8 text that they are; other values as they are.
-
-    Raises:
-        BadRequest: not UTF-8.
-    """
-    if not isinstance(value, (bytes, bytearray)):
-        return value
-    try:
-        return value.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadRequest(
-            f"{name} is not UTF-8: byte {value[error.start]:#04x} at position {error.start}."
-        ) from None
 
 
 def _json_or_text(text: str, name: str = "The body") -> Any:

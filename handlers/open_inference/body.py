@@ -11,9 +11,10 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
-from handlers.bodies import Post, json_of, text_of
+from handlers.bodies import Post, json_of
 from handlers.complaints import first_complaint
-from handlers.errors import BadRequest
+from handlers.decoding import text_of
+from handlers.errors import BadRequest, Unprocessable
 from handlers.open_inference.datatypes import Datatype
 from handlers.texts import kind_of
 
@@ -67,6 +68,7 @@ class Body(Part):
 
         Raises:
             BadRequest: with the first mistake.
+            Unprocessable: it asks for classes of a tensor, which is an extension of Triton's.
         """
         if not isinstance(content, dict):
             raise BadRequest(f"The body must be an object, and is {kind_of(content)}.")
@@ -78,6 +80,8 @@ class Body(Part):
         for asked in body.outputs or ():
             if asked.name != OUTPUT:
                 raise BadRequest(f"There is no output {asked.name}; there is {OUTPUT}.")
+            if (asked.parameters or {}).get("classification"):
+                raise Unprocessable("output has no classification here; set the parameter top_k.")
         return body
 
     @property

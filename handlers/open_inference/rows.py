@@ -33,6 +33,10 @@ PROTOCOLS_OWN = {
 }
 
 
+# Names that parameters had before.
+OLD_NAMES = {"topk": "top_k"}
+
+
 class Rows:
     """The rows that tensors make; all of one length but those that hold for every row."""
 
@@ -51,6 +55,7 @@ class Rows:
         """
         self._mode, self._explains = model.mode, explains
         schemas = {**model.parameters, **(model.explanation if explains else {})}
+        schemas |= {old: schemas[name] for old, name in OLD_NAMES.items() if name in schemas}
         self._asked = _asked(tensors, model.mode, schemas)
         self.count = len(self._asked[0])
         others = [tensor for tensor in tensors.values() if tensor not in self._asked]

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from handlers.bodies import json_of, text_of
+from handlers.bodies import json_of
+from handlers.decoding import text_of
 from handlers.errors import BadRequest
 from handlers.open_inference.body import Body, Input
 from handlers.open_inference.datatypes import BYTES, check_elements, elements_of

@@ -152,17 +152,24 @@ def from_columns(values: Any, layouts: Sequence[Layout], owner: str) -> Any:
 def _inputs_in(asked: dict[str, Any], mode: str, owner: str) -> Any:
     name = next((name for name in NAMES_OF_INPUTS if name in asked), None)
     if name is None:
-        return _text_in(asked) if asked.keys() == {"b64"} else old_inputs(asked, owner)
+        return from_base64(asked) if asked.keys() == {"b64"} else old_inputs(asked, owner)
     check_keys(asked, [name, *BESIDE_INPUTS], owner)
     inputs = asked[name]
     if name == "features":
         return from_columns(inputs, layouts_of(mode), owner)
     if isinstance(inputs, list) and not is_chat(inputs):
         raise BadRequest(f"{owner} has a list of {name}, and asks about one; send each by itself.")
-    return _text_in(inputs) if isinstance(inputs, dict) and inputs.keys() == {"b64"} else inputs
+    return from_base64(inputs)
 
 
-def _text_in(given: Mapping[str, Any]) -> str:
+def from_base64(given: Any) -> Any:
+    """Return the text of `{"b64": …}`; other inputs as they are.
+
+    Raises:
+        BadRequest: it is no text in base64.
+    """
+    if not isinstance(given, dict) or given.keys() != {"b64"}:
+        return given
     try:
         return base64.b64decode(given["b64"], validate=True).decode("utf-8")
     except (TypeError, ValueError):

@@ -16,6 +16,7 @@ from handlers.events import EVENTS, have_begun
 from handlers.protocols._items import (
     asks_elsewhere,
     check_keys,
+    from_base64,
     parameters_in,
     streams,
     target_in,
@@ -50,7 +51,7 @@ class Protocol(RowProtocol):
         if "inputs" not in content:
             raise BadRequest("The body has no inputs; send them under that key.")
         parameters = parameters_in(content) | target_in(content, explains=post.explains)
-        requests = self.requests(content["inputs"], parameters)
+        requests = self.requests(from_base64(content["inputs"]), parameters)
         if not streams(content):
             return requests
         self._check_stream(post, requests[0])

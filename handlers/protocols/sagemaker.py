@@ -16,7 +16,7 @@ from typing import Any
 
 from handlers.answer import JSON, Answer
 from handlers.attempts import attempt
-from handlers.bodies import Post, json_of, text_of
+from handlers.bodies import Post, json_of
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.protocols._items import Layout, from_columns, layouts_of, read_item, streams
 from handlers.protocols._layouts import CSV, LINES, laid_out, layout_for
@@ -37,7 +37,7 @@ class Protocol(ItemProtocol):
         return post.type in (*LINES, CSV)
 
     def items(self, post: Post) -> list[Request | RequestError]:
-        text = text_of(post.raw or "").removeprefix("\ufeff")
+        text = (post.text or "").removeprefix("\ufeff")
         items = self._rows(text) if post.type == CSV else self._lines(text, post)
         if not items:
             raise BadRequest("The body has no lines; send a request in each.")

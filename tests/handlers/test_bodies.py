@@ -102,6 +102,10 @@ def test_a_form_is_read_as_its_fields() -> None:
     assert Post(row, {}).content == {"question": "Who sings?", "context": "Zoë"}
 
 
+def test_the_models_name_in_a_query_is_no_field() -> None:
+    assert Post({"model_name": b"m", "text": b"A film"}, {}).content == {"text": "A film"}
+
+
 @pytest.mark.parametrize(
     ("name", "value", "content"),
     [

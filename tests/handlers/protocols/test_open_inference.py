@@ -384,9 +384,9 @@ def test_a_path_that_leads_nowhere_is_not_found(model: Served, path: str, senten
         ({"inputs": [typed("a", ["%"], "base64")]}, 400, "a must be in base64, and is not."),
         ({"inputs": [tensor("a", ["A"]), tensor("a", ["B"])]}, 400, "inputs has two tensors a; "),
         (
-            {"inputs": [tensor("args", ["A"]), tensor("topk", [1], "INT8")]},
+            {"inputs": [tensor("args", ["A"]), tensor("topp_k", [1], "INT8")]},
             400,
-            "inputs has the unknown tensor topk; did you mean 'top_k'?",
+            "inputs has the unknown tensor topp_k; did you mean 'top_k'?",
         ),
         (
             {"inputs": [tensor("a", ["A"]), tensor("b", ["B"])]},
@@ -414,6 +414,14 @@ def test_a_path_that_leads_nowhere_is_not_found(model: Served, path: str, senten
             400,
             "There is no output label; there is output.",
         ),
+        (
+            {
+                "inputs": [tensor("args", ["A"])],
+                "outputs": [{"name": "output", "parameters": {"classification": 2}}],
+            },
+            422,
+            "output has no classification here; set the parameter top_k.",
+        ),
     ],
 )
 def test_what_cannot_be_understood_is_refused(
@@ -440,6 +448,14 @@ def test_elements_of_another_datatype_are_refused(model: Served, datatype: str, 
     given = [tensor("args", ["A"]), tensor("top_k", data, datatype)]
     _, error = refusal(call(model, {"inputs": given}))
     assert error == f"top_k has datatype {datatype}, and its element 0 is not."
+
+
+@pytest.mark.parametrize("name", ["top_k", "topk"])
+def test_a_parameter_may_be_a_tensor_under_its_old_name(served: Serve, name: str) -> None:
+    question = [tensor("question", ["Who?"]), tensor("context", ["Ada sings."])]
+    body = {"inputs": [*question, tensor(name, [2], "INT32")]}
+    (found,) = results(call(served("question_answering"), body))
+    assert len(found) == 2
 
 
 def test_a_question_without_its_context_is_told_so(served: Serve) -> None:

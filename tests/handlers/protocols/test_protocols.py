@@ -69,6 +69,7 @@ def found_texts(answer: Any) -> list[Any]:
         ({"question": "a", "context": "b"}, [Request({"question": "a", "context": "b"})]),
         ({"text": "a", "text_pair": "b"}, [Request({"text": "a", "text_pair": "b"})]),
         ({"inputs": "a", "target": 1}, [Request("a")]),
+        ({"inputs": {"b64": "YQ=="}}, [Request("a")]),
         ({"text": "a", "parameters": {"top_k": 2}}, [Request("a", {"top_k": 2})]),
         ({"prompt": "a", "parameters": {"top_k": 2}}, [Request("a", {"top_k": 2})]),
         ({"messages": CHAT, "parameters": {"top_k": 2}}, [Request(CHAT, {"top_k": 2})]),
