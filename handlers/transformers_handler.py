@@ -31,7 +31,7 @@ from handlers.engine import Engine
 from handlers.envelopes import Envelope, Headers
 from handlers.errors import ConfigError
 from handlers.meter import Meter
-from handlers.metrics import report
+from handlers.metrics import Reporter
 from handlers.quiet import quieten
 from handlers.ranks import is_first
 from handlers.threads import share_cores
@@ -62,6 +62,7 @@ class TransformersHandler(BaseHandler):
         name = getattr(context, "model_name", None) or self.manifest["model"]["modelName"]
         version = self.manifest["model"].get("modelVersion", "1.0")
         self.dialogue = Dialogue(self.engine, str(name), str(version))
+        self.reporter = Reporter(MetricTypes.GAUGE)
         self.initialized = True
 
     def handle(self, data: Any, context: Any) -> list[Any]:
@@ -75,7 +76,7 @@ class TransformersHandler(BaseHandler):
             results = self._answer(data, headers, context, meter)
         _end_streams(context, headers)
         if is_first():
-            report(context.metrics, meter, time.perf_counter() - start, MetricTypes.GAUGE)
+            self.reporter.report(context.metrics, meter, time.perf_counter() - start)
         return results
 
     def _answer(self, rows: Any, headers: list[Headers], context: Any, meter: Meter) -> list[bytes]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
+
+from scripts.kit.places import ROOT
 
 # A variable of the caller's that would change what runs: workers import from PYTHONPATH before
 # they look into their archive, and the others come before the settings file.
@@ -14,6 +15,7 @@ DROPPED = frozenset({"PYTHONPATH", "TS_CONFIG_FILE", "LOG_LOCATION", "METRICS_LO
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 # Threads that wait give their core away: workers that spin beside each other are 20 times slower.
 SHARING = {"OMP_WAIT_POLICY": "PASSIVE"}
+LOGGING = ROOT / "log4j2.xml"
 CONSOLE = b'<AppenderRef ref="STDOUT"/>'
 
 
@@ -24,11 +26,11 @@ def command(java: Path, settings: Path, scratch: Path, vmargs: str, *, console: 
     """
     home = Path(str(distribution("torchserve").locate_file("")))
     frontend = home / "ts" / "frontend"
-    logging = [] if console else [f"-Dlog4j.configurationFile={_files_only(frontend, scratch)}"]
+    logging = LOGGING if console else _files_only(scratch)
     return [
         str(java / "bin" / "java"),
         *vmargs.split(),
-        *logging,
+        f"-Dlog4j.configurationFile={logging}",
         f"-Dmodel_server_home={home}",
         f"-Djava.io.tmpdir={scratch}",
         *("-cp", str(frontend / "*"), "org.pytorch.serve.ModelServer"),
@@ -49,10 +51,8 @@ def environment(logs: Path) -> dict[str, str]:
     return {**OFFLINE, **SHARING, **kept, "PATH": path, **places}
 
 
-def _files_only(frontend: Path, scratch: Path) -> Path:
-    """Write TorchServe's own log settings without the console, which nothing would ever rotate."""
-    with zipfile.ZipFile(frontend / "model-server.jar") as jar:
-        settings = jar.read("log4j2.xml").replace(CONSOLE, b"")
-    path = scratch / "log4j2.xml"
-    path.write_bytes(settings)
+def _files_only(scratch: Path) -> Path:
+    """Write the log settings without the console, which nothing would ever rotate."""
+    path = scratch / LOGGING.name
+    path.write_bytes(LOGGING.read_bytes().replace(CONSOLE, b""))
     return path

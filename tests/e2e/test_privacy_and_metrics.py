@@ -41,3 +41,16 @@ def test_counts_and_stage_times_show_on_the_prometheus_endpoint(server: Server) 
         time.sleep(0.5)
     missing = [name for name in names if f"hf_{name}" not in text]
     raise AssertionError(f"not on the endpoint: {missing}")
+
+
+def test_requests_leave_lines_in_the_access_log_alone(server: Server) -> None:
+    names = ("ts_log.log", "model_log.log", "access_log.log")
+
+    def lines() -> list[int]:
+        return [server.log(name).count("\n") for name in names]
+
+    before = lines()
+    for _ in range(5):
+        ask_json(server, "/predictions/sequence_classification", {"inputs": "one"})
+    time.sleep(1)
+    assert [after - was for after, was in zip(lines(), before, strict=True)] == [0, 0, 5]

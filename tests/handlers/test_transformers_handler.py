@@ -106,6 +106,15 @@ def test_metrics_are_counted_batch_by_batch(worker: Any, caplog: Any) -> None:
     assert ":1|" in line
 
 
+def test_times_are_shown_now_and_then_and_zeros_not_counted_again(worker: Any, caplog: Any) -> None:
+    send(worker, ({"body": "A fine film"}, {}))
+    with caplog.at_level(logging.INFO):
+        send(worker, ({"body": "A fine film"}, {}))
+    told = "".join(caplog.messages)
+    assert "hf_rows_total" in told
+    assert not any(name in told for name in ("hf_forward_time", "HandlerTime", "hf_errors_total"))
+
+
 def test_no_log_holds_request_text(worker: Any, caplog: Any, capfd: Any) -> None:
     with caplog.at_level(logging.DEBUG):
         send(
