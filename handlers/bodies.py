@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import json
-import re
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,9 +11,8 @@ from handlers.answer import Answer
 from handlers.compression import unpack
 from handlers.decoding import text_of
 from handlers.errors import BadRequest
+from handlers.values import json_of, literal_of, value_or_text
 
-LOOKS_LIKE_OBJECT = re.compile(r"\s*\{\s*(['\"]|\})")
-LONGEST_LITERAL = 100_000
 JSON = "application/json"
 EXPLAIN = ("/explain", ":explain")
 # Fields that make of a field `data` one of a form, and no body.
@@ -149,58 +144,13 @@ def _decode(value: Any, content_type: str) -> Any:
         return value  # TorchServe has read this type already: the JSON was a text
     if content_type.split(";", maxsplit=1)[0].strip().endswith("json"):
         return json_of(text)
-    return _json_or_text(text)
+    return value_or_text(text)
 
 
 def _field(name: str, value: Any) -> Any:
     """Return the value of a form's field; those that can hold more than a text are read."""
     if not isinstance(value, str) or name not in READ_FIELDS:
         return value
-    content = _json_or_text(value, name)
-    literal = _literal(value) if name == "target" else None
+    content = value_or_text(value, name)
+    literal = literal_of(value) if name == "target" else None
     return literal if type(literal) in (int, tuple) else content
-
-
-def _json_or_text(text: str, name: str = "The body") -> Any:
-    if LOOKS_LIKE_OBJECT.match(text):
-        return _object(text, name)
-    if text.lstrip().startswith("["):
-        try:
-            return json_of(text, name)
-        except BadRequest:
-            return text
-    return text
-
-
-def json_of(text: str, name: str = "The body") -> Any:
-    """Return the value that a text is in JSON, or say where it is none, under the given name."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise BadRequest(
-            f"{name} is not JSON: {error.msg} (line {error.lineno}, column {error.colno})."
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise BadRequest(f"{name} is not JSON that can be read: {type(error).__name__}.") from None
-
-
-def _object(text: str, name: str) -> Any:
-    """Read JSON, or the Python literal that the old example's sample files are."""
-    try:
-        return json_of(text, name)
-    except BadRequest:
-        literal = _literal(text)
-        if not isinstance(literal, dict):
-            raise
-        return literal
-
-
-def _literal(text: str) -> Any:
-    """Return the value of a Python literal; None where it is none, or too long for one."""
-    if len(text) > LONGEST_LITERAL:
-        return None
-    try:
-        with warnings.catch_warnings(action="ignore"):  # they would quote the text in the log
-            return ast.literal_eval(text.strip())
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        return None

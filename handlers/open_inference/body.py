@@ -11,12 +11,13 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
-from handlers.bodies import Post, json_of
+from handlers.bodies import Post
 from handlers.complaints import first_complaint
 from handlers.decoding import text_of
 from handlers.errors import BadRequest, Unprocessable
 from handlers.open_inference.datatypes import Datatype
 from handlers.texts import kind_of
+from handlers.values import json_of
 
 LENGTH_OF_JSON = "Inference-Header-Content-Length"
 OUTPUT = "output"

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from handlers.bodies import json_of
 from handlers.decoding import text_of
 from handlers.errors import BadRequest
 from handlers.open_inference.body import Body, Input
 from handlers.open_inference.datatypes import BYTES, check_elements, elements_of
 from handlers.texts import kind_of
+from handlers.values import json_of
 
 # Sizes that a shape may have: a longer one, or data nested deeper, only costs time.
 MOST_SIZES = 4

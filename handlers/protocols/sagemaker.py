@@ -16,13 +16,14 @@ from typing import Any
 
 from handlers.answer import JSON, Answer
 from handlers.attempts import attempt
-from handlers.bodies import Post, json_of
+from handlers.bodies import Post
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.protocols._items import Layout, from_columns, layouts_of, read_item, streams
 from handlers.protocols._layouts import CSV, LINES, laid_out, layout_for
 from handlers.protocols.base import ItemProtocol
 from handlers.requests import Request
 from handlers.tables import rows_of
+from handlers.values import json_of
 
 # Other names that a header line may have for a text.
 HEADINGS = {"inputs": "text", "prompt": "text"}
