@@ -11,7 +11,8 @@ https://docs.aws.amazon.com/sagemaker/latest/dg/cdf-inference.html
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from handlers.answer import JSON, Answer
@@ -20,13 +21,26 @@ from handlers.bodies import Post
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.protocols._items import Layout, from_columns, layouts_of, read_item, streams
 from handlers.protocols._layouts import CSV, LINES, laid_out, layout_for
-from handlers.protocols.base import ItemProtocol
+from handlers.protocols.base import ItemProtocol, is_chat
 from handlers.requests import Request
 from handlers.tables import rows_of
 from handlers.values import json_of
 
 # Other names that a header line may have for a text.
 HEADINGS = {"inputs": "text", "prompt": "text"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a line asks: one thing, or with a list of inputs several."""
+
+    items: Sequence[Request | RequestError]
+    several: bool = False
+
+    def told(self, results: Iterator[Any]) -> Any:
+        """Return what answers it, out of the results of all lines."""
+        own = [next(results) for _ in self.items]
+        return own if self.several else own[0]
 
 
 class Protocol(ItemProtocol):
@@ -38,8 +52,7 @@ class Protocol(ItemProtocol):
         return post.type in (*LINES, CSV)
 
     def items(self, post: Post) -> list[Request | RequestError]:
-        text = (post.text or "").removeprefix("\ufeff")
-        items = self._rows(text) if post.type == CSV else self._lines(text, post)
+        items = [item for line in self._by_line(post) for item in line.items]
         if not items:
             raise BadRequest("The body has no lines; send a request in each.")
         self.check_count(len(items), "The body")
@@ -50,14 +63,28 @@ class Protocol(ItemProtocol):
 
     def lay_out(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Answer:
         kind = layout_for(post, usual=JSON if post.type == CSV else LINES[0])
-        return laid_out(results, kind, self.model.mode, explains=post.explains)
+        told = iter(results)
+        own = [line.told(told) for line in self._by_line(post)]
+        return laid_out(own, kind, self.model.mode, explains=post.explains)
 
-    def _lines(self, text: str, post: Post) -> list[Request | RequestError]:
+    def _by_line(self, post: Post) -> list[Line]:
+        text = (post.text or "").removeprefix("\ufeff")
+        if post.type == CSV:
+            return [Line([row]) for row in self._rows(text)]
         # Not splitlines: JSON may hold other ends of lines than this one.
-        return [attempt(self._asked, line, post) for line in text.split("\n") if line.strip()]
+        lines = [attempt(self._asked, line, post) for line in text.split("\n") if line.strip()]
+        return [Line([line]) if isinstance(line, RequestError) else line for line in lines]
 
-    def _asked(self, line: str, post: Post) -> Request:
+    def _asked(self, line: str, post: Post) -> Line:
         item = _without_stream(json_of(line, "The line"))
+        several = _list_in(item)
+        if several is None:
+            return Line([self._request(item, post)])
+        self.check_count(len(several), "inputs")
+        parts = [self._request({**item, "inputs": each}, post) for each in several]
+        return Line([replace(part, alone=False) for part in parts], several=True)
+
+    def _request(self, item: Any, post: Post) -> Request:
         return Request(*read_item(item, self.model.mode, "line", explains=post.explains))
 
     def _rows(self, text: str) -> list[Request | RequestError]:
@@ -65,6 +92,12 @@ class Protocol(ItemProtocol):
         if rows and (header := _header(rows[0], layouts)):
             rows, layouts = rows[1:], [header]
         return [attempt(_read, row, layouts) for row in rows]
+
+
+def _list_in(item: Any) -> list[Any] | None:
+    """Return the list of inputs that a line's item has, if it has one."""
+    inputs = item.get("inputs") if isinstance(item, dict) else None
+    return inputs if isinstance(inputs, list) and not is_chat(inputs) else None
 
 
 def _without_stream(item: Any) -> Any:

@@ -110,6 +110,23 @@ def test_every_name_of_json_lines_is_known(served: Model, kind: str) -> None:
     assert not differences(lines, [model.ask(FINE), model.ask(ODD)], 1e-5)
 
 
+def test_a_line_with_a_list_of_inputs_is_answered_with_a_list(served: Model) -> None:
+    model = served(MODE)
+    asked = {"inputs": [FINE, ODD], "parameters": {"top_k": 2}}, {"inputs": ["dull"]}, FINE
+    several, one, alone = ask_lines(model, *asked)
+    assert not differences(several, model.ask([FINE, ODD], top_k=2), 1e-5)
+    assert not differences(one, model.ask(["dull"]), 1e-5)
+    assert not differences(alone, model.ask(FINE), 1e-5)
+    broken, fine = ask_lines(model, {"inputs": [FINE, ""]}, FINE)
+    assert (broken[0]["label"], broken[1]["code"]) == (alone[0]["label"], 400)
+    assert not differences(fine, alone, 1e-5)
+
+
+def test_the_inputs_of_all_lines_are_counted(served: Model) -> None:
+    body = "\n".join([json.dumps({"inputs": ["a"] * 65})] * 2)
+    assert call(served(MODE), LINES, body).status == 413
+
+
 @pytest.mark.parametrize(
     ("stream", "sentence"),
     [(True, "The line asks for a stream, and lines "), ("no", "stream must be true or false, ")],
@@ -130,13 +147,13 @@ def test_a_line_ends_at_a_line_feed_only(served: Model) -> None:
 
 def test_a_bad_line_has_its_error_in_its_place(served: Model) -> None:
     model = served(MODE)
-    body = "\n".join([f'"{FINE}"', '{"inputs": ', '""', '{"inputs": ["a", "b"]}', f'"{ODD}"'])
+    body = "\n".join([f'"{FINE}"', '{"inputs": ', '""', '{"inputs": []}', f'"{ODD}"'])
     lines = [json.loads(line) for line in call(model, LINES, body).body.splitlines()]
     fine, broken, empty, several, odd = lines
     assert not differences([fine, odd], [model.ask(FINE), model.ask(ODD)], 1e-5)
     assert [each["code"] for each in (broken, empty, several)] == [400] * 3
     assert broken["message"].startswith("The line is not JSON: ")
-    assert several["message"].startswith("The line has a list of inputs, ")
+    assert several["message"].startswith("inputs is an empty list; ")
 
 
 @pytest.mark.parametrize("body", [(LINES, f'"{FINE}"\n'), (CSV, f'"{FINE}"\n')])
