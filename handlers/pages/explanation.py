@@ -9,6 +9,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from handlers.accepting import wishes
+
 HTML = "text/html; charset=utf-8"
 
 _ENVIRONMENT = Environment(
@@ -57,18 +59,9 @@ def render(explanations: Sequence[Mapping[str, Any]]) -> bytes:
 
 def prefers_page(accept: str) -> bool:
     """Tell whether an Accept header likes a page better than JSON, as a browser's does."""
-    wishes = dict(map(_wish, accept.lower().split(",")))
-    others = max(wishes.get("application/json", 0.0), wishes.get("*/*", 0.0))
-    return wishes.get("text/html", 0.0) > others
-
-
-def _wish(entry: str) -> tuple[str, float]:
-    kind, *options = (part.strip() for part in entry.split(";"))
-    quality = next((option[2:] for option in options if option.startswith("q=")), "1")
-    try:
-        return kind, float(quality)
-    except ValueError:
-        return kind, 1.0
+    wished = dict(wishes(accept))
+    others = max(wished.get("application/json", 0.0), wished.get("*/*", 0.0))
+    return wished.get("text/html", 0.0) > others
 
 
 def _views(explanation: Mapping[str, Any]) -> Iterator[View]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from handlers.accepting import wishes
 from handlers.answer import JSON, Answer, encode
 from handlers.bodies import Post
 from handlers.tables import table_of
@@ -58,18 +59,8 @@ def laid_out(results: Sequence[Any], kind: str, mode: str, *, explains: bool) ->
 
 def preferred(accept: str, known: Collection[str]) -> str:
     """Return the known type that an Accept header likes best, of equals the first; else nothing."""
-    wishes = [_wish(entry) for entry in accept.lower().split(",")]
-    liked = [(kind, quality) for kind, quality in wishes if kind in known and quality > 0]
+    liked = [(kind, quality) for kind, quality in wishes(accept) if kind in known and quality > 0]
     return max(liked, key=lambda wish: wish[1], default=("", 0.0))[0]
-
-
-def _wish(entry: str) -> tuple[str, float]:
-    kind, *options = (part.strip() for part in entry.split(";"))
-    quality = next((option[2:] for option in options if option.startswith("q=")), "1")
-    try:
-        return kind, float(quality)
-    except ValueError:
-        return kind, 1.0
 
 
 def _row_of(result: Any, names: Sequence[str]) -> list[Any]:

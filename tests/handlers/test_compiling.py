@@ -73,7 +73,7 @@ def test_a_compiled_model_is_explained_as_it_is(checkpoint: Callable[..., Path])
     for more in ({}, compile_it):
         engine = Engine.load(checkpoint(MODE), ModelConfig.parse({**document, **more}))
         told.append(engine.explain([Request("a fine film"), Request("dull")]))
-    assert not differences(told[1], told[0], 1e-5)
+    assert not differences(told[1], told[0], 1e-4)
 
 
 @pytest.mark.parametrize("mode", [MODE, "text_generation"])
