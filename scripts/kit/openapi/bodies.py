@@ -11,6 +11,7 @@ from handlers.describing import explanation_schemas, schemas_of
 from handlers.explanation_parameters import ExplanationParameters
 from handlers.registry import account_class, task_class
 from scripts.kit.openapi.shapes import (
+    NULL,
     PLACE,
     TEXT,
     Schema,
@@ -18,6 +19,7 @@ from scripts.kit.openapi.shapes import (
     any_of,
     closed,
     list_of,
+    or_null,
     ref,
 )
 
@@ -25,6 +27,7 @@ OPTIONS = {"type": "object", "description": "For Hugging Face's hub; not read he
 TARGET = {"description": "What is explained, by `/explanations` only."}
 STREAM: dict[str, Schema] = {"stream": {"type": ["boolean", "null"], "default": False}}
 INPUTS = ref("Inputs")
+OLD = "A body of TorchServe's own Hugging Face example."
 
 
 def bodies(mode: str, known: Mapping[str, Schema]) -> dict[str, Schema]:
@@ -38,15 +41,14 @@ def bodies(mode: str, known: Mapping[str, Schema]) -> dict[str, Schema]:
     task = task_class(mode)
     parameters = task.parameters.__name__
     found = {
-        "OldBody": _old_body(old),
-        "PredictionBody": _body(parameters, STREAM if task.generates else {}),
+        "PredictionBody": _body(parameters, old, STREAM if task.generates else {}),
         "PredictionInstances": _instances(parameters, old),
     }
     if account := account_class(mode):
         explained = "ExplanationParameters"
         found |= {
             explained: _explanation_parameters(mode, account),
-            "ExplanationBody": _body(explained),
+            "ExplanationBody": _body(explained, old),
             "ExplanationInstances": _instances(explained, old),
         }
     return found
@@ -57,24 +59,21 @@ def takes_text(known: Mapping[str, Schema]) -> bool:
     return TEXT in alternatives(known["Inputs"])
 
 
-def _body(parameters: str, more: Mapping[str, Schema] | None = None) -> Schema:
+def _body(parameters: str, old: Schema, more: Mapping[str, Schema] | None = None) -> Schema:
     inputs = any_of(INPUTS, list_of(INPUTS, minItems=1))
-    settings = {"parameters": any_of(ref(parameters), {"type": "null"}), "options": OPTIONS}
+    settings = _settings(any_of(ref(parameters), NULL))
     whole = closed({"inputs": inputs, **settings, **(more or {})}, "inputs")
-    return any_of(whole, ref("OldBody"), INPUTS, list_of(INPUTS, minItems=1))
+    old = closed({**old["properties"], **settings}, *old["required"], description=OLD)
+    return any_of(whole, old, INPUTS, list_of(INPUTS, minItems=1))
 
 
-def _old_body(asked: Schema) -> Schema:
-    """Return the body of TorchServe's own example: the keys of what is asked, and a target."""
-    return closed(
-        {**asked["properties"], "target": TARGET},
-        *asked["required"],
-        description="A body of TorchServe's own Hugging Face example.",
-    )
+def _settings(parameters: Schema) -> dict[str, Schema]:
+    """Return what may stand beside what is asked."""
+    return {"parameters": parameters, "target": TARGET, "options": OPTIONS}
 
 
 def _instances(parameters: str, old: Schema) -> Schema:
-    settings = {"parameters": ref(parameters), "target": TARGET, "options": OPTIONS}
+    settings = _settings(ref(parameters))
     whole = closed({"inputs": INPUTS, **settings}, "inputs")
     short = closed({**old["properties"], **settings}, *old["required"])
     instances = list_of(any_of(INPUTS, whole, short), minItems=1)
@@ -97,7 +96,8 @@ def _explanation_parameters(mode: str, account: Any) -> Schema:
     ours = explanation_schemas(account.usual_method, gradients=True)
     target = {"description": _target_of(account)}
     text = inspect.getdoc(ExplanationParameters) or ""
-    return closed({**own, **ours, "target": target}, description=text)
+    settings = {name: or_null(schema) for name, schema in {**own, **ours}.items()}
+    return closed({**settings, "target": target}, description=text)
 
 
 def _target_of(account: Any) -> str:

@@ -14,7 +14,7 @@ from handlers.registry import task_class
 from scripts.kit.openapi import inference, openai
 from scripts.kit.openapi.bodies import bodies
 from scripts.kit.openapi.explanations import EXPLANATIONS
-from scripts.kit.openapi.shapes import PLACE, Schema, ref
+from scripts.kit.openapi.shapes import PLACE, Schema, or_null, ref
 from scripts.kit.openapi.token_events import TokenEvent
 
 
@@ -67,6 +67,8 @@ def schemas(mode: str) -> dict[str, Schema]:
         kinds.append(EXPLANATIONS[mode])
     by_name = {kind.__name__: kind for kind in kinds}
     found = _schemas_of({"Inputs": task.inputs, "Result": task.results, **by_name})
+    asked = found[task.parameters.__name__]
+    asked["properties"] = {name: or_null(each) for name, each in asked["properties"].items()}
     if task.generates:
         found["ChatBody"]["properties"]["messages"]["items"] = ref("ChatMessage")
     return found | bodies(mode, found)

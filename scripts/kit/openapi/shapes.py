@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from jsonschema import Draft202012Validator
+
 Schema = dict[str, Any]
 PLACE = "#/components/schemas/"
 TEXT: Schema = {"type": "string"}
+NULL: Schema = {"type": "null"}
+# What a schema says for people, and what does not change with an alternative.
+TOLD = ("title", "description", "default")
 
 
 def ref(name: str) -> Schema:
@@ -18,6 +23,15 @@ def ref(name: str) -> Schema:
 def any_of(*alternatives: Schema) -> Schema:
     """Return the schema of what fits at least one of several."""
     return {"anyOf": list(alternatives)}
+
+
+def or_null(schema: Schema) -> Schema:
+    """Return the schema of what may also be null, which stands for what is left out."""
+    if Draft202012Validator(schema).is_valid(None):
+        return schema
+    told = {name: schema[name] for name in TOLD if name in schema}
+    rest = {name: value for name, value in schema.items() if name not in TOLD}
+    return {**any_of(rest, NULL), **told}
 
 
 def list_of(item: Schema, **more: Any) -> Schema:
