@@ -20,6 +20,7 @@ from tests.standins import torch_neuron, torch_neuronx
 SHARED = {"store", "packed"}
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep tests that share what takes long to make in one process: a file, a server, archives."""
     for item in items:
