@@ -11,9 +11,6 @@ CLIENTS := .venv-clients
 RIVALS := .venv-bench
 # One more, whose environment takes 4 GB: make .venv-mlserver/.ready bench BENCH=--all
 MLSERVER := .venv-mlserver
-# Two processes share the tests; threads of one that wait for work would take the other's core.
-SIDE_BY_SIDE := -n 2 --dist loadgroup
-TESTS := OMP_NUM_THREADS=1
 REQUIREMENTS := requirements.txt requirements-dev.txt requirements-demo.txt
 OPENVINO := requirements-openvino.txt requirements-optimum.txt
 
@@ -91,11 +88,11 @@ bench: $(READY) $(RIVALS)/.ready wrk
 	$(RUN) benchmarks/bench.py $(BENCH)
 
 test: models browser wrk $(CLIENTS)/.ready
-	$(TESTS) $(RUN) -m pytest $(SIDE_BY_SIDE)
+	$(RUN) -m pytest
 
 # The models that `make models` trained are served here too.
 test-latest: $(LATEST)/.ready models browser wrk $(CLIENTS)/.ready
-	$(TESTS) $(LATEST)/bin/python -m pytest $(SIDE_BY_SIDE) -m "not openvino"
+	$(LATEST)/bin/python -m pytest -m "not openvino"
 
 lint: $(READY)
 	$(RUN) -m ruff check .

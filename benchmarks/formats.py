@@ -37,7 +37,7 @@ from scripts.kit.demo_models.sentiment import reviews
 from scripts.kit.places import BUILD, ROOT
 
 MODE = "sequence_classification"
-BATCH, TEXTS, EXAM = 32, 96, 1000
+BATCH, TEXTS, EXAM = 32, 96, 700
 RESULTS = ROOT / "benchmarks" / "results" / "formats.json"
 CONTENDERS: dict[str, dict[str, Any]] = {
     "pretrained, padded": {"BetterTransformer": False},
@@ -50,7 +50,8 @@ CONTENDERS: dict[str, dict[str, Any]] = {
     "openvino, dtype auto": {"save_mode": "openvino", "dtype": "auto"},
     "openvino, int8_weights": {"save_mode": "openvino", "quantization": "int8_weights"},
     "openvino, int4_weights": {"save_mode": "openvino", "quantization": "int4_weights"},
-    "openvino, int8": {"save_mode": "openvino", "quantization": "int8"},
+    # Asked to agree, it keeps the first layers in float where that takes it.
+    "openvino, int8": {"save_mode": "openvino", "quantization": "int8", "min_agreement": 0.97},
 }
 
 
