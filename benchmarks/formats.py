@@ -37,7 +37,7 @@ from scripts.kit.demo_models.sentiment import reviews
 from scripts.kit.places import BUILD, ROOT
 
 MODE = "sequence_classification"
-BATCH, TEXTS, EXAM = 32, 96, 700
+BATCH, TEXTS, EXAM = 32, 96, 500
 RESULTS = ROOT / "benchmarks" / "results" / "formats.json"
 CONTENDERS: dict[str, dict[str, Any]] = {
     "pretrained, padded": {"BetterTransformer": False},
@@ -51,7 +51,7 @@ CONTENDERS: dict[str, dict[str, Any]] = {
     "openvino, int8_weights": {"save_mode": "openvino", "quantization": "int8_weights"},
     "openvino, int4_weights": {"save_mode": "openvino", "quantization": "int4_weights"},
     # Asked to agree, it keeps the first layers in float where that takes it.
-    "openvino, int8": {"save_mode": "openvino", "quantization": "int8", "min_agreement": 0.97},
+    "openvino, int8": {"save_mode": "openvino", "quantization": "int8", "min_agreement": 0.5},
 }
 
 

@@ -22,6 +22,7 @@ Feed = Mapping[str, Any]
 
 # Tried in this order, until labels agree well enough on the rows of the calibration.
 SHARES_KEPT = (0.0, 0.25, 0.5)
+ENOUGH = 0.995
 EXACT = {"INFERENCE_PRECISION_HINT": "f32"}
 LAYER = re.compile(r"\.(?:layers?|h|blocks?)\.(\d+)[./]")
 
@@ -34,7 +35,7 @@ def quantized(graph: Any, how: Quantization | None, feeds: Sequence[Feed], asked
         how: `int8` stores and computes in 8 bits what calibration shows to bear it; `int8_weights`
             and `int4_weights` store weights in fewer bits and compute as before.
         feeds: inputs that show what the model usually meets; `int8` needs them.
-        asked: share of labels that must not change, on rows that are not among these.
+        asked: share of labels that must not change, on rows that are not among these; 0 for none.
 
     Raises:
         WrongConfig: NNCF is not installed.
@@ -48,9 +49,9 @@ def _int8(nncf: Any, graph: Any, feeds: Sequence[Feed], asked: float) -> Any:
     """Quantize all layers, or fewer where the model would choose other labels.
 
     An error that is made early grows through all that follows, so the first layers are the ones
-    that stay in floating point. Half of the labels that may change are kept for other rows.
+    that stay in floating point. Where labels may change as they like, all are quantized.
     """
-    enough = (1 + asked) / 2
+    enough = ENOUGH if asked else 0.0
     exact = list(_outputs(graph, feeds))
     best, chosen = 0.0, graph
     for share, kept in _kept(graph):
