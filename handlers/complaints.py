@@ -6,15 +6,33 @@ import re
 import reprlib
 import types
 from collections.abc import Iterable, Sequence
-from typing import Any, Union, get_args, get_origin
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from handlers.errors import BadRequest
+from handlers.texts import kind_of
 from handlers.words import nearest
 
+BodyT = TypeVar("BodyT", bound=BaseModel)
 # Where there are several types, pydantic adds to a place the name of each that it tried.
 ALTERNATIVE = re.compile(r"(str|int|float|bool)$|\w*\[")
+
+
+def checked_body(model: type[BodyT], content: Any) -> BodyT:
+    """Return the content of a request's body as a model of it.
+
+    Raises:
+        BadRequest: with the first mistake.
+    """
+    if not isinstance(content, dict):
+        raise BadRequest(f"The body must be an object, and is {kind_of(content)}.")
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        problem, remedy = first_complaint(model, error)
+        raise BadRequest(f"{problem}; {remedy}") from None
 
 
 def first_complaint(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:

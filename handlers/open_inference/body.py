@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
 from handlers.bodies import Post
-from handlers.complaints import first_complaint
+from handlers.complaints import checked_body
 from handlers.decoding import text_of
 from handlers.errors import BadRequest, Unprocessable
 from handlers.open_inference.datatypes import Datatype
-from handlers.texts import kind_of
 from handlers.values import json_of
 
 LENGTH_OF_JSON = "Inference-Header-Content-Length"
@@ -71,13 +70,7 @@ class Body(Part):
             BadRequest: with the first mistake.
             Unprocessable: it asks for classes of a tensor, which is an extension of Triton's.
         """
-        if not isinstance(content, dict):
-            raise BadRequest(f"The body must be an object, and is {kind_of(content)}.")
-        try:
-            body = cls.model_validate(content)
-        except ValidationError as error:
-            problem, remedy = first_complaint(cls, error)
-            raise BadRequest(f"{problem}; {remedy}") from None
+        body = checked_body(cls, content)
         for asked in body.outputs or ():
             if asked.name != OUTPUT:
                 raise BadRequest(f"There is no output {asked.name}; there is {OUTPUT}.")

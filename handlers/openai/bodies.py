@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
 
-from handlers.complaints import first_complaint
-from handlers.errors import BadRequest, Unprocessable
-from handlers.texts import kind_of
+from handlers.complaints import checked_body
+from handlers.errors import Unprocessable
 from handlers.whole_numbers import WholeNumbers
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
@@ -75,13 +74,7 @@ class Sampling(WholeNumbers):
             BadRequest: with the first mistake.
             Unprocessable: it asks for what models here cannot do.
         """
-        if not isinstance(content, dict):
-            raise BadRequest(f"The body must be an object, and is {kind_of(content)}.")
-        try:
-            body = cls.model_validate(content)
-        except ValidationError as error:
-            problem, remedy = first_complaint(cls, error)
-            raise BadRequest(f"{problem}; {remedy}") from None
+        body = checked_body(cls, content)
         _refuse_special(content)
         return body
 
