@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from handlers.rows import Outputs, Row
 from handlers.sections import Pt2
 from handlers.tasks.base import BaseTask
 
+SEED = 0
 AT_ONCE = 8  # Ranges are averaged over batches, so there must be many.
 
 
@@ -52,7 +54,7 @@ def export(
     task = kind(read_checkpoint(directory, config.handler), config.handler)
     module: Any = format_module(config.handler.save_mode)
     lossy = _is_lossy(config)
-    learned, unseen = samples[::2], samples[1::2] or samples
+    learned, unseen = _halves(samples)
     rows = _rows(task, learned) if lossy else []
     wanted = Wanted(
         directory,
@@ -73,6 +75,12 @@ def export(
     found = _measured(task, wanted, replace(wanted, directory=target), _rows(task, unseen))
     found.write(target)
     return found
+
+
+def _halves(samples: Sequence[Request]) -> tuple[Sequence[Request], Sequence[Request]]:
+    """Return two halves of like kind, however the file is ordered; one row is both."""
+    mixed = random.Random(SEED).sample(samples, len(samples))
+    return mixed[::2], mixed[1::2] or mixed
 
 
 def _is_lossy(config: ModelConfig) -> bool:

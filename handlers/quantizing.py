@@ -23,6 +23,7 @@ Feed = Mapping[str, Any]
 # Tried in this order, until labels agree well enough on the rows of the calibration.
 SHARES_KEPT = (0.0, 0.25, 0.5)
 ENOUGH = 0.995
+NEVER = np.finfo(np.float32).min  # Infinity is no number that models can agree on.
 EXACT = {"INFERENCE_PRECISION_HINT": "f32"}
 LAYER = re.compile(r"\.(?:layers?|h|blocks?)\.(\d+)[./]")
 
@@ -53,7 +54,7 @@ def _int8(nncf: Any, graph: Any, feeds: Sequence[Feed], asked: float) -> Any:
     """
     enough = ENOUGH if asked else 0.0
     exact = list(_outputs(graph, feeds))
-    best, chosen = 0.0, graph
+    best, chosen = -1.0, graph
     for share, kept in _kept(graph):
         made = nncf.quantize(
             graph.clone(),
@@ -84,7 +85,7 @@ def _outputs(graph: Any, feeds: Sequence[Feed]) -> Iterator[Outputs]:
 def _without_padding(values: Any, mask: npt.NDArray[np.bool_]) -> Any:
     if values.shape[:2] != mask.shape:
         return values
-    return np.where(mask, values, -np.inf) if values.ndim == 2 else values[mask]
+    return np.where(mask, values, NEVER) if values.ndim == 2 else values[mask]
 
 
 def _kept(graph: Any) -> list[tuple[float, list[str]]]:
