@@ -12,6 +12,16 @@ def count() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def by_torchrun() -> bool:
+    """Tell whether torchrun started this process."""
+    return "LOCAL_WORLD_SIZE" in os.environ
+
+
+def count_here() -> int:
+    """Return how many of the processes that :func:`count` counts run on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
 def is_first() -> bool:
     """Tell whether this is the process whose answers TorchServe sends."""
     return os.environ.get("LOCAL_RANK", "0") == "0"

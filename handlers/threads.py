@@ -8,22 +8,34 @@ from pathlib import Path
 
 import torch
 
+from handlers import ranks
+
 logger = logging.getLogger(__name__)
 
 SET_BY_USER = "OMP_NUM_THREADS"
+SET_BY_TORCHRUN = "1"  # its default for several processes, and TorchServe's for any that it starts
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def share_cores(workers: int) -> int:
-    """Let torch and the other engines use this worker's share of the cores; returns its size.
+    """Let torch and the other engines use this process's share of the cores; returns its size.
 
-    Cores are those that this process may use. A number that was set from outside stays.
+    Cores are those that this process may use; those that torchrun starts for one worker divide the
+    worker's share. A number that was set from outside stays, under torchrun the YAML's
+    `OMP_NUMBER_THREADS`. A 1 does not stay there: it is what every process gets that nobody set
+    a number for.
     """
-    if not os.environ.get(SET_BY_USER):
-        torch.set_num_threads(max(1, _cores() // workers))
+    if not _is_set():
+        torch.set_num_threads(max(1, _cores() // (workers * ranks.count_here())))
     threads = torch.get_num_threads()
-    logger.info("Threads of this worker: %d", threads)
+    logger.info("Threads of this process: %d", threads)
     return threads
+
+
+def _is_set() -> bool:
+    """Tell whether somebody chose a number of threads."""
+    number = os.environ.get(SET_BY_USER)
+    return bool(number) and not (ranks.by_torchrun() and number == SET_BY_TORCHRUN)
 
 
 def _cores() -> int:
