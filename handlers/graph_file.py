@@ -1,12 +1,22 @@
-"""The file of an exported model: found and read, or one sentence."""
+"""The file of an exported model: found and read, or one sentence; and what it computes in."""
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
+
+from handlers.dtypes import pick_dtype
 from handlers.errors import WrongCheckpoint, short
+from handlers.formats.base import Wanted
+
+DTYPE_FILE = "dtype.json"
+
+logger = logging.getLogger(__name__)
 
 
 def graph_file(directory: Path, name: str, pattern: str | None = None) -> Path:
@@ -36,3 +46,33 @@ def loading(name: str) -> Iterator[None]:
         raise WrongCheckpoint(
             name, f"cannot be loaded ({short(error)})", "export it again"
         ) from None
+
+
+def note_dtype(folder: Path, dtype: torch.dtype) -> None:
+    """Lay what a graph computes in, which no load can change, beside it."""
+    text = json.dumps({"dtype": _word(dtype)}, indent=2) + "\n"
+    (folder / DTYPE_FILE).write_text(text, encoding="utf-8")
+
+
+def tell_dtype(wanted: Wanted, name: str) -> None:
+    """Warn where `dtype: auto` chose something else when the graph was packed than it would here.
+
+    Nothing is known of a graph without a note.
+    """
+    note = wanted.directory / DTYPE_FILE
+    if wanted.config.handler.dtype != "auto" or not note.is_file():
+        return
+    packed = json.loads(note.read_text(encoding="utf-8"))["dtype"]
+    best = _word(pick_dtype("auto", wanted.device))
+    if packed != best:
+        logger.warning(
+            "%s computes in %s, which dtype: auto chose where it was packed, and this machine would"
+            " be best with %s; pack it again here, or name a dtype in its YAML and pack it again",
+            name,
+            packed,
+            best,
+        )
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

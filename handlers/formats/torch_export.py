@@ -13,7 +13,7 @@ from torch.export.passes import move_to_device_pass
 from handlers.formats import pretrained
 from handlers.formats.base import Model, Wanted
 from handlers.graph import GraphModel, any_size, exporting, graph_of
-from handlers.graph_file import graph_file, loading
+from handlers.graph_file import graph_file, loading, note_dtype, tell_dtype
 from handlers.signature import Signature
 from handlers.trials import check_equal, example_inputs, trials
 
@@ -35,6 +35,7 @@ def export(wanted: Wanted, target: Path, inputs: tuple[str, ...]) -> None:
         program = torch.export.export(graph, given, dynamic_shapes=(any_size(given),))
     torch.export.save(program, target / FILE)
     graph.signature.write(target)
+    note_dtype(target, module.dtype)
     check_equal(module, GraphModel(program.module(), graph.signature), batches, FILE)
 
 
@@ -45,6 +46,7 @@ def load(wanted: Wanted) -> Model:
         WrongCheckpoint: no `.pt2` file, or none that torch can read.
     """
     path = graph_file(wanted.directory, FILE, "*.pt2")
+    tell_dtype(wanted, path.name)
     with loading(path.name):
         graph = move_to_device_pass(torch.export.load(path), wanted.device).module()
     return GraphModel(graph, Signature.read(wanted.directory, wanted.outputs), wanted.device)

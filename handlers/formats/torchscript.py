@@ -9,7 +9,7 @@ import torch
 from handlers.formats import pretrained
 from handlers.formats.base import Model, Wanted
 from handlers.graph import GraphModel, exporting, graph_of
-from handlers.graph_file import graph_file, loading
+from handlers.graph_file import graph_file, loading, note_dtype, tell_dtype
 from handlers.signature import Signature
 from handlers.trials import check_equal, example_inputs, trials
 
@@ -30,6 +30,7 @@ def export(wanted: Wanted, target: Path, inputs: tuple[str, ...]) -> None:
         traced = torch.jit.trace(graph, example_inputs(graph, batches), check_trace=False)
     torch.jit.save(traced, target / FILE)
     graph.signature.write(target)
+    note_dtype(target, module.dtype)
     check_equal(module, GraphModel(traced, graph.signature), batches, FILE)
 
 
@@ -40,6 +41,7 @@ def load(wanted: Wanted) -> Model:
         WrongCheckpoint: no `.pt` file, or none that torch can read.
     """
     path = graph_file(wanted.directory, FILE, "*.pt")
+    tell_dtype(wanted, path.name)
     with loading(path.name):
         graph = torch.jit.load(path, map_location=wanted.device).eval()
     return GraphModel(graph, Signature.read(wanted.directory, wanted.outputs), wanted.device)
