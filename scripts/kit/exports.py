@@ -26,8 +26,9 @@ EXPORTERS = frozenset(
 def exported(config_path: Path, config: ModelConfig, checkpoint: Path) -> dict[str, Path]:
     """Return the files of a YAML's exported model by name, exporting it if anything changed.
 
-    Empty where the format is the checkpoint itself. A lossy format's files have `quality.json`
-    among them: how well it agrees with the checkpoint.
+    Empty where the format is the checkpoint itself, which is not measured either, whatever its
+    dtype. A lossy export's files have `quality.json` among them: how well it agrees with the
+    checkpoint.
 
     Raises:
         ConfigError: when it cannot be exported.
