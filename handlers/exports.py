@@ -6,11 +6,12 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from handlers.agreement import Agreement, agreement
+from handlers.attempts import attempt
 from handlers.batching import Batch, pad, run
 from handlers.checkpoint import read_checkpoint
 from handlers.config import ModelConfig
@@ -18,12 +19,16 @@ from handlers.errors import RequestError, WrongCheckpoint, WrongConfig
 from handlers.formats import pretrained
 from handlers.formats.base import Model, Wanted
 from handlers.meter import Meter
+from handlers.quantizing import is_independent
 from handlers.quiet import quiet_export
 from handlers.registry import format_module, task_class
 from handlers.requests import Request
 from handlers.rows import Outputs, Row
+from handlers.samples import place_of
 from handlers.sections import Pt2
 from handlers.tasks.base import BaseTask
+
+Outcome = TypeVar("Outcome")
 
 SEED = 0
 AT_ONCE = 8  # Ranges are averaged over batches, so there must be many.
@@ -100,16 +105,16 @@ def _rows(task: BaseTask[Any, Any], samples: Sequence[Request]) -> list[Row]:
             "has no rows to calibrate and measure with",
             "name a JSON lines file of requests",
         )
-    try:
-        encoded = task.encode([task.parse(sample) for sample in samples])
-        for found in encoded:
-            if isinstance(found, RequestError):
-                raise found
-    except RequestError as error:
-        raise WrongConfig(
-            "handler.calibration", f"has a row that is refused ({error})", "mend it"
-        ) from None
-    return [row for found in encoded if not isinstance(found, RequestError) for row in found]
+    queries = [_accepted(sample, attempt(task.parse, sample)) for sample in samples]
+    encoded = zip(samples, task.encode(queries), strict=True)
+    return [row for sample, found in encoded for row in _accepted(sample, found)]
+
+
+def _accepted(sample: Request, outcome: Outcome | RequestError) -> Outcome:
+    if isinstance(outcome, RequestError):
+        reason = str(outcome).rstrip(".")
+        raise WrongConfig(place_of(sample), f"is refused ({reason})", "mend it")
+    return outcome
 
 
 def _batches(task: BaseTask[Any, Any], rows: Sequence[Row]) -> list[Batch]:
@@ -136,7 +141,7 @@ def _measured(
     found = agreement(
         _outputs(task, pretrained.load(exact), rows),
         _outputs(task, format_of.load(made), rows),
-        independent=task.checkpoint.config.problem_type == "multi_label_classification",
+        independent=is_independent(task.checkpoint.config),
     )
     least = wanted.config.handler.min_agreement
     if found.label_agreement < least:

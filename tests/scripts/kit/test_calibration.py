@@ -7,7 +7,7 @@ import pytest
 
 from handlers.config import ModelConfig
 from handlers.errors import WrongConfig
-from handlers.requests import Request
+from handlers.samples import Sample
 from handlers.words import modes
 from scripts.kit.calibration import samples
 from scripts.kit.demo_models.calibration import FILE, bodies
@@ -28,7 +28,7 @@ def test_a_yaml_names_its_rows_from_its_own_folder(tmp_path: Path) -> None:
     line = '{"inputs": "fine", "parameters": {"top_k": 2}}\n{"inputs": "dull"}\n'
     (tmp_path / "rows.jsonl").write_text(line, encoding="utf-8")
     found = samples(tmp_path / "model.yaml", config(calibration="rows.jsonl"))
-    assert found == [Request("fine", {"top_k": 2}), Request("dull")]
+    assert found == [Sample("fine", {"top_k": 2}), Sample("dull")]
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,64 @@ def test_a_line_that_is_no_request_is_named(tmp_path: Path, line: str) -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(WrongConfig, match=r"handler\.calibration"):
         samples(tmp_path / "model.yaml", config(calibration="rows.jsonl"))
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_file_in_another_encoding_is_told(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"inputs": "très bon"}\n', encoding=encoding)
+    with pytest.raises(WrongConfig, match=r"rows\.jsonl is not UTF-8; save it in that encoding"):
+        samples(tmp_path / "model.yaml", config(calibration="rows.jsonl"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n \n"])
+def test_byte_order_marks_and_blank_lines_are_left(tmp_path: Path, encoding: str, end: str) -> None:
+    text = end.join(['{"inputs": "fine"}', '{"inputs": "dull"}', ""])
+    (tmp_path / "rows.jsonl").write_bytes(text.encode(encoding))
+    found = samples(tmp_path / "model.yaml", config(calibration="rows.jsonl"))
+    assert [each.inputs for each in found] == ["fine", "dull"]
+
+
+def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
+    text = "a\u2028b\u2029c\x85d"
+    line = json.dumps({"inputs": text}, ensure_ascii=False)
+    (tmp_path / "rows.jsonl").write_text(line, encoding="utf-8")
+    (found,) = samples(tmp_path / "model.yaml", config(calibration="rows.jsonl"))
+    assert found.inputs == text
+
+
+def test_a_list_of_inputs_is_as_many_requests(tmp_path: Path) -> None:
+    line = '{"inputs": ["good film", ["good", "film"]], "parameters": {"top_k": 2}}'
+    (tmp_path / "rows.jsonl").write_text(line, encoding="utf-8")
+    assert samples(tmp_path / "model.yaml", config(calibration="rows.jsonl")) == [
+        Sample("good film", {"top_k": 2}, alone=False),
+        Sample(["good", "film"], {"top_k": 2}, alone=False),
+    ]
+
+
+def test_the_messages_of_a_chat_are_one_request(tmp_path: Path) -> None:
+    chat = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"inputs": chat}), encoding="utf-8")
+    found = samples(
+        tmp_path / "model.yaml", config(mode="text_generation", calibration="rows.jsonl")
+    )
+    assert found == [Sample(chat)]
+
+
+def test_an_empty_list_of_inputs_is_named(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('\n{"inputs": []}', encoding="utf-8")
+    with pytest.raises(WrongConfig, match="line 2: has an empty list of inputs; add one"):
+        samples(tmp_path / "model.yaml", config(calibration="rows.jsonl"))
+
+
+def test_each_request_knows_its_place(tmp_path: Path) -> None:
+    lines = '{"inputs": "fine"}\n\n{"inputs": ["dull", "bad"]}\n'
+    path = tmp_path / "rows.jsonl"
+    path.write_text(lines, encoding="utf-8")
+    found = samples(tmp_path / "model.yaml", config(calibration="rows.jsonl"))
+    assert [each.place for each in found] == [
+        f"{path}, line 1",
+        f"{path}, line 3, inputs[0]",
+        f"{path}, line 3, inputs[1]",
+    ]
+    assert str(path) not in repr(found)
