@@ -25,7 +25,7 @@ from handlers.meter import Meter
 from handlers.registry import account_class, format_module, task_class
 from handlers.requests import Request
 from handlers.tasks.base import BaseTask
-from handlers.warming import warm_up, warmup_batches
+from handlers.warming import make_ready
 
 Outcome = Any | RequestError
 
@@ -65,9 +65,7 @@ class Engine:
             directory, checkpoint, kind.auto_class, kind.outputs, config, torch.device(device)
         )
         model = format_module(config.handler.save_mode).load(wanted)
-        if config.handler.BetterTransformer and not config.pt2.compile.enable and kind.packs:
-            model.pack(task.padding, kind.per_token)
-        warm_up(task, model, warmup_batches(task, config), config.pt2.compile)
+        make_ready(task, model, config)
         return cls(task, model, config.explain_seconds)
 
     def describe(self, name: str = "model", version: str = "1.0") -> Description:

@@ -13,6 +13,7 @@ from handlers.compiling import compile_by
 from handlers.config import ModelConfig
 from handlers.formats.base import Model
 from handlers.meter import Meter
+from handlers.packing import TILE, WIDTHS
 from handlers.rows import Row
 from handlers.sections import Compile
 from handlers.tasks.base import BaseTask
@@ -23,10 +24,12 @@ USUAL_LENGTHS = (16, 48)
 NEW_TOKENS = 3
 
 
-def warmup_batches(task: BaseTask[Any, Any], config: ModelConfig) -> list[list[Row]]:
+def warmup_batches(task: BaseTask[Any, Any], config: ModelConfig, model: Model) -> list[list[Row]]:
     """Return batches of the lengths that the YAML declares, with few rows, many and one.
 
-    One row comes last: compilers treat a size of 1 as a case of its own.
+    One row comes last: compilers treat a size of 1 as a case of its own. For an engine that
+    compiles for each shape there is, unless the YAML declares lengths, also a row of every width
+    that one alone may get, as wide as packed rows may be.
     """
     declared = config.handler.warmup_lengths or USUAL_LENGTHS
     longest = (task.longest or max(declared)) - (NEW_TOKENS if task.generates else 0)
@@ -37,19 +40,27 @@ def warmup_batches(task: BaseTask[Any, Any], config: ModelConfig) -> list[list[R
         for count in counts
         for length in lengths
     )
-    return [[_row(task, length)] * count for count, length in shapes]
+    batches = [[_row(task, length)] * count for count, length in shapes]
+    if config.handler.warmup_lengths or not model.compiles_shapes:
+        return batches
+    widest = min(longest, max(WIDTHS))
+    return batches + [[_row(task, width)] for width in range(TILE, widest + 1, TILE)]
 
 
-def warm_up(
-    task: BaseTask[Any, Any], model: Model, batches: list[list[Row]], options: Compile
-) -> None:
-    """Run the batches, for which the model is compiled where the YAML asks for that.
+def make_ready(task: BaseTask[Any, Any], model: Model, config: ModelConfig) -> None:
+    """Compile a model or have it pack rows, as the YAML says, and run made-up batches.
 
-    A model that cannot run them is left to fail on what users send.
+    A compiled model runs padded rows. One that cannot run the batches is left to fail on what users
+    send.
     """
-    run = partial(_run, task, model, batches)
-    if options.enable and compile_by(run, model, options):
+    run = partial(_run, task, model, warmup_batches(task, config, model))
+    packs = config.handler.BetterTransformer and task.packs
+    if config.pt2.compile.enable and compile_by(run, model, config.pt2.compile):
+        if packs:
+            logger.info("Compiled models run padded rows; packed ones need pt2.compile off")
         return
+    if packs:
+        model.pack(task.padding, task.per_token)
     try:
         run()
     except Exception as error:  # noqa: BLE001 - nobody asked for these rows

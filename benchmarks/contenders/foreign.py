@@ -14,7 +14,7 @@ import httpx
 
 from benchmarks.contenders.base import Contender
 from handlers.errors import KitError
-from scripts.kit.launch import OFFLINE
+from scripts.kit.launch import OFFLINE, SHARING
 from scripts.kit.places import ROOT
 from scripts.kit.ports import HOST, free_ports
 from scripts.kit.processes import end_group, started_at
@@ -118,4 +118,6 @@ class Foreign(Contender):
 
 
 def _environment(given: Mapping[str, str]) -> dict[str, str]:
-    return {**OFFLINE, **{name: value for name, value in given.items() if name != "PYTHONPATH"}}
+    """Return the caller's variables, and those with which this kit's own server runs."""
+    kept = {name: value for name, value in given.items() if name != "PYTHONPATH"}
+    return {**OFFLINE, **SHARING, **kept}

@@ -18,7 +18,7 @@ from scripts.kit.contents import Contents
 from scripts.kit.manifest import CONFIG, PLACE, manifest
 
 HANDLER = Path(__file__).with_name("reference_handler.py")
-FRONTEND = {"minWorkers": 1, "maxWorkers": 1, "batchSize": 16, "maxBatchDelay": 10}
+FRONTEND = {"minWorkers": 1, "maxWorkers": 1, "batchSize": 16, "maxBatchDelay": 1}
 
 
 class Reference(Archived):

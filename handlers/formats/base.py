@@ -55,6 +55,11 @@ class Model(ABC):
         """Whether `forward_packed` works."""
         return False
 
+    @property
+    def compiles_shapes(self) -> bool:
+        """Whether each new shape costs something the first time, so that they should be few."""
+        return False
+
     def forward_packed(self, packed: Packed) -> Mapping[str, torch.Tensor]:
         """Return the wanted outputs of packed rows, without gradients."""
         raise NotImplementedError

@@ -81,14 +81,17 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         """Return a query's answer, ready for JSON, from its rows and what came out for them."""
 
     def run(self, model: Model, rows: Sequence[RowT], meter: Meter) -> Sequence[Outputs]:
-        """Run the rows of a whole batch; returns each row's outputs in order."""
+        """Run the rows of a whole batch; returns each row's outputs in order.
+
+        A row alone is as wide as it is, unless few widths are better.
+        """
         options: dict[str, Any] = {
             "padding": self.padding,
             "budget": self.budget,
             "per_token": self.per_token,
             "meter": meter,
         }
-        if model.packs and len(rows) > 1:
+        if model.packs and (len(rows) > 1 or model.compiles_shapes):
             return run_packed(model.forward_packed, rows, **options)
         return run(model.forward, rows, **options)
 

@@ -11,10 +11,12 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
 from benchmarks.bench import main
+from handlers.dtypes import pick_dtype
 from scripts.kit.places import ROOT
 
 CONTENDERS = ("reference", "kit")
@@ -92,7 +94,8 @@ def test_longer_rows_are_slower(measured: dict[str, Any]) -> None:
 
 def test_the_page_and_the_pictures_are_written(folder: Path) -> None:
     page = (folder / "RESULTS.md").read_text(encoding="utf-8")
-    assert "| kit | float32 | 4 |" in page
+    computed = str(pick_dtype("auto", torch.device("cpu"))).removeprefix("torch.")
+    assert f"| kit | {computed} | 4 |" in page
     assert "these figures mean nothing" in page
     assert {path.name for path in (folder / "results").glob("*.svg")} == {
         "serving.svg",

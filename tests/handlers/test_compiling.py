@@ -65,6 +65,20 @@ def test_a_model_that_does_not_compile_runs_eagerly(
     assert torch.equal(logits(model), expected)
 
 
+@pytest.mark.parametrize(("backend", "packs"), [("eager", False), ("no_such_backend", True)])
+def test_rows_are_padded_for_a_compiled_model_and_packed_for_one_that_did_not_compile(
+    checkpoint: Callable[..., Path], caplog: Any, backend: str, packs: bool
+) -> None:
+    document = {
+        "handler": {"mode": MODE, "dtype": "float32"},
+        "pt2": {"compile": {"enable": True, "backend": backend}},
+    }
+    with caplog.at_level(logging.INFO):
+        engine = Engine.load(checkpoint(MODE), ModelConfig.parse(document))
+    assert engine.model.packs == packs
+    assert ("Compiled models run padded rows" in caplog.text) == (not packs)
+
+
 def test_a_compiled_model_is_explained_as_it_is(checkpoint: Callable[..., Path]) -> None:
     """Explanations hook into the layers, which a compiled graph would not notice."""
     document = {"handler": {"mode": MODE, "dtype": "float32"}}

@@ -10,6 +10,7 @@ import torch
 from handlers.config import ModelConfig
 from handlers.engine import Engine
 from handlers.formats.pretrained import PretrainedModel
+from handlers.packing import Packed
 from handlers.requests import Request
 from handlers.warming import warmup_batches
 from handlers.words import modes
@@ -26,12 +27,34 @@ def config(**settings: Any) -> ModelConfig:
 
 
 def test_declared_lengths_run_with_few_rows_many_and_one(served: Any) -> None:
-    task = served(MODE).engine.task
-    shapes = [(len(rows), len(rows[0])) for rows in warmup_batches(task, config())]
+    engine = served(MODE).engine
+    task, batches = engine.task, warmup_batches(engine.task, config(), engine.model)
+    shapes = [(len(rows), len(rows[0])) for rows in batches]
     widths = (12, 30, task.longest)
     assert shapes == [(rows, width) for rows in (2, 8, 1) for width in widths]
     assert max(rows * width for rows, width in shapes) <= task.budget
-    assert "token_type_ids" in warmup_batches(task, config())[0][0].features
+    assert "token_type_ids" in batches[0][0].features
+
+
+def test_where_each_shape_costs_lone_rows_have_few_and_no_request_brings_another(
+    checkpoint: Callable[..., Path], monkeypatch: Any
+) -> None:
+    widths: list[int] = []
+    original = PretrainedModel.forward_packed
+
+    def counted(model: PretrainedModel, packed: Packed) -> Any:
+        widths.extend([packed.segments.shape[1]] if len(packed.segments) == 1 else [])
+        return original(model, packed)
+
+    monkeypatch.setattr(PretrainedModel, "forward_packed", counted)
+    monkeypatch.setattr(PretrainedModel, "compiles_shapes", True)
+    model = Served(checkpoint(MODE), MODE)
+    met = set(widths)
+    for words in range(1, 30):
+        model.ask("fine " * words)
+    assert all(width % 16 == 0 for width in met)
+    assert set(widths) == met
+    assert len(met) <= 10
 
 
 @pytest.mark.parametrize("packs", [True, False])
