@@ -15,7 +15,10 @@ from transformers import (
     BitsAndBytesConfig,
 )
 
+from handlers.config import ModelConfig
 from handlers.errors import ConfigError
+from handlers.exports import export
+from handlers.requests import Request
 from tests.samples import INPUTS
 from tests.serving import Served
 
@@ -24,6 +27,7 @@ CLASSES = {
     "text_generation": AutoModelForCausalLM,
 }
 
+OPENVINO = pytest.param("openvino", marks=pytest.mark.openvino)
 Quantize = Callable[..., Path]
 
 
@@ -82,6 +86,23 @@ def test_another_dtype_is_refused(quantize: Quantize) -> None:
     assert str(caught.value) == (
         "handler.dtype: is float32, and the checkpoint's weights were quantized to compute in "
         "bfloat16; leave dtype out."
+    )
+
+
+@pytest.mark.parametrize("save_mode", ["torchscript", "onnx", OPENVINO])
+@pytest.mark.parametrize("named", [{}, {"dtype": "auto"}])
+def test_an_export_is_refused_in_words_of_the_yaml(
+    quantize: Quantize, tmp_path: Path, save_mode: str, named: dict[str, str]
+) -> None:
+    mode = "sequence_classification"
+    folder = quantize(mode, torch.bfloat16, load_in_4bit=True)
+    config = ModelConfig.parse({"handler": {"mode": mode, "save_mode": save_mode, **named}})
+    with pytest.raises(ConfigError) as caught:
+        export(folder, config, tmp_path / "target", [Request("fine")])
+    assert str(caught.value) == (
+        f"handler.save_mode: is {save_mode}, and the checkpoint's weights were quantized with "
+        "bitsandbytes, which no export keeps; use save_mode: pretrained, or export the checkpoint "
+        "that it was quantized from."
     )
 
 
