@@ -15,7 +15,7 @@ from pydantic import ConfigDict, ValidationError, field_validator, model_validat
 from handlers.complaints import first_complaint
 from handlers.errors import WrongConfig, short
 from handlers.frontend import Frontend
-from handlers.pairs import check_graph, check_pair, check_quantization
+from handlers.pairs import check_dtype, check_graph, check_pair, check_quantization
 from handlers.sections import Handler, Pt2
 from handlers.words import modes
 
@@ -57,6 +57,7 @@ class ModelConfig(Frontend):
             check_pair(self.handler.mode, self.handler.save_mode)
         if self.handler.quantization:
             check_quantization(self.handler.mode, self.handler.save_mode, self.handler.quantization)
+        check_dtype(self.handler.save_mode, self.handler.dtype)
         check_graph(
             self.handler.save_mode, self.handler.batch_size, compiles=self.pt2.compile.enable
         )

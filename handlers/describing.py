@@ -12,6 +12,7 @@ from handlers.description import Description, Limits, Schema
 from handlers.explainers import explainer_class
 from handlers.explaining import WITHOUT_GRADIENTS
 from handlers.explanation_parameters import ExplanationParameters
+from handlers.pairs import computes_in
 from handlers.parameters import Parameters
 from handlers.tasks.base import BaseTask
 from handlers.words import files_of
@@ -47,7 +48,7 @@ def describe(
         version=version,
         mode=settings.mode,
         save_mode=settings.save_mode,
-        dtype=settings.dtype,
+        dtype=computes_in(settings.save_mode, settings.dtype),
         labels=list(task.labels),
         limits=Limits(task.longest, settings.max_rows, task.longest_text, task.truncates),
         inputs=TypeAdapter(task.inputs).json_schema(schema_generator=PlainSchema),

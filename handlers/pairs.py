@@ -9,6 +9,8 @@ from handlers.words import formats
 
 # The old example's formats; its YAMLs carry keys that not each of them reads.
 OLD = ("pretrained", "torchscript")
+# Formats that compute in float32, whatever the hardware has.
+FLOAT32 = ("onnx",)
 
 
 def check_pair(mode: str, save_mode: str) -> None:
@@ -46,6 +48,24 @@ def check_quantization(mode: str, save_mode: str, how: str) -> None:
             f"handler.mode is {mode}, which cannot be calibrated for quantization: int8"
             "; use int8_weights or int4_weights"
         )
+
+
+def check_dtype(save_mode: str, dtype: str) -> None:
+    """Check that a format can compute in what a YAML names; `auto` is what it can.
+
+    Raises:
+        ValueError: it cannot; the text says which can.
+    """
+    if save_mode in FLOAT32 and dtype not in ("float32", "auto"):
+        raise ValueError(
+            f"handler.dtype is {dtype} and handler.save_mode is {save_mode}, which computes in"
+            " float32; use save_mode: pretrained or openvino, or leave dtype out"
+        )
+
+
+def computes_in(save_mode: str, dtype: str) -> str:
+    """Return what a model of a format computes in, where its YAML says `dtype`."""
+    return "float32" if save_mode in FLOAT32 else dtype
 
 
 def check_graph(save_mode: str, batch_size: int | None, *, compiles: bool) -> None:

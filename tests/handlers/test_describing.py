@@ -9,7 +9,11 @@ from typing import Any
 import jsonschema
 import pytest
 
+from handlers.checkpoint import read_checkpoint
+from handlers.describing import describe
 from handlers.description import Description
+from handlers.registry import task_class
+from handlers.sections import Handler
 from handlers.words import modes
 from tests.samples import requests_of
 from tests.serving import Served
@@ -63,6 +67,18 @@ def test_the_yamls_defaults_are_told(checkpoint: Callable[..., Path]) -> None:
     assert told.limits.max_length == 16
     assert told.labels == ["NEGATIVE", "NEUTRAL", "POSITIVE"]
     assert told.architecture == "BertForSequenceClassification"
+
+
+@pytest.mark.parametrize(
+    ("save_mode", "dtype"), [("onnx", "float32"), ("openvino", "auto"), ("pretrained", "auto")]
+)
+def test_the_dtype_that_is_told_is_the_formats(
+    checkpoint: Callable[..., Path], save_mode: str, dtype: str
+) -> None:
+    mode = "sequence_classification"
+    settings = Handler(mode=mode, save_mode=save_mode, dtype="auto")
+    task = task_class(mode)(read_checkpoint(checkpoint(mode), settings), settings)
+    assert describe(task).dtype == dtype
 
 
 def test_only_methods_that_work_are_told(served: Load, monkeypatch: pytest.MonkeyPatch) -> None:

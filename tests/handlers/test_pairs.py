@@ -34,3 +34,19 @@ def test_a_graph_that_torch_does_not_run_is_not_compiled(save_mode: str) -> None
 @pytest.mark.parametrize("save_mode", ["pretrained", "torchscript"])
 def test_the_old_examples_keys_are_read_where_it_had_them(save_mode: str) -> None:
     assert read(save_mode, COMPILE, batch_size="1").handler.save_mode == save_mode
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_format_of_float32_refuses_to_be_told_another(dtype: str) -> None:
+    sentence = (
+        f"handler.dtype is {dtype} and handler.save_mode is onnx, which computes in float32"
+        "; use save_mode: pretrained or openvino, or leave dtype out"
+    )
+    with pytest.raises(WrongConfig, match=sentence):
+        read("onnx", dtype=dtype)
+    assert read("openvino", dtype=dtype).handler.dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", ["float32", "auto"])
+def test_a_format_of_float32_may_be_left_to_it(dtype: str) -> None:
+    assert read("onnx", dtype=dtype).handler.dtype == dtype
