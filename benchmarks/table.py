@@ -41,8 +41,8 @@ def _head(document: Mapping[str, Any]) -> str:
         f"- Best matrix product in torch, TFLOP/s: {peaks}.\n"
         f"- {plan['rounds']} rounds of {plan['seconds']:g} s for each number of clients, after"
         f" {plan['warm']:g} s to warm up; closed loop, wrk on the same cores.\n"
-        "- An untrained model has no labels to keep, so int8 is int8 in every layer; a trained one may"
-        " keep first layers in floating point, as in the README's table of formats."
+        "- An untrained model has no labels to keep, so int8 is int8 in every layer; a trained one"
+        " may keep first layers in floating point, as in the README's table of formats."
     )
 
 
