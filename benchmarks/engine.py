@@ -61,21 +61,30 @@ def in_own_process(
     """Measure an unpacked archive on each list of inputs, half the time in batches, half alone.
 
     Raises:
-        EngineFailed: when it does not load or a row fails.
+        EngineFailed: when it does not load, a row fails or it takes too long.
     """
-    kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
-    done = subprocess.run(
-        [sys.executable, __file__],
-        input=json.dumps({"folder": str(folder), "workloads": workloads, "seconds": seconds}),
-        env={**OFFLINE, **SHARING, **kept},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE + 2 * seconds * len(workloads),
-    )
+    job = json.dumps({"folder": str(folder), "workloads": workloads, "seconds": seconds})
+    limit = PATIENCE + 2 * seconds * len(workloads)
+    try:
+        done = _run(job, limit)
+    except subprocess.TimeoutExpired:
+        raise EngineFailed(folder, f"it had not ended after {limit:g} s") from None
     if done.returncode:
         raise EngineFailed(folder, done.stderr)
     found = json.loads(done.stdout.splitlines()[-1])
     return {name: EngineSpeed(**speed) for name, speed in found.items()}
+
+
+def _run(job: str, limit: float) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
+    return subprocess.run(
+        [sys.executable, __file__],
+        input=job,
+        env={**OFFLINE, **SHARING, **kept},
+        capture_output=True,
+        text=True,
+        timeout=limit,
+    )
 
 
 def speed(engine: Engine, inputs: Sequence[Any], batch: int, seconds: float) -> EngineSpeed:

@@ -39,6 +39,16 @@ class NoAnswers(KitError):
         )
 
 
+class WrkHangs(KitError):
+    """wrk went on long after its time."""
+
+    def __init__(self, url: str, seconds: float, late: float) -> None:
+        super().__init__(
+            f"wrk was to end after {seconds:g} s and had not {late:g} s later, asking {url}"
+            "; read the server's logs."
+        )
+
+
 @dataclass(frozen=True)
 class Load:
     """What a number of clients got in one run.
@@ -95,6 +105,7 @@ def load(
     Raises:
         NoWrk: when it is not installed.
         NoAnswers: when nothing could be measured.
+        WrkHangs: when it does not end.
     """
     for duration in (seconds, PATIENCE):
         done = _wrk(url, bodies, content_type, clients, duration)
@@ -112,6 +123,7 @@ def warm_up(
 
     Raises:
         NoWrk: when it is not installed.
+        WrkHangs: when it does not end.
     """
     _wrk(url, bodies, content_type, clients, seconds)
 
@@ -122,17 +134,17 @@ def _wrk(
     with TemporaryDirectory(prefix="wrk-") as scratch:
         file = Path(scratch) / "bodies.lua"
         file.write_text(_lua_table(bodies), encoding="utf-8")
-        return subprocess.run(
-            [
-                require_wrk(),
-                *(f"-t{clients}", f"-c{clients}", f"-d{max(1, round(seconds))}s"),
-                *("--timeout", f"{PATIENCE}s", "-s", str(SCRIPT), url),
-                *("--", str(file), content_type),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=seconds + 2 * PATIENCE,
-        )
+        command = [
+            require_wrk(),
+            *(f"-t{clients}", f"-c{clients}", f"-d{max(1, round(seconds))}s"),
+            *("--timeout", f"{PATIENCE}s", "-s", str(SCRIPT), url),
+            *("--", str(file), content_type),
+        ]
+        late = 2 * PATIENCE
+        try:
+            return subprocess.run(command, capture_output=True, text=True, timeout=seconds + late)
+        except subprocess.TimeoutExpired:
+            raise WrkHangs(url, seconds, late) from None
 
 
 def _printed(output: str) -> dict[str, Any]:

@@ -23,6 +23,16 @@ class WrongAnswer(KitError):
         )
 
 
+class NoAnswer(KitError):
+    """A request was not answered at all: nobody listens any more, or it took too long."""
+
+    def __init__(self, name: str, error: httpx.TransportError, seconds: float) -> None:
+        super().__init__(
+            f"{name} gave a request no answer within {seconds:g} s"
+            f" ({type(error).__name__}: {error}); read its logs."
+        )
+
+
 class Contender(ABC):
     """A server with one model.
 
@@ -67,13 +77,20 @@ class Contender(ABC):
 
         Raises:
             WrongAnswer: it failed.
+            NoAnswer: there was none.
         """
-        answer = httpx.post(
+        try:
+            answer = self._post(inputs)
+        except httpx.TransportError as error:
+            raise NoAnswer(self.name, error, PATIENCE) from None
+        if not answer.is_success:
+            raise WrongAnswer(self.name, answer)
+
+    def _post(self, inputs: Any) -> httpx.Response:
+        return httpx.post(
             self.url,
             content=self.body(inputs).encode(),
             headers={"Content-Type": self.content_type},
             timeout=PATIENCE,
             trust_env=False,
         )
-        if not answer.is_success:
-            raise WrongAnswer(self.name, answer)

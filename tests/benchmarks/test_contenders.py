@@ -3,16 +3,60 @@
 from __future__ import annotations
 
 import json
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from benchmarks.contenders.base import Contender, NoAnswer
 from benchmarks.contenders.foreign import NotInstalled
 from benchmarks.contenders.litserve import LitServe
 from benchmarks.contenders.mlserver import MLServer
 from benchmarks.entry import entries
 
 CHECKPOINT = Path("checkpoint")
+
+
+class Listening(Contender):
+    """Accepts connections and never answers; once it is stopped, it refuses them."""
+
+    name, precision, leader = "listening", "float32", 0
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._port = self._socket.getsockname()[1]
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        self._socket.close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}/"
+
+
+@pytest.fixture
+def listening() -> Iterator[Listening]:
+    contender = Listening()
+    yield contender
+    contender.stop()
+
+
+def test_a_server_that_is_gone_is_told_as_an_error_of_this_kit(listening: Listening) -> None:
+    listening.stop()
+    with pytest.raises(NoAnswer, match=r"^listening gave .* \(ConnectError: .+\); read"):
+        listening.ask("a text")
+
+
+def test_a_server_that_does_not_answer_in_time_is_told(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.contenders.base.PATIENCE", 0.1)
+    with pytest.raises(NoAnswer, match=r"no answer within 0.1 s \(ReadTimeout: .+\); read"):
+        listening.ask("a text")
 
 
 def test_mlserver_takes_part_only_where_it_is_named(tmp_path: Path) -> None:

@@ -4,11 +4,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from benchmarks.load import Load, NoAnswers, NoWrk, load
+from benchmarks.load import Load, NoAnswers, NoWrk, WrkHangs, load, warm_up
 
 OUTPUT = """\
 Running 8s test @ http://127.0.0.1:8080/predictions/model
@@ -112,3 +113,16 @@ def test_a_missing_wrk_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PATH", "")
     with pytest.raises(NoWrk, match="apt-get install wrk"):
         load("http://127.0.0.1:1/", ["a"], "text/plain", clients=1, seconds=1)
+
+
+def test_a_wrk_that_does_not_end_is_ended_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrk = tmp_path / "wrk"
+    wrk.write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
+    wrk.chmod(0o755)
+    monkeypatch.setattr("benchmarks.load.require_wrk", lambda: str(wrk))
+    monkeypatch.setattr("benchmarks.load.PATIENCE", 0.1)
+    told = r"wrk was to end after 0.1 s and had not 0.2 s later, asking http://127.0.0.1:1/; "
+    with pytest.raises(WrkHangs, match=told):
+        warm_up("http://127.0.0.1:1/", ["a"], "text/plain", clients=1, seconds=0.1)
