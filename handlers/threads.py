@@ -9,33 +9,33 @@ from pathlib import Path
 import torch
 
 from handlers import ranks
+from handlers.frontend import Torchrun
 
 logger = logging.getLogger(__name__)
 
 SET_BY_USER = "OMP_NUM_THREADS"
-SET_BY_TORCHRUN = "1"  # its default for several processes, and TorchServe's for any that it starts
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
-def share_cores(workers: int) -> int:
+def share_cores(workers: int, torchrun: Torchrun | None = None) -> int:
     """Let torch and the other engines use this process's share of the cores; returns its size.
 
     Cores are those that this process may use; those that torchrun starts for one worker divide the
-    worker's share. A number that was set from outside stays, under torchrun the YAML's
-    `OMP_NUMBER_THREADS`. A 1 does not stay there: it is what every process gets that nobody set
-    a number for.
+    worker's share. A number that was set from outside stays; under torchrun only the YAML's
+    `OMP_NUMBER_THREADS` is one, for TorchServe and torchrun set a 1 where there is none.
     """
-    if not _is_set():
+    if not _is_set(torchrun):
         torch.set_num_threads(max(1, _cores() // (workers * ranks.count_here())))
     threads = torch.get_num_threads()
     logger.info("Threads of this process: %d", threads)
     return threads
 
 
-def _is_set() -> bool:
-    """Tell whether somebody chose a number of threads."""
-    number = os.environ.get(SET_BY_USER)
-    return bool(number) and not (ranks.by_torchrun() and number == SET_BY_TORCHRUN)
+def _is_set(torchrun: Torchrun | None) -> bool:
+    """Tell whether somebody chose the number of threads that the environment has."""
+    if ranks.by_torchrun():
+        return torchrun is not None and torchrun.OMP_NUMBER_THREADS is not None
+    return bool(os.environ.get(SET_BY_USER))
 
 
 def _cores() -> int:

@@ -53,7 +53,7 @@ class TransformersHandler(BaseHandler):
         self.device = pick_device(properties)
         try:
             config = ModelConfig.parse(context.model_yaml_config, self._config_name())
-            share_cores(config.maxWorkers)
+            share_cores(config.maxWorkers, config.torchrun)
             self.engine = Engine.load(Path(properties["model_dir"]), config, self.device)
         except ConfigError as error:
             logger.error("Model not loaded. %s", error)

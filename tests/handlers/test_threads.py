@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from handlers import threads
+from handlers.frontend import Torchrun
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +43,11 @@ def test_processes_of_one_worker_divide_its_share(
     assert threads.share_cores(workers) == share == torch.get_num_threads()
 
 
-def test_processes_of_one_worker_keep_the_number_that_the_yaml_asks_for(monkeypatch: Any) -> None:
-    torch.set_num_threads(3)
+@pytest.mark.parametrize("number", [1, 3])
+def test_processes_of_one_worker_keep_the_number_that_the_yaml_asks_for(
+    number: int, monkeypatch: Any
+) -> None:
+    torch.set_num_threads(number)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    monkeypatch.setenv(threads.SET_BY_USER, "3")
-    assert threads.share_cores(1) == 3
+    monkeypatch.setenv(threads.SET_BY_USER, str(number))
+    assert threads.share_cores(1, Torchrun(OMP_NUMBER_THREADS=number)) == number
