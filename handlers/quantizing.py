@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from transformers import PreTrainedConfig
 
 from handlers.agreement import agreement
 from handlers.needed import needed
@@ -24,11 +26,32 @@ Feed = Mapping[str, Any]
 SHARES_KEPT = (0.0, 0.25, 0.5)
 ENOUGH = 0.995
 NEVER = np.finfo(np.float32).min  # Infinity is no number that models can agree on.
-EXACT = {"INFERENCE_PRECISION_HINT": "f32"}
+EXACT: Mapping[str, int | str] = {"INFERENCE_PRECISION_HINT": "f32"}
 LAYER = re.compile(r"\.(?:layers?|h|blocks?)\.(\d+)[./]")
 
 
-def quantized(graph: Any, how: Quantization | None, feeds: Sequence[Feed], asked: float) -> Any:
+@dataclass(frozen=True)
+class Gate:
+    """How the finished export will be judged, by which int8 is chosen as well.
+
+    Attributes:
+        asked: share of labels that must not change, on rows that calibration does not have; 0 for
+            none.
+        independent: whether each label is a decision of its own.
+        settings: what OpenVINO is told when it compiles the graph to be served.
+    """
+
+    asked: float
+    independent: bool
+    settings: Mapping[str, int | str]
+
+
+def is_independent(config: PreTrainedConfig) -> bool:
+    """Tell whether each label of a checkpoint is a decision of its own."""
+    return bool(config.problem_type == "multi_label_classification")
+
+
+def quantized(graph: Any, how: Quantization | None, feeds: Sequence[Feed], gate: Gate) -> Any:
     """Return an OpenVINO graph in fewer bits; as it is where the YAML asks for none.
 
     Args:
@@ -36,24 +59,24 @@ def quantized(graph: Any, how: Quantization | None, feeds: Sequence[Feed], asked
         how: `int8` stores and computes in 8 bits what calibration shows to bear it; `int8_weights`
             and `int4_weights` store weights in fewer bits and compute as before.
         feeds: inputs that show what the model usually meets; `int8` needs them.
-        asked: share of labels that must not change, on rows that are not among these; 0 for none.
+        gate: how the result will be judged.
 
     Raises:
         WrongConfig: NNCF is not installed.
     """
     if how is None:
         return graph
-    return WAYS[how](needed("nncf", f"handler.quantization: {how}"), graph, feeds, asked)
+    return WAYS[how](needed("nncf", f"handler.quantization: {how}"), graph, feeds, gate)
 
 
-def _int8(nncf: Any, graph: Any, feeds: Sequence[Feed], asked: float) -> Any:
+def _int8(nncf: Any, graph: Any, feeds: Sequence[Feed], gate: Gate) -> Any:
     """Quantize all layers, or fewer where the model would choose other labels.
 
     An error that is made early grows through all that follows, so the first layers are the ones
     that stay in floating point. Where labels may change as they like, all are quantized.
     """
-    enough = ENOUGH if asked else 0.0
-    exact = list(_outputs(graph, feeds))
+    enough = ENOUGH if gate.asked else 0.0
+    exact = list(_outputs(graph, feeds, EXACT))
     best, chosen = -1.0, graph
     for share, kept in _kept(graph):
         made = nncf.quantize(
@@ -63,7 +86,8 @@ def _int8(nncf: Any, graph: Any, feeds: Sequence[Feed], asked: float) -> Any:
             subset_size=len(feeds),
             ignored_scope=nncf.IgnoredScope(names=kept) if kept else None,
         )
-        found = agreement(exact, list(_outputs(made, feeds))).label_agreement
+        outputs = list(_outputs(made, feeds, gate.settings))
+        found = agreement(exact, outputs, independent=gate.independent).label_agreement
         if found > best:
             best, chosen = found, made
         logger.info("int8 but for the first %g of the layers: %.2f%% agree", share, 100 * found)
@@ -72,9 +96,12 @@ def _int8(nncf: Any, graph: Any, feeds: Sequence[Feed], asked: float) -> Any:
     return chosen
 
 
-def _outputs(graph: Any, feeds: Sequence[Feed]) -> Iterator[Outputs]:
+def _outputs(
+    graph: Any, feeds: Sequence[Feed], settings: Mapping[str, int | str]
+) -> Iterator[Outputs]:
     """Yield what a graph gives for each batch, without what stands for padding."""
-    compiled = needed("openvino", "save_mode: openvino").compile_model(graph, "CPU", EXACT)
+    openvino = needed("openvino", "save_mode: openvino")
+    compiled = openvino.compile_model(graph, "CPU", dict(settings))
     for feed in feeds:
         found = compiled(feed)
         mask = feed[SEGMENTS] >= 0 if SEGMENTS in feed else feed["attention_mask"] > 0
@@ -109,11 +136,11 @@ def _names(ports: Sequence[Any]) -> set[str]:
     return {name for each in ports for name in each.names}
 
 
-def _int8_weights(nncf: Any, graph: Any, feeds: Sequence[Feed], asked: float) -> Any:
+def _int8_weights(nncf: Any, graph: Any, feeds: Sequence[Feed], gate: Gate) -> Any:
     return nncf.compress_weights(graph, mode=nncf.CompressWeightsMode.INT8_ASYM)
 
 
-def _int4_weights(nncf: Any, graph: Any, feeds: Sequence[Feed], asked: float) -> Any:
+def _int4_weights(nncf: Any, graph: Any, feeds: Sequence[Feed], gate: Gate) -> Any:
     fallback = nncf.AdvancedCompressionParameters(
         group_size_fallback_mode=nncf.GroupSizeFallbackMode.ADJUST
     )

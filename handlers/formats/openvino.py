@@ -26,7 +26,7 @@ from handlers.graph import PackedGraph, exporting, graph_of
 from handlers.graph_file import graph_file, loading
 from handlers.needed import needed
 from handlers.packing import Packed
-from handlers.quantizing import quantized
+from handlers.quantizing import EXACT, Gate, is_independent, quantized
 from handlers.signature import Signature
 from handlers.trials import check_equal, example_inputs, trials
 
@@ -140,7 +140,7 @@ def _check(
     wanted: Wanted, made: Any, signature: Signature, module: PreTrainedModel, batches: list[Batch]
 ) -> None:
     openvino = needed("openvino", "save_mode: openvino")
-    exact = {**_settings(wanted), "INFERENCE_PRECISION_HINT": "f32"}
+    exact = {**_settings(wanted), **EXACT}
     model = PackedModel(openvino.compile_model(made, "CPU", exact), signature)
     inputs = [
         name for name in signature.inputs if name in wanted.checkpoint.tokenizer.model_input_names
@@ -170,7 +170,9 @@ def _export_padded(wanted: Wanted, target: Path) -> None:
 
 def _fewer_bits(wanted: Wanted, graph: Any, feeds: Sequence[Mapping[str, Any]]) -> Any:
     handler = wanted.config.handler
-    return quantized(graph, handler.quantization, feeds, handler.min_agreement)
+    independent = is_independent(wanted.checkpoint.config)
+    gate = Gate(handler.min_agreement, independent, _settings(wanted))
+    return quantized(graph, handler.quantization, feeds, gate)
 
 
 def _feed(signature: Signature, batch: Mapping[str, torch.Tensor]) -> dict[str, Any]:

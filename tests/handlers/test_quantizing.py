@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from handlers.agreement import agreement
-from handlers.quantizing import _without_padding
+from handlers.quantizing import EXACT, Gate, _without_padding, quantized
 
 MASK = np.array([[True, True, True], [True, True, False]])
 
@@ -26,3 +29,74 @@ def test_padding_neither_counts_nor_spoils_what_agrees(shape: tuple[int, ...]) -
 
 def _kept(values: Any) -> dict[str, Any]:
     return {"logits": _without_padding(values, MASK)}
+
+
+@dataclass
+class Graph:
+    """Stands in for OpenVINO's model of two layers, with what it gives for one text."""
+
+    logits: Sequence[float]
+    outputs: Any = field(default_factory=lambda: [SimpleNamespace(names={"logits"})])
+
+    def clone(self) -> Graph:
+        return self
+
+    def get_ordered_ops(self) -> list[Any]:
+        names = ("bert.layer.0.output", "bert.layer.1.output")
+        return [SimpleNamespace(get_friendly_name=lambda name=name: name) for name in names]
+
+
+class Packages:
+    """Stands in for OpenVINO and NNCF, and remembers what each graph was compiled with."""
+
+    ModelType = SimpleNamespace(TRANSFORMER="transformer")
+
+    def __init__(self, *made: Graph) -> None:
+        self._made = iter(made)
+        self.compiled: list[tuple[Graph, Any]] = []
+
+    def __call__(self, *_: str) -> Packages:
+        return self
+
+    def Dataset(self, feeds: Any) -> Any:  # noqa: N802 - NNCF's name
+        return feeds
+
+    def IgnoredScope(self, names: list[str]) -> list[str]:  # noqa: N802 - NNCF's name
+        return names
+
+    def quantize(self, *_: Any, **__: Any) -> Graph:
+        return next(self._made)
+
+    def compile_model(self, graph: Graph, device: str, settings: Any) -> Any:
+        self.compiled.append((graph, settings))
+        return lambda _: {"logits": np.array([graph.logits])}
+
+
+FEEDS = [{"attention_mask": np.array([[1, 1]])}]
+PLAIN = Graph([3.0, 1.0, -1.0])
+LOST_ITS_SECOND_LABEL, LIKE_PLAIN = Graph([3.0, -1.0, -1.0]), Graph([2.9, 1.1, -1.0])
+
+
+def packages(monkeypatch: pytest.MonkeyPatch) -> Packages:
+    found = Packages(LOST_ITS_SECOND_LABEL, LIKE_PLAIN)
+    monkeypatch.setattr("handlers.quantizing.needed", found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("independent", "chosen"), [(True, LIKE_PLAIN), (False, LOST_ITS_SECOND_LABEL)]
+)
+def test_int8_is_chosen_by_every_label_where_labels_are_independent(
+    monkeypatch: pytest.MonkeyPatch, independent: bool, chosen: Graph
+) -> None:
+    packages(monkeypatch)
+    assert quantized(PLAIN, "int8", FEEDS, Gate(0.99, independent, {})) is chosen
+
+
+def test_int8_is_tried_as_it_will_be_served_and_compared_with_float32(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served: dict[str, int | str] = {"INFERENCE_NUM_THREADS": 3, "INFERENCE_PRECISION_HINT": "bf16"}
+    found = packages(monkeypatch)
+    quantized(PLAIN, "int8", FEEDS, Gate(0.99, independent=False, settings=served))
+    assert found.compiled == [(PLAIN, EXACT), (LOST_ITS_SECOND_LABEL, served)]

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from handlers.agreement import FILE as QUALITY
-from handlers.agreement import Agreement
+from handlers.agreement import Agreement, agreement
 from handlers.config import ModelConfig
 from handlers.errors import ConfigError, WrongCheckpoint, WrongConfig
 from handlers.exports import export
@@ -88,7 +89,7 @@ def test_int8_leaves_first_layers_in_float_until_labels_agree(
     kept: int,
 ) -> None:
     found = iter(Agreement(9, 9, share, 0.0) for share in agreements)
-    monkeypatch.setattr("handlers.quantizing.agreement", lambda *_: next(found))
+    monkeypatch.setattr("handlers.quantizing.agreement", lambda *_, **__: next(found))
     perfect = Agreement(9, 9, 1.0, 0.0)
     monkeypatch.setattr("handlers.exports.agreement", lambda *_, **__: perfect)
     settings = handler(CLASSIFIES, quantization="int8", min_agreement=asked)
@@ -96,6 +97,48 @@ def test_int8_leaves_first_layers_in_float_until_labels_agree(
     assert next(found, None) is None
     first = [name for name in quantized(tmp_path / "small") if "layer.0.attention" in name]
     assert bool(first) == (not kept)
+
+
+@pytest.mark.parametrize("more", [{}, {"BetterTransformer": False}], ids=["packed", "padded"])
+@pytest.mark.parametrize("problem", [None, "multi_label_classification"])
+def test_int8_is_chosen_as_the_export_is_judged(
+    checkpoint: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: Any,
+    problem: str | None,
+    more: dict[str, Any],
+) -> None:
+    asked: list[tuple[str, bool]] = []
+    for judge in ("quantizing", "exports"):
+
+        def judged(*both: Any, independent: bool = False, judge: str = judge) -> Agreement:
+            asked.append((judge, independent))
+            return agreement(*both, independent=independent)
+
+        monkeypatch.setattr(f"handlers.{judge}.agreement", judged)
+    settings = handler(CLASSIFIES, quantization="int8", **more)
+    lay(tmp_path / "small", checkpoint(CLASSIFIES, problem_type=problem), **settings)
+    independent = problem is not None
+    assert set(asked) == {("quantizing", independent), ("exports", independent)}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "hint"), [("bfloat16", {"INFERENCE_PRECISION_HINT": "bf16"}), ("auto", {})]
+)
+def test_int8_is_tried_in_the_precision_that_the_yaml_serves(
+    checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: Any, dtype: str, hint: Any
+) -> None:
+    gates: list[Any] = []
+
+    def spied(graph: Any, _: Any, __: Any, gate: Any) -> Any:
+        gates.append(gate)
+        return graph
+
+    monkeypatch.setattr("handlers.formats.openvino.quantized", spied)
+    settings = handler(CLASSIFIES, quantization="int8", dtype=dtype)
+    lay(tmp_path / "small", checkpoint(CLASSIFIES), **settings)
+    (gate,) = gates
+    assert gate.settings == {"INFERENCE_NUM_THREADS": torch.get_num_threads(), **hint}
 
 
 def test_a_model_that_agrees_too_little_is_refused(
