@@ -83,6 +83,10 @@ class PackedModel(ForwardOnly):
     def packs(self) -> bool:
         return True
 
+    @property
+    def compiles_shapes(self) -> bool:
+        return True
+
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         return self._run(self._signature.by_position(batch))
 
