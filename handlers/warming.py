@@ -15,7 +15,6 @@ from handlers.formats.base import Model
 from handlers.meter import Meter
 from handlers.packing import TILE, WIDTHS
 from handlers.rows import Row
-from handlers.sections import Compile
 from handlers.tasks.base import BaseTask
 
 logger = logging.getLogger(__name__)
