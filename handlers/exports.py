@@ -19,6 +19,7 @@ from handlers.errors import RequestError, WrongCheckpoint, WrongConfig
 from handlers.formats import pretrained
 from handlers.formats.base import Model, Wanted
 from handlers.meter import Meter
+from handlers.pairs import computes_in
 from handlers.quantizing import is_independent
 from handlers.quiet import quiet_export
 from handlers.registry import format_module, task_class
@@ -89,8 +90,10 @@ def _halves(samples: Sequence[Request]) -> tuple[Sequence[Request], Sequence[Req
 
 
 def _is_lossy(config: ModelConfig) -> bool:
-    rounds = getattr(format_module(config.handler.save_mode), "LOSSY", False)
-    return rounds or config.handler.dtype != "float32" or config.handler.quantization is not None
+    handler = config.handler
+    rounds = getattr(format_module(handler.save_mode), "LOSSY", False)
+    coarse = computes_in(handler.save_mode, handler.dtype) != "float32"
+    return rounds or coarse or handler.quantization is not None
 
 
 def _rows(task: BaseTask[Any, Any], samples: Sequence[Request]) -> list[Row]:

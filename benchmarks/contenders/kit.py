@@ -11,6 +11,7 @@ import yaml
 from benchmarks.contenders.archived import Archived
 from handlers.config import ModelConfig
 from handlers.dtypes import pick_dtype
+from handlers.pairs import computes_in
 from handlers.sections import Handler
 from scripts.kit.archive import Archive, pack
 from scripts.kit.containers import CONTAINERS
@@ -69,6 +70,5 @@ def _precision(handler: Handler) -> str:
     """Return the dtype in which a YAML has matrices multiplied on this machine."""
     if handler.quantization == "int8":
         return "int8"
-    if handler.save_mode == "onnx":
-        return "float32"
-    return str(pick_dtype(handler.dtype, torch.device("cpu"))).removeprefix("torch.")
+    named = computes_in(handler.save_mode, handler.dtype)
+    return str(pick_dtype(named, torch.device("cpu"))).removeprefix("torch.")
