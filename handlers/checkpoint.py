@@ -45,6 +45,11 @@ class Checkpoint:
         """Names of the classes, by class number."""
         return read_labels(self.directory, self.config.id2label, self.config.num_labels)
 
+    @property
+    def independent_labels(self) -> bool:
+        """Whether each label is a decision of its own."""
+        return bool(self.config.problem_type == "multi_label_classification")
+
     @cached_property
     def nothing(self) -> int:
         """The id that stands for a missing token in an explanation: padding, where that is neutral.

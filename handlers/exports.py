@@ -20,7 +20,7 @@ from handlers.formats import pretrained
 from handlers.formats.base import Model, Wanted
 from handlers.meter import Meter
 from handlers.pairs import computes_in
-from handlers.quantizing import is_independent
+from handlers.quantized import check_exported
 from handlers.quiet import quiet_export
 from handlers.registry import format_module, task_class
 from handlers.requests import Request
@@ -59,9 +59,9 @@ def export(
     kind = task_class(config.handler.mode)
     task = kind(read_checkpoint(directory, config.handler), config.handler)
     module: Any = format_module(config.handler.save_mode)
+    check_exported(task.checkpoint.config, config.handler)
     lossy = _is_lossy(config)
-    learned, unseen = _halves(samples)
-    rows = _rows(task, learned) if lossy else []
+    learned, unseen = (_rows(task, half) if lossy else [] for half in _halves(samples))
     wanted = Wanted(
         directory,
         task.checkpoint,
@@ -69,7 +69,7 @@ def export(
         kind.outputs,
         config,
         torch.device("cpu"),
-        calibration=_batches(task, rows),
+        calibration=_batches(task, learned),
         padding=task.padding if kind.packs and config.handler.BetterTransformer else None,
         per_token=kind.per_token,
     )
@@ -78,7 +78,7 @@ def export(
         module.export(wanted, target, tuple(inputs))
     if not lossy:
         return None
-    found = _measured(task, wanted, replace(wanted, directory=target), _rows(task, unseen))
+    found = _measured(task, wanted, replace(wanted, directory=target), unseen)
     found.write(target)
     return found
 
@@ -144,7 +144,7 @@ def _measured(
     found = agreement(
         _outputs(task, pretrained.load(exact), rows),
         _outputs(task, format_of.load(made), rows),
-        independent=is_independent(task.checkpoint.config),
+        independent=task.checkpoint.independent_labels,
     )
     least = wanted.config.handler.min_agreement
     if found.label_agreement < least:

@@ -33,16 +33,8 @@ def check_dtype(config: PreTrainedConfig, handler: Handler) -> None:
     """Check that a YAML leaves quantized weights to compute in what they were made for.
 
     Raises:
-        WrongConfig: it exports them, which needs plain ones, or names another dtype; parts of the
-            model would have one, others the other.
+        WrongConfig: it names another dtype; parts of the model would have one, others the other.
     """
-    if handler.save_mode != "pretrained":
-        raise WrongConfig(
-            "handler.save_mode",
-            f"is {handler.save_mode}, and the checkpoint's weights were quantized with"
-            f" {method_of(config)}, which no export keeps",
-            "use save_mode: pretrained, or export the checkpoint that it was quantized from",
-        )
     made_for = str(config.dtype).removeprefix("torch.")
     named = handler.dtype if "dtype" in handler.model_fields_set else "auto"
     if config.dtype is not None and named not in ("auto", made_for):
@@ -50,6 +42,21 @@ def check_dtype(config: PreTrainedConfig, handler: Handler) -> None:
             "handler.dtype",
             f"is {named}, and the checkpoint's weights were quantized to compute in {made_for}",
             "leave dtype out",
+        )
+
+
+def check_exported(config: PreTrainedConfig, handler: Handler) -> None:
+    """Check that the weights to export are plain ones.
+
+    Raises:
+        WrongConfig: they were quantized.
+    """
+    if method := method_of(config):
+        raise WrongConfig(
+            "handler.save_mode",
+            f"is {handler.save_mode}, and the checkpoint's weights were quantized with {method},"
+            " which no export keeps",
+            "use save_mode: pretrained, or export the checkpoint that it was quantized from",
         )
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from transformers import PreTrainedConfig
 
 from handlers.agreement import agreement
 from handlers.needed import needed
@@ -44,11 +43,6 @@ class Gate:
     asked: float
     independent: bool
     settings: Mapping[str, int | str]
-
-
-def is_independent(config: PreTrainedConfig) -> bool:
-    """Tell whether each label of a checkpoint is a decision of its own."""
-    return bool(config.problem_type == "multi_label_classification")
 
 
 def quantized(graph: Any, how: Quantization | None, feeds: Sequence[Feed], gate: Gate) -> Any:

@@ -26,7 +26,7 @@ from handlers.graph import PackedGraph, exporting, graph_of
 from handlers.graph_file import graph_file, loading
 from handlers.needed import needed
 from handlers.packing import Packed
-from handlers.quantizing import EXACT, Gate, is_independent, quantized
+from handlers.quantizing import EXACT, Gate, quantized
 from handlers.signature import Signature
 from handlers.trials import check_equal, example_inputs, trials
 
@@ -174,7 +174,7 @@ def _export_padded(wanted: Wanted, target: Path) -> None:
 
 def _fewer_bits(wanted: Wanted, graph: Any, feeds: Sequence[Mapping[str, Any]]) -> Any:
     handler = wanted.config.handler
-    independent = is_independent(wanted.checkpoint.config)
+    independent = wanted.checkpoint.independent_labels
     gate = Gate(handler.min_agreement, independent, _settings(wanted))
     return quantized(graph, handler.quantization, feeds, gate)
 

@@ -132,10 +132,9 @@ class Task(BaseTask[Classification, Window]):
         return [window(encoding, 0, self.tokenizer.model_input_names)]
 
     def _function(self) -> str:
-        problem = self.checkpoint.config.problem_type
-        if problem == "regression":
+        if self.checkpoint.config.problem_type == "regression":
             return "none"
-        if problem == "multi_label_classification" or self.checkpoint.config.num_labels == 1:
+        if self.checkpoint.independent_labels or self.checkpoint.config.num_labels == 1:
             return "sigmoid"
         return "softmax"
 
