@@ -27,7 +27,8 @@ from handlers.meter import Meter
 from handlers.quiet import quieten
 from handlers.requests import Request
 from handlers.threads import share_cores
-from scripts.kit.launch import DROPPED, OFFLINE, SHARING
+from scripts.kit.launch import DROPPED, OFFLINE
+from scripts.kit.spinning import spinning
 
 PATIENCE = 600
 
@@ -80,7 +81,7 @@ def _run(job: str, limit: float) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, __file__],
         input=job,
-        env={**OFFLINE, **SHARING, **kept},
+        env={**OFFLINE, **spinning(1, kept), **kept},
         capture_output=True,
         text=True,
         timeout=limit,

@@ -14,10 +14,11 @@ import httpx
 
 from benchmarks.contenders.base import Contender
 from handlers.errors import KitError
-from scripts.kit.launch import OFFLINE, SHARING
+from scripts.kit.launch import OFFLINE
 from scripts.kit.places import ROOT
 from scripts.kit.ports import HOST, free_ports
 from scripts.kit.processes import end_group, started_at
+from scripts.kit.spinning import spinning
 
 PATIENCE = 300
 PAUSE = 0.2
@@ -120,4 +121,4 @@ class Foreign(Contender):
 def _environment(given: Mapping[str, str]) -> dict[str, str]:
     """Return the caller's variables, and those with which this kit's own server runs."""
     kept = {name: value for name, value in given.items() if name != "PYTHONPATH"}
-    return {**OFFLINE, **SHARING, **kept}
+    return {**OFFLINE, **spinning(1, kept), **kept}

@@ -8,13 +8,12 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 from scripts.kit.places import ROOT
+from scripts.kit.spinning import spinning
 
 # A variable of the caller's that would change what runs: workers import from PYTHONPATH before
 # they look into their archive, and the others come before the settings file.
 DROPPED = frozenset({"PYTHONPATH", "TS_CONFIG_FILE", "LOG_LOCATION", "METRICS_LOCATION"})
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-# Threads that wait give their core away: workers that spin beside each other are 20 times slower.
-SHARING = {"OMP_WAIT_POLICY": "PASSIVE"}
 LOGGING = ROOT / "log4j2.xml"
 CONSOLE = b'<AppenderRef ref="STDOUT"/>'
 
@@ -40,7 +39,7 @@ def command(java: Path, settings: Path, scratch: Path, vmargs: str, *, console: 
     ]
 
 
-def environment(logs: Path) -> dict[str, str]:
+def environment(logs: Path, models: int) -> dict[str, str]:
     """Return the variables of the server and its workers: the caller's, offline, logs in a folder.
 
     What a caller set itself stays as it is.
@@ -48,7 +47,7 @@ def environment(logs: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
     places = {"LOG_LOCATION": str(logs), "METRICS_LOCATION": str(logs)}
-    return {**OFFLINE, **SHARING, **kept, "PATH": path, **places}
+    return {**OFFLINE, **spinning(models, kept), **kept, "PATH": path, **places}
 
 
 def _files_only(scratch: Path) -> Path:

@@ -89,7 +89,7 @@ class TorchServe:
             process = subprocess.Popen(
                 command(java, workdir / "config.properties", scratch, vmargs, console=self.console),
                 cwd=workdir,
-                env=environment(logs),
+                env=environment(logs, len(models)),
                 stdin=subprocess.DEVNULL,
                 stdout=None if self.console else output,
                 stderr=None if self.console else output,
