@@ -12,6 +12,8 @@ from scripts.kit.server import Server
 from scripts.kit.traces import last_error
 
 PAUSE = 0.2
+# TorchServe reads a worker's last words in a thread of its own, which a busy machine makes wait.
+SILENCE = 5.0
 SILENT_DEATH = "its worker ended without a word; the machine may be out of memory"
 WORD = re.compile(r"W-\d+-(?P<model>.+)_[^_ ]+-std(?:out|err) MODEL_LOG - (?P<text>.*)")
 DEATH = re.compile(r"W-\d+-(?P<model>.+)_[^_ ]+ org\.pytorch\.serve\.\S+ - Retry worker")
@@ -62,6 +64,7 @@ def wait_until_ready(
         NotReadyInTime: after `timeout` seconds.
     """
     began, waiting, failed = time.monotonic(), list(server.models), dict[str, str]()
+    changed = began
     while waiting:
         alive = server.is_alive()
         for model in filter(server.is_ready, tuple(waiting)):
@@ -69,13 +72,18 @@ def wait_until_ready(
             on_ready(model, time.monotonic() - began)
         before, failed = failed, failures(server, waiting)
         # A worker's last words arrive line by line: they count once they stand still.
-        if failed and failed == before:
+        changed = changed if failed == before else time.monotonic()
+        if failed and time.monotonic() - changed > _patience(failed):
             raise ModelsFailed(failed)
         if not alive:
             raise ServerFailed(server)
         if waiting and time.monotonic() - began > timeout:
             raise NotReadyInTime(waiting, timeout)
         time.sleep(PAUSE)
+
+
+def _patience(failed: dict[str, str]) -> float:
+    return SILENCE if SILENT_DEATH in failed.values() else PAUSE / 2
 
 
 def failures(server: Server, models: list[str]) -> dict[str, str]:

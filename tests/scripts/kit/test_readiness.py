@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
-from scripts.kit.ports import Ports
-from scripts.kit.readiness import failures
+from scripts.kit.ports import Ports, free_ports
+from scripts.kit.processes import started_at
+from scripts.kit.readiness import ModelsFailed, failures, wait_until_ready
 from scripts.kit.server import Server
 
 MODELS = {"qa": "qa.mar", "qa_large": "qa_large.mar"}
@@ -45,3 +48,16 @@ def test_a_worker_that_was_killed_left_no_error(tmp_path: Path) -> None:
 
 def test_an_archive_that_java_cannot_read_has_failed(tmp_path: Path) -> None:
     assert reasons(tmp_path, REFUSED) == {"qa": "ZipException: unexpected EOF"}
+
+
+def test_last_words_that_come_late_are_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    log = tmp_path / "logs" / "ts_log.log"
+    log.write_text(f"{DIED}\n")
+    alive = os.getpid(), started_at(os.getpid()) or 0.0
+    late = Timer(1.0, lambda: log.write_text(f"{DIED}\n{ERROR}"))
+
+    late.start()
+    with pytest.raises(ModelsFailed, match="qa_large did not load: KeyError: 'x'"):
+        wait_until_ready(Server(*alive, MODELS, free_ports(), tmp_path, tmp_path), timeout=30)
+    late.join()
