@@ -8,10 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
 
 from handlers.complaints import checked_body
 from handlers.errors import Unprocessable
+from handlers.token_ids import TokenIds
 from handlers.whole_numbers import WholeNumbers
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
@@ -123,31 +132,29 @@ class ChatBody(Sampling):
 class CompletionBody(Sampling):
     """The body of `completions`."""
 
-    prompt: str | list[str]
+    prompt: str | list[str] | list[int] | list[list[int]]
     echo: bool | None = None
 
+    @field_validator("prompt", mode="wrap")
     @classmethod
-    def of(cls, content: Any) -> Self:
-        if isinstance(content, dict) and _are_token_ids(content.get("prompt")):
-            raise Unprocessable("Prompts of token ids cannot be done by this server; send texts.")
-        return super().of(content)
+    def _one_kind_of_prompt(cls, value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return read(value)
+        except ValidationError:
+            raise ValueError(
+                "is no prompt; send a text, token ids, or a list of texts or of such ids"
+            ) from None
 
     @property
-    def prompts(self) -> list[str]:
-        """Every prompt of the body."""
-        return [self.prompt] if isinstance(self.prompt, str) else self.prompt
+    def prompts(self) -> list[str | TokenIds]:
+        """Every prompt of the body: a text, or the tokens that its sender has made of one."""
+        one = isinstance(self.prompt, str) or (self.prompt and isinstance(self.prompt[0], int))
+        prompts: list[Any] = [self.prompt] if one else list(self.prompt)
+        return [each if isinstance(each, str) else TokenIds(tuple(each)) for each in prompts]
 
     @property
     def parameters(self) -> dict[str, Any]:
         return {**super().parameters, "return_full_text": bool(self.echo)}
-
-
-def _are_token_ids(prompt: Any) -> bool:
-    """Tell whether a prompt is a list of ids, or several of them."""
-    if not isinstance(prompt, list) or not prompt:
-        return False
-    lists = prompt if all(isinstance(each, list) for each in prompt) else [prompt]
-    return all(lists) and all(type(number) is int for each in lists for number in each)
 
 
 def _refuse_special(content: Mapping[str, Any]) -> None:

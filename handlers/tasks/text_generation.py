@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NotRequired
+from typing import Annotated, Any, ClassVar, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -35,10 +35,12 @@ from handlers.sections import Handler
 from handlers.stopping import before_stop
 from handlers.tasks.base import BaseTask
 from handlers.texts import check_text
-from handlers.tokenize import Text
+from handlers.token_ids import TokenIds
+from handlers.tokenize import Text, check_length
 from handlers.windows import Window
 
 NEW_TOKENS = 50
+AS_WRITTEN = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
 
 
 class Details(TypedDict):
@@ -59,12 +61,23 @@ class Generated(TypedDict):
 
 @dataclass(frozen=True)
 class Continuation:
-    """One prompt to continue; of a chat, what its template makes of the messages."""
+    """One prompt to continue; of a chat, what its template makes of the messages.
+
+    `ids` are the prompt's tokens, where its sender has made them.
+    """
 
     prompt: str
     parameters: GenerationParameters
     messages: Sequence[Message] = ()
     listener: Listener | None = None
+    ids: TokenIds | None = None
+
+    @property
+    def kind(self) -> Literal["text", "chat", "ids"]:
+        """What was sent."""
+        if self.ids:
+            return "ids"
+        return "chat" if self.messages else "text"
 
 
 class Task(BaseTask[Continuation, Prompt]):
@@ -111,11 +124,14 @@ class Task(BaseTask[Continuation, Prompt]):
 
     def encode(self, queries: Sequence[Continuation]) -> list[list[Prompt] | RequestError]:
         rows: dict[int, list[Window] | RequestError] = {}
-        for chats in (False, True):  # A template writes its special tokens itself.
-            numbers = [at for at, query in enumerate(queries) if bool(query.messages) == chats]
+        for kind in ("text", "chat"):  # A template writes its special tokens itself.
+            numbers = [at for at, query in enumerate(queries) if query.kind == kind]
             texts: list[Text] = [(queries[number].prompt, None) for number in numbers]
-            encoded = self.encode_texts(texts, add_special_tokens=not chats)
+            encoded = self.encode_texts(texts, add_special_tokens=kind == "text")
             rows.update(zip(numbers, encoded, strict=True))
+        for number, query in enumerate(queries):
+            if query.ids:
+                rows[number] = attempt(self._fit_ids, query.ids)
         return [self._row(query, rows[number]) for number, query in enumerate(queries)]
 
     def run(self, model: Model, rows: Sequence[Prompt], meter: Meter) -> Sequence[Outputs]:
@@ -143,8 +159,25 @@ class Task(BaseTask[Continuation, Prompt]):
             messages = check_messages(inputs, self.longest_text)
             prompt = prompt_of(messages, self.tokenizer)
             return Continuation(prompt, parameters, messages, listener)
+        if isinstance(inputs, TokenIds):
+            inputs.check(self.checkpoint.config.get_text_config().vocab_size)
+            # Only this task knows the text of an echo, which comes with the whole answer.
+            listener = None if parameters.return_full_text else listener
+            prompt = str(self.tokenizer.decode(inputs.ids, **AS_WRITTEN))
+            return Continuation(prompt, parameters, listener=listener, ids=inputs)
         prompt = check_text(inputs, "inputs", self.longest_text)
         return Continuation(prompt, parameters, listener=listener)
+
+    def _fit_ids(self, ids: TokenIds) -> list[Window]:
+        if self.longest is not None and self.truncates:
+            kept = slice(-self.longest, None) if self._cuts_left else slice(self.longest)
+            ids = TokenIds(ids.ids[kept])
+        check_length(len(ids), self.longest, "the prompt")
+        return [ids.window(self.tokenizer.model_input_names)]
+
+    @property
+    def _cuts_left(self) -> bool:
+        return bool(self.tokenizer.truncation_side == "left")
 
     def _row(
         self, query: Continuation, row: list[Window] | RequestError
@@ -186,9 +219,8 @@ class Task(BaseTask[Continuation, Prompt]):
         """Return the text of new tokens; decoded behind the prompt, which can decide on a space."""
         decode = self.tokenizer.decode
         prompt = row.features["input_ids"]
-        options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
-        before = len(decode(prompt, **options))
-        return str(decode([*prompt, *ids.tolist()], **options)[before:])
+        before = len(decode(prompt, **AS_WRITTEN))
+        return str(decode([*prompt, *ids.tolist()], **AS_WRITTEN)[before:])
 
 
 def _behind(query: Continuation, text: str) -> Any:

@@ -72,6 +72,16 @@ def test_prompts_get_their_continuations_in_order(model: Served) -> None:
     assert texts[2:] == [choice["text"] for choice in alone["choices"]]
 
 
+def test_a_prompt_of_token_ids_gets_what_its_text_gets(model: Served) -> None:
+    texts = [PROMPT, "Ada"]
+    ids = [model.engine.task.tokenizer(text)["input_ids"] for text in texts]
+    for echo in (False, True):
+        asked = {"echo": echo, **FEW}
+        whole = ask(model, "v1/completions", prompt=texts, **asked)
+        for sent, same in ((ids, whole["choices"]), (ids[0], whole["choices"][:1])):
+            assert ask(model, "v1/completions", prompt=sent, **asked)["choices"] == same
+
+
 def test_an_echo_begins_with_the_prompt(model: Served) -> None:
     (choice,) = ask(model, "v1/completions", prompt="Ada", echo=True, **FEW)["choices"]
     assert choice["text"].startswith("Ada")
@@ -107,6 +117,8 @@ def test_settings_go_to_generate(model: Served, given: Any, parameters: Any) -> 
         ("completions", {"prompt": ["Ada", "Nina"], **FEW}),
         ("completions", {"prompt": "Ada", "n": 2, "seed": 5, **FEW}),
         ("completions", {"prompt": "Ada", "echo": True, **FEW}),
+        ("completions", {"prompt": [[5, 6], [7, 8]], **FEW}),
+        ("completions", {"prompt": [5, 6, 7, 8], "echo": True, **FEW}),
     ],
 )
 def test_a_stream_adds_up_to_the_answer(model: Served, path: str, body: Any) -> None:
@@ -179,10 +191,13 @@ def test_the_model_is_told(model: Served) -> None:
         ("completions", {"prompt": []}, 400, "prompt is an empty list"),
         ("completions", {"prompt": ["a"] * 129}, 413, "prompt has 129 items"),
         ("completions", {"prompt": ["a", ""]}, 400, "inputs is empty"),
-        ("completions", {"prompt": [1, 2]}, 422, "Prompts of token ids cannot be done"),
-        ("completions", {"prompt": [[1, 2], [3]]}, 422, "Prompts of token ids cannot be done"),
-        ("completions", {"prompt": [1.5, "a"]}, 400, "prompt.0 is 1.5; "),
-        ("completions", {"prompt": [[1], []]}, 400, "prompt.0 is [1]; "),
+        ("completions", {"prompt": [1, 9999]}, 400, "The prompt has the token 9999, and this"),
+        ("completions", {"prompt": [[1], [-1]]}, 400, "The prompt has the token -1, and this"),
+        ("completions", {"prompt": [1] * 999}, 413, "the prompt has 999 tokens"),
+        ("completions", {"prompt": [[1]] * 129}, 413, "prompt has 129 items"),
+        ("completions", {"prompt": [1, True]}, 400, "prompt is no prompt; send a text"),
+        ("completions", {"prompt": [1.5, "a"]}, 400, "prompt is no prompt; send a text"),
+        ("completions", {"prompt": [[1], []]}, 400, "The prompt is an empty list of token ids"),
         ("completions", [], 400, "The body must be an object, and is a list."),
         ("completions", b"{", 400, "The body is not JSON"),
         ("completions", None, 400, "The body is empty"),
