@@ -28,10 +28,13 @@ def worker_bytes(leader: int) -> int:
 
     Pages that processes share are divided among them (PSS), where the system tells it.
     """
-    workers = [each for each in members(leader) if "python" in each.name()]
-    return max((_bytes(worker) for worker in workers), default=0)
+    return max(map(_python_bytes, members(leader)), default=0)
 
 
-def _bytes(process: psutil.Process) -> int:
-    memory = process.memory_full_info()
-    return int(getattr(memory, "pss", memory.rss))
+def _python_bytes(process: psutil.Process) -> int:
+    """Return the memory of a Python process; 0 for another, and for one that ends meanwhile."""
+    try:
+        memory = process.memory_full_info() if "python" in process.name() else None
+    except psutil.NoSuchProcess:
+        return 0
+    return int(getattr(memory, "pss", memory.rss)) if memory else 0

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, settings
 
 from handlers.quiet import quieten
 from scripts.kit.archive import pack
@@ -15,6 +16,12 @@ from tests import tiny
 from tests.samples import keys_of
 from tests.serving import Served
 from tests.standins import torch_neuron, torch_neuronx
+
+# A busy machine is no reason to fail, and a run that failed can be repeated.
+settings.register_profile(
+    "kit", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("kit")
 
 # Fixtures of the whole session that take long to make.
 SHARED = {"store", "packed"}
@@ -85,7 +92,8 @@ def packed(
             config = folder / f"{mode}_{family}_{save_mode}.yaml"
             named = str(checkpoint(mode, family=family))
             handler = {"mode": mode, "model_name": named, "dtype": "float32", **keys_of(save_mode)}
-            config.write_text(yaml.safe_dump({"handler": handler}), encoding="utf-8")
+            document = {"startupTimeout": 480, "handler": handler}
+            config.write_text(yaml.safe_dump(document), encoding="utf-8")
             return pack(config, export_path=folder, extra_files=extra, checked=False).path
 
         yield make

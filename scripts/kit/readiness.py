@@ -13,7 +13,7 @@ from scripts.kit.traces import last_error
 
 PAUSE = 0.2
 # TorchServe reads a worker's last words in a thread of its own, which a busy machine makes wait.
-SILENCE = 5.0
+STILL, SILENCE = 1.0, 5.0
 SILENT_DEATH = "its worker ended without a word; the machine may be out of memory"
 WORD = re.compile(r"W-\d+-(?P<model>.+)_[^_ ]+-std(?:out|err) MODEL_LOG - (?P<text>.*)")
 DEATH = re.compile(r"W-\d+-(?P<model>.+)_[^_ ]+ org\.pytorch\.serve\.\S+ - Retry worker")
@@ -83,7 +83,7 @@ def wait_until_ready(
 
 
 def _patience(failed: dict[str, str]) -> float:
-    return SILENCE if SILENT_DEATH in failed.values() else PAUSE / 2
+    return SILENCE if SILENT_DEATH in failed.values() else STILL
 
 
 def failures(server: Server, models: list[str]) -> dict[str, str]:

@@ -14,6 +14,8 @@ from scripts.kit.ports import HOST, Ports
 from scripts.kit.processes import end_group, started_at
 
 FACTS = "server.json"
+# Seconds by which the system's clock may be set right: when a process began is told by that clock.
+CLOCK_STEP = 5.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ class Server:
 
     def is_alive(self) -> bool:
         """Whether the server's process still runs."""
-        return started_at(self.pid) == self.started
+        began = started_at(self.pid)
+        return began is not None and abs(began - self.started) < CLOCK_STEP
 
     def is_ready(self, model: str) -> bool:
         """Whether a worker of a model waits for requests."""
@@ -79,14 +82,14 @@ class Server:
         """Return what TorchServe says of a model, a dict a version; empty while it says nothing."""
         url = f"{self.management_url}/models/{model}"
         try:
-            answer = httpx.get(url, headers=self._credentials(), timeout=5.0, trust_env=False)
+            answer = httpx.get(url, headers=self._credentials(), timeout=30.0, trust_env=False)
         except httpx.TransportError:
             return []
         return list(answer.json()) if answer.is_success else []
 
     def stop(self) -> None:
         """End the server and everything that it started; all is gone when this returns."""
-        if started_at(self.pid) in (None, self.started):
+        if started_at(self.pid) is None or self.is_alive():
             end_group(self.pid)
         shutil.rmtree(self.scratch, ignore_errors=True)
         (self.workdir / FACTS).unlink(missing_ok=True)

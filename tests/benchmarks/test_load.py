@@ -92,7 +92,7 @@ def test_every_body_is_sent_as_it_is_in_turn_and_failures_are_no_speed() -> None
 
 
 def test_a_slow_server_gets_the_time_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.load.PATIENCE", 3)
+    monkeypatch.setattr("benchmarks.load.PATIENCE", 8)
     with serving(seconds=1.6) as server:
         found = load(server.url, ["slow"], "text/plain", clients=2, seconds=1)
     assert found.requests >= 2

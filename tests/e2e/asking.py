@@ -11,6 +11,8 @@ import httpx
 
 from scripts.kit.server import Server
 
+SECONDS = 300
+
 
 @dataclass(frozen=True)
 class Question:
@@ -26,14 +28,14 @@ def ask(server: Server, question: Question) -> httpx.Response:
         server.inference_url + question.path,
         content=question.body,
         headers=question.headers,
-        timeout=120,
+        timeout=SECONDS,
         trust_env=False,
     )
 
 
 def ask_json(server: Server, path: str, body: Any, **headers: str) -> httpx.Response:
     url = server.inference_url + path
-    return httpx.post(url, json=body, headers=headers, timeout=120, trust_env=False)
+    return httpx.post(url, json=body, headers=headers, timeout=SECONDS, trust_env=False)
 
 
 def ask_at_once(server: Server, questions: Sequence[Question]) -> list[httpx.Response]:

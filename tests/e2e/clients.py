@@ -10,7 +10,7 @@ from typing import Any
 from scripts.kit.places import ROOT
 
 PYTHON = ROOT / ".venv-clients" / "bin" / "python"
-SECONDS = 120
+SECONDS = 400
 # The handler sets it for its own process, this one too once it is imported; with it
 # huggingface_hub's client speaks to nobody.
 UNSET = {"HF_HUB_OFFLINE"}

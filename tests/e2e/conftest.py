@@ -17,8 +17,11 @@ from scripts.kit.places import MODEL_CONFIGS, MODELS
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
 
+# Six models load and answer on cores that other work may share.
+PATIENT = {"startupTimeout": 480, "responseTimeout": 600}
+
 OLD_EXAMPLE = {
-    "startupTimeout": 300,
+    **PATIENT,
     "minWorkers": 1,
     "maxWorkers": 1,
     "handler": {
@@ -37,7 +40,7 @@ OLD_EXAMPLE = {
 }
 
 CHAT = {
-    "startupTimeout": 300,
+    **PATIENT,
     "handler": {"mode": "text_generation", "model_name": str(MODELS / "text_generation")},
 }
 CHAT_TEMPLATE = "{% for message in messages %}{{ message.content }} {% endfor %}"
@@ -63,6 +66,7 @@ def _exact(folder: Path, mode: str) -> Path:
     """Write a mode's YAML as it is but for the dtype: answers are compared, on every processor."""
     document = yaml.safe_load((MODEL_CONFIGS / f"{mode}.yaml").read_text(encoding="utf-8"))
     document["handler"]["dtype"] = "float32"
+    document |= PATIENT
     return _config(folder, mode, document)
 
 
@@ -77,5 +81,5 @@ def server(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
     # Six small models share this machine's cores: one thread each is what they can use.
     os.environ["OMP_NUM_THREADS"] = "1"
     workdir = tmp_path_factory.mktemp("torchserve")
-    with TorchServe(model_store=store, workdir=workdir, timeout=240) as server:
+    with TorchServe(model_store=store, workdir=workdir, timeout=480) as server:
         yield server

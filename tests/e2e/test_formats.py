@@ -45,7 +45,7 @@ def server(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         workdir = tmp_path_factory.mktemp("torchserve")
-        with TorchServe(workdir, model_store=store, timeout=240) as server:
+        with TorchServe(workdir, model_store=store, timeout=480) as server:
             yield server
 
 

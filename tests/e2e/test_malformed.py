@@ -89,5 +89,5 @@ def test_a_malformed_chat_is_refused_and_harms_no_other(
 
 def workers(server: Server, name: str) -> list[int]:
     """Return the process ids of a model's workers that are ready."""
-    answer = httpx.get(f"{server.management_url}/models/{name}", trust_env=False).json()
+    answer = httpx.get(f"{server.management_url}/models/{name}", timeout=60, trust_env=False).json()
     return [worker["pid"] for worker in answer[0]["workers"] if worker["status"] == "READY"]

@@ -9,6 +9,7 @@ import httpx
 from scripts.kit.demo_models.lessons import modes
 from scripts.kit.server import Server
 from tests.e2e.asking import Question, ask_at_once, ask_json
+from tests.waiting import wait_for
 
 SECRET = "Xanthippe-4711"
 
@@ -35,7 +36,7 @@ def test_counts_and_stage_times_show_on_the_prometheus_endpoint(server: Server) 
         f"{stage}_time" for stage in ("read", "parse", "encode", "forward", "decode", "write")
     ]
     while time.monotonic() < deadline:
-        text = httpx.get(server.metrics_url, trust_env=False).text
+        text = httpx.get(server.metrics_url, timeout=60, trust_env=False).text
         if all(f"hf_{name}" in text for name in names):
             return
         time.sleep(0.5)
@@ -49,8 +50,15 @@ def test_requests_leave_lines_in_the_access_log_alone(server: Server) -> None:
     def lines() -> list[int]:
         return [server.log(name).count("\n") for name in names]
 
+    def stand_still() -> bool:
+        before = lines()
+        time.sleep(1)
+        return lines() == before
+
+    wait_for(stand_still)  # the log is written a little later than its request is answered
     before = lines()
     for _ in range(5):
         ask_json(server, "/predictions/sequence_classification", {"inputs": "one"})
-    time.sleep(1)
+    wait_for(lambda: lines()[-1] >= before[-1] + 5)
+    wait_for(stand_still)
     assert [after - was for after, was in zip(lines(), before, strict=True)] == [0, 0, 5]

@@ -11,11 +11,13 @@ import pytest
 import yaml
 
 from scripts.kit.archive import pack
+from scripts.kit.ports import free_ports
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
 from tests import tiny
 from tests.e2e.asking import Question, ask_at_once, ask_json
 from tests.serving import Served, differences, explanation_of
+from tests.waiting import wait_for
 
 MODE = "text_generation"
 PROMPTS = ("Once upon a time", "The weather is nice today", "Ada lives in Paris and works")
@@ -37,7 +39,9 @@ def split(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
     folder = tmp_path_factory.mktemp("split")
     config = {
         "parallelType": "tp",
-        "torchrun": {"nproc-per-node": 2},
+        "startupTimeout": 480,
+        # By default every torchrun of a machine meets its processes at the same port.
+        "torchrun": {"nproc-per-node": 2, "rdzv-endpoint": f"127.0.0.1:{free_ports().inference}"},
         "batchSize": 4,
         "maxBatchDelay": 200,
         "handler": {"mode": MODE, "model_name": str(llama), "dtype": "float32"},
@@ -45,7 +49,7 @@ def split(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
     path = folder / "split.yaml"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
     pack(path, export_path=folder / "store")
-    with TorchServe(folder / "torchserve", model_store=folder / "store", timeout=240) as server:
+    with TorchServe(folder / "torchserve", model_store=folder / "store", timeout=480) as server:
         yield server
 
 
@@ -54,8 +58,8 @@ def question(prompt: str, **parameters: Any) -> dict[str, Any]:
 
 
 def test_two_processes_hold_the_model(split: Server) -> None:
-    log = split.log("model_log.log")
-    assert log.count("Model is split: this is one part of 2, on cpu") == 2
+    told = "Model is split: this is one part of 2, on cpu"
+    wait_for(lambda: split.log("model_log.log").count(told) == 2)
 
 
 def test_they_generate_what_one_process_does(split: Server, whole: Served) -> None:

@@ -27,6 +27,9 @@ CLASSES = {
     "text_generation": AutoModelForCausalLM,
 }
 
+# Kernels of processors with bfloat16 take weights of 4 bits in blocks of 64 columns.
+SHAPES = {"sequence_classification": {}, "text_generation": {"n_embd": 64}}
+
 OPENVINO = pytest.param("openvino", marks=pytest.mark.openvino)
 Quantize = Callable[..., Path]
 
@@ -36,7 +39,7 @@ def quantize(checkpoint: Callable[..., Path], tmp_path: Path) -> Quantize:
     """Write a tiny checkpoint as people publish quantized ones, its method in its config.json."""
 
     def write(mode: str, dtype: torch.dtype = torch.float32, **settings: Any) -> Path:
-        source = checkpoint(mode)
+        source = checkpoint(mode, **SHAPES[mode])
         model = CLASSES[mode].from_pretrained(
             source, dtype=dtype, quantization_config=BitsAndBytesConfig(**settings)
         )

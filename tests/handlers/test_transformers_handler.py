@@ -106,7 +106,10 @@ def test_metrics_are_counted_batch_by_batch(worker: Any, caplog: Any) -> None:
     assert ":1|" in line
 
 
-def test_times_are_shown_now_and_then_and_zeros_not_counted_again(worker: Any, caplog: Any) -> None:
+def test_times_are_shown_now_and_then_and_zeros_not_counted_again(
+    worker: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("handlers.metrics.PAUSE", 3600)
     send(worker, ({"body": "A fine film"}, {}))
     with caplog.at_level(logging.INFO):
         send(worker, ({"body": "A fine film"}, {}))

@@ -18,7 +18,7 @@ def config_path(tmp_path: Path) -> Path:
 
 def run(folder: Path, *arguments: object) -> tuple[int, str, str]:
     command = [sys.executable, str(SCRIPT), *map(str, arguments), "--export-path", "store"]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240)
     return ended.returncode, ended.stdout, ended.stderr
 
 

@@ -78,6 +78,6 @@ def test_a_torchserve_that_is_away_is_told() -> None:
 
 def test_a_port_that_is_taken_is_one_sentence(refusing: str) -> None:
     port = refusing.rpartition(":")[2]
-    done = subprocess.run([*COMMAND, "--port", port], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*COMMAND, "--port", port], capture_output=True, text=True, timeout=240)
     assert done.returncode == 1
     assert f"The gateway cannot listen at 127.0.0.1:{port}; is the port taken?" in done.stderr

@@ -35,7 +35,7 @@ class Line:
 
     def run(self, verb: str, *more: str) -> tuple[int, str, str]:
         ended = subprocess.run(
-            self.command(verb, *more), cwd=self.folder, capture_output=True, text=True, timeout=60
+            self.command(verb, *more), cwd=self.folder, capture_output=True, text=True, timeout=240
         )
         return ended.returncode, ended.stdout, ended.stderr
 
@@ -59,7 +59,7 @@ def test_start_status_stop(line: Line) -> None:
     assert code == 0
     assert "echo is ready" in out
     assert f"http://127.0.0.1:{line.ports.inference}/predictions/" in out
-    assert httpx.get(f"http://127.0.0.1:{line.ports.inference}/ping").is_success
+    assert httpx.get(f"http://127.0.0.1:{line.ports.inference}/ping", timeout=60).is_success
 
     code, out, _ = line.run("start")
     assert code == 0
@@ -95,7 +95,7 @@ def test_in_the_foreground_a_signal_stops_all_of_it(line: Line) -> None:
     assert server
 
     os.kill(process.pid, signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
 
     assert "org.pytorch.serve" in log
     assert not members(server.pid)

@@ -51,7 +51,7 @@ def test_a_draw_without_a_seed_differs_and_leaves_torchs_own_numbers_alone(model
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
-    given = {"do_sample": True, "temperature": 3.0, "max_new_tokens": 9}
+    given = {"do_sample": True, "temperature": 3.0, "max_new_tokens": 9, "min_new_tokens": 9}
     draws = {str(model.ask(PROMPTS[0], **given)) for _ in range(3)}
     assert len(draws) == 3
     assert torch.equal(torch.rand(1), expected)

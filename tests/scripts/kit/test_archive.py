@@ -132,7 +132,7 @@ def test_torch_model_archiver_packs_the_same_handler(tmp_path: Path, weightless:
     flat = [word for pair in arguments.items() for word in pair]
     # It puts files together in the system's temporary folder, under the model's name.
     environment = os.environ | {"TMPDIR": str(tmp_path)}
-    subprocess.run([archiver, *flat, "--force"], cwd=ROOT, env=environment, check=True, timeout=60)
+    subprocess.run([archiver, *flat, "--force"], cwd=ROOT, env=environment, check=True, timeout=240)
 
     with zipfile.ZipFile(tmp_path / "question_answering.mar") as archive:
         there, manifest = archive.namelist(), archive.read("MAR-INF/MANIFEST.json")

@@ -14,6 +14,7 @@ from scripts.kit.readiness import ModelsFailed, NotReadyInTime, ServerFailed
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
 from tests.standins.archives import BROKEN, ECHO, write_archive
+from tests.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +51,8 @@ def test_workers_take_nothing_from_the_callers_path_and_no_hub(server: Server) -
 def test_logs_lie_in_the_work_folder(server: Server) -> None:
     ask(server)
 
-    assert "Torch worker started." in server.log("model_log.log")
-    assert '"POST /predictions/echo HTTP/1.1" 200' in server.logs()
+    wait_for(lambda: "Torch worker started." in server.log("model_log.log"))
+    wait_for(lambda: '"POST /predictions/echo HTTP/1.1" 200' in server.logs())
 
 
 def test_the_log_does_not_go_to_a_file_that_never_rotates(server: Server) -> None:
@@ -59,7 +60,9 @@ def test_the_log_does_not_go_to_a_file_that_never_rotates(server: Server) -> Non
 
 
 def test_no_model_can_be_added_over_http(server: Server) -> None:
-    answer = httpx.post(f"{server.management_url}/models?url=http://127.0.0.1:9/evil.mar")
+    evil = f"{server.management_url}/models?url=http://127.0.0.1:9/evil.mar"
+
+    answer = httpx.post(evil, timeout=60)
 
     assert answer.status_code == 405
 
@@ -74,7 +77,7 @@ def test_everything_listens_on_the_loopback_alone(server: Server) -> None:
 def test_prometheus_can_read(server: Server) -> None:
     ask(server)
 
-    assert "ts_inference_requests_total" in httpx.get(server.metrics_url).text
+    assert "ts_inference_requests_total" in httpx.get(server.metrics_url, timeout=60).text
 
 
 def test_a_server_is_found_again_by_its_work_folder(server: Server) -> None:
