@@ -7,13 +7,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from transformers import (
-    AutoConfig,
-    AutoTokenizer,
-    GenerationConfig,
-    PreTrainedConfig,
-    PreTrainedTokenizerBase,
-)
+from handlers.absent import absent
+
+# Where there is scikit-learn, transformers imports it and SciPy for a draft model's threshold in
+# assisted generation: 1.5 seconds of every start.
+with absent("sklearn", unheard="transformers"):
+    from transformers import (
+        AutoConfig,
+        AutoTokenizer,
+        GenerationConfig,
+        PreTrainedConfig,
+        PreTrainedTokenizerBase,
+    )
 
 from handlers.errors import WrongCheckpoint, short
 from handlers.labels import read_labels
