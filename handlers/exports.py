@@ -35,11 +35,6 @@ SEED = 0
 AT_ONCE = 8  # Ranges are averaged over batches, so there must be many.
 
 
-def is_exported(config: ModelConfig) -> bool:
-    """Tell whether a YAML's format is made from a checkpoint, or is the checkpoint itself."""
-    return hasattr(format_module(config.handler.save_mode), "export")
-
-
 def export(
     directory: Path, config: ModelConfig, target: Path, samples: Sequence[Request] = ()
 ) -> Agreement | None:

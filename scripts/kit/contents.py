@@ -7,7 +7,7 @@ from pathlib import Path
 
 from handlers.config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
-from scripts.kit.exports import exported
+from handlers.pairs import is_exported
 from scripts.kit.manifest import CONFIG, ENTRY, PLACE, manifest
 from scripts.kit.places import ROOT, checkpoint_of, model_name
 from scripts.kit.selection import settings_of, shards_of, weights_of
@@ -62,11 +62,21 @@ def _checkpoint(config_path: Path, config: ModelConfig) -> dict[str, Path]:
         )
     names = {path.name for path in folder.iterdir() if path.is_file()}
     needed = settings_of(names, str(folder)) + ([LABELS] if LABELS in names else [])
-    export = exported(config_path, config, folder)
+    export = _export(config_path, config, folder)
     if not export:
         weights = weights_of(names, str(folder), allow_pickle=config.handler.allow_pickle)
         needed += [weights, *shards_of(folder / weights, names, str(folder))]
     return {name: folder / name for name in needed} | export
+
+
+def _export(config_path: Path, config: ModelConfig, folder: Path) -> dict[str, Path]:
+    """Return the files of an exported model; none where the format is the checkpoint itself."""
+    if not is_exported(config.handler.save_mode):
+        return {}
+    # Torch takes seconds to import, and a checkpoint as it is does without.
+    from scripts.kit.exports import exported  # noqa: PLC0415
+
+    return exported(config_path, config, folder)
 
 
 def _extra(paths: Iterable[Path]) -> dict[str, Path]:

@@ -12,7 +12,7 @@ import torch
 
 from handlers.config import ModelConfig
 from handlers.dtypes import pick_dtype
-from handlers.exports import export, is_exported
+from handlers.exports import export
 from handlers.requests import Request
 from scripts.kit.calibration import samples
 from scripts.kit.places import BUILD, ROOT, model_name
@@ -26,15 +26,11 @@ EXPORTERS = frozenset(
 def exported(config_path: Path, config: ModelConfig, checkpoint: Path) -> dict[str, Path]:
     """Return the files of a YAML's exported model by name, exporting it if anything changed.
 
-    Empty where the format is the checkpoint itself, which is not measured either, whatever its
-    dtype. A lossy export's files have `quality.json` among them: how well it agrees with the
-    checkpoint.
+    A lossy export's files have `quality.json` among them: how well it agrees with the checkpoint.
 
     Raises:
         ConfigError: when it cannot be exported.
     """
-    if not is_exported(config):
-        return {}
     name, requests = model_name(config_path), samples(config_path, config)
     folder = BUILD / "exports" / name
     fingerprint = _fingerprint(config, checkpoint, requests)

@@ -6,6 +6,9 @@ import pytest
 
 from handlers.config import ModelConfig
 from handlers.errors import WrongConfig
+from handlers.pairs import is_exported
+from handlers.registry import format_module
+from handlers.words import formats
 from tests.samples import keys_of
 
 COMPILE = {"compile": {"enable": True, "backend": "inductor"}}
@@ -14,6 +17,11 @@ COMPILE = {"compile": {"enable": True, "backend": "inductor"}}
 def read(save_mode: str, pt2: Any = None, **handler: Any) -> ModelConfig:
     keys = {"mode": "sequence_classification", **keys_of(save_mode), **handler}
     return ModelConfig.parse({"handler": keys, "pt2": pt2 or {}})
+
+
+@pytest.mark.parametrize("save_mode", formats())
+def test_what_is_exported_has_an_export(save_mode: str) -> None:
+    assert is_exported(save_mode) == hasattr(format_module(save_mode), "export")
 
 
 @pytest.mark.parametrize("save_mode", ["torch_export", "onnx", "openvino"])

@@ -25,6 +25,20 @@ def test_an_archive_is_put_into_the_store_and_nothing_beside_it(
     assert list((tmp_path / "store").iterdir()) == [archive.path] == [tmp_path / "store" / "qa.mar"]
 
 
+def test_a_checkpoint_is_packed_without_torch(
+    tmp_path: Path, config_path: Path, handlers: Path
+) -> None:
+    packs = (
+        "import sys; from pathlib import Path; from scripts.kit.archive import pack; "
+        f"pack(Path({str(config_path)!r}), export_path=Path({str(tmp_path / 'store')!r}), "
+        f"handlers=Path({str(handlers)!r})); print({{'torch', 'transformers'}} & {{*sys.modules}})"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", packs], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "set()\n"
+
+
 def test_a_store_can_be_named_relative_to_where_one_is(
     tmp_path: Path, config_path: Path, handlers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
