@@ -23,21 +23,6 @@ settings.register_profile(
 )
 settings.load_profile("kit")
 
-# Fixtures of the whole session that take long to make.
-SHARED = {"store", "packed"}
-
-
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep tests that share what takes long to make in one process: a file, a server, archives."""
-    shared: dict[Path, set[str]] = {}
-    for item in items:
-        names = shared.setdefault(item.path, set())
-        names |= SHARED & set(getattr(item, "fixturenames", ()))
-    for item in items:
-        group = min(shared[item.path], default=str(item.path))
-        item.add_marker(pytest.mark.xdist_group(group))
-
 
 @pytest.fixture(scope="session", autouse=True)
 def quiet() -> None:
