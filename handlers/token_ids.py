@@ -35,6 +35,10 @@ class TokenIds:
                 f" {vocabulary - 1:,}; send a text, or ids of this model's tokenizer."
             )
 
+    def cut(self, longest: int, side: str) -> TokenIds:
+        """Return at most so many of them; what is too much goes on the `left` or the `right`."""
+        return TokenIds(self.ids[-longest:] if side == "left" else self.ids[:longest])
+
     def window(self, names: Sequence[str]) -> Window:
         """Return the row that they are; where its tokens lie in a text is not known."""
         others = {name: [0] * len(self) for name in names if name != "attention_mask"}

@@ -161,23 +161,18 @@ class Task(BaseTask[Continuation, Prompt]):
             return Continuation(prompt, parameters, messages, listener)
         if isinstance(inputs, TokenIds):
             inputs.check(self.checkpoint.config.get_text_config().vocab_size)
-            # Only this task knows the text of an echo, which comes with the whole answer.
-            listener = None if parameters.return_full_text else listener
             prompt = str(self.tokenizer.decode(inputs.ids, **AS_WRITTEN))
-            return Continuation(prompt, parameters, listener=listener, ids=inputs)
+            # Who hears the new text cannot tell the prompt's before it: it comes with the answer.
+            hears = None if parameters.return_full_text else listener
+            return Continuation(prompt, parameters, listener=hears, ids=inputs)
         prompt = check_text(inputs, "inputs", self.longest_text)
         return Continuation(prompt, parameters, listener=listener)
 
     def _fit_ids(self, ids: TokenIds) -> list[Window]:
         if self.longest is not None and self.truncates:
-            kept = slice(-self.longest, None) if self._cuts_left else slice(self.longest)
-            ids = TokenIds(ids.ids[kept])
+            ids = ids.cut(self.longest, self.tokenizer.truncation_side)
         check_length(len(ids), self.longest, "the prompt")
         return [ids.window(self.tokenizer.model_input_names)]
-
-    @property
-    def _cuts_left(self) -> bool:
-        return bool(self.tokenizer.truncation_side == "left")
 
     def _row(
         self, query: Continuation, row: list[Window] | RequestError

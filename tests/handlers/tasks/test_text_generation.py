@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from handlers.token_ids import TokenIds
 from tests.serving import Served
 
 MODE = "text_generation"
@@ -132,4 +133,6 @@ def test_a_truncated_prompt_keeps_its_end(served: Callable[..., Served]) -> None
     long = "a b " * 99 + "Once upon a time"
     (cut,) = model.ask(long, return_full_text=False, max_new_tokens=5)
     (other,) = model.ask("b c " * 99 + long, return_full_text=False, max_new_tokens=5)
-    assert cut == other
+    ids = TokenIds(tuple(model.engine.task.tokenizer(long)["input_ids"]))
+    (by_ids,) = model.ask(ids, return_full_text=False, max_new_tokens=5)
+    assert cut == other == by_ids
