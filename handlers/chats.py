@@ -64,15 +64,17 @@ def _message(item: Any, name: str, longest: int) -> Message:
 def _content(content: Any, name: str) -> str:
     if isinstance(content, str):
         return content
-    if isinstance(content, list) and all(_is_text(part) for part in content):
-        return "".join(part["text"] for part in content)
+    texts = [_text_of(part) for part in content] if isinstance(content, list) else [None]
+    if None not in texts:
+        return "".join(map(str, texts))
     raise BadRequest(
         f'{name} must be a text or a list of {{"type": "text", "text": …}}'
         f", and is {kind_of(content)}."
     )
 
 
-def _is_text(part: Any) -> bool:
-    if not isinstance(part, dict) or part.get("type") != "text":
-        return False
-    return isinstance(part.get("text"), str)
+def _text_of(part: Any) -> str | None:
+    """Return what a part of a message says, in words or in words of refusal."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    text = part.get(kind) if kind in ("text", "refusal") else None
+    return text if isinstance(text, str) else None

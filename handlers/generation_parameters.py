@@ -64,7 +64,7 @@ class GenerationParameters(Parameters):
     length_penalty: Annotated[float, Field(ge=-20, le=20)] | None = None
     early_stopping: bool | None = None
     stop: tuple[str, ...] = ()
-    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
     return_full_text: bool = True
     details: bool = False
 

@@ -31,7 +31,7 @@ PROTOCOLS_OWN = {
     "priority",
     "timeout",
 }
-
+TRITONS = "triton_"
 
 # Names that parameters had before.
 OLD_NAMES = {"topk": "top_k"}
@@ -59,16 +59,22 @@ class Rows:
         self._asked = _asked(tensors, model.mode, schemas)
         self.count = len(self._asked[0])
         others = [tensor for tensor in tensors.values() if tensor not in self._asked]
-        self._shared = {key: parameters[key] for key in parameters if key not in PROTOCOLS_OWN}
+        self._shared = {key: parameters[key] for key in parameters if not _is_protocols_own(key)}
         self._own: list[Tensor] = []
         for tensor in others:
-            if schemas[tensor.name].get("type") == "array":
+            schema = schemas[tensor.name]
+            if schema.get("type") == "array" or self._is_list(tensor, schema):
                 self._shared[tensor.name] = _list(tensor)
             elif len(tensor) == 1:
                 self._shared[tensor.name] = tensor.element(0)
             else:
                 self._own.append(tensor)
         self._check_counts()
+
+    def _is_list(self, tensor: Tensor, schema: Mapping[str, Any]) -> bool:
+        """Tell whether what may be a value or a list is a list: it has not one for each row."""
+        takes_lists = any(each.get("type") == "array" for each in schema.get("anyOf", ()))
+        return takes_lists and len(tensor) not in (1, self.count)
 
     def requests(self) -> list[Request | RequestError]:
         """Return the request of each row, or why there is none."""
@@ -122,6 +128,10 @@ def _names(
         return found
     known = " or ".join(" and ".join(layout) for layout in layouts)
     raise BadRequest(f"inputs has the tensors {', '.join(tensors)}; ask with {known}.")
+
+
+def _is_protocols_own(name: str) -> bool:
+    return name in PROTOCOLS_OWN or name.startswith(TRITONS)
 
 
 def _list(tensor: Tensor) -> list[Any]:

@@ -56,7 +56,7 @@ class Sampling(WholeNumbers):
     model: str | None = None
     max_tokens: PositiveInt | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     n: Annotated[int, Field(ge=1, le=32)] | None = None
     stop: str | list[str] | None = None
     seed: int | None = None
@@ -100,11 +100,11 @@ class Sampling(WholeNumbers):
     @property
     def parameters(self) -> dict[str, Any]:
         """What the text-generation task is to do; greedy, unless the body asks for a draw."""
-        cold = self.temperature is not None and self.temperature < COLDEST
+        cold = self.top_p == 0 or (self.temperature is not None and self.temperature < COLDEST)
         draws = not cold and bool(self.temperature or self.top_p or self.count > 1)
         given = {
             "max_new_tokens": self.most_tokens,
-            "num_return_sequences": self.count,
+            "num_return_sequences": self.count if draws else 1,
             "stop": self.stop or None,
             "seed": self.seed,
             "do_sample": draws if draws or cold else None,
@@ -158,8 +158,13 @@ class CompletionBody(Sampling):
 
 
 def _refuse_special(content: Mapping[str, Any]) -> None:
-    wanted = [name for name, usual in STANDARD.items() if content.get(name) not in (None, usual)]
+    wanted = [name for name, usual in STANDARD.items() if not _is_usual(content.get(name), usual)]
     if (content.get("response_format") or {"type": "text"}) != {"type": "text"}:
         wanted.append("response_format")
     if wanted:
         raise Unprocessable(f"{wanted[0]} cannot be done by this server; leave it out.")
+
+
+def _is_usual(value: Any, usual: Any) -> bool:
+    """Tell whether a setting changes nothing; 0 is a number of `logprobs`, and not false."""
+    return value is None or (value == usual and isinstance(value, bool) == isinstance(usual, bool))

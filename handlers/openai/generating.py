@@ -70,6 +70,9 @@ class Generating(BaseEndpoint):
         ]
 
     def write(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Answer:
+        count = self.body(post.content).count
+        # Without a draw all answers to a prompt are the same: one is made, and told as often.
+        results = [texts * (count // len(texts)) for texts in results]
         usage = _usage(results)
         if isinstance(requests[0].listener, ChoiceListener):
             return Answer(self._stream(post, requests, results, usage), content_type=EVENTS)

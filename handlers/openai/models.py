@@ -1,4 +1,7 @@
-"""`models`: the model that is served here, as a list of one."""
+"""`models`: the model that is served here, as a list of one.
+
+KServe's V1 asks below the same path whether a model is ready: `{"name", "ready"}`.
+"""
 
 from __future__ import annotations
 
@@ -22,5 +25,5 @@ class Endpoint(BaseEndpoint):
     def write(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Answer:
         model = {"id": self.model.name, "object": "model", "created": 0, "owned_by": "torchserve"}
         if post.path.rsplit("/", maxsplit=1)[-1] != self.path:
-            return Answer(encode(model))
+            return Answer(encode({**model, "name": self.model.name, "ready": True}))
         return Answer(encode({"object": "list", "data": [model]}))

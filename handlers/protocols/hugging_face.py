@@ -30,6 +30,8 @@ KEYS = ["inputs", "parameters", "options", "stream", "target"]
 # These take the first of several lists of labels, as their own hub answers for one text.
 NESTING_CLIENTS = ("hf_hub/", "@huggingface/inference/")
 
+MESSAGE = "X-Error-Message"
+
 
 class Protocol(RowProtocol):
     """Bodies of the Hugging Face inference toolkit; `options` are for its hub and are left.
@@ -68,6 +70,10 @@ class Protocol(RowProtocol):
             return Answer(broken(outcome), content_type=EVENTS)
         return self.refuse(post, outcome)
 
+    def refuse(self, post: Post, error: RequestError) -> Answer:
+        """Return the usual answer, and its sentence also where the hub's clients look for one."""
+        return replace(super().refuse(post, error), headers={MESSAGE: _in_ascii(str(error))})
+
     def lay_out(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Answer:
         kind = layout_for(post, usual=JSON)
         if kind == JSON:
@@ -100,3 +106,9 @@ class Protocol(RowProtocol):
         labels = self.model.mode == "sequence_classification" and isinstance(result, list)
         agent = post.header("user-agent")
         return labels and any(client in agent for client in NESTING_CLIENTS)
+
+
+def _in_ascii(sentence: str) -> str:
+    """Return a sentence as a header can carry it."""
+    plain = sentence.replace("…", "...")
+    return "".join(letter if " " <= letter <= "~" else "?" for letter in plain)

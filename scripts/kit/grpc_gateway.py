@@ -68,6 +68,8 @@ class Gateway(stubs.GRPCInferenceServiceServicer):
                     error_message=str(error), infer_response=empty
                 )
             else:
+                # Triton tells so which answer of a request is its last; here each has one.
+                answer.parameters["triton_final_response"].bool_param = True
                 yield messages.ModelStreamInferResponse(infer_response=answer)
 
     async def _infer(self, request: Any, context: Any) -> Any:

@@ -89,8 +89,9 @@ def _input(given: Any, raw: bytes | None) -> tuple[dict[str, Any], bytes]:
         "shape": list(given.shape),
         "parameters": _parameters(given.parameters),
     }
-    elements = getattr(given.contents, FIELDS.get(given.datatype, FIELDS["BYTES"]))
-    if raw is None and given.datatype != "BYTES":
+    field = FIELDS.get(given.datatype, FIELDS["BYTES"])  # of another, the model tells what is wrong
+    elements = getattr(given.contents, field)
+    if raw is None and field != FIELDS["BYTES"]:
         return {**told, "data": list(elements)}, b""
     data = _join(elements) if raw is None else raw
     told["parameters"]["binary_data_size"] = len(data)

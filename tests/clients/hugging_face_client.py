@@ -57,7 +57,8 @@ def mistake_of(client: InferenceClient) -> dict[str, Any]:
     try:
         client.text_classification("")
     except HfHubHTTPError as error:
-        return {"status": error.response.status_code, "body": error.response.json()}
+        told = {"status": error.response.status_code, "body": error.response.json()}
+        return {**told, "shown": str(error)}
     return {}
 
 

@@ -83,10 +83,19 @@ def stream(library: Any, calls: list[dict[str, Any]]) -> list[Any]:
         client.start_stream(lambda result, error: heard.append(error or result))
         for call in calls:
             given = inputs(library, call, binary=True)
-            client.async_stream_infer(call["model"], given, parameters=call.get("parameters"))
+            parameters = call.get("parameters")
+            client.async_stream_infer(
+                call["model"], given, parameters=parameters, enable_empty_final_response=True
+            )
         client.stop_stream()
-    refused = InferenceServerException
-    return [each.message() if isinstance(each, refused) else rows(each) for each in heard]
+    return [told(each) for each in heard]
+
+
+def told(result: Any) -> Any:
+    """Return the rows of a streamed answer, which must be its request's last, or what is wrong."""
+    if isinstance(result, InferenceServerException):
+        return result.message()
+    return rows(result) if get(result, "parameters")["triton_final_response"].bool_param else None
 
 
 def attempt(function: Any, *arguments: Any, **named: Any) -> Any:

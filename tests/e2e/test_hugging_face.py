@@ -90,6 +90,7 @@ def test_chats_are_right(server: Server, found: Any) -> None:
 def test_a_mistake_keeps_its_sentence(found: Any) -> None:
     assert found["mistake"]["status"] == 400
     assert found["mistake"]["body"]["message"].startswith("inputs is empty")
+    assert "inputs is empty; send a text." in found["mistake"]["shown"]
 
 
 def told(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -40,7 +40,7 @@ def test_the_new_message_alone_is_a_text(model: Served) -> None:
 
 
 def test_parts_of_a_message_are_joined(model: Served) -> None:
-    parts = [{"type": "text", "text": "Who "}, {"type": "text", "text": "sings?"}]
+    parts = [{"type": "text", "text": "Who "}, {"type": "refusal", "refusal": "sings?"}]
     chat = [CHAT[0], {"role": "user", "content": parts}]
     options = {"return_full_text": False, **FEW}
     assert model.ask(chat, **options) == model.ask(CHAT, **options)

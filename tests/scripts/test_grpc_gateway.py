@@ -66,6 +66,17 @@ def test_each_status_has_its_code_and_tells_its_reason(refusing: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("datatype", ["STRING", "FP16", "bytes", ""])
+def test_what_no_client_sends_is_left_to_the_model_to_refuse(refusing: str, datatype: str) -> None:
+    strange = {"name": "text", "datatype": datatype, "shape": [1]}
+    inputs = [{**strange, "contents": {"bytesContents": ["QSBmaWxt"]}}]
+    requests = [{"modelName": "400", "inputs": inputs}, {"modelName": "422"}]
+    with gateway_to(refusing) as address:
+        found = run_client("grpc_stubs_client", address=address, requests=requests)
+    assert found["alone"] == [[CODES[400], "it is 400"], [CODES[422], "it is 422"]]
+    assert found["streamed"] == ["it is 400", "it is 422"]
+
+
 def test_a_torchserve_that_is_away_is_told() -> None:
     with gateway_to("http://127.0.0.1:9") as address:
         found = ask(address, "m")

@@ -151,3 +151,19 @@ def test_labels_for_hugging_faces_clients_are_in_a_list_of_lists(
 def test_other_answers_are_the_same_for_every_client(served: Callable[..., Served]) -> None:
     model = served("token_classification")
     assert read_json(call(model, {"inputs": FINE}, headers=HUB).body) == model.ask(FINE)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"top_k": 0}, "parameters: top_k is 0; it should be greater than 0"),
+        ({"größe\n": 1}, "parameters: unknown key gr??e?; known are "),
+    ],
+)
+def test_a_refusal_tells_its_sentence_where_the_hubs_clients_look(
+    served: Callable[..., Served], parameters: Any, sentence: str
+) -> None:
+    answer = call(served("sequence_classification"), {"inputs": FINE, "parameters": parameters})
+    told = answer.headers["X-Error-Message"]
+    assert told.startswith(sentence)
+    assert told.isascii() and told.isprintable()

@@ -202,6 +202,23 @@ class TestParameters:
             TEXTS, **wanted
         )
 
+    def test_that_may_be_lists_are_so_where_they_have_not_one_for_each_row(
+        self, served: Serve
+    ) -> None:
+        model = served("text_generation")
+        texts, stops = tensor("args", TEXTS), ["e", "a", "i"]
+        shared = ask(model, texts, tensor("stop", stops), parameters=FEW)
+        assert shared == model.ask(TEXTS, stop=stops, **FEW)
+        each = ask(model, texts, tensor("stop", stops[:2]), parameters=FEW)
+        assert each == [
+            model.ask(text, stop=stop, **FEW) for text, stop in zip(TEXTS, stops, strict=False)
+        ]
+
+    def test_that_only_triton_knows_are_left(self, model: Served) -> None:
+        text = tensor("args", TEXTS)
+        asked = {"triton_enable_empty_final_response": True}
+        assert ask(model, text, parameters=asked) == ask(model, text)
+
 
 def test_a_bad_row_harms_itself_only(model: Served) -> None:
     items = ['"A film"', "{", '""', '{"inputs": "A song", "parameters": {"top_k": 0}}', '"A song"']

@@ -82,6 +82,16 @@ def test_a_prompt_of_token_ids_gets_what_its_text_gets(model: Served) -> None:
             assert ask(model, "v1/completions", prompt=sent, **asked)["choices"] == same
 
 
+def test_without_a_draw_all_answers_to_a_prompt_are_the_same(model: Served) -> None:
+    asked = {"temperature": 0, **FEW}
+    once = ask(model, "completions", prompt=["Ada", "Nina"], **asked)
+    twice = ask(model, "completions", prompt=["Ada", "Nina"], n=2, **asked)
+    texts = [choice["text"] for choice in once["choices"]]
+    assert [choice["text"] for choice in twice["choices"]] == [texts[0]] * 2 + [texts[1]] * 2
+    assert twice["usage"]["completion_tokens"] == 2 * once["usage"]["completion_tokens"]
+    assert twice["usage"]["prompt_tokens"] == once["usage"]["prompt_tokens"]
+
+
 def test_an_echo_begins_with_the_prompt(model: Served) -> None:
     (choice,) = ask(model, "v1/completions", prompt="Ada", echo=True, **FEW)["choices"]
     assert choice["text"].startswith("Ada")
@@ -93,6 +103,7 @@ def test_an_echo_begins_with_the_prompt(model: Served) -> None:
         ({}, {}),
         ({"temperature": 0}, {}),
         ({"temperature": 1e-9, "top_p": 0.5}, {}),
+        ({"temperature": 1, "top_p": 0}, {}),
         ({"temperature": 2, "top_k": -1, "min_p": 0, "seed": 3}, {**DRAW, "top_k": 0}),
         ({"temperature": 2, "seed": 3}, DRAW),
         ({"top_p": 0.5, "seed": 3}, {"do_sample": True, "top_p": 0.5, "seed": 3}),
@@ -116,6 +127,7 @@ def test_settings_go_to_generate(model: Served, given: Any, parameters: Any) -> 
         ("chat/completions", {"messages": CHAT, "stop": ["e"], "max_tokens": 20}),
         ("completions", {"prompt": ["Ada", "Nina"], **FEW}),
         ("completions", {"prompt": "Ada", "n": 2, "seed": 5, **FEW}),
+        ("completions", {"prompt": ["Ada", "Nina"], "n": 2, "temperature": 0, **FEW}),
         ("completions", {"prompt": "Ada", "echo": True, **FEW}),
         ("completions", {"prompt": [[5, 6], [7, 8]], **FEW}),
         ("completions", {"prompt": [5, 6, 7, 8], "echo": True, **FEW}),
@@ -167,7 +179,8 @@ def test_the_model_is_told(model: Served) -> None:
     for path in ("models", "v1/models"):
         assert [each["id"] for each in ask(model, path)["data"]] == ["model"]
     for name in ("model", "org/model"):
-        assert ask(model, f"v1/models/{name}")["id"] == "model"
+        told = ask(model, f"v1/models/{name}")
+        assert (told["id"], told["name"], told["ready"]) == ("model", "model", True)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +194,7 @@ def test_the_model_is_told(model: Served) -> None:
         ("chat/completions", {"messages": CHAT, "max_tokens": 0}, 400, "max_tokens is 0; "),
         ("chat/completions", {"messages": CHAT, "max_tokens": 999}, 413, "the prompt has "),
         ("chat/completions", {"messages": CHAT, "tools": [{}]}, 422, "tools cannot be done"),
-        ("chat/completions", {"messages": CHAT, "temperature": 0, "n": 2}, 422, "num_return"),
+        ("completions", {"prompt": "Ada", "logprobs": 0}, 422, "logprobs cannot be done"),
         (
             "chat/completions",
             {"messages": CHAT, "response_format": {"type": "json_object"}},
