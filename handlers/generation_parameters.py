@@ -24,7 +24,6 @@ NAMES = PipelineNames(
         "frequency_penalty": [0],
         "grammar": [0],
         "top_n_tokens": [0],
-        "truncate": [0],
         "watermark": [False],
         "batch_size": ANY,
         "clean_up_tokenization_spaces": ANY,
@@ -34,13 +33,14 @@ NAMES = PipelineNames(
         "use_cache": ANY,
     }
 )
-OURS = {"max_new_tokens", "max_length", "stop", "seed", "return_full_text", "details"}
+OURS = {"max_new_tokens", "max_length", "truncate", "stop", "seed", "return_full_text", "details"}
 
 
 class GenerationParameters(Parameters):
     """Settings of one prompt; what is left out is as the checkpoint's generation_config says.
 
     `max_length` counts the prompt's tokens too, and holds where `max_new_tokens` is not set;
+    `truncate` keeps so many tokens of the prompt, its end unless the YAML says otherwise; 0 is all;
     `stop` ends the text before the first of these strings; `seed` makes sampling repeatable;
     `return_full_text` puts the prompt before the new text; `details` adds why it ended and how many
     tokens it took, as the text-generation-inference server tells it.
@@ -63,6 +63,7 @@ class GenerationParameters(Parameters):
     no_repeat_ngram_size: NonNegativeInt | None = None
     length_penalty: Annotated[float, Field(ge=-20, le=20)] | None = None
     early_stopping: bool | None = None
+    truncate: NonNegativeInt | None = None
     stop: tuple[str, ...] = ()
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
     return_full_text: bool = True

@@ -143,7 +143,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         length = len(encoding["input_ids"][number])
         if self.longest is not None and length > self.longest and self.truncates:
             cut = {"truncation": True, "max_length": self.longest}
-            encoding = tokenize(self.tokenizer, [text], **cut, **options)
+            encoding = tokenize(self.tokenizer, [text], **{**options, **cut})
             number, length = 0, self.longest
         check_length(length, self.longest, "the text")
         return [window(encoding, number, self.tokenizer.model_input_names)]

@@ -12,9 +12,10 @@ where that cannot change anything.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, NotRequired
+from typing import Annotated, Any, ClassVar, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -72,13 +73,6 @@ class Continuation:
     listener: Listener | None = None
     ids: TokenIds | None = None
 
-    @property
-    def kind(self) -> Literal["text", "chat", "ids"]:
-        """What was sent."""
-        if self.ids:
-            return "ids"
-        return "chat" if self.messages else "text"
-
 
 class Task(BaseTask[Continuation, Prompt]):
     """Text generation with a decoder; answers as the text-generation pipeline does."""
@@ -124,14 +118,18 @@ class Task(BaseTask[Continuation, Prompt]):
 
     def encode(self, queries: Sequence[Continuation]) -> list[list[Prompt] | RequestError]:
         rows: dict[int, list[Window] | RequestError] = {}
-        for kind in ("text", "chat"):  # A template writes its special tokens itself.
-            numbers = [at for at, query in enumerate(queries) if query.kind == kind]
-            texts: list[Text] = [(queries[number].prompt, None) for number in numbers]
-            encoded = self.encode_texts(texts, add_special_tokens=kind == "text")
-            rows.update(zip(numbers, encoded, strict=True))
+        alike = defaultdict[tuple[bool, int | None], list[int]](list)
         for number, query in enumerate(queries):
             if query.ids:
-                rows[number] = attempt(self._fit_ids, query.ids)
+                rows[number] = attempt(self._fit_ids, query.ids, query.parameters.truncate)
+            else:
+                alike[bool(query.messages), query.parameters.truncate or None].append(number)
+        for (chats, most), numbers in alike.items():
+            texts: list[Text] = [(queries[number].prompt, None) for number in numbers]
+            cut = {"truncation": True, "max_length": most} if most else {}
+            # A template writes its special tokens itself.
+            encoded = self.encode_texts(texts, add_special_tokens=not chats, **cut)
+            rows.update(zip(numbers, encoded, strict=True))
         return [self._row(query, rows[number]) for number, query in enumerate(queries)]
 
     def run(self, model: Model, rows: Sequence[Prompt], meter: Meter) -> Sequence[Outputs]:
@@ -168,9 +166,10 @@ class Task(BaseTask[Continuation, Prompt]):
         prompt = check_text(inputs, "inputs", self.longest_text)
         return Continuation(prompt, parameters, listener=listener)
 
-    def _fit_ids(self, ids: TokenIds) -> list[Window]:
-        if self.longest is not None and self.truncates:
-            ids = ids.cut(self.longest, self.tokenizer.truncation_side)
+    def _fit_ids(self, ids: TokenIds, most: int | None) -> list[Window]:
+        limits = (most, self.longest if self.truncates else None)
+        if room := min(filter(None, limits), default=None):
+            ids = ids.cut(room, self.tokenizer.truncation_side)
         check_length(len(ids), self.longest, "the prompt")
         return [ids.window(self.tokenizer.model_input_names)]
 

@@ -136,3 +136,18 @@ def test_a_truncated_prompt_keeps_its_end(served: Callable[..., Served]) -> None
     ids = TokenIds(tuple(model.engine.task.tokenizer(long)["input_ids"]))
     (by_ids,) = model.ask(ids, return_full_text=False, max_new_tokens=5)
     assert cut == other == by_ids
+
+
+def test_a_request_can_have_its_prompt_cut(served: Callable[..., Served]) -> None:
+    model = served(MODE)
+    few = {"return_full_text": False, "max_new_tokens": 5}
+    ids = model.engine.task.tokenizer(PROMPTS[0])["input_ids"]
+    (end,) = model.ask(TokenIds(tuple(ids[-4:])), **few)
+    for inputs in (PROMPTS[0], TokenIds(tuple(ids))):
+        assert model.ask(inputs, truncate=4, **few) == [end]
+        assert model.ask(inputs, truncate=0, **few) == model.ask(inputs, **few)
+        assert model.ask(inputs, truncate=100, **few) == model.ask(inputs, **few) != [end]
+    asked = [(PROMPTS[0], 4), ("Ada", 0), (PROMPTS[0], 100)]
+    bodies = [{"inputs": text, "parameters": {"truncate": most, **few}} for text, most in asked]
+    answers = [answer for _, answer in model.post(*bodies)]
+    assert answers == [[end], model.ask("Ada", **few), model.ask(PROMPTS[0], **few)]
