@@ -63,7 +63,7 @@ class GenerationParameters(Parameters):
     no_repeat_ngram_size: NonNegativeInt | None = None
     length_penalty: Annotated[float, Field(ge=-20, le=20)] | None = None
     early_stopping: bool | None = None
-    truncate: NonNegativeInt | None = None
+    truncate: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     stop: tuple[str, ...] = ()
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
     return_full_text: bool = True

@@ -101,6 +101,7 @@ def test_a_draw_without_a_seed_differs_and_leaves_torchs_own_numbers_alone(model
             400,
             "parameters: length_penalty is 100000; ",
         ),
+        ("a", {"truncate": 10**30}, 400, "parameters: truncate is 1000000000000000000"),
         ("a", {"seed": -1}, 400, "parameters: seed is -1; it should be greater than or equal to 0"),
         ("a", {"stop": [""]}, 400, "parameters: stop must be a text or a list of texts; none of"),
     ],
