@@ -11,7 +11,7 @@ import torch
 from handlers.errors import ConfigError, WrongConfig
 from handlers.sections import Handler
 from handlers.spreading import spread
-from tests.serving import Served, differences, explanation_of
+from tests.serving import Served, explanation_of
 
 MODE = "text_generation"
 PROMPTS = ("Once upon a time", "The weather is nice today, it is a beautiful day")
@@ -73,9 +73,9 @@ def test_layers_on_disk_classify_and_explain_as_the_whole_model_does(
     whole = Served(folder, "sequence_classification")
     spread_out = Served(folder, "sequence_classification", device_map=BERT)
     texts = ["Ada lives in Paris", "A dull film"]
-    assert not differences(spread_out.ask(texts), whole.ask(texts), 1e-5)
+    assert spread_out.ask(texts) == whole.ask(texts)
     posts = [explanation_of({"inputs": text}) for text in texts]
-    assert not differences(spread_out.post(*posts), whole.post(*posts), 1e-5)
+    assert spread_out.post(*posts) == whole.post(*posts)
 
 
 def test_the_log_says_which_layers_are_where(checkpoint: Checkpoint, caplog: Any) -> None:
