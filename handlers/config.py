@@ -44,7 +44,7 @@ class ModelConfig(Frontend):
                 f"handler.{key} and torchrun are both set"
                 f"; keep one: {key} spreads layers, torchrun splits them"
             )
-        if self.handler.save_mode != "pretrained" and self.torchrun:
+        if self.handler.is_exported and self.torchrun:
             raise ValueError(
                 f"handler.save_mode is {self.handler.save_mode} and torchrun is set"
                 "; use save_mode: pretrained, or leave torchrun and parallelType out"
@@ -53,7 +53,7 @@ class ModelConfig(Frontend):
 
     @model_validator(mode="after")
     def _format_can_do_the_mode(self) -> ModelConfig:
-        if self.handler.save_mode != "pretrained":
+        if self.handler.is_exported:
             check_pair(self.handler.mode, self.handler.save_mode)
         if self.handler.quantization:
             check_quantization(self.handler.mode, self.handler.save_mode, self.handler.quantization)

@@ -9,8 +9,6 @@ from handlers.words import formats
 
 # The old example's formats; its YAMLs carry keys that not each of them reads.
 OLD = ("pretrained", "torchscript")
-# The format that is the checkpoint itself; the others are made from it.
-CHECKPOINT = "pretrained"
 # Formats that compute in float32, whatever the hardware has.
 FLOAT32 = ("onnx",)
 
@@ -68,11 +66,6 @@ def check_dtype(save_mode: str, dtype: str) -> None:
 def computes_in(save_mode: str, dtype: str) -> str:
     """Return what a model of a format computes in, where its YAML says `dtype`."""
     return "float32" if save_mode in FLOAT32 else dtype
-
-
-def is_exported(save_mode: str) -> bool:
-    """Tell whether a format is made from a checkpoint, or is the checkpoint itself."""
-    return save_mode != CHECKPOINT
 
 
 def check_graph(save_mode: str, batch_size: int | None, *, compiles: bool) -> None:

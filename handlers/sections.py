@@ -37,13 +37,17 @@ class Tokenizer(_Section):
     model_max_length: PositiveInt | None = None
 
 
+# The format that is the checkpoint itself; the others are made from it.
+CHECKPOINT = "pretrained"
+
+
 class Handler(_Section):
     """What is served and how: the `handler:` section."""
 
     mode: str
     model_name: str | None = None
     revision: str | None = None
-    save_mode: str = "pretrained"
+    save_mode: str = CHECKPOINT
     dtype: DType = "float32"
     do_lower_case: bool | None = None
     num_labels: NonNegativeInt | None = None
@@ -105,7 +109,7 @@ class Handler(_Section):
             and not self.model_parallel
         ):
             raise ValueError("has device_map and model_parallel: false; leave one of them out")
-        if self.save_mode != "pretrained":
+        if self.is_exported:
             raise ValueError(
                 f"has {'device_map' if self.device_map else 'model_parallel'} and"
                 f" save_mode: {self.save_mode}, which is one graph"
@@ -123,6 +127,11 @@ class Handler(_Section):
                 "; leave responses out"
             )
         return self
+
+    @property
+    def is_exported(self) -> bool:
+        """Whether the format is made from a checkpoint, and is not the checkpoint itself."""
+        return self.save_mode != CHECKPOINT
 
     @property
     def spreads(self) -> bool:

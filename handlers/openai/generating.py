@@ -70,12 +70,12 @@ class Generating(BaseEndpoint):
         ]
 
     def write(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Answer:
-        count = self.body(post.content).count
+        body = self.body(post.content)
         # Without a draw all answers to a prompt are the same: one is made, and told as often.
-        results = [texts * (count // len(texts)) for texts in results]
+        results = [texts * (body.count // len(texts)) for texts in results]
         usage = _usage(results)
         if isinstance(requests[0].listener, ChoiceListener):
-            return Answer(self._stream(post, requests, results, usage), content_type=EVENTS)
+            return Answer(self._stream(body, requests, results, usage), content_type=EVENTS)
         texts = [text for result in results for text in result]
         choices = [
             {"index": number, **self.choice(text["generated_text"]), "finish_reason": _reason(text)}
@@ -88,7 +88,7 @@ class Generating(BaseEndpoint):
         return ChoiceListener(post, head, number, self.piece, before)
 
     def _stream(
-        self, post: Post, requests: Sequence[Request], results: Sequence[Any], usage: Any
+        self, body: Sampling, requests: Sequence[Request], results: Sequence[Any], usage: Any
     ) -> bytes:
         parts: list[bytes] = []
         head: Mapping[str, Any] = {}
@@ -98,7 +98,7 @@ class Generating(BaseEndpoint):
             for number, text in enumerate(texts):
                 teller = listener.sibling(number) if number else listener
                 parts.append(teller.rest(text["generated_text"], _reason(text)))
-        options = self.body(post.content).stream_options
+        options = body.stream_options
         if options and options.include_usage:
             parts.append(event({**head, "choices": [], "usage": usage}))
         return b"".join(parts) + DONE

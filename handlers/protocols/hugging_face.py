@@ -29,7 +29,7 @@ from handlers.token_events import TokenListener, broken
 KEYS = ["inputs", "parameters", "options", "stream", "target"]
 # These take the first of several lists of labels, as their own hub answers for one text.
 NESTING_CLIENTS = ("hf_hub/", "@huggingface/inference/")
-
+# Where the hub's own clients look for what went wrong.
 MESSAGE = "X-Error-Message"
 
 
@@ -71,7 +71,7 @@ class Protocol(RowProtocol):
         return self.refuse(post, outcome)
 
     def refuse(self, post: Post, error: RequestError) -> Answer:
-        """Return the usual answer, and its sentence also where the hub's clients look for one."""
+        """Return the usual answer, with its sentence in a header as well."""
         return replace(super().refuse(post, error), headers={MESSAGE: _in_ascii(str(error))})
 
     def lay_out(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Answer:

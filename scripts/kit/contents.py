@@ -7,7 +7,6 @@ from pathlib import Path
 
 from handlers.config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
-from handlers.pairs import is_exported
 from scripts.kit.manifest import CONFIG, ENTRY, PLACE, manifest
 from scripts.kit.places import ROOT, checkpoint_of, model_name
 from scripts.kit.selection import settings_of, shards_of, weights_of
@@ -71,7 +70,7 @@ def _checkpoint(config_path: Path, config: ModelConfig) -> dict[str, Path]:
 
 def _export(config_path: Path, config: ModelConfig, folder: Path) -> dict[str, Path]:
     """Return the files of an exported model; none where the format is the checkpoint itself."""
-    if not is_exported(config.handler.save_mode):
+    if not config.handler.is_exported:
         return {}
     # Torch takes seconds to import, and a checkpoint as it is does without.
     from scripts.kit.exports import exported  # noqa: PLC0415

@@ -6,7 +6,6 @@ import pytest
 
 from handlers.config import ModelConfig
 from handlers.errors import WrongConfig
-from handlers.pairs import is_exported
 from handlers.registry import format_module
 from handlers.words import formats
 from tests.samples import keys_of
@@ -21,7 +20,7 @@ def read(save_mode: str, pt2: Any = None, **handler: Any) -> ModelConfig:
 
 @pytest.mark.parametrize("save_mode", formats())
 def test_what_is_exported_has_an_export(save_mode: str) -> None:
-    assert is_exported(save_mode) == hasattr(format_module(save_mode), "export")
+    assert read(save_mode).handler.is_exported == hasattr(format_module(save_mode), "export")
 
 
 @pytest.mark.parametrize("save_mode", ["torch_export", "onnx", "openvino"])
