@@ -24,7 +24,7 @@ from benchmarks.load import require_wrk
 from benchmarks.machine import gemm_peaks, machine
 from benchmarks.session import Session
 from benchmarks.turn import Plan
-from handlers.quiet import quieten
+from handlers.telemetry.log_levels import silence_libraries
 from scripts.kit.command import plain_errors, split_names
 from scripts.kit.places import BUILD, ROOT
 
@@ -51,7 +51,7 @@ def main(
 ) -> None:
     """Run the contenders in turn and write what they did."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    quieten()
+    silence_libraries()
     with plain_errors():
         require_wrk()
         chosen = _known_modes(split_names(modes)) or list(MODES)

@@ -20,13 +20,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from handlers.config import ModelConfig
+from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import KitError, RequestError
-from handlers.meter import Meter
-from handlers.quiet import quieten
-from handlers.requests import Request
-from handlers.threads import share_cores
+from handlers.runtime.threads import share_cores
+from handlers.schemas.request import Request
+from handlers.telemetry.log_levels import silence_libraries
+from handlers.telemetry.meter import Meter
 from scripts.kit.launch import DROPPED, OFFLINE
 from scripts.kit.spinning import spinning
 
@@ -128,7 +128,7 @@ def _batches(inputs: Sequence[Any], batch: int) -> Iterator[list[Request]]:
 def main() -> None:
     """Do the job on stdin."""
     job = json.load(sys.stdin)
-    quieten()
+    silence_libraries()
     folder = Path(job["folder"])
     config = ModelConfig.read(folder / "model-config.yaml")
     share_cores(config.maxWorkers)

@@ -25,12 +25,12 @@ from rich.table import Table
 from benchmarks.machine import machine
 from benchmarks.texts import mixed_texts
 from benchmarks.tuned import tuned_bert_base
-from handlers.agreement import Agreement, agreement
-from handlers.config import ModelConfig
+from handlers.batching.rows import Outputs
+from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
-from handlers.meter import Meter
-from handlers.requests import Request
-from handlers.rows import Outputs
+from handlers.export.parity_report import ParityReport, compare_outputs
+from handlers.schemas.request import Request
+from handlers.telemetry.meter import Meter
 from scripts.kit.archive import pack
 from scripts.kit.containers import CONTAINERS
 from scripts.kit.demo_models.sentiment import reviews
@@ -102,7 +102,7 @@ def main(rounds: int = 3) -> None:
     exact = outputs(first.engine, exam)
     agreements = {}
     for name, contender in contenders.items():
-        agreements[name] = agreement(exact, outputs(contender.engine, exam))
+        agreements[name] = compare_outputs(exact, outputs(contender.engine, exam))
         speed(contender.engine, texts)
     for _ in range(rounds):
         for contender in contenders.values():
@@ -110,7 +110,7 @@ def main(rounds: int = 3) -> None:
     report(contenders, agreements)
 
 
-def report(contenders: dict[str, Contender], agreements: dict[str, Agreement]) -> None:
+def report(contenders: dict[str, Contender], agreements: dict[str, ParityReport]) -> None:
     """Print the table and write the results."""
     columns = ("format", "rows/s", "ratio", "agreement", "largest score difference", "MB")
     table, lines = Table(*columns), []

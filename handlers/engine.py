@@ -9,23 +9,25 @@ from typing import Any
 
 import torch
 
-from handlers.attempts import attempt
-from handlers.cases import Case
-from handlers.checkpoint import read_checkpoint
-from handlers.config import ModelConfig
-from handlers.deadline import Deadline
-from handlers.describing import describe
-from handlers.description import Description
-from handlers.errors import RequestError, Unprocessable
-from handlers.explainers.base import Subject
-from handlers.explanation_parameters import ExplanationParameters, split
-from handlers.formats.base import Model, Wanted
-from handlers.heads import check_head
-from handlers.meter import Meter
-from handlers.registry import account_class, format_module, task_class
-from handlers.requests import Request
+from handlers import formats, tasks
+from handlers.checkpoints.checkpoint import read_checkpoint
+from handlers.checkpoints.heads import check_head
+from handlers.checkpoints.model_spec import ModelSpec
+from handlers.config.model_config import ModelConfig
+from handlers.errors import RequestError, Unprocessable, attempt
+from handlers.explainers import explanation_schemas, targets
+from handlers.explainers.base import ExplainedModel
+from handlers.formats._compatibility import check_config, computes_in
+from handlers.runtime.deadline import Deadline
+from handlers.runtime.jobs import Job
+from handlers.runtime.model import Model
+from handlers.schemas.explanation_parameters import ExplanationParameters, split
+from handlers.schemas.json_schema import json_schema, parameter_schemas
+from handlers.schemas.model_info import Limits, ModelInfo
+from handlers.schemas.request import Request
+from handlers.tasks._warmup import warm_up
 from handlers.tasks.base import BaseTask
-from handlers.warming import make_ready
+from handlers.telemetry.meter import Meter
 
 Outcome = Any | RequestError
 
@@ -40,9 +42,11 @@ class Engine:
         self._explain_seconds = explain_seconds
         self.model = model
         self.settings = task.settings
-        account = account_class(task.settings.mode)
+        explanation_target = targets.get(task.settings.mode)
         explains = task.settings.captum_explanation
-        self._account = account(task) if account and explains else None
+        self._explanation_target = (
+            explanation_target(task) if explanation_target and explains else None
+        )
 
     @classmethod
     def load(
@@ -57,83 +61,112 @@ class Engine:
             ConfigError: when the YAML or the checkpoint is wrong.
         """
         config = config or ModelConfig.read(directory / "model-config.yaml")
-        kind = task_class(config.handler.mode)
+        check_config(config)
+        kind = tasks.get(config.handler.mode)
         checkpoint = read_checkpoint(directory, config.handler)
         check_head(checkpoint.config, config.handler, kind.auto_class)
         task = kind(checkpoint, config.handler)
-        wanted = Wanted(
+        spec = ModelSpec(
             directory, checkpoint, kind.auto_class, kind.outputs, config, torch.device(device)
         )
-        model = format_module(config.handler.save_mode).load(wanted)
-        make_ready(task, model, config)
+        model = formats.get(config.handler.save_mode).load(spec)
+        warm_up(task, model, config)
         return cls(task, model, config.explain_seconds)
 
-    def describe(self, name: str = "model", version: str = "1.0") -> Description:
-        """Return what this model tells about itself, under the name that it is served by."""
-        gradients = self.model.embeddings is not None
-        return describe(self.task, name, version, self._account, gradients=gradients)
+    def describe(self, name: str = "model", version: str = "1.0") -> ModelInfo:
+        """Return what clients are told about this model.
+
+        Args:
+            name: the name under which it is served.
+            version: the archive's version.
+        """
+        task, settings = self.task, self.settings
+        return ModelInfo(
+            name=name,
+            version=version,
+            mode=settings.mode,
+            save_mode=settings.save_mode,
+            dtype=computes_in(settings.save_mode, settings.dtype),
+            labels=list(task.labels),
+            limits=Limits(task.longest, settings.max_rows, task.longest_text, task.truncates),
+            inputs=json_schema(task.inputs),
+            results=json_schema(task.results),
+            parameters=parameter_schemas(task.parameters, task.defaults),
+            explanation=self._explanation_schemas(),
+            sample=task.sample,
+            settings=settings,
+            architecture=task.checkpoint.architecture,
+        )
 
     def predict(self, requests: Sequence[Request], meter: Meter | None = None) -> list[Outcome]:
         """Answer every request; one that fails has its error in its place."""
         meter = meter or Meter()
         with meter.stage("parse"):
-            asked = [attempt(self._ask, request) for request in requests]
-        worked = self._work(asked, meter)
+            parsed = [attempt(self._parse, request) for request in requests]
+        finished = self._encode_and_run(parsed, meter)
         with meter.stage("decode"):
             return [
-                case if isinstance(case, RequestError) else attempt(self._decode, case)
-                for case in worked
+                job if isinstance(job, RequestError) else attempt(self._decode, job)
+                for job in finished
             ]
 
     def explain(self, requests: Sequence[Request], meter: Meter | None = None) -> list[Outcome]:
         """Explain every request; one that fails has its error in its place."""
         meter = meter or Meter()
         with meter.stage("parse"):
-            asked = [attempt(self._ask_why, request) for request in requests]
-        worked = self._work(asked, meter)
-        cases = [case for case in worked if not isinstance(case, RequestError)]
+            parsed = [attempt(self._parse_explanation, request) for request in requests]
+        finished = self._encode_and_run(parsed, meter)
+        jobs = [job for job in finished if not isinstance(job, RequestError)]
         with meter.stage("explain"):
-            explained = iter(self._explained(cases))
-        return [case if isinstance(case, RequestError) else next(explained) for case in worked]
+            explained = iter(self._explained(jobs))
+        return [job if isinstance(job, RequestError) else next(explained) for job in finished]
 
-    def _ask(self, request: Request) -> Case:
-        return Case(self.task.parse(request), listener=request.listener)
+    def _explanation_schemas(self) -> dict[str, Any]:
+        if self._explanation_target is None:
+            return {}
+        gradients = self.model.embeddings is not None
+        return explanation_schemas(self._explanation_target.usual_method, gradients=gradients)
 
-    def _ask_why(self, request: Request) -> Case:
-        if self._account is None:
+    def _parse(self, request: Request) -> Job:
+        return Job(self.task.parse(request), stream=request.stream)
+
+    def _parse_explanation(self, request: Request) -> Job:
+        if self._explanation_target is None:
             raise Unprocessable(
                 "This model is not explained; its YAML has captum_explanation: false, "
                 "or its mode has no explanation."
             )
         ours, own = split(request.parameters)
-        own = {**self._account.usual_parameters, **self.task.defaults, **own}
+        own = {**self._explanation_target.usual_parameters, **self.task.defaults, **own}
         query = self.task.parse(replace(request, parameters=own))
-        return Case(query, ExplanationParameters.of_request({}, ours))
+        return Job(query, ExplanationParameters.of_request({}, ours))
 
-    def _work(self, asked: Sequence[Case | RequestError], meter: Meter) -> list[Outcome]:
+    def _encode_and_run(self, parsed: Sequence[Job | RequestError], meter: Meter) -> list[Outcome]:
         """Encode and run what could be parsed, together."""
-        cases = [case for case in asked if isinstance(case, Case)]
-        worked = iter(self._run(cases, meter))
-        return [next(worked) if isinstance(case, Case) else case for case in asked]
+        jobs = [job for job in parsed if isinstance(job, Job)]
+        finished = iter(self._run_isolated(jobs, meter))
+        return [next(finished) if isinstance(job, Job) else job for job in parsed]
 
-    def _run(self, cases: Sequence[Case], meter: Meter) -> list[Case | RequestError]:
+    def _run_isolated(self, jobs: Sequence[Job], meter: Meter) -> list[Job | RequestError]:
         """Run cases together, or each alone when that fails, so that one harms itself only."""
-        together = attempt(self._run_together, cases, meter)
+        together = attempt(self._run_together, jobs, meter)
         if not isinstance(together, RequestError):
             return together
-        if len(cases) == 1:
+        if len(jobs) == 1:
             return [together]
         return [
             outcome
-            for case in cases
-            for outcome in ([together] if case.begun else self._run([case], meter))
+            for job in jobs
+            for outcome in (
+                [together] if job.streaming_started else self._run_isolated([job], meter)
+            )
         ]
 
-    def _run_together(self, cases: Sequence[Case], meter: Meter) -> list[Case | RequestError]:
-        if not cases:
+    def _run_together(self, jobs: Sequence[Job], meter: Meter) -> list[Job | RequestError]:
+        if not jobs:
             return []
         with meter.stage("encode"):
-            encoded = self.task.encode([case.query for case in cases])
+            encoded = self.task.encode([job.query for job in jobs])
         rows = [row for found in encoded if not isinstance(found, RequestError) for row in found]
         meter.count(rows=len(rows))
         with meter.stage("forward"):
@@ -141,27 +174,27 @@ class Engine:
         return [
             found
             if isinstance(found, RequestError)
-            else replace(case, rows=found, outputs=[next(outputs) for _ in found])
-            for case, found in zip(cases, encoded, strict=True)
+            else replace(job, rows=found, outputs=[next(outputs) for _ in found])
+            for job, found in zip(jobs, encoded, strict=True)
         ]
 
-    def _decode(self, case: Case) -> Any:
-        return self.task.decode(case.query, case.rows, case.outputs)
+    def _decode(self, job: Job) -> Any:
+        return self.task.decode(job.query, job.rows, job.outputs)
 
-    def _explained(self, cases: Sequence[Case]) -> list[Outcome]:
+    def _explained(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Explain cases; should that fail as a whole, predictions of the same batch do not."""
-        together = attempt(self._explain, cases)
-        return [together] * len(cases) if isinstance(together, RequestError) else together
+        together = attempt(self._explain, jobs)
+        return [together] * len(jobs) if isinstance(together, RequestError) else together
 
-    def _explain(self, cases: Sequence[Case]) -> list[Outcome]:
-        if not cases or self._account is None:
+    def _explain(self, jobs: Sequence[Job]) -> list[Outcome]:
+        if not jobs or self._explanation_target is None:
             return []
-        subject = Subject(
+        model = ExplainedModel(
             forward=self.model.trace,
             embeddings=self.model.embeddings,
             padding=self.task.padding,
-            nothing=self.task.checkpoint.nothing,
+            baseline_token_id=self.task.checkpoint.baseline_token_id,
             budget=self.task.budget,
             deadline=Deadline(self._explain_seconds),
         )
-        return self._account.explain(cases, subject)
+        return self._explanation_target.explain(jobs, model)

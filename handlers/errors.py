@@ -15,7 +15,10 @@ KitError
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
 
 class KitError(Exception):
@@ -108,3 +111,31 @@ def short(error: BaseException, longest: int = 200) -> str:
 def _sentence(where: str, problem: str, remedy: str) -> str:
     end = "" if remedy.endswith(("?", ".")) else "."
     return f"{where}: {problem}; {remedy}{end}"
+
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+def attempt(function: Callable[..., Result], *arguments: Any) -> Result | RequestError:
+    """Call a function; an error becomes the outcome, so that neighbours go on."""
+    try:
+        return function(*arguments)
+    except RequestError as error:
+        return error
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a panic in the tokenizer is no Exception
+        log_bug(error)
+        return InternalError(error)
+
+
+def log_bug(error: BaseException) -> None:
+    """Log where an unexpected error arose, without its text: that can hold what a user sent."""
+    trace, places = error.__traceback__, []
+    while trace:
+        code = trace.tb_frame.f_code
+        places.append(f"{Path(code.co_filename).name}:{trace.tb_lineno} {code.co_name}")
+        trace = trace.tb_next
+    logger.error("%s in the handler, at %s", type(error).__name__, " > ".join(places))

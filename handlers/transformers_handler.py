@@ -15,26 +15,26 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from ts.handler_utils.utils import send_intermediate_predict_response
 from ts.metrics.metric_type_enum import MetricTypes
 
-from handlers.absent import absent
+from handlers.runtime.imports import hide_packages
 
 # It imports OpenVINO's backend of torch.compile and with it the whole compiler, more than a second
 # of every start; torch finds that backend by itself when a YAML names it.
-with absent("openvino.torch", unheard="ts.torch_handler.base_handler"):
+with hide_packages("openvino.torch", unheard="ts.torch_handler.base_handler"):
     from ts.torch_handler.base_handler import BaseHandler
 
-from handlers.answer import Answer
-from handlers.bodies import Post
-from handlers.config import ModelConfig
-from handlers.devices import pick_device
-from handlers.dialogue import Dialogue
+from handlers.checkpoints.devices import pick_device
+from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
-from handlers.envelopes import Envelope, Headers
 from handlers.errors import ConfigError
-from handlers.meter import Meter
-from handlers.metrics import Reporter
-from handlers.quiet import quieten
-from handlers.ranks import is_first
-from handlers.threads import share_cores
+from handlers.http.envelopes import Envelope, Headers
+from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse
+from handlers.protocols.dispatcher import Dispatcher
+from handlers.runtime.ranks import is_first
+from handlers.runtime.threads import share_cores
+from handlers.telemetry.log_levels import silence_libraries
+from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import MetricsReporter
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class TransformersHandler(BaseHandler):
 
     def initialize(self, context: Any) -> None:
         """Load the model; a wrong YAML or checkpoint stops the worker with one sentence."""
-        quieten()
+        silence_libraries()
         self.context, self.manifest = context, context.manifest
         properties = context.system_properties
         self.device = pick_device(properties)
@@ -61,8 +61,8 @@ class TransformersHandler(BaseHandler):
         self.model = self.engine.model
         name = getattr(context, "model_name", None) or self.manifest["model"]["modelName"]
         version = self.manifest["model"].get("modelVersion", "1.0")
-        self.dialogue = Dialogue(self.engine, str(name), str(version))
-        self.reporter = Reporter(MetricTypes.GAUGE)
+        self.dispatcher = Dispatcher(self.engine, str(name), str(version))
+        self.reporter = MetricsReporter(MetricTypes.GAUGE)
         self.initialized = True
 
     def handle(self, data: Any, context: Any) -> list[Any]:
@@ -71,61 +71,67 @@ class TransformersHandler(BaseHandler):
         headers = _headers(context)
         envelope = Envelope.of(data, headers, context)
         if envelope:
-            results = self._answer_enveloped(envelope, context, meter)
+            results = self._handle_enveloped(envelope, context, meter)
         else:
-            results = self._answer(data, headers, context, meter)
+            results = self._handle_rows(data, headers, context, meter)
         _end_streams(context, headers)
         if is_first():
             self.reporter.report(context.metrics, meter, time.perf_counter() - start)
         return results
 
-    def _answer(self, rows: Any, headers: list[Headers], context: Any, meter: Meter) -> list[bytes]:
-        posts = [
-            _post(row, own, context, number)
+    def _handle_rows(
+        self, rows: Any, headers: list[Headers], context: Any, meter: Meter
+    ) -> list[bytes]:
+        http_requests = [
+            _http_request(row, own, context, number)
             for number, (row, own) in enumerate(zip(rows, headers, strict=True))
         ]
-        answers = self.dialogue.answer(posts, meter)
-        for number, answer in enumerate(answers):
-            _set_head(context, number, answer)
-        return [answer.body for answer in answers]
+        responses = self.dispatcher.dispatch(http_requests, meter)
+        for number, response in enumerate(responses):
+            _set_response(context, number, response)
+        return [response.body for response in responses]
 
-    def _answer_enveloped(self, envelope: Envelope, context: Any, meter: Meter) -> list[Any]:
-        answers = self.dialogue.answer(envelope.posts(), meter)
-        for number, head in enumerate(envelope.heads(answers)):
-            _set_head(context, number, head)
-        return envelope.results(answers)
+    def _handle_enveloped(self, envelope: Envelope, context: Any, meter: Meter) -> list[Any]:
+        responses = self.dispatcher.dispatch(envelope.http_requests(), meter)
+        for number, head in enumerate(envelope.heads(responses)):
+            _set_response(context, number, head)
+        return envelope.results(responses)
 
     def _config_name(self) -> str:
         return str(self.manifest["model"].get("configFile", "model-config.yaml"))
 
 
-def _post(row: Any, headers: Headers, context: Any, number: int) -> Post:
+def _http_request(row: Any, headers: Headers, context: Any, number: int) -> HttpRequest:
     """Return one row; by gRPC its answer cannot be sent in parts: the worker would hang."""
-    post = Post(row, headers)
-    return post if post.by_grpc else replace(post, send=partial(_send, context, number))
+    http_request = HttpRequest(row, headers)
+    return (
+        http_request
+        if http_request.by_grpc
+        else replace(http_request, send=partial(_send, context, number))
+    )
 
 
-def _set_head(context: Any, number: int, answer: Answer) -> None:
-    if answer.content_type:
-        context.set_response_content_type(number, answer.content_type)
-    context.set_response_status(code=answer.status, phrase="", idx=number)
-    for name, value in answer.headers.items():
+def _set_response(context: Any, number: int, response: HttpResponse) -> None:
+    if response.content_type:
+        context.set_response_content_type(number, response.content_type)
+    context.set_response_status(code=response.status, phrase="", idx=number)
+    for name, value in response.headers.items():
         context.set_response_header(number, name, value)
 
 
-def _send(context: Any, number: int, part: Answer) -> None:
+def _send(context: Any, number: int, part: HttpResponse) -> None:
     """Send a part of one row's answer; TorchServe ends it with what `handle` returns for the row.
 
     Only the rows that a message names get anything from it, so the others' answers stay whole.
     """
-    _set_head(context, number, part)
+    _set_response(context, number, part)
     ids = {number: context.request_ids[number]}
     send_intermediate_predict_response({number: part.body}, ids, "Prediction success", 200, context)
 
 
 def _end_streams(context: Any, headers: list[Headers]) -> None:
     for number, own in enumerate(headers):
-        if Post({}, own).by_grpc:
+        if HttpRequest({}, own).by_grpc:
             context.set_response_header(number, *LAST_PART)
 
 

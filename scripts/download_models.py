@@ -14,7 +14,7 @@ from huggingface_hub.utils.tqdm import disable_progress_bars
 from rich.console import Console
 from rich.table import Column, Table
 
-from handlers.config import ModelConfig
+from handlers.config.model_config import ModelConfig
 from handlers.errors import KitError
 from scripts.kit.download import check_folder, download, present
 from scripts.kit.hub import Hub

@@ -15,7 +15,7 @@ def main() -> None:
     asked = json.load(sys.stdin)
     sys.path.insert(0, asked[0][0])
     engines = importlib.import_module("handlers.engine")
-    requests = importlib.import_module("handlers.requests")
+    requests = importlib.import_module("handlers.schemas.request")
 
     answers = []
     for folder, contents in asked:

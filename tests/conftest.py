@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, settings
 
-from handlers.quiet import quieten
+from handlers.telemetry.log_levels import silence_libraries
 from scripts.kit.archive import pack
 from tests import tiny
 from tests.samples import keys_of
@@ -27,7 +27,7 @@ settings.load_profile("kit")
 @pytest.fixture(scope="session", autouse=True)
 def quiet() -> None:
     """Keep progress bars out of the report, as the worker keeps them out of its log."""
-    quieten()
+    silence_libraries()
 
 
 @pytest.fixture(scope="session", autouse=True)

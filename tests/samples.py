@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from handlers.words import formats
+from handlers.config.choices import save_modes
 
 FINE = "A fine film with a great cast, and the music is lovely."
 ODD = "The naïve señor's café in Zürich 🎉 opened: unbelievable… 北京是首都!"
@@ -55,7 +55,7 @@ def format_params() -> list[Any]:
     """Return every `save_mode` as a test's parameter; OpenVINO's are marked."""
     return [
         pytest.param(name, marks=pytest.mark.openvino) if name == "openvino" else name
-        for name in formats()
+        for name in save_modes()
     ]
 
 

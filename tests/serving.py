@@ -1,4 +1,4 @@
-"""A checkpoint behind the dialogue, as a worker has it, without TorchServe."""
+"""A checkpoint behind the dispatcher, as a worker has it, without TorchServe."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any, NoReturn
 
-from handlers.bodies import Post
-from handlers.config import ModelConfig
-from handlers.dialogue import Dialogue
+from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
-from handlers.meter import Meter
+from handlers.http.request import HttpRequest
+from handlers.protocols.dispatcher import Dispatcher
+from handlers.telemetry.meter import Meter
 
 Reply = tuple[int, Any]
 
@@ -22,12 +22,15 @@ class Served:
         settings = {"mode": mode, "dtype": "float32", **handler}
         self.config = ModelConfig.parse({"handler": settings})
         self.engine = Engine.load(folder, self.config)
-        self.dialogue = Dialogue(self.engine)
+        self.dispatcher = Dispatcher(self.engine)
 
     def post(self, *contents: Any) -> list[Reply]:
         """Send contents, or whole posts, in one batch; returns each one's status and JSON."""
-        posts = [each if isinstance(each, Post) else Post({"body": each}, {}) for each in contents]
-        answers = self.dialogue.answer(posts, Meter())
+        http_requests = [
+            each if isinstance(each, HttpRequest) else HttpRequest({"body": each}, {})
+            for each in contents
+        ]
+        answers = self.dispatcher.dispatch(http_requests, Meter())
         return [(answer.status, read_json(answer.body)) for answer in answers]
 
     def ask(self, inputs: Any, **parameters: Any) -> Any:
@@ -44,9 +47,9 @@ class Served:
         return status, str(answer["message"])
 
 
-def explanation_of(content: Any) -> Post:
+def explanation_of(content: Any) -> HttpRequest:
     """Return the post that brings a content to /explanations."""
-    return Post({"body": content}, {"explain": "True"})
+    return HttpRequest({"body": content}, {"explain": "True"})
 
 
 def read_json(body: bytes) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from handlers.words import modes
+from handlers.config.choices import modes
 from scripts.kit.archive import pack
 from scripts.kit.places import MODEL_CONFIGS
 from tests.samples import INPUTS

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from handlers.config import ModelConfig
-from handlers.sections import Handler
+from handlers.config.handler_section import HandlerSection
+from handlers.config.model_config import ModelConfig
 from scripts.kit.demo_models import ensure
 from scripts.kit.demo_models.lessons import modes
 from scripts.kit.places import MODELS, ROOT
@@ -75,7 +75,7 @@ def test_the_yaml_is_a_valid_config() -> None:
 
 
 def test_every_key_of_the_handler_section_is_explained() -> None:
-    missing = [key for key in Handler.model_fields if f"`{key}`" not in README]
+    missing = [key for key in HandlerSection.model_fields if f"`{key}`" not in README]
     assert not missing
 
 

@@ -9,10 +9,10 @@ import torch
 import yaml
 
 from benchmarks.contenders.archived import Archived
-from handlers.config import ModelConfig
-from handlers.dtypes import pick_dtype
-from handlers.pairs import computes_in
-from handlers.sections import Handler
+from handlers.checkpoints.dtypes import pick_dtype
+from handlers.config.handler_section import HandlerSection
+from handlers.config.model_config import ModelConfig
+from handlers.formats._compatibility import computes_in
 from scripts.kit.archive import Archive, pack
 from scripts.kit.containers import CONTAINERS
 from scripts.kit.places import BUILD, MODEL_CONFIGS
@@ -66,7 +66,7 @@ def _with_checkpoint(source: Path, checkpoint: Path, target: Path) -> Path:
     return target
 
 
-def _precision(handler: Handler) -> str:
+def _precision(handler: HandlerSection) -> str:
     """Return the dtype in which a YAML has matrices multiplied on this machine."""
     if handler.quantization == "int8":
         return "int8"

@@ -12,17 +12,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from handlers.aims import Aim, Attribution
-from handlers.batching import Batch, Padding, pad, span
-from handlers.deadline import Deadline
-from handlers.pieces import Piece
+from handlers.batching.padding import Batch, Padding, pad, span
+from handlers.explainers._attribution import Attribution, AttributionTarget
+from handlers.explainers._segments import Segment
+from handlers.runtime.deadline import Deadline
 
 Values = npt.NDArray[np.float64]
 Forward = Callable[[Batch], Mapping[str, torch.Tensor]]
 
 
 @dataclass(frozen=True)
-class Subject:
+class ExplainedModel:
     """The model to be explained.
 
     Attributes:
@@ -37,50 +37,50 @@ class Subject:
     forward: Forward
     embeddings: torch.nn.Module | None
     padding: Padding
-    nothing: int
+    baseline_token_id: int
     budget: int
     deadline: Deadline
 
 
-class Scene:
+class AttributionBatch:
     """Aims of one output, padded side by side, as Captum wants them: tensors and a function."""
 
-    def __init__(self, subject: Subject, aims: Sequence[Aim]) -> None:
-        self.subject, self.aims = subject, aims
-        batch = pad([aim.row for aim in aims], subject.padding)
+    def __init__(self, model: ExplainedModel, targets: Sequence[AttributionTarget]) -> None:
+        self.model, self.targets = model, targets
+        batch = pad([target.row for target in targets], model.padding)
         self.ids = batch.pop("input_ids")
         self._names = list(batch)
-        self._output = aims[0].output
-        picks = torch.tensor([aim.index for aim in aims])
+        self._output = targets[0].output
+        picks = torch.tensor([target.index for target in targets])
         self.extra = (*batch.values(), picks)
         self.baseline = self._baseline()
 
     @property
     def embeddings(self) -> torch.nn.Module:
         """The module that turns ids into vectors, where the format has one."""
-        if self.subject.embeddings is None:
+        if self.model.embeddings is None:
             raise NotImplementedError
-        return self.subject.embeddings
+        return self.model.embeddings
 
     @property
     def rows_at_once(self) -> int:
         """How many rows of this width one forward may hold."""
-        return max(len(self.aims), self.subject.budget // self.ids.shape[1])
+        return max(len(self.targets), self.model.budget // self.ids.shape[1])
 
     def score(self, ids: torch.Tensor, *extra: torch.Tensor) -> torch.Tensor:
         """Return F of each row. Shape: (rows,)."""
-        self.subject.deadline.check()
+        self.model.deadline.check()
         *inputs, picks = extra
         batch = {"input_ids": ids, **dict(zip(self._names, inputs, strict=True))}
-        output = self.subject.forward(batch)[self._output].float()
+        output = self.model.forward(batch)[self._output].float()
         return output[(torch.arange(len(ids)), *picks.T)].cpu()
 
     @torch.no_grad()
     def ends(self) -> list[tuple[float, float]]:
         """Return F of each row and F of its baseline."""
         baselines = self.score(self.baseline, *self.extra).tolist()
-        known = [aim.score for aim in self.aims if aim.score is not None]
-        whole = len(known) == len(self.aims)
+        known = [target.score for target in self.targets if target.score is not None]
+        whole = len(known) == len(self.targets)
         scores = known if whole else self.score(self.ids, *self.extra).tolist()
         return list(zip(scores, baselines, strict=True))
 
@@ -101,28 +101,28 @@ class Scene:
         """
         values = tokens.detach().double().cpu().numpy()
         results = []
-        for aim, own, scores in zip(self.aims, values, ends, strict=True):
-            row = own[self._own(aim)]
+        for target, own, scores in zip(self.targets, values, ends, strict=True):
+            row = own[self._own(target)]
             join = _whole if shared else _parts
-            pieces = np.array([join(row, piece) for piece in aim.pieces])
-            results.append(Attribution(pieces, *scores))
+            segments = np.array([join(row, segment) for segment in target.segments])
+            results.append(Attribution(segments, *scores))
         return results
 
     def _numbers(self) -> torch.Tensor:
         """Return the number of the changeable piece that each token belongs to; -1 for none."""
         numbers = torch.full_like(self.ids, -1)
-        for place, aim in enumerate(self.aims):
-            first = self._own(aim).start
-            changeable = [piece for piece in aim.pieces if not piece.special]
-            for number, piece in enumerate(changeable):
-                numbers[place, [first + token for token in piece.tokens]] = number
+        for place, target in enumerate(self.targets):
+            first = self._own(target).start
+            changeable = [segment for segment in target.segments if not segment.special]
+            for number, segment in enumerate(changeable):
+                numbers[place, [first + token for token in segment.tokens]] = number
         return numbers
 
     def _baseline(self) -> torch.Tensor:
-        return torch.where(self._numbers() >= 0, self.subject.nothing, self.ids)
+        return torch.where(self._numbers() >= 0, self.model.baseline_token_id, self.ids)
 
-    def _own(self, aim: Aim) -> slice:
-        return span(len(aim.row), self.ids.shape[1], self.subject.padding.side)
+    def _own(self, target: AttributionTarget) -> slice:
+        return span(len(target.row), self.ids.shape[1], self.model.padding.side)
 
 
 class BaseExplainer(ABC):
@@ -137,20 +137,20 @@ class BaseExplainer(ABC):
     complete: ClassVar[bool]
 
     @abstractmethod
-    def forwards(self, aim: Aim, settings: Any) -> int:
+    def forwards(self, target: AttributionTarget, settings: Any) -> int:
         """Return about how many forwards of its row an aim takes."""
 
     @abstractmethod
-    def attribute(self, scene: Scene, settings: Any) -> list[Attribution]:
+    def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
         """Return an attribution for each aim of a scene."""
 
 
-def _parts(row: Values, piece: Piece) -> float:
-    return float(row[list(piece.tokens)].sum())
+def _parts(row: Values, segment: Segment) -> float:
+    return float(row[list(segment.tokens)].sum())
 
 
-def _whole(row: Values, piece: Piece) -> float:
-    return 0.0 if piece.special else float(row[piece.tokens[0]])
+def _whole(row: Values, segment: Segment) -> float:
+    return 0.0 if segment.special else float(row[segment.tokens[0]])
 
 
 @contextmanager

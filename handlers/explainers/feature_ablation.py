@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from captum.attr import FeatureAblation
 
-from handlers.aims import Aim, Attribution
-from handlers.explainers.base import BaseExplainer, Scene
+from handlers.explainers._attribution import Attribution, AttributionTarget
+from handlers.explainers.base import AttributionBatch, BaseExplainer
 
 
 class Explainer(BaseExplainer):
@@ -20,16 +20,16 @@ class Explainer(BaseExplainer):
     needs_gradients = False
     complete = False
 
-    def forwards(self, aim: Aim, settings: Any) -> int:
-        return len(aim.pieces)
+    def forwards(self, target: AttributionTarget, settings: Any) -> int:
+        return len(target.segments)
 
     @torch.no_grad()
-    def attribute(self, scene: Scene, settings: Any) -> list[Attribution]:
-        found = FeatureAblation(scene.score).attribute(
-            scene.ids,
-            baselines=scene.baseline,
-            additional_forward_args=scene.extra,
-            feature_mask=scene.features(),
-            perturbations_per_eval=scene.rows_at_once // len(scene.aims),
+    def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
+        found = FeatureAblation(batch.score).attribute(
+            batch.ids,
+            baselines=batch.baseline,
+            additional_forward_args=batch.extra,
+            feature_mask=batch.features(),
+            perturbations_per_eval=batch.rows_at_once // len(batch.targets),
         )
-        return scene.attributions(found, scene.ends(), shared=True)
+        return batch.attributions(found, batch.ends(), shared=True)

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from captum.attr import LayerGradientXActivation
 
-from handlers.aims import Aim, Attribution
-from handlers.explainers.base import BaseExplainer, Scene, differentiable
+from handlers.explainers._attribution import Attribution, AttributionTarget
+from handlers.explainers.base import AttributionBatch, BaseExplainer, differentiable
 
 
 class Explainer(BaseExplainer):
@@ -21,12 +21,12 @@ class Explainer(BaseExplainer):
     needs_gradients = True
     complete = False
 
-    def forwards(self, aim: Aim, settings: Any) -> int:
+    def forwards(self, target: AttributionTarget, settings: Any) -> int:
         return 1
 
-    def attribute(self, scene: Scene, settings: Any) -> list[Attribution]:
-        with differentiable(scene.embeddings):
-            captum = LayerGradientXActivation(scene.score, scene.embeddings)
-            found = captum.attribute(scene.ids, additional_forward_args=scene.extra)
+    def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
+        with differentiable(batch.embeddings):
+            captum = LayerGradientXActivation(batch.score, batch.embeddings)
+            found = captum.attribute(batch.ids, additional_forward_args=batch.extra)
         values = torch.as_tensor(found).sum(-1)
-        return scene.attributions(values, scene.ends(), shared=False)
+        return batch.attributions(values, batch.ends(), shared=False)

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from captum.attr import KernelShap
 
-from handlers.aims import Aim, Attribution
-from handlers.explainers.base import BaseExplainer, Scene
-from handlers.randomness import drawing_from
+from handlers.explainers._attribution import Attribution, AttributionTarget
+from handlers.explainers.base import AttributionBatch, BaseExplainer
+from handlers.generation.randomness import seeded
 
 
 class Explainer(BaseExplainer):
@@ -23,19 +23,19 @@ class Explainer(BaseExplainer):
     complete = True
     samples_a_piece = 8
 
-    def forwards(self, aim: Aim, settings: Any) -> int:
-        return int(settings.n_samples or self.samples_a_piece * (len(aim.pieces) + 1))
+    def forwards(self, target: AttributionTarget, settings: Any) -> int:
+        return int(settings.n_samples or self.samples_a_piece * (len(target.segments) + 1))
 
     @torch.no_grad()
-    def attribute(self, scene: Scene, settings: Any) -> list[Attribution]:
-        features = scene.features()
-        with drawing_from(0):
-            found = KernelShap(scene.score).attribute(
-                scene.ids,
-                baselines=scene.baseline,
-                additional_forward_args=scene.extra,
+    def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
+        features = batch.features()
+        with seeded(0):
+            found = KernelShap(batch.score).attribute(
+                batch.ids,
+                baselines=batch.baseline,
+                additional_forward_args=batch.extra,
                 feature_mask=features,
                 n_samples=settings.n_samples or self.samples_a_piece * (int(features.max()) + 2),
-                perturbations_per_eval=scene.rows_at_once // len(scene.aims),
+                perturbations_per_eval=batch.rows_at_once // len(batch.targets),
             )
-        return scene.attributions(found, scene.ends(), shared=True)
+        return batch.attributions(found, batch.ends(), shared=True)

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from captum.attr import IntegratedGradients
 
-from handlers.aims import Aim, Attribution
-from handlers.explainers.base import BaseExplainer, Scene
+from handlers.explainers._attribution import Attribution, AttributionTarget
+from handlers.explainers.base import AttributionBatch, BaseExplainer
 
 
 @dataclass(frozen=True)
@@ -43,28 +43,28 @@ class Explainer(BaseExplainer):
     most_parts = 40
     most_parts_in_half_precision = 4  # What is missed there is rounding; halving does not mend it.
 
-    def forwards(self, aim: Aim, settings: Any) -> int:
+    def forwards(self, target: AttributionTarget, settings: Any) -> int:
         return int(settings.n_steps or self.steps)
 
-    def attribute(self, scene: Scene, settings: Any) -> list[Attribution]:
-        way = Way(scene)
-        whole = [Part(row, 0.0, 1.0) for row in range(len(scene.aims))]
+    def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
+        path = IntegrationPath(batch)
+        whole = [Part(row, 0.0, 1.0) for row in range(len(batch.targets))]
         if settings.n_steps:
-            found = way.integrate(whole, settings.n_steps)
+            found = path.integrate(whole, settings.n_steps)
         else:
-            found = self._as_finely_as_needed(way, whole)
-        return scene.attributions(found, way.ends(whole), shared=False)
+            found = self._as_finely_as_needed(path, whole)
+        return batch.attributions(found, path.ends(whole), shared=False)
 
-    def _as_finely_as_needed(self, way: Way, whole: Sequence[Part]) -> torch.Tensor:
+    def _as_finely_as_needed(self, path: IntegrationPath, whole: Sequence[Part]) -> torch.Tensor:
         """Return each token's value for each row; parts that miss what they gain are halved."""
         sums = [torch.zeros(1)] * len(whole)
-        most = self.most_parts if way.exact else self.most_parts_in_half_precision
+        most = self.most_parts if path.exact else self.most_parts_in_half_precision
         taken = [1] * len(whole)
         parts = list(whole)
         while parts:
-            found = way.integrate(parts, self.steps).double().cpu()
-            missed = (found.sum(-1) - way.gains(parts)).abs()
-            fine = missed <= way.allowed(parts, self.tolerance)
+            found = path.integrate(parts, self.steps).double().cpu()
+            missed = (found.sum(-1) - path.gains(parts)).abs()
+            fine = missed <= path.allowed(parts, self.tolerance)
             halved: list[Part] = []
             for part, values, enough in zip(parts, found, fine.tolist(), strict=True):
                 if enough or taken[part.row] >= most:
@@ -76,18 +76,18 @@ class Explainer(BaseExplainer):
         return torch.stack(sums)
 
 
-class Way:
+class IntegrationPath:
     """The straight lines from each row's baseline to its text, in the space of embeddings."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, batch: AttributionBatch) -> None:
+        self._batch = batch
         with torch.no_grad():
-            device = next(scene.embeddings.parameters()).device
-            self._end = scene.embeddings(scene.ids.to(device))
-            self._start = scene.embeddings(scene.baseline.to(device))
+            device = next(batch.embeddings.parameters()).device
+            self._end = batch.embeddings(batch.ids.to(device))
+            self._start = batch.embeddings(batch.baseline.to(device))
         self._scores = {
             (row, place): score
-            for row, ends in enumerate(scene.ends())
+            for row, ends in enumerate(batch.ends())
             for place, score in zip((1.0, 0.0), ends, strict=True)
         }
 
@@ -105,7 +105,7 @@ class Way:
             additional_forward_args=self._inputs(rows),
             n_steps=steps,
             method="gausslegendre",
-            internal_batch_size=max(len(parts), self._scene.rows_at_once),
+            internal_batch_size=max(len(parts), self._batch.rows_at_once),
         )
         return torch.as_tensor(found).float().sum(-1)
 
@@ -146,11 +146,11 @@ class Way:
         return self._start[chosen] + share * (self._end[chosen] - self._start[chosen])
 
     def _inputs(self, rows: Sequence[int]) -> tuple[torch.Tensor, ...]:
-        return tuple(tensor[list(rows)] for tensor in (self._scene.ids, *self._scene.extra))
+        return tuple(tensor[list(rows)] for tensor in (self._batch.ids, *self._batch.extra))
 
     def _score_at(self, vectors: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
-        with replaced(self._scene.embeddings, vectors):
-            return self._scene.score(*inputs)
+        with replaced(self._batch.embeddings, vectors):
+            return self._batch.score(*inputs)
 
 
 @contextmanager

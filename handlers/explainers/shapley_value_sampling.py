@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from captum.attr import ShapleyValueSampling
 
-from handlers.aims import Aim, Attribution
-from handlers.explainers.base import BaseExplainer, Scene
-from handlers.randomness import drawing_from
+from handlers.explainers._attribution import Attribution, AttributionTarget
+from handlers.explainers.base import AttributionBatch, BaseExplainer
+from handlers.generation.randomness import seeded
 
 
 class Explainer(BaseExplainer):
@@ -23,18 +23,18 @@ class Explainer(BaseExplainer):
     complete = True
     usual_samples = 10
 
-    def forwards(self, aim: Aim, settings: Any) -> int:
-        return len(aim.pieces) * int(settings.n_samples or self.usual_samples)
+    def forwards(self, target: AttributionTarget, settings: Any) -> int:
+        return len(target.segments) * int(settings.n_samples or self.usual_samples)
 
     @torch.no_grad()
-    def attribute(self, scene: Scene, settings: Any) -> list[Attribution]:
-        with drawing_from(0):
-            found = ShapleyValueSampling(scene.score).attribute(
-                scene.ids,
-                baselines=scene.baseline,
-                additional_forward_args=scene.extra,
-                feature_mask=scene.features(),
+    def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
+        with seeded(0):
+            found = ShapleyValueSampling(batch.score).attribute(
+                batch.ids,
+                baselines=batch.baseline,
+                additional_forward_args=batch.extra,
+                feature_mask=batch.features(),
                 n_samples=settings.n_samples or self.usual_samples,
-                perturbations_per_eval=scene.rows_at_once // len(scene.aims),
+                perturbations_per_eval=batch.rows_at_once // len(batch.targets),
             )
-        return scene.attributions(found, scene.ends(), shared=True)
+        return batch.attributions(found, batch.ends(), shared=True)

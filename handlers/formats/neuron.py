@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from handlers import neuron_graph
+from handlers.formats import _neuron
 
 GENERATES = False
 LOSSY = True
 
-export = partial(neuron_graph.export, "torch_neuron")
-load = partial(neuron_graph.load, "torch_neuron")
+export = partial(_neuron.export, "torch_neuron")
+load = partial(_neuron.load, "torch_neuron")

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from handlers import neuron_graph
+from handlers.formats import _neuron
 
 GENERATES = False
 LOSSY = True
 
-export = partial(neuron_graph.export, "torch_neuronx")
-load = partial(neuron_graph.load, "torch_neuronx")
+export = partial(_neuron.export, "torch_neuronx")
+load = partial(_neuron.load, "torch_neuronx")

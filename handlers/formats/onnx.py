@@ -13,15 +13,16 @@ from typing import Any
 
 import torch
 
+from handlers.batching.packing import Packed
+from handlers.checkpoints.model_spec import ModelSpec
 from handlers.errors import WrongCheckpoint
+from handlers.export.manifest import Signature
+from handlers.export.parity import check_parity, parity_batches
 from handlers.formats import pretrained
-from handlers.formats.base import ForwardOnly, Model, Wanted
-from handlers.graph import any_size, exporting, graph_of
-from handlers.graph_file import graph_file, loading
-from handlers.needed import needed
-from handlers.packing import Packed
-from handlers.signature import Signature
-from handlers.trials import check_equal, example_inputs, trials
+from handlers.formats._graph import any_size, example_inputs, exporting, graph_of
+from handlers.formats._graph_file import graph_file, loading
+from handlers.runtime.imports import require_package
+from handlers.runtime.model import ForwardOnlyModel, Model
 
 logger = logging.getLogger(__name__)
 
@@ -32,20 +33,20 @@ PROVIDERS = {
 }
 
 
-def export(wanted: Wanted, target: Path, inputs: tuple[str, ...]) -> None:
+def export(spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
     """Export the checkpoint in `wanted.directory` into a folder, and compare the graph with it.
 
     Raises:
         WrongCheckpoint: when it cannot be exported, or the graph gives other answers.
         WrongConfig: onnxscript is not installed.
     """
-    needed("onnxscript", "save_mode: onnx")
-    exact = wanted.config.handler.model_copy(update={"dtype": "float32"})
-    source = replace(wanted, config=wanted.config.model_copy(update={"handler": exact}))
+    require_package("onnxscript", "save_mode: onnx")
+    exact = spec.config.handler.model_copy(update={"dtype": "float32"})
+    source = replace(spec, config=spec.config.model_copy(update={"handler": exact}))
     module = pretrained.read(source).eval().requires_grad_(requires_grad=False)
-    batches = trials(module, inputs)
+    batches = parity_batches(module, inputs)
     with exporting(module):
-        graph = graph_of(module, wanted, inputs)
+        graph = graph_of(module, spec, inputs)
         given = example_inputs(graph, batches)
         program: Any = torch.onnx.export(
             graph,
@@ -53,32 +54,32 @@ def export(wanted: Wanted, target: Path, inputs: tuple[str, ...]) -> None:
             dynamo=True,
             dynamic_shapes=(any_size(given),),
             input_names=list(graph.signature.inputs),
-            output_names=list(wanted.outputs),
+            output_names=list(spec.outputs),
             verbose=False,
         )
         program.save(target / FILE)
-    check_equal(module, load(replace(wanted, directory=target)), batches, FILE)
+    check_parity(module, load(replace(spec, directory=target)), batches, FILE)
 
 
-def load(wanted: Wanted) -> Model:
+def load(spec: ModelSpec) -> Model:
     """Load the graph into ONNX Runtime.
 
     Raises:
         WrongCheckpoint: no `.onnx` file, or none that ONNX Runtime can run.
         WrongConfig: onnxruntime is not installed.
     """
-    runtime = needed("onnxruntime", "save_mode: onnx")
-    path = graph_file(wanted.directory, FILE, "*.onnx")
+    runtime = require_package("onnxruntime", "save_mode: onnx")
+    path = graph_file(spec.directory, FILE, "*.onnx")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    providers = _providers(wanted.device, runtime.get_available_providers())
+    providers = _providers(spec.device, runtime.get_available_providers())
     with loading(path.name):
         session = runtime.InferenceSession(path, options, providers=providers)
-    _check_outputs(session, wanted.outputs, path.name)
-    return OnnxModel(session, wanted.outputs)
+    _check_outputs(session, spec.outputs, path.name)
+    return OnnxModel(session, spec.outputs)
 
 
-class OnnxModel(ForwardOnly):
+class OnnxModel(ForwardOnlyModel):
     """A session of ONNX Runtime."""
 
     def __init__(self, session: Any, outputs: tuple[str, ...]) -> None:

@@ -18,17 +18,18 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from handlers.batching import Batch
+from handlers.batching.packing import Packed
+from handlers.batching.padding import Batch
+from handlers.checkpoints.model_spec import ModelSpec
 from handlers.errors import WrongCheckpoint, short
+from handlers.export.manifest import Signature
+from handlers.export.parity import check_parity, parity_batches
+from handlers.export.quantize import EXACT, AccuracyTarget, quantize
 from handlers.formats import pretrained
-from handlers.formats.base import ForwardOnly, Model, Wanted
-from handlers.graph import PackedGraph, exporting, graph_of
-from handlers.graph_file import graph_file, loading
-from handlers.needed import needed
-from handlers.packing import Packed
-from handlers.quantizing import EXACT, Gate, quantized
-from handlers.signature import Signature
-from handlers.trials import check_equal, example_inputs, trials
+from handlers.formats._graph import PackedGraph, example_inputs, exporting, graph_of
+from handlers.formats._graph_file import graph_file, loading
+from handlers.runtime.imports import require_package
+from handlers.runtime.model import ForwardOnlyModel, Model
 
 FILE = "openvino_model.xml"
 GENERATES = True
@@ -36,44 +37,44 @@ OFFLINE = {"local_files_only": True, "trust_remote_code": False}
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 
-def export(wanted: Wanted, target: Path, inputs: tuple[str, ...]) -> None:
+def export(spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
     """Convert the checkpoint in `wanted.directory` into a folder, quantized as the YAML says.
 
     Raises:
         WrongCheckpoint: this architecture cannot be converted.
         WrongConfig: OpenVINO's packages are not installed.
     """
-    needed("openvino", "save_mode: openvino")
-    if not (wanted.padding and _export_packed(wanted, target, inputs)):
-        _export_padded(wanted, target)
-    for path in wanted.directory.glob("*config.json"):
+    require_package("openvino", "save_mode: openvino")
+    if not (spec.padding and _export_packed(spec, target, inputs)):
+        _export_padded(spec, target)
+    for path in spec.directory.glob("*config.json"):
         if not (target / path.name).exists():
             shutil.copyfile(path, target / path.name)
 
 
-def load(wanted: Wanted) -> Model:
+def load(spec: ModelSpec) -> Model:
     """Load and compile the graph.
 
     Raises:
         WrongCheckpoint: no `openvino_model.xml`, or none that OpenVINO can run.
         WrongConfig: OpenVINO's packages are not installed.
     """
-    openvino = needed("openvino", "save_mode: openvino")
-    path = graph_file(wanted.directory, FILE)
-    settings = _settings(wanted)
+    openvino = require_package("openvino", "save_mode: openvino")
+    path = graph_file(spec.directory, FILE)
+    settings = _settings(spec)
     with loading(FILE):
         graph = openvino.Core().read_model(path)
-        signature = Signature(_names(graph.inputs), wanted.outputs)
+        signature = Signature(_names(graph.inputs), spec.outputs)
         if signature.packs:
             return PackedModel(openvino.compile_model(graph, "CPU", settings), signature)
         del graph
-        model = _class(wanted).from_pretrained(
-            str(wanted.directory), export=False, ov_config=settings, **OFFLINE
+        model = _class(spec).from_pretrained(
+            str(spec.directory), export=False, ov_config=settings, **OFFLINE
         )
-    return OpenVinoModel(model, wanted.outputs)
+    return OpenVinoModel(model, spec.outputs)
 
 
-class PackedModel(ForwardOnly):
+class PackedModel(ForwardOnlyModel):
     """A compiled graph that takes packed rows."""
 
     def __init__(self, compiled: Any, signature: Signature) -> None:
@@ -119,64 +120,68 @@ class OpenVinoModel(Model):
         return torch.as_tensor(ids)
 
 
-def _export_packed(wanted: Wanted, target: Path, inputs: tuple[str, ...]) -> bool:
+def _export_packed(spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> bool:
     """Convert a model for packed rows; one that cannot take them is left."""
-    openvino = needed("openvino", "save_mode: openvino")
-    exact = wanted.config.handler.model_copy(update={"dtype": "float32"})
-    source = replace(wanted, config=wanted.config.model_copy(update={"handler": exact}))
+    openvino = require_package("openvino", "save_mode: openvino")
+    exact = spec.config.handler.model_copy(update={"dtype": "float32"})
+    source = replace(spec, config=spec.config.model_copy(update={"handler": exact}))
     module = pretrained.read(source).eval().requires_grad_(requires_grad=False)
-    graph = graph_of(module, wanted, inputs)
+    graph = graph_of(module, spec, inputs)
     if not isinstance(graph, PackedGraph):
         return False
-    batches = trials(module, inputs)
+    batches = parity_batches(module, inputs)
     with exporting(module):
         made = openvino.convert_model(graph, example_input=example_inputs(graph, batches))
         _name(made.inputs, graph.signature.inputs)
         _name(made.outputs, graph.signature.outputs)
-    _check(wanted, made, graph.signature, module, batches)
-    feeds = [_feed(graph.signature, batch) for batch in wanted.calibration]
-    small = _fewer_bits(wanted, made, feeds)
+    _check(spec, made, graph.signature, module, batches)
+    feeds = [_feed(graph.signature, batch) for batch in spec.calibration]
+    small = _fewer_bits(spec, made, feeds)
     openvino.save_model(small, target / FILE, compress_to_fp16=False)
     return True
 
 
 def _check(
-    wanted: Wanted, made: Any, signature: Signature, module: PreTrainedModel, batches: list[Batch]
+    spec: ModelSpec,
+    made: Any,
+    signature: Signature,
+    module: PreTrainedModel,
+    batches: list[Batch],
 ) -> None:
-    openvino = needed("openvino", "save_mode: openvino")
-    exact = {**_settings(wanted), **EXACT}
+    openvino = require_package("openvino", "save_mode: openvino")
+    exact = {**_settings(spec), **EXACT}
     model = PackedModel(openvino.compile_model(made, "CPU", exact), signature)
     inputs = [
-        name for name in signature.inputs if name in wanted.checkpoint.tokenizer.model_input_names
+        name for name in signature.inputs if name in spec.checkpoint.tokenizer.model_input_names
     ]
-    check_equal(module, model, trials(module, (*inputs, "attention_mask")), FILE)
+    check_parity(module, model, parity_batches(module, (*inputs, "attention_mask")), FILE)
 
 
-def _export_padded(wanted: Wanted, target: Path) -> None:
+def _export_padded(spec: ModelSpec, target: Path) -> None:
     """Convert a model as optimum-intel does."""
-    kind = _class(wanted)
+    kind = _class(spec)
     try:
         model = kind.from_pretrained(
-            str(wanted.directory), export=True, compile=False, load_in_8bit=False, **OFFLINE
+            str(spec.directory), export=True, compile=False, load_in_8bit=False, **OFFLINE
         )
     except Exception as error:  # noqa: BLE001 - converters raise errors of their own
         raise WrongCheckpoint(
             FILE, f"cannot be made ({short(error)})", "use save_mode: pretrained"
         ) from None
-    signature = Signature(_names(model.model.inputs), wanted.outputs)
-    feeds = [_feed(signature, batch) for batch in wanted.calibration]
-    model.model = _fewer_bits(wanted, model.model, feeds)
+    signature = Signature(_names(model.model.inputs), spec.outputs)
+    feeds = [_feed(signature, batch) for batch in spec.calibration]
+    model.model = _fewer_bits(spec, model.model, feeds)
     with TemporaryDirectory(dir=target) as scratch:
         model.save_pretrained(scratch)
         for path in Path(scratch).glob("openvino_*"):
             path.replace(target / path.name)
 
 
-def _fewer_bits(wanted: Wanted, graph: Any, feeds: Sequence[Mapping[str, Any]]) -> Any:
-    handler = wanted.config.handler
-    independent = wanted.checkpoint.independent_labels
-    gate = Gate(handler.min_agreement, independent, _settings(wanted))
-    return quantized(graph, handler.quantization, feeds, gate)
+def _fewer_bits(spec: ModelSpec, graph: Any, feeds: Sequence[Mapping[str, Any]]) -> Any:
+    handler = spec.config.handler
+    independent = spec.checkpoint.independent_labels
+    gate = AccuracyTarget(handler.min_agreement, independent, _settings(spec))
+    return quantize(graph, handler.quantization, feeds, gate)
 
 
 def _feed(signature: Signature, batch: Mapping[str, torch.Tensor]) -> dict[str, Any]:
@@ -185,9 +190,9 @@ def _feed(signature: Signature, batch: Mapping[str, torch.Tensor]) -> dict[str, 
     return dict(zip(names, (tensor.numpy() for tensor in tensors), strict=True))
 
 
-def _settings(wanted: Wanted) -> dict[str, int | str]:
+def _settings(spec: ModelSpec) -> dict[str, int | str]:
     settings: dict[str, int | str] = {"INFERENCE_NUM_THREADS": torch.get_num_threads()}
-    if precision := PRECISIONS.get(wanted.config.handler.dtype):
+    if precision := PRECISIONS.get(spec.config.handler.dtype):
         settings["INFERENCE_PRECISION_HINT"] = precision
     return settings
 
@@ -201,6 +206,6 @@ def _name(ports: Sequence[Any], names: Sequence[str]) -> None:
         port.get_tensor().set_names({name})
 
 
-def _class(wanted: Wanted) -> Any:
-    intel = needed("optimum.intel.openvino", "save_mode: openvino")
-    return getattr(intel, f"OV{wanted.auto_class.removeprefix('Auto')}")
+def _class(spec: ModelSpec) -> Any:
+    intel = require_package("optimum.intel.openvino", "save_mode: openvino")
+    return getattr(intel, f"OV{spec.auto_class.removeprefix('Auto')}")

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 import transformers
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
-from handlers.batching import Padding
-from handlers.compiling import compiled
-from handlers.dtypes import pick_dtype
+from handlers.batching.packing import Packed
+from handlers.batching.padding import Padding
+from handlers.checkpoints.dtypes import pick_dtype
+from handlers.checkpoints.model_spec import ModelSpec
+from handlers.checkpoints.placement import compute_device, log_placement, placement
+from handlers.checkpoints.prequantized import check_dtype, lacks_package, method_of
+from handlers.config.handler_section import Compile, HandlerSection
 from handlers.errors import WrongCheckpoint, WrongConfig, short
-from handlers.formats.base import Model, Wanted
-from handlers.packable import Packable, packable
-from handlers.packing import Packed
-from handlers.placing import computing, placement, tell
-from handlers.quantized import check_dtype, lacks_package, method_of
-from handlers.sections import Compile, Handler
+from handlers.formats._packable import Packable, as_packable
+from handlers.runtime.model import Model
 
 GENERATES = True
 
 
-def load(wanted: Wanted) -> Model:
+def load(spec: ModelSpec) -> Model:
     """Load safetensors weights, sharded or not, into the auto class that the task asks for.
 
     Raises:
         WrongCheckpoint: no readable weights, or weights without the task's head.
         WrongConfig: the weights cannot go where the YAML wants them.
     """
-    module = read(wanted)
+    module = read(spec)
     module.requires_grad_(False)
     module.eval()
-    tell(wanted.config, module)
-    return PretrainedModel(module, wanted.outputs)
+    log_placement(spec.config, module)
+    return PretrainedModel(module, spec.outputs)
 
 
 class PretrainedModel(Model):
@@ -69,7 +69,7 @@ class PretrainedModel(Model):
         return options is not None
 
     def pack(self, padding: Padding, per_token: tuple[str, ...]) -> bool:
-        self._packable = packable(self.module, padding, self._outputs, per_token)
+        self._packable = as_packable(self.module, padding, self._outputs, per_token)
         return self.packs
 
     @property
@@ -96,20 +96,20 @@ class PretrainedModel(Model):
         return {name: tensor.to(self.module.device) for name, tensor in batch.items()}
 
 
-def read(wanted: Wanted) -> PreTrainedModel:
+def read(spec: ModelSpec) -> PreTrainedModel:
     """Read the weights into the auto class, where the YAML wants them.
 
     Raises:
         WrongCheckpoint: no readable weights, or weights without the task's head.
         WrongConfig: the weights cannot go where the YAML wants them.
     """
-    handler = wanted.config.handler
-    config = wanted.checkpoint.config
+    handler = spec.config.handler
+    config = spec.checkpoint.config
     if method_of(config):
         check_dtype(config, handler)
-    places = placement(wanted.config, config, wanted.directory, wanted.device)
+    places = placement(spec.config, config, spec.directory, spec.device)
     try:
-        module, info = _from_pretrained(wanted, config, places)
+        module, info = _from_pretrained(spec, config, places)
     except Exception as error:  # noqa: BLE001 - each file format raises errors of its own
         raise _complaint(handler, config, error) from None
     missing = sorted(info["missing_keys"])
@@ -123,12 +123,12 @@ def read(wanted: Wanted) -> PreTrainedModel:
     return loaded
 
 
-def _from_pretrained(wanted: Wanted, config: PreTrainedConfig, places: dict[str, Any]) -> Any:
-    handler = wanted.config.handler
+def _from_pretrained(spec: ModelSpec, config: PreTrainedConfig, places: dict[str, Any]) -> Any:
+    handler = spec.config.handler
     labels = {"num_labels": handler.num_labels} if handler.allow_random_head else {}
-    return getattr(transformers, wanted.auto_class).from_pretrained(
-        wanted.directory,
-        dtype=_dtype(wanted, config),
+    return getattr(transformers, spec.auto_class).from_pretrained(
+        spec.directory,
+        dtype=_dtype(spec, config),
         use_safetensors=None if handler.allow_pickle else True,
         local_files_only=True,
         trust_remote_code=False,
@@ -138,15 +138,15 @@ def _from_pretrained(wanted: Wanted, config: PreTrainedConfig, places: dict[str,
     )
 
 
-def _dtype(wanted: Wanted, config: PreTrainedConfig) -> torch.dtype | str:
+def _dtype(spec: ModelSpec, config: PreTrainedConfig) -> torch.dtype | str:
     """Return what to compute in; for quantized weights transformers knows it."""
     if method_of(config):
         return "auto"
-    return pick_dtype(wanted.config.handler.dtype, computing(wanted.config, wanted.device))
+    return pick_dtype(spec.config.handler.dtype, compute_device(spec.config, spec.device))
 
 
 def _complaint(
-    handler: Handler, config: PreTrainedConfig, error: Exception
+    handler: HandlerSection, config: PreTrainedConfig, error: Exception
 ) -> WrongCheckpoint | WrongConfig:
     reason = short(error, 300)
     method = method_of(config)
@@ -161,4 +161,19 @@ def _complaint(
         )
     return WrongCheckpoint(
         "weights", f"cannot be loaded ({reason})", "pack safetensors that fit the config.json"
+    )
+
+
+def compiled(forward: Callable[..., Any], options: Compile) -> Callable[..., Any]:
+    """Return a forward that is compiled when it is first called.
+
+    Shapes are dynamic unless the YAML says otherwise, so that a new length compiles nothing.
+    """
+    return torch.compile(
+        forward,
+        backend=options.backend,
+        mode=options.mode,
+        dynamic=True if options.dynamic is None else options.dynamic,
+        fullgraph=options.fullgraph,
+        options=options.options,
     )

@@ -1,1 +1,26 @@
-"""How people ask: one file a wire format, each with one class `Protocol`."""
+"""How clients ask: one file or package for each wire format, with one class `Protocol`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from handlers.protocols.base import BaseProtocol
+from handlers.schemas.model_info import ModelInfo
+
+# The first that recognises a request reads it. Those that a path or a content type tells come
+# before those that must read the body.
+ORDER = (
+    "describe",
+    "openai",
+    "sagemaker",
+    "open_inference",
+    "kserve_v1",
+    "openai.without_path",
+    "hugging_face",
+    "legacy",
+)
+
+
+def create(model: ModelInfo) -> list[BaseProtocol]:
+    """Return one of each protocol for a model, in the order in which they are tried."""
+    return [import_module(f"{__name__}.{name}").Protocol(model) for name in ORDER]

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
-from handlers.answer import Answer, encode
-from handlers.bodies import Post
-from handlers.description import Description
 from handlers.errors import BadRequest, RequestError, RequestTooLarge
-from handlers.requests import Request
+from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse, encode_json
+from handlers.schemas.model_info import ModelInfo
+from handlers.schemas.request import Request
 
 
 class BaseProtocol(ABC):
-    """One way of asking; an instance serves one model, and keeps nothing about a request.
+    """One way of asking; an instance serves one model, and keeps nothing about a request."""
 
-    Attributes:
-        rank: protocols are tried in this order, lowest first.
-    """
-
-    rank: ClassVar[int]
-
-    def __init__(self, model: Description) -> None:
+    def __init__(self, model: ModelInfo) -> None:
         self.model = model
 
     @abstractmethod
-    def recognises(self, post: Post) -> bool:
+    def recognises(self, http_request: HttpRequest) -> bool:
         """Tell whether a post is in this format, from its path, its content type or its content.
 
         Raises:
@@ -34,7 +28,7 @@ class BaseProtocol(ABC):
         """
 
     @abstractmethod
-    def read(self, post: Post) -> list[Request]:
+    def read(self, http_request: HttpRequest) -> list[Request]:
         """Return the requests in a post; none where the answer needs no model.
 
         Raises:
@@ -42,10 +36,12 @@ class BaseProtocol(ABC):
         """
 
     @abstractmethod
-    def write(self, post: Post, requests: Sequence[Request], outcomes: Sequence[Any]) -> Answer:
+    def write(
+        self, http_request: HttpRequest, requests: Sequence[Request], outcomes: Sequence[Any]
+    ) -> HttpResponse:
         """Return the answer to a post, from the outcome of each of its requests."""
 
-    def places(self, post: Post, outcomes: Sequence[Any]) -> list[Any]:
+    def places(self, http_request: HttpRequest, outcomes: Sequence[Any]) -> list[Any]:
         """Return what is told in each place of a post: the outcomes, or why there is none."""
         return list(outcomes)
 
@@ -53,9 +49,9 @@ class BaseProtocol(ABC):
         """Return an error in this format's own shape, ready for JSON."""
         return error.body()
 
-    def refuse(self, post: Post, error: RequestError) -> Answer:
+    def refuse(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
         """Return the answer to a post that failed as a whole."""
-        return Answer(encode(self.complaint(error)), error.status)
+        return HttpResponse(encode_json(self.complaint(error)), error.status)
 
     def requests(
         self, inputs: Any, parameters: Mapping[str, Any], name: str = "inputs"
@@ -92,43 +88,53 @@ class RowProtocol(BaseProtocol):
     """A way of asking whose answers have a place for each request's result, or its error."""
 
     @abstractmethod
-    def reply(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Any:
+    def reply(
+        self, http_request: HttpRequest, requests: Sequence[Request], results: Sequence[Any]
+    ) -> Any:
         """Return the answer, ready for JSON; a request that failed has its error's body there."""
 
-    def write(self, post: Post, requests: Sequence[Request], outcomes: Sequence[Any]) -> Answer:
+    def write(
+        self, http_request: HttpRequest, requests: Sequence[Request], outcomes: Sequence[Any]
+    ) -> HttpResponse:
         """Return the answer to a post, from the outcome of each of its requests."""
         failed = [outcome for outcome in outcomes if isinstance(outcome, RequestError)]
         if failed and len(failed) == len(outcomes):
-            return self.refuse(post, failed[0])
+            return self.refuse(http_request, failed[0])
         results = [in_place(outcome) for outcome in outcomes]
-        return self.lay_out(post, requests, results)
+        return self.lay_out(http_request, requests, results)
 
-    def lay_out(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Answer:
+    def lay_out(
+        self, http_request: HttpRequest, requests: Sequence[Request], results: Sequence[Any]
+    ) -> HttpResponse:
         """Return an answer as bytes: the reply as JSON, unless a format has others."""
-        return Answer(encode(self.reply(post, requests, results)))
+        return HttpResponse(encode_json(self.reply(http_request, requests, results)))
 
 
 class ItemProtocol(RowProtocol):
     """A way of asking whose items are read one by one: a wrong one harms itself only."""
 
     @abstractmethod
-    def items(self, post: Post) -> Sequence[Request | RequestError]:
+    def items(self, http_request: HttpRequest) -> Sequence[Request | RequestError]:
         """Return the request of each item in a post, or why there is none; always the same.
 
         Raises:
             RequestError: when the post as a whole cannot be understood.
         """
 
-    def read(self, post: Post) -> list[Request]:
-        return [item for item in self.items(post) if isinstance(item, Request)]
+    def read(self, http_request: HttpRequest) -> list[Request]:
+        return [item for item in self.items(http_request) if isinstance(item, Request)]
 
-    def write(self, post: Post, requests: Sequence[Request], outcomes: Sequence[Any]) -> Answer:
+    def write(
+        self, http_request: HttpRequest, requests: Sequence[Request], outcomes: Sequence[Any]
+    ) -> HttpResponse:
         """Return the answer to a post; what could not be read has its error in its place."""
-        return super().write(post, requests, self.places(post, outcomes))
+        return super().write(http_request, requests, self.places(http_request, outcomes))
 
-    def places(self, post: Post, outcomes: Sequence[Any]) -> list[Any]:
+    def places(self, http_request: HttpRequest, outcomes: Sequence[Any]) -> list[Any]:
         known = iter(outcomes)
-        return [next(known) if isinstance(item, Request) else item for item in self.items(post)]
+        return [
+            next(known) if isinstance(item, Request) else item for item in self.items(http_request)
+        ]
 
 
 def in_place(outcome: Any) -> Any:

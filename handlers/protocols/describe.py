@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from handlers.bodies import Post
+from handlers.http.request import HttpRequest
 from handlers.protocols.base import RowProtocol
-from handlers.requests import Request
+from handlers.schemas.request import Request
 
 LIBRARIES = ("torch", "transformers")
 
@@ -20,15 +20,15 @@ class Protocol(RowProtocol):
     What is null there, such as a limit that there is not, TorchServe leaves out.
     """
 
-    rank = 0
+    def recognises(self, http_request: HttpRequest) -> bool:
+        return http_request.describes
 
-    def recognises(self, post: Post) -> bool:
-        return post.describes
-
-    def read(self, post: Post) -> list[Request]:
+    def read(self, http_request: HttpRequest) -> list[Request]:
         return []
 
-    def reply(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Any:
+    def reply(
+        self, http_request: HttpRequest, requests: Sequence[Request], results: Sequence[Any]
+    ) -> Any:
         versions = {name: version(name) for name in LIBRARIES}
         return {
             **self.model.as_json(),

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from handlers.answer import JSON, Answer
-from handlers.bodies import Post
 from handlers.errors import BadRequest, RequestError, Unprocessable
-from handlers.events import EVENTS, have_begun
-from handlers.protocols._items import (
+from handlers.http.request import HttpRequest
+from handlers.http.response import JSON, HttpResponse
+from handlers.http.server_sent_events import EVENTS, streaming_started
+from handlers.protocols.base import RowProtocol
+from handlers.protocols.items import (
     asks_elsewhere,
     check_keys,
     from_base64,
@@ -21,10 +22,9 @@ from handlers.protocols._items import (
     streams,
     target_in,
 )
-from handlers.protocols._layouts import laid_out, layout_for
-from handlers.protocols.base import RowProtocol
-from handlers.requests import Request
-from handlers.token_events import TokenListener, broken
+from handlers.protocols.result_formats import format_results, preferred_type
+from handlers.protocols.token_events import TokenEventStream, broken
+from handlers.schemas.request import Request
 
 KEYS = ["inputs", "parameters", "options", "stream", "target"]
 # These take the first of several lists of labels, as their own hub answers for one text.
@@ -39,54 +39,60 @@ class Protocol(RowProtocol):
     `target` is for explanations only.
     """
 
-    rank = 70
-
-    def recognises(self, post: Post) -> bool:
-        content = post.content
+    def recognises(self, http_request: HttpRequest) -> bool:
+        content = http_request.content
         if not isinstance(content, dict):
             return False
         return "inputs" in content or ("parameters" in content and not asks_elsewhere(content))
 
-    def read(self, post: Post) -> list[Request]:
-        content = post.content
+    def read(self, http_request: HttpRequest) -> list[Request]:
+        content = http_request.content
         check_keys(content, KEYS, "The body")
         if "inputs" not in content:
             raise BadRequest("The body has no inputs; send them under that key.")
-        parameters = parameters_in(content) | target_in(content, explains=post.explains)
+        parameters = parameters_in(content) | target_in(content, explains=http_request.explains)
         requests = self.requests(from_base64(content["inputs"]), parameters)
         if not streams(content):
             return requests
-        self._check_stream(post, requests[0])
-        return [replace(requests[0], listener=TokenListener(post))]
+        self._check_stream(http_request, requests[0])
+        return [replace(requests[0], stream=TokenEventStream(http_request))]
 
-    def write(self, post: Post, requests: Sequence[Request], outcomes: Sequence[Any]) -> Answer:
-        listener, outcome = requests[0].listener, outcomes[0]
-        if not isinstance(listener, TokenListener):
-            return super().write(post, requests, outcomes)
+    def write(
+        self, http_request: HttpRequest, requests: Sequence[Request], outcomes: Sequence[Any]
+    ) -> HttpResponse:
+        stream, outcome = requests[0].stream, outcomes[0]
+        if not isinstance(stream, TokenEventStream):
+            return super().write(http_request, requests, outcomes)
         if not isinstance(outcome, RequestError):
             new = self._new_text(outcome[0]["generated_text"], requests[0])
-            return Answer(listener.last(new, outcome[0]), content_type=EVENTS)
-        if have_begun(requests):
-            return Answer(broken(outcome), content_type=EVENTS)
-        return self.refuse(post, outcome)
+            return HttpResponse(stream.last(new, outcome[0]), content_type=EVENTS)
+        if streaming_started(requests):
+            return HttpResponse(broken(outcome), content_type=EVENTS)
+        return self.refuse(http_request, outcome)
 
-    def refuse(self, post: Post, error: RequestError) -> Answer:
+    def refuse(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
         """Return the usual answer, with its sentence in a header as well."""
-        return replace(super().refuse(post, error), headers={MESSAGE: _in_ascii(str(error))})
+        return replace(
+            super().refuse(http_request, error), headers={MESSAGE: _in_ascii(str(error))}
+        )
 
-    def lay_out(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Answer:
-        kind = layout_for(post, usual=JSON)
+    def lay_out(
+        self, http_request: HttpRequest, requests: Sequence[Request], results: Sequence[Any]
+    ) -> HttpResponse:
+        kind = preferred_type(http_request, usual=JSON)
         if kind == JSON:
-            return super().lay_out(post, requests, results)
-        return laid_out(results, kind, self.model.mode, explains=post.explains)
+            return super().lay_out(http_request, requests, results)
+        return format_results(results, kind, self.model.mode, explains=http_request.explains)
 
-    def reply(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Any:
+    def reply(
+        self, http_request: HttpRequest, requests: Sequence[Request], results: Sequence[Any]
+    ) -> Any:
         if not requests[0].alone:
             return list(results)
-        return list(results) if self._nests(post, results[0]) else results[0]
+        return list(results) if self._nests(http_request, results[0]) else results[0]
 
-    def _check_stream(self, post: Post, request: Request) -> None:
-        if self.model.mode != "text_generation" or post.explains:
+    def _check_stream(self, http_request: HttpRequest, request: Request) -> None:
+        if self.model.mode != "text_generation" or http_request.explains:
             raise Unprocessable("Only generated texts are streamed; leave stream out.")
         if not request.alone or self._setting("num_return_sequences", request) not in (None, 1):
             raise Unprocessable("A stream tells one text; send one prompt and ask for one answer.")
@@ -102,9 +108,9 @@ class Protocol(RowProtocol):
         whole = self._setting("return_full_text", request) and isinstance(request.inputs, str)
         return str(generated[len(request.inputs) :] if whole else generated)
 
-    def _nests(self, post: Post, result: Any) -> bool:
+    def _nests(self, http_request: HttpRequest, result: Any) -> bool:
         labels = self.model.mode == "sequence_classification" and isinstance(result, list)
-        agent = post.header("user-agent")
+        agent = http_request.header("user-agent")
         return labels and any(client in agent for client in NESTING_CLIENTS)
 
 

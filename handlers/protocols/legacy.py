@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from handlers.answer import Answer
-from handlers.bodies import Post
-from handlers.description import Description
 from handlers.errors import BadRequest, RequestError
-from handlers.old_answers import OLD_ANSWERS, old_explanation
-from handlers.protocols._items import SHAPES, read_item
+from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse
 from handlers.protocols.base import RowProtocol
-from handlers.requests import Request
-from handlers.texts import kind_of
+from handlers.protocols.items import SHAPES, read_item
+from handlers.schemas.legacy_responses import LEGACY_RESPONSES, legacy_explanation
+from handlers.schemas.model_info import ModelInfo
+from handlers.schemas.request import Request
+from handlers.schemas.text_checks import json_type
 
 TEXT = "text/plain; charset=utf-8"
 
@@ -25,36 +25,38 @@ TEXT = "text/plain; charset=utf-8"
 class Protocol(RowProtocol):
     """Bodies of TorchServe's own Hugging Face example; `target` is for explanations only."""
 
-    rank = 90
-
-    def __init__(self, model: Description) -> None:
+    def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
-        self._old = OLD_ANSWERS[model.mode] if model.settings.responses else None
+        self._old = LEGACY_RESPONSES[model.mode] if model.settings.responses else None
 
-    def recognises(self, post: Post) -> bool:
+    def recognises(self, http_request: HttpRequest) -> bool:
         return True
 
-    def read(self, post: Post) -> list[Request]:
-        content = post.content
-        parameters = self._old.parameters if self._old and not post.explains else {}
+    def read(self, http_request: HttpRequest) -> list[Request]:
+        content = http_request.content
+        parameters = self._old.parameters if self._old and not http_request.explains else {}
         if isinstance(content, (str, list)):
             return self.requests(content, parameters)
         if not isinstance(content, dict):
-            raise BadRequest(f"The body must be {SHAPES}, and is {kind_of(content)}.")
-        inputs, own = read_item(content, self.model.mode, "body", explains=post.explains)
+            raise BadRequest(f"The body must be {SHAPES}, and is {json_type(content)}.")
+        inputs, own = read_item(content, self.model.mode, "body", explains=http_request.explains)
         return [Request(inputs, {**parameters, **own})]
 
-    def write(self, post: Post, requests: Sequence[Request], outcomes: Sequence[Any]) -> Answer:
-        told = [self._told(post, outcome) for outcome in outcomes]
-        answer = super().write(post, requests, told)
+    def write(
+        self, http_request: HttpRequest, requests: Sequence[Request], outcomes: Sequence[Any]
+    ) -> HttpResponse:
+        told = [self._told(http_request, outcome) for outcome in outcomes]
+        answer = super().write(http_request, requests, told)
         if requests[0].alone and isinstance(told[0], str):
-            return Answer(told[0].encode(), content_type=TEXT)
+            return HttpResponse(told[0].encode(), content_type=TEXT)
         return answer
 
-    def reply(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Any:
+    def reply(
+        self, http_request: HttpRequest, requests: Sequence[Request], results: Sequence[Any]
+    ) -> Any:
         return results[0] if requests[0].alone else list(results)
 
-    def _told(self, post: Post, outcome: Any) -> Any:
+    def _told(self, http_request: HttpRequest, outcome: Any) -> Any:
         if self._old is None or isinstance(outcome, RequestError):
             return outcome
-        return old_explanation(outcome) if post.explains else self._old.of(outcome)
+        return legacy_explanation(outcome) if http_request.explains else self._old.of(outcome)

@@ -15,16 +15,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from handlers.answer import JSON, Answer
-from handlers.attempts import attempt
-from handlers.bodies import Post
-from handlers.errors import BadRequest, RequestError, Unprocessable
-from handlers.protocols._items import Layout, from_columns, layouts_of, read_item, streams
-from handlers.protocols._layouts import CSV, LINES, laid_out, layout_for
+from handlers.errors import BadRequest, RequestError, Unprocessable, attempt
+from handlers.http.csv import rows_of
+from handlers.http.decoding import json_of
+from handlers.http.request import HttpRequest
+from handlers.http.response import JSON, HttpResponse
 from handlers.protocols.base import ItemProtocol, is_chat
-from handlers.requests import Request
-from handlers.tables import rows_of
-from handlers.values import json_of
+from handlers.protocols.items import Layout, from_columns, layouts_of, read_item, streams
+from handlers.protocols.result_formats import CSV, LINES, format_results, preferred_type
+from handlers.schemas.request import Request
 
 # Other names that a header line may have for a text.
 HEADINGS = {"inputs": "text", "prompt": "text"}
@@ -46,46 +45,50 @@ class Line:
 class Protocol(ItemProtocol):
     """A line of JSON is answered as if it came alone, a row of a table as an item of a list."""
 
-    rank = 30
+    def recognises(self, http_request: HttpRequest) -> bool:
+        return http_request.type in (*LINES, CSV)
 
-    def recognises(self, post: Post) -> bool:
-        return post.type in (*LINES, CSV)
-
-    def items(self, post: Post) -> list[Request | RequestError]:
-        items = [item for line in self._by_line(post) for item in line.items]
+    def items(self, http_request: HttpRequest) -> list[Request | RequestError]:
+        items = [item for line in self._by_line(http_request) for item in line.items]
         if not items:
             raise BadRequest("The body has no lines; send a request in each.")
         self.check_count(len(items), "The body")
         return items
 
-    def reply(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Any:
+    def reply(
+        self, http_request: HttpRequest, requests: Sequence[Request], results: Sequence[Any]
+    ) -> Any:
         return list(results)
 
-    def lay_out(self, post: Post, requests: Sequence[Request], results: Sequence[Any]) -> Answer:
-        kind = layout_for(post, usual=JSON if post.type == CSV else LINES[0])
+    def lay_out(
+        self, http_request: HttpRequest, requests: Sequence[Request], results: Sequence[Any]
+    ) -> HttpResponse:
+        kind = preferred_type(http_request, usual=JSON if http_request.type == CSV else LINES[0])
         told = iter(results)
-        own = [line.told(told) for line in self._by_line(post)]
-        return laid_out(own, kind, self.model.mode, explains=post.explains)
+        own = [line.told(told) for line in self._by_line(http_request)]
+        return format_results(own, kind, self.model.mode, explains=http_request.explains)
 
-    def _by_line(self, post: Post) -> list[Line]:
-        text = (post.text or "").removeprefix("\ufeff")
-        if post.type == CSV:
+    def _by_line(self, http_request: HttpRequest) -> list[Line]:
+        text = (http_request.text or "").removeprefix("\ufeff")
+        if http_request.type == CSV:
             return [Line([row]) for row in self._rows(text)]
         # Not splitlines: JSON may hold other ends of lines than this one.
-        lines = [attempt(self._asked, line, post) for line in text.split("\n") if line.strip()]
+        lines = [
+            attempt(self._asked, line, http_request) for line in text.split("\n") if line.strip()
+        ]
         return [Line([line]) if isinstance(line, RequestError) else line for line in lines]
 
-    def _asked(self, line: str, post: Post) -> Line:
+    def _asked(self, line: str, http_request: HttpRequest) -> Line:
         item = _without_stream(json_of(line, "The line"))
         several = _list_in(item)
         if several is None:
-            return Line([self._request(item, post)])
+            return Line([self._request(item, http_request)])
         self.check_count(len(several), "inputs")
-        parts = [self._request({**item, "inputs": each}, post) for each in several]
+        parts = [self._request({**item, "inputs": each}, http_request) for each in several]
         return Line([replace(part, alone=False) for part in parts], several=True)
 
-    def _request(self, item: Any, post: Post) -> Request:
-        return Request(*read_item(item, self.model.mode, "line", explains=post.explains))
+    def _request(self, item: Any, http_request: HttpRequest) -> Request:
+        return Request(*read_item(item, self.model.mode, "line", explains=http_request.explains))
 
     def _rows(self, text: str) -> list[Request | RequestError]:
         rows, layouts = list(rows_of(text)), layouts_of(self.model.mode)

@@ -8,19 +8,18 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from transformers import BatchEncoding
 
-from handlers.attempts import attempt
-from handlers.batching import Padding, run
-from handlers.checkpoint import Checkpoint
-from handlers.errors import RequestError, WrongConfig
-from handlers.formats.base import Model
-from handlers.meter import Meter
-from handlers.packing import run_packed
-from handlers.parameters import Parameters
-from handlers.requests import Request
-from handlers.rows import Outputs, Row
-from handlers.sections import Handler
-from handlers.tokenize import Text, check_length, tokenize
-from handlers.windows import Window, window
+from handlers.batching.packing import run_packed
+from handlers.batching.padding import Padding, run
+from handlers.batching.rows import Outputs, Row
+from handlers.batching.tokenization import Text, check_length, tokenize
+from handlers.batching.windows import Window, window
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.config.handler_section import HandlerSection
+from handlers.errors import RequestError, WrongConfig, attempt
+from handlers.runtime.model import Model
+from handlers.schemas.parameters import Parameters
+from handlers.schemas.request import Request
+from handlers.telemetry.meter import Meter
 
 QueryT = TypeVar("QueryT")
 RowT = TypeVar("RowT", bound=Row)
@@ -57,7 +56,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     packs: ClassVar[bool] = True
     generates: ClassVar[bool] = False
 
-    def __init__(self, checkpoint: Checkpoint, settings: Handler) -> None:
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         self.checkpoint = checkpoint
         self.settings = settings
         self.tokenizer = checkpoint.tokenizer

@@ -20,17 +20,16 @@ from pydantic import AliasChoices, Field, NonNegativeInt, PositiveInt
 from transformers import BatchEncoding
 from typing_extensions import TypedDict
 
-from handlers.attempts import attempt
-from handlers.errors import BadRequest, RequestError, RequestTooLarge
-from handlers.parameters import Parameters
-from handlers.pipeline_names import ANY, PipelineNames
-from handlers.reader import Reader, add_up
-from handlers.requests import Request
-from handlers.rows import Outputs
+from handlers.batching.rows import Outputs
+from handlers.batching.tokenization import tokenize
+from handlers.batching.windows import Window, check_windows, window
+from handlers.errors import BadRequest, RequestError, RequestTooLarge, attempt
+from handlers.schemas.parameters import Parameters
+from handlers.schemas.pipeline_names import ANY, PipelineNames
+from handlers.schemas.request import Request
+from handlers.schemas.text_checks import check_text, json_type
+from handlers.tasks._answer_spans import AnswerReader, merge_equal_answers
 from handlers.tasks.base import BaseTask
-from handlers.texts import check_text, kind_of
-from handlers.tokenize import tokenize
-from handlers.windows import Window, check_windows, window
 
 WINDOW = 384
 MOST_ANSWERS = 1000
@@ -55,14 +54,14 @@ class AnswerParameters(Parameters):
     align_to_words: bool = True
 
 
-class Asked(TypedDict):
+class QuestionInput(TypedDict):
     """A question, and the text that may hold its answer."""
 
     question: str
     context: str
 
 
-class Found(TypedDict):
+class AnswerSpan(TypedDict):
     """A span of the context; `start` and `end` count its characters."""
 
     score: float
@@ -87,8 +86,8 @@ class Task(BaseTask[Question, Window]):
     outputs = ("start_logits", "end_logits")
     per_token = ("start_logits", "end_logits")
     parameters = AnswerParameters
-    inputs = Asked
-    results = Found | list[Found]
+    inputs = QuestionInput
+    results = AnswerSpan | list[AnswerSpan]
     sample: ClassVar[Mapping[str, Any]] = {
         "inputs": {"question": "Who sings?", "context": "Nina sings in the bar."}
     }
@@ -97,7 +96,7 @@ class Task(BaseTask[Question, Window]):
         inputs = request.inputs
         if not isinstance(inputs, dict):
             raise BadRequest(
-                f'inputs must be {{"question": …, "context": …}}, and is {kind_of(inputs)}.'
+                f'inputs must be {{"question": …, "context": …}}, and is {json_type(inputs)}.'
             )
         for key in ("question", "context"):
             if key not in inputs:
@@ -131,16 +130,16 @@ class Task(BaseTask[Question, Window]):
             "align": settings.align_to_words,
         }
         spans = [self.reader.read(*pair, count=count, **limits) for pair in windows]
-        found = add_up(chain.from_iterable(spans), query.context)
+        found = merge_equal_answers(chain.from_iterable(spans), query.context)
         if settings.handle_impossible_answer or not found:
-            nothing = min(self.reader.nothing(*pair) for pair in windows)
-            found.append({"score": nothing, "start": 0, "end": 0, "answer": ""})
+            no_answer = min(self.reader.no_answer_score(*pair) for pair in windows)
+            found.append({"score": no_answer, "start": 0, "end": 0, "answer": ""})
         return sorted(found, key=lambda answer: -float(answer["score"]))[: settings.top_k]
 
     @cached_property
-    def reader(self) -> Reader:
+    def reader(self) -> AnswerReader:
         """What finds spans in a window."""
-        return Reader(self._context, self.tokenizer.cls_token_id)
+        return AnswerReader(self._context, self.tokenizer.cls_token_id)
 
     def texts(self, query: Question) -> tuple[str, str]:
         """Return question and context in the order in which they stand in a row."""

@@ -16,18 +16,18 @@ import numpy.typing as npt
 from pydantic import BeforeValidator, PositiveInt
 from typing_extensions import TypedDict
 
-from handlers.activations import sigmoid, softmax
-from handlers.checkpoint import Checkpoint
+from handlers.batching.rows import Outputs
+from handlers.batching.tokenization import Text, tokenize
+from handlers.batching.windows import Window, window
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.config.handler_section import HandlerSection
 from handlers.errors import BadRequest, RequestError
-from handlers.parameters import Parameters
-from handlers.pipeline_names import ANY, TRUNCATED, PipelineNames, in_lower_case
-from handlers.requests import Request
-from handlers.rows import Outputs
-from handlers.sections import Handler
+from handlers.schemas.parameters import Parameters
+from handlers.schemas.pipeline_names import ANY, TRUNCATED, PipelineNames, in_lower_case
+from handlers.schemas.request import Request
+from handlers.schemas.text_checks import check_text, json_type
+from handlers.tasks._activations import sigmoid, softmax
 from handlers.tasks.base import BaseTask
-from handlers.texts import check_text, kind_of
-from handlers.tokenize import Text, tokenize
-from handlers.windows import Window, window
 
 Function = Literal["sigmoid", "softmax", "none"]
 
@@ -84,7 +84,7 @@ class Task(BaseTask[Classification, Window]):
     results = Label | list[Label]
     sample: ClassVar[Mapping[str, Any]] = {"inputs": "A fine film with a great cast."}
 
-    def __init__(self, checkpoint: Checkpoint, settings: Handler) -> None:
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
         self.labels = checkpoint.labels
 
@@ -153,7 +153,7 @@ class Task(BaseTask[Classification, Window]):
             return self._pair(*inputs)
         if not isinstance(inputs, str):
             raise BadRequest(
-                f'inputs must be a text or {{"text": …, "text_pair": …}}, and is {kind_of(inputs)}.'
+                f'inputs must be a text or {{"text": …, "text_pair": …}}, and is {json_type(inputs)}.'
             )
         return self._pair(inputs)
 

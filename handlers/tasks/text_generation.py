@@ -20,25 +20,24 @@ from typing import Annotated, Any, ClassVar, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from handlers.attempts import attempt
-from handlers.batching import Padding
-from handlers.chats import Message, check_messages, prompt_of
-from handlers.checkpoint import Checkpoint
-from handlers.errors import RequestError, RequestTooLarge, Unprocessable
-from handlers.formats.base import Model
-from handlers.generation import Generator, Prompt
-from handlers.generation_parameters import GenerationParameters
-from handlers.listener import Listener
-from handlers.meter import Meter
-from handlers.requests import Request
-from handlers.rows import Outputs
-from handlers.sections import Handler
-from handlers.stopping import before_stop
+from handlers.batching.padding import Padding
+from handlers.batching.rows import Outputs
+from handlers.batching.tokenization import Text, check_length
+from handlers.batching.windows import Window
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.config.handler_section import HandlerSection
+from handlers.errors import RequestError, RequestTooLarge, Unprocessable, attempt
+from handlers.generation.chat import Message, check_messages, prompt_of
+from handlers.generation.generator import Generator, Prompt
+from handlers.generation.parameters import GenerationParameters
+from handlers.generation.stopping import before_stop
+from handlers.runtime.model import Model
+from handlers.schemas.request import Request
+from handlers.schemas.text_checks import check_text
+from handlers.schemas.text_stream import TextStream
+from handlers.schemas.token_ids import TokenIds
 from handlers.tasks.base import BaseTask
-from handlers.texts import check_text
-from handlers.token_ids import TokenIds
-from handlers.tokenize import Text, check_length
-from handlers.windows import Window
+from handlers.telemetry.meter import Meter
 
 NEW_TOKENS = 50
 AS_WRITTEN = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
@@ -70,7 +69,7 @@ class Continuation:
     prompt: str
     parameters: GenerationParameters
     messages: Sequence[Message] = ()
-    listener: Listener | None = None
+    stream: TextStream | None = None
     ids: TokenIds | None = None
 
 
@@ -91,7 +90,7 @@ class Task(BaseTask[Continuation, Prompt]):
     packs = False
     generates = True
 
-    def __init__(self, checkpoint: Checkpoint, settings: Handler) -> None:
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
         self.base = checkpoint.generation_config
         if settings.tokenizer.truncation_side is None:
@@ -152,19 +151,19 @@ class Task(BaseTask[Continuation, Prompt]):
         return self.settings.truncation is True
 
     def _continuation(self, request: Request, parameters: GenerationParameters) -> Continuation:
-        inputs, listener = request.inputs, request.listener
+        inputs, stream = request.inputs, request.stream
         if isinstance(inputs, list) and any(isinstance(item, dict) for item in inputs):
             messages = check_messages(inputs, self.longest_text)
             prompt = prompt_of(messages, self.tokenizer)
-            return Continuation(prompt, parameters, messages, listener)
+            return Continuation(prompt, parameters, messages, stream)
         if isinstance(inputs, TokenIds):
             inputs.check(self.checkpoint.config.get_text_config().vocab_size)
             prompt = str(self.tokenizer.decode(inputs.ids, **AS_WRITTEN))
             # Who hears the new text cannot tell the prompt's before it: it comes with the answer.
-            hears = None if parameters.return_full_text else listener
-            return Continuation(prompt, parameters, listener=hears, ids=inputs)
+            hears = None if parameters.return_full_text else stream
+            return Continuation(prompt, parameters, stream=hears, ids=inputs)
         prompt = check_text(inputs, "inputs", self.longest_text)
-        return Continuation(prompt, parameters, listener=listener)
+        return Continuation(prompt, parameters, stream=stream)
 
     def _fit_ids(self, ids: TokenIds, most: int | None) -> list[Window]:
         limits = (most, self.longest if self.truncates else None)
@@ -187,7 +186,7 @@ class Task(BaseTask[Continuation, Prompt]):
                 f", together more than this model's {limit:,}; shorten one of them."
             )
         new = asked or min(self._usual, room)
-        return [Prompt(row.features, row.encoding, query.parameters, new, query.listener)]
+        return [Prompt(row.features, row.encoding, query.parameters, new, query.stream)]
 
     @property
     def _usual(self) -> int:

@@ -18,20 +18,19 @@ from pydantic import BeforeValidator, NonNegativeInt, model_validator
 from transformers import BatchEncoding
 from typing_extensions import TypedDict
 
-from handlers.activations import softmax
-from handlers.attempts import attempt
-from handlers.checkpoint import Checkpoint
-from handlers.entities import Strategy, Token, join_entities, label_tokens, without_overlaps
-from handlers.errors import RequestError
-from handlers.parameters import Parameters
-from handlers.pipeline_names import ANY, TRUNCATED, PipelineNames, in_lower_case
-from handlers.requests import Request
-from handlers.rows import Outputs
-from handlers.sections import Handler
+from handlers.batching.rows import Outputs
+from handlers.batching.tokenization import check_length, tokenize
+from handlers.batching.windows import Window, check_windows, window
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.config.handler_section import HandlerSection
+from handlers.errors import RequestError, attempt
+from handlers.schemas.parameters import Parameters
+from handlers.schemas.pipeline_names import ANY, TRUNCATED, PipelineNames, in_lower_case
+from handlers.schemas.request import Request
+from handlers.schemas.text_checks import check_text
+from handlers.tasks._activations import softmax
+from handlers.tasks._entities import Strategy, Token, join_entities, label_tokens, without_overlaps
 from handlers.tasks.base import BaseTask
-from handlers.texts import check_text
-from handlers.tokenize import check_length, tokenize
-from handlers.windows import Window, check_windows, window
 
 
 class TokenParameters(Parameters):
@@ -103,7 +102,7 @@ class Task(BaseTask[Tagging, Window]):
     results = list[LabelledToken | Entity]
     sample: ClassVar[Mapping[str, Any]] = {"inputs": "Ada Lovelace lived in London."}
 
-    def __init__(self, checkpoint: Checkpoint, settings: Handler) -> None:
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
         self.labels = checkpoint.labels
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from handlers.agreement import FILE as QUALITY
-from handlers.agreement import Agreement
+from handlers.export.parity_report import FILE as QUALITY
+from handlers.export.parity_report import ParityReport
 from scripts.kit.bare_check import check
 from scripts.kit.containers import CONTAINERS, Form, is_current_mar
 from scripts.kit.contents import HANDLERS, contents, size_of
@@ -29,7 +29,7 @@ class Archive:
     size: int
     seconds: float
     made: bool
-    quality: Agreement | None = None
+    quality: ParityReport | None = None
 
 
 def pack(
@@ -69,7 +69,7 @@ def pack(
                 check(container.unpack(draft, Path(scratch) / "unpacked"), name)
             _put(draft, target, Path(scratch))
     quality = parts.get(QUALITY)
-    measured = Agreement.read(quality) if isinstance(quality, Path) else None
+    measured = ParityReport.read(quality) if isinstance(quality, Path) else None
     return Archive(name, target, size, time.monotonic() - began, made, measured)
 
 

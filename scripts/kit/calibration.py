@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from handlers.config import ModelConfig
+from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
 from handlers.protocols.base import is_chat
-from handlers.samples import Sample
+from handlers.schemas.request import Sample
 from scripts.kit.places import ARTIFACTS
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from handlers.config import ModelConfig
+from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
 from scripts.kit.manifest import CONFIG, ENTRY, PLACE, manifest
 from scripts.kit.places import ROOT, checkpoint_of, model_name

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from handlers.config.handler_section import HandlerSection
 from handlers.errors import KitError, WrongCheckpoint, WrongConfig
-from handlers.sections import Handler
 from scripts.kit.hub import Hub, Snapshot
 from scripts.kit.selection import settings_of, shards_of, weights_of
 from scripts.kit.source import Source
@@ -19,13 +19,13 @@ class CannotWrite(KitError):
         super().__init__(f"{place} cannot be written ({error}); mend that and run again.")
 
 
-def present(handler: Handler, target: Path) -> Source | None:
+def present(handler: HandlerSection, target: Path) -> Source | None:
     """Return the source of a checkpoint that is whole and is what the YAML names; else None."""
     source = Source.read(target)
     return source if source and source.serves(handler) and source.is_whole_in(target) else None
 
 
-def download(handler: Handler, target: Path, hub: Hub, *, force: bool = False) -> Source:
+def download(handler: HandlerSection, target: Path, hub: Hub, *, force: bool = False) -> Source:
     """Bring the model that a YAML names to a folder; until it is complete the old one stays there.
 
     The head, the labels and the tokenizer are checked before any weights are fetched.
@@ -51,7 +51,7 @@ def download(handler: Handler, target: Path, hub: Hub, *, force: bool = False) -
     return source
 
 
-def check_folder(handler: Handler, folder: Path) -> tuple[int, int]:
+def check_folder(handler: HandlerSection, folder: Path) -> tuple[int, int]:
     """Check a checkpoint that is a local folder already; returns (bytes, number) of its files.
 
     Raises:
@@ -65,7 +65,7 @@ def check_folder(handler: Handler, folder: Path) -> tuple[int, int]:
     return sum((folder / name).stat().st_size for name in needed), len(needed)
 
 
-def _complete(handler: Handler, snapshot: Snapshot, hub: Hub, staging: Staging) -> Source:
+def _complete(handler: HandlerSection, snapshot: Snapshot, hub: Hub, staging: Staging) -> Source:
     names, model = snapshot.files.keys(), snapshot.model
     weights = weights_of(names, model, allow_pickle=handler.allow_pickle)
     needed = settings_of(names, model)
@@ -87,14 +87,14 @@ def _fetch(names: list[str], snapshot: Snapshot, hub: Hub, staging: Staging) -> 
         hub.fetch(snapshot, file, staging.folder)
 
 
-def _check(handler: Handler, folder: Path) -> None:
+def _check(handler: HandlerSection, folder: Path) -> None:
     # Torch takes seconds to import, and a second run that finds everything does without.
     from scripts.kit.fitting import check_fits  # noqa: PLC0415
 
     check_fits(handler, folder)
 
 
-def _model_name(handler: Handler) -> str:
+def _model_name(handler: HandlerSection) -> str:
     name = handler.model_name
     if not name:
         raise WrongConfig("handler.model_name", "is missing", "name a model of the hub or a folder")

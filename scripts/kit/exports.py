@@ -10,10 +10,10 @@ from pathlib import Path
 
 import torch
 
-from handlers.config import ModelConfig
-from handlers.dtypes import pick_dtype
-from handlers.exports import export
-from handlers.requests import Request
+from handlers.checkpoints.dtypes import pick_dtype
+from handlers.config.model_config import ModelConfig
+from handlers.formats import export
+from handlers.schemas.request import Request
 from scripts.kit.calibration import samples
 from scripts.kit.places import BUILD, ROOT, model_name
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from handlers.config import ModelConfig
+from handlers.config.model_config import ModelConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 ARTIFACTS = ROOT / "artifacts"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from handlers.sections import Handler
+from handlers.config.handler_section import HandlerSection
 
 FILE = ".source.json"
 
@@ -38,7 +38,7 @@ class Source(BaseModel):
         """Bytes in all files together."""
         return sum(self.files.values())
 
-    def serves(self, handler: Handler) -> bool:
+    def serves(self, handler: HandlerSection) -> bool:
         """Whether this is the model and the revision that a YAML names."""
         asked = handler.revision
         pinned = asked is not None and self.commit.startswith(asked)

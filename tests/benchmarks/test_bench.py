@@ -16,7 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 from benchmarks.bench import main
-from handlers.dtypes import pick_dtype
+from handlers.checkpoints.dtypes import pick_dtype
 from scripts.kit.places import ROOT
 
 CONTENDERS = ("reference", "kit")

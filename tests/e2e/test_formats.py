@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from handlers.words import formats
+from handlers.config.choices import save_modes
 from scripts.kit.places import ROOT
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
@@ -38,7 +38,7 @@ def server(
 ) -> Iterator[Server]:
     """A server with a tiny model in each format that is installed, under the format's name."""
     store = tmp_path_factory.mktemp("formats")
-    for save_mode in formats():
+    for save_mode in save_modes():
         if save_mode != "openvino" or importlib.util.find_spec("openvino"):
             archive = packed(save_mode, MODE, extra=standins.get(save_mode, ()))
             shutil.copyfile(archive, store / f"{save_mode}.mar")

@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from handlers.explanation_parameters import ExplanationParameters
-from handlers.registry import task_class
-from handlers.words import modes
+from handlers import tasks
+from handlers.config.choices import modes
+from handlers.schemas.explanation_parameters import ExplanationParameters
 from scripts.kit.server import Server
 from tests.e2e.asking import Question, ask, ask_at_once
 from tests.e2e.documents import JSON, Document, Example
@@ -135,7 +135,7 @@ def test_what_a_schema_forbids_is_refused_and_what_it_allows_is_no_bug(
     server: Server, mode: str
 ) -> None:
     example = document(mode).example(PREDICTIONS)
-    bodies = changed(example, list(task_class(mode).parameters.model_fields))
+    bodies = changed(example, list(tasks.get(mode).parameters.model_fields))
     answers = asked_at_once(server, [example.question(mode, body) for body in bodies])
     for body, answer in zip(bodies, answers, strict=True):
         document(mode).check(PREDICTIONS, answer)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from handlers.words import modes
+from handlers.config.choices import modes
 from tests import tiny
 from tests.samples import INPUTS, PARAMETERS, TEXT_NAME, inputs_of, requests_of
 from tests.serving import Served, differences

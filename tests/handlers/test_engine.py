@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.checkpoint import read_checkpoint
+from handlers.batching.rows import Outputs, Row
+from handlers.checkpoints.checkpoint import read_checkpoint
+from handlers.config.handler_section import HandlerSection
 from handlers.engine import Engine
 from handlers.errors import BadRequest, InternalError, WrongConfig
-from handlers.formats.base import Model
-from handlers.meter import Meter
-from handlers.parameters import Parameters
-from handlers.requests import Request
-from handlers.rows import Outputs, Row
-from handlers.sections import Handler
+from handlers.runtime.model import Model
+from handlers.schemas.parameters import Parameters
+from handlers.schemas.request import Request
 from handlers.tasks.base import BaseTask
+from handlers.telemetry.meter import Meter
 
 Checkpoints = Callable[..., Path]
 
@@ -61,7 +61,7 @@ class Summing(Model):
 
 @pytest.fixture
 def engine(checkpoint: Checkpoints) -> Engine:
-    settings = Handler(mode="sequence_classification")
+    settings = HandlerSection(mode="sequence_classification")
     parts = read_checkpoint(checkpoint("sequence_classification"), settings)
     return Engine(Doubling(parts, settings), Summing())
 

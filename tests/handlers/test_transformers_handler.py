@@ -11,8 +11,8 @@ import ts
 from ts.context import Context, RequestProcessor
 from ts.metrics.metric_cache_yaml_impl import MetricsCacheYamlImpl
 
-from handlers.bodies import Post
 from handlers.errors import WrongConfig
+from handlers.http.request import HttpRequest
 from handlers.transformers_handler import TransformersHandler
 from tests.serving import read_json
 
@@ -69,14 +69,14 @@ def test_a_row_that_came_by_grpc_ends_its_stream_and_is_sent_no_parts(
     worker: Any, monkeypatch: Any
 ) -> None:
     handler, made = worker
-    heard: list[Post] = []
-    answer = handler.dialogue.answer
+    heard: list[HttpRequest] = []
+    answer = handler.dispatcher.answer
 
-    def hear(posts: list[Post], meter: Any) -> Any:
+    def hear(posts: list[HttpRequest], meter: Any) -> Any:
         heard.extend(posts)
         return answer(posts, meter)
 
-    monkeypatch.setattr(handler.dialogue, "answer", hear)
+    monkeypatch.setattr(handler.dispatcher, "answer", hear)
     text = {"data": bytearray(b"A fine film")}
     send(worker, (text, {"data": {"content-type": ""}}), (text, {"Host": "h"}), ({}, {}))
     headers = [made.get_response_headers(at) for at in range(3)]

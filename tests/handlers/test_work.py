@@ -10,9 +10,9 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from benchmarks.texts import mixed_inputs
-from handlers.meter import Meter
-from handlers.packing import Packed
-from handlers.requests import Request
+from handlers.batching.packing import Packed
+from handlers.schemas.request import Request
+from handlers.telemetry.meter import Meter
 from tests.serving import Served
 
 ROWS = 64

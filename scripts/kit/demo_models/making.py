@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from handlers.config.choices import nearest
 from handlers.errors import KitError, WrongCheckpoint
-from handlers.words import nearest
 from scripts.kit.demo_models.lessons import lesson_of, modes
 from scripts.kit.demo_models.score import Score
 from scripts.kit.places import MODELS

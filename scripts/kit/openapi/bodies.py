@@ -7,9 +7,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from handlers.describing import explanation_schemas, schemas_of
-from handlers.explanation_parameters import ExplanationParameters
-from handlers.registry import account_class, task_class
+from handlers import tasks
+from handlers.explainers import explanation_schemas, targets
+from handlers.schemas.explanation_parameters import ExplanationParameters
+from handlers.schemas.json_schema import parameter_schemas
 from scripts.kit.openapi.shapes import (
     NULL,
     PLACE,
@@ -38,13 +39,13 @@ def bodies(mode: str, known: Mapping[str, Schema]) -> dict[str, Schema]:
         known: the components that its types are.
     """
     old = _asked_of_old(known)
-    task = task_class(mode)
+    task = tasks.get(mode)
     parameters = task.parameters.__name__
     found = {
         "PredictionBody": _body(parameters, old, STREAM if task.generates else {}),
         "PredictionInstances": _instances(parameters, old),
     }
-    if account := account_class(mode):
+    if account := targets.get(mode):
         explained = "ExplanationParameters"
         found |= {
             explained: _explanation_parameters(mode, account),
@@ -92,7 +93,7 @@ def _resolved(schema: Schema, known: Mapping[str, Schema]) -> Schema:
 
 
 def _explanation_parameters(mode: str, account: Any) -> Schema:
-    own = schemas_of(task_class(mode).parameters, account.usual_parameters)
+    own = parameter_schemas(tasks.get(mode).parameters, account.usual_parameters)
     ours = explanation_schemas(account.usual_method, gradients=True)
     target = {"description": _target_of(account)}
     text = inspect.getdoc(ExplanationParameters) or ""

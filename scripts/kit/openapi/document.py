@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from handlers.words import modes
+from handlers.config.choices import modes
 from scripts.kit.openapi.operations import operations
 from scripts.kit.openapi.schemas import schemas
 from scripts.kit.places import ROOT

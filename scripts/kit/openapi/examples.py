@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from io import StringIO
 from typing import Any
 
-from handlers.registry import account_class, task_class
+from handlers import tasks
+from handlers.explainers import targets
 
 Examples = dict[str, Any]
 # A target that each mode's sample has, in the form that the mode's account reads.
@@ -26,7 +27,7 @@ STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 
 def predictions(mode: str) -> Examples:
     """Return bodies of the Hugging Face way and of the old example's."""
-    sample = task_class(mode).sample
+    sample = tasks.get(mode).sample
     inputs, given = sample["inputs"], sample.get("parameters", {})
     found = {
         "one": dict(sample),
@@ -34,12 +35,12 @@ def predictions(mode: str) -> Examples:
         "parameters": {"inputs": inputs, "parameters": {**_defaults(mode), **given}},
         "old": _old(inputs),
     }
-    return {**found, "stream": {**sample, "stream": True}} if task_class(mode).generates else found
+    return {**found, "stream": {**sample, "stream": True}} if tasks.get(mode).generates else found
 
 
 def explanations(mode: str) -> Examples:
     """Return bodies that ask why."""
-    inputs = task_class(mode).sample["inputs"]
+    inputs = tasks.get(mode).sample["inputs"]
     found = {
         "one": {"inputs": inputs},
         "list": {"inputs": [inputs, inputs], "parameters": EXPLAINED},
@@ -52,8 +53,8 @@ def explanations(mode: str) -> Examples:
 
 def instances(mode: str) -> Examples:
     """Return bodies of KServe's V1."""
-    inputs = task_class(mode).sample["inputs"]
-    short = task_class(mode).sample.get("parameters", {})
+    inputs = tasks.get(mode).sample["inputs"]
+    short = tasks.get(mode).sample.get("parameters", {})
     return {
         "plain": {"instances": [inputs, inputs], "parameters": short},
         "objects": {"instances": [{"inputs": inputs, "parameters": short}, _old(inputs)]},
@@ -62,18 +63,18 @@ def instances(mode: str) -> Examples:
 
 def texts(mode: str) -> Examples:
     """Return a bare text, where the mode takes one."""
-    return {"text": task_class(mode).sample["inputs"]}
+    return {"text": tasks.get(mode).sample["inputs"]}
 
 
 def lines(mode: str) -> Examples:
     """Return JSON Lines of two requests."""
-    line = json.dumps(task_class(mode).sample)
+    line = json.dumps(tasks.get(mode).sample)
     return {"lines": f"{line}\n{line}\n"}
 
 
 def table(mode: str) -> Examples:
     """Return a table with a header and one row."""
-    asked = _old(task_class(mode).sample["inputs"])
+    asked = _old(tasks.get(mode).sample["inputs"])
     stream = StringIO()
     csv.writer(stream, lineterminator="\n").writerows([asked.keys(), asked.values()])
     return {"table": stream.getvalue()}
@@ -81,7 +82,7 @@ def table(mode: str) -> Examples:
 
 def tensors(mode: str) -> Examples:
     """Return bodies of the Open Inference Protocol."""
-    asked = _old(task_class(mode).sample["inputs"])
+    asked = _old(tasks.get(mode).sample["inputs"])
     inputs = [
         {"name": name, "shape": [1], "datatype": "BYTES", "data": [value]}
         for name, value in asked.items()
@@ -97,7 +98,7 @@ def chats() -> Examples:
 
 def completions(mode: str) -> Examples:
     """Return bodies of `completions`."""
-    prompt = task_class(mode).sample["inputs"]
+    prompt = tasks.get(mode).sample["inputs"]
     return {
         "one": {"prompt": prompt, **FEW},
         "list": {"prompt": [prompt, prompt], **FEW},
@@ -111,9 +112,9 @@ def _old(inputs: Any) -> dict[str, Any]:
 
 def _defaults(mode: str) -> dict[str, Any]:
     """Return every parameter that is something where a request sets nothing."""
-    return task_class(mode).parameters().model_dump(mode="json", exclude_none=True)
+    return tasks.get(mode).parameters().model_dump(mode="json", exclude_none=True)
 
 
 def _usual(mode: str) -> dict[str, Any]:
-    account = account_class(mode)
+    account = targets.get(mode)
     return dict(account.usual_parameters) if account else {}

@@ -6,7 +6,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from handlers.tasks.question_answering import Found
+from handlers.tasks.question_answering import AnswerSpan
 from handlers.tasks.sequence_classification import Label
 from handlers.tasks.text_generation import Generated
 
@@ -107,7 +107,7 @@ class SpanExplanation(Pieces):
     delta_end: float
     answer_start: Sums
     answer_end: Sums
-    prediction: Found
+    prediction: AnswerSpan
     target: SpanTarget
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from handlers.answer import JSON
 from handlers.errors import (
     BadRequest,
     InternalError,
@@ -18,6 +17,7 @@ from handlers.errors import (
     RequestTooLarge,
     Unprocessable,
 )
+from handlers.http.response import JSON
 from scripts.kit.openapi.shapes import Schema, any_of, ref
 
 PARAMETERS = {

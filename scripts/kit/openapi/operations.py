@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from handlers.answer import JSON
-from handlers.events import EVENTS
-from handlers.protocols._layouts import CSV, LINES
-from handlers.registry import task_class
+from handlers import tasks
+from handlers.http.response import JSON
+from handlers.http.server_sent_events import EVENTS
+from handlers.protocols.result_formats import CSV, LINES
 from scripts.kit.openapi import examples
 from scripts.kit.openapi.bodies import takes_text
 from scripts.kit.openapi.explanations import EXPLANATIONS
@@ -50,7 +50,7 @@ def operations(mode: str, known: Known) -> list[Operation]:
     made: list[Callable[[str, Known], Operation]] = [_ping, _predict, _predict_v1, _infer]
     if mode in EXPLANATIONS:
         made += [_explain, _explain_v1, _explain_v2]
-    if task_class(mode).generates:
+    if tasks.get(mode).generates:
         made += [_chat, _complete, _models]
     return [make(mode, known) for make in made]
 
@@ -61,7 +61,7 @@ def _ping(mode: str, known: Known) -> Operation:
 
 
 def _predict(mode: str, known: Known) -> Operation:
-    streams = task_class(mode).generates
+    streams = tasks.get(mode).generates
     answers = {JSON: _one_or_many(RESULT), JSON_LINES: TEXT, CSV: TEXT}
     return Operation(
         "/predictions/{model}",

@@ -8,9 +8,9 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from handlers.describing import PlainSchema
-from handlers.openai.bodies import ChatBody, CompletionBody
-from handlers.registry import task_class
+from handlers import tasks
+from handlers.protocols.openai.bodies import ChatBody, CompletionBody
+from handlers.schemas.json_schema import PlainSchema
 from scripts.kit.openapi import inference, openai
 from scripts.kit.openapi.bodies import bodies
 from scripts.kit.openapi.explanations import EXPLANATIONS
@@ -61,7 +61,7 @@ OF_GENERATION: tuple[Any, ...] = (
 
 def schemas(mode: str) -> dict[str, Schema]:
     """Return every schema of a mode's document by name."""
-    task = task_class(mode)
+    task = tasks.get(mode)
     kinds = [*EVERYWHERE, task.parameters, *(OF_GENERATION if task.generates else ())]
     if mode in EXPLANATIONS:
         kinds.append(EXPLANATIONS[mode])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing_extensions import TypedDict
 
-from handlers.chats import Message
+from handlers.generation.chat import Message
 from handlers.tasks.text_generation import Details
 
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from handlers.config import ModelConfig
-from handlers.explainers import explainer_class
-from handlers.exports import export
-from handlers.requests import Request
-from handlers.words import files_of
+from handlers import explainers
+from handlers.config.choices import files_of
+from handlers.config.model_config import ModelConfig
+from handlers.formats import export
+from handlers.schemas.request import Request
 from tests import decisive
 from tests.samples import format_params, keys_of
 from tests.serving import Served, explanation_of
 
 METHODS = files_of("explainers")
-FORWARD_ONLY = [method for method in METHODS if not explainer_class(method).needs_gradients]
+FORWARD_ONLY = [method for method in METHODS if not explainers.get(method).needs_gradients]
 TEXT = "the music in the bar is lovely today"
 
 
@@ -89,7 +89,7 @@ def test_values_of_complete_methods_sum_to_what_they_explain(served: Any, method
     difference = told["output"] - told["baseline_output"]
     missed = abs(sum(told["attributions"]) - difference)
     assert told["convergence_delta"] == pytest.approx(sum(told["attributions"]) - difference)
-    if explainer_class(method).complete:
+    if explainers.get(method).complete:
         assert missed <= 0.05 * abs(difference)
         assert told["converged"]
     else:

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.agreement import Agreement
-from handlers.config import ModelConfig
+from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestTooLarge, WrongCheckpoint, WrongConfig
-from handlers.exports import export
-from handlers.fixed_shape import FixedModel, Shape
-from handlers.formats.base import ForwardOnly
-from handlers.requests import Request
+from handlers.formats import export
+from handlers.export.parity_report import ParityReport
+from handlers.formats._fixed_shape import FixedModel, Shape
+from handlers.runtime.model import ForwardOnlyModel
+from handlers.schemas.request import Request
 from tests.samples import inputs_of
 from tests.serving import Served, differences
 from tests.standins import torch_neuronx
@@ -67,7 +67,7 @@ def as_the_old_example_had_it(folder: Path, name: str = OLD_NAME) -> Path:
     return folder
 
 
-class Recorder(ForwardOnly):
+class Recorder(ForwardOnlyModel):
     """Takes (2, 4) alone, remembers what it was given, and answers with it."""
 
     def __init__(self) -> None:
@@ -280,7 +280,7 @@ class Changed(torch.nn.Module):
 def test_a_graph_that_rounds_is_measured_on_samples(
     laid: Laid, checkpoint: Any, tmp_path: Path
 ) -> None:
-    found = Agreement.read(laid() / "quality.json")
+    found = ParityReport.read(laid() / "quality.json")
     assert (found.rows, found.decisions, found.label_agreement) == (3, 3, 1.0)
     with pytest.raises(WrongConfig, match=r"handler\.calibration: has no rows"):
         export(checkpoint(MODE), ModelConfig.parse({"handler": KEYS}), tmp_path)
@@ -289,8 +289,8 @@ def test_a_graph_that_rounds_is_measured_on_samples(
 def test_a_graph_that_agrees_too_little_is_refused(
     checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bad = Agreement(10, 10, 0.9, 0.4)
-    monkeypatch.setattr("handlers.exports.agreement", lambda *_, **__: bad)
+    bad = ParityReport(10, 10, 0.9, 0.4)
+    monkeypatch.setattr("handlers.export.exporter.compare_outputs", lambda *_, **__: bad)
     with pytest.raises(WrongCheckpoint, match=r"neuronx model: agrees .* on 90\.00% of 10 labels"):
         export(checkpoint(MODE), ModelConfig.parse({"handler": KEYS}), tmp_path, samples(MODE))
 

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.agreement import FILE as QUALITY
-from handlers.agreement import Agreement, agreement
-from handlers.config import ModelConfig
+from handlers.config.model_config import ModelConfig
 from handlers.errors import ConfigError, WrongCheckpoint, WrongConfig
-from handlers.exports import export
-from handlers.requests import Request
+from handlers.formats import export
+from handlers.export.parity_report import FILE as QUALITY
+from handlers.export.parity_report import ParityReport, compare_outputs
+from handlers.formats._compatibility import check_config
+from handlers.schemas.request import Request
 from tests.samples import FINE, requests_of
 from tests.serving import Served
 
@@ -42,7 +43,7 @@ def precision(served: Served) -> str:
     return str(model._model.ov_config["INFERENCE_PRECISION_HINT"])
 
 
-def lay(folder: Path, checkpoint: Path, **settings: Any) -> Agreement | None:
+def lay(folder: Path, checkpoint: Path, **settings: Any) -> ParityReport | None:
     shutil.copytree(checkpoint, folder)
     config = ModelConfig.parse({"handler": settings})
     found = export(folder, config, folder, samples(settings["mode"]))
@@ -66,7 +67,7 @@ def test_a_quantized_model_is_smaller_measured_and_answers(
     settings = handler(mode, quantization=how)
     found = lay(tmp_path / "small", checkpoint(mode), **settings)
     assert found is not None
-    assert found == Agreement.read(tmp_path / "small" / QUALITY)
+    assert found == ParityReport.read(tmp_path / "small" / QUALITY)
     assert found.rows
     assert 0 < found.label_agreement <= 1
     small = (tmp_path / "small" / "openvino_model.bin").stat().st_size
@@ -88,10 +89,10 @@ def test_int8_leaves_first_layers_in_float_until_labels_agree(
     asked: float,
     kept: int,
 ) -> None:
-    found = iter(Agreement(9, 9, share, 0.0) for share in agreements)
-    monkeypatch.setattr("handlers.quantizing.agreement", lambda *_, **__: next(found))
-    perfect = Agreement(9, 9, 1.0, 0.0)
-    monkeypatch.setattr("handlers.exports.agreement", lambda *_, **__: perfect)
+    found = iter(ParityReport(9, 9, share, 0.0) for share in agreements)
+    monkeypatch.setattr("handlers.export.quantize.compare_outputs", lambda *_, **__: next(found))
+    perfect = ParityReport(9, 9, 1.0, 0.0)
+    monkeypatch.setattr("handlers.export.exporter.compare_outputs", lambda *_, **__: perfect)
     settings = handler(CLASSIFIES, quantization="int8", min_agreement=asked)
     lay(tmp_path / "small", checkpoint(CLASSIFIES), **settings)
     assert next(found, None) is None
@@ -111,9 +112,9 @@ def test_int8_is_chosen_as_the_export_is_judged(
     asked: list[tuple[str, bool]] = []
     for judge in ("quantizing", "exports"):
 
-        def judged(*both: Any, independent: bool = False, judge: str = judge) -> Agreement:
+        def judged(*both: Any, independent: bool = False, judge: str = judge) -> ParityReport:
             asked.append((judge, independent))
-            return agreement(*both, independent=independent)
+            return compare_outputs(*both, independent=independent)
 
         monkeypatch.setattr(f"handlers.{judge}.agreement", judged)
     settings = handler(CLASSIFIES, quantization="int8", **more)
@@ -144,8 +145,8 @@ def test_int8_is_tried_in_the_precision_that_the_yaml_serves(
 def test_a_model_that_agrees_too_little_is_refused(
     checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: Any
 ) -> None:
-    bad = Agreement(10, 10, 0.9, 0.4)
-    monkeypatch.setattr("handlers.exports.agreement", lambda *_, **__: bad)
+    bad = ParityReport(10, 10, 0.9, 0.4)
+    monkeypatch.setattr("handlers.export.exporter.compare_outputs", lambda *_, **__: bad)
     settings = handler(CLASSIFIES, quantization="int8_weights", min_agreement=0.95)
     with pytest.raises(WrongCheckpoint, match=r"90\.00% of 10 labels.*min_agreement is 0.95"):
         lay(tmp_path / "bad", checkpoint(CLASSIFIES), **settings)
@@ -195,7 +196,7 @@ def test_a_quantization_that_cannot_work_is_refused(
     settings: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(WrongConfig, match=sentence):
-        ModelConfig.parse({"handler": settings})
+        check_config(ModelConfig.parse({"handler": settings}))
 
 
 def test_without_its_packages_the_load_says_what_to_install(

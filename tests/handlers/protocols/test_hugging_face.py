@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from handlers.answer import Answer
-from handlers.bodies import Post
-from handlers.generation_parameters import NAMES
-from handlers.meter import Meter
-from tests.handlers.test_chats import CHAT, TEMPLATE
+from handlers.generation.parameters import NAMES
+from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse
+from handlers.telemetry.meter import Meter
+from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.samples import FINE, ODD
 from tests.serving import Served, read_json
 
 HUB = {"user-agent": "unknown/None; hf_hub/2.4.0; python/3.11.7"}
 FEW = {"max_new_tokens": 12}
 NONE: dict[str, str] = {}
-Sent = list[Answer]
+Sent = list[HttpResponse]
 
 
 @pytest.fixture
@@ -31,14 +31,14 @@ def model(served: Callable[..., Served], monkeypatch: Any) -> Served:
 
 def call(
     model: Served, body: Any, sent: Sent | None = None, *, headers: Mapping[str, str] = NONE
-) -> Answer:
+) -> HttpResponse:
     """Return the answer to a body; parts of it that come before go into `sent`."""
     send = None if sent is None else sent.append
-    (answer,) = model.dialogue.answer([Post({"body": body}, headers, send)], Meter())
+    (answer,) = model.dispatcher.dispatch([HttpRequest({"body": body}, headers, send)], Meter())
     return answer
 
 
-def events(*answers: Answer) -> list[Any]:
+def events(*answers: HttpResponse) -> list[Any]:
     assert {(answer.status, answer.content_type) for answer in answers} == {
         (200, "text/event-stream")
     }

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from handlers.errors import BadRequest
-from handlers.protocols._items import read_item
+from handlers.protocols.items import read_item
 
 CHAT = [{"role": "user", "content": "Who sings?"}]
 PAIR = {"text": "a", "text_pair": "b"}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from handlers.bodies import Post
-from handlers.meter import Meter
-from handlers.words import modes
-from tests.handlers.test_chats import CHAT, TEMPLATE
+from handlers.config.choices import modes
+from handlers.http.request import HttpRequest
+from handlers.telemetry.meter import Meter
+from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.samples import FINE, INPUTS, ODD, PARAMETERS
 from tests.serving import Served, differences, explanation_of
 
@@ -52,8 +52,8 @@ def test_an_explanation_route_gives_explanations(served: Model, mode: str) -> No
 
 def test_a_page_tells_of_an_instance_that_could_not_be_read(served: Model) -> None:
     headers = {"explain": "True", "Accept": "text/html"}
-    post = Post({"body": {"instances": [{"txt": FINE}, FINE]}}, headers)
-    (answer,) = served(MODE, explain_timeout=60).dialogue.answer([post], Meter())
+    post = HttpRequest({"body": {"instances": [{"txt": FINE}, FINE]}}, headers)
+    (answer,) = served(MODE, explain_timeout=60).dispatcher.dispatch([post], Meter())
     page = answer.body.decode()
     assert answer.status == 200
     assert page.index("The instance has the keys txt; send") < page.index("film")
@@ -154,7 +154,7 @@ def test_what_tensorflows_clients_add_is_left(served: Model) -> None:
 @pytest.mark.parametrize("path", ["v1/models/m:predict", "v1/models/org/m:predict", "anything"])
 def test_json_that_was_not_decoded_and_any_path_are_fine(served: Model, path: str) -> None:
     model = served(MODE)
-    raw = Post({"body": b'{"instances": ["dull"]}'}, {"url_path": path})
+    raw = HttpRequest({"body": b'{"instances": ["dull"]}'}, {"url_path": path})
     ((status, answer),) = model.post(raw)
     assert status == 200
     assert not differences(answer["predictions"], model.ask(["dull"]), 1e-5)

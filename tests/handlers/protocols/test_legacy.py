@@ -8,17 +8,18 @@ from typing import Any
 
 import pytest
 
-from handlers.answer import Answer
-from handlers.bodies import Post
-from handlers.config import ModelConfig
+from handlers.config.choices import modes
+from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
-from handlers.meter import Meter
-from handlers.old_answers import OLD_ANSWERS
-from handlers.words import modes
+from handlers.formats._compatibility import check_config
+from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse
+from handlers.schemas.legacy_responses import LEGACY_RESPONSES
+from handlers.telemetry.meter import Meter
 from tests.samples import FINE, INPUTS, ODD
 from tests.serving import Served, read_json
 
-MODES = sorted(OLD_ANSWERS)
+MODES = sorted(LEGACY_RESPONSES)
 PLAIN = "text/plain; charset=utf-8"
 ASKED = {"question": "Who sings?", "context": "Nina Vogel sings in Paris."}
 PAIR = {"text": "Ada", "text_pair": "Nina"}
@@ -47,8 +48,8 @@ def old_model(served: Callable[..., Served]) -> Old:
     return lambda mode: served(mode, responses="legacy", **SETTINGS.get(mode, {}))
 
 
-def answer_to(model: Served, body: Any, **headers: str) -> Answer:
-    (answer,) = model.dialogue.answer([Post({"body": body}, headers)], Meter())
+def answer_to(model: Served, body: Any, **headers: str) -> HttpResponse:
+    (answer,) = model.dispatcher.dispatch([HttpRequest({"body": body}, headers)], Meter())
     assert answer.status == 200, answer.body
     return answer
 
@@ -59,7 +60,7 @@ def text_of(model: Served, body: Any) -> str:
     return answer.body.decode()
 
 
-def value_of(answer: Answer) -> Any:
+def value_of(answer: HttpResponse) -> Any:
     text = answer.body.decode()
     return text if answer.content_type == PLAIN else read_json(answer.body)
 
@@ -168,14 +169,16 @@ def test_a_form_is_answered_as_the_same_body(
     old_model: Old, mode: str, fields: Any, body: Any, explain: str
 ) -> None:
     headers = {"Content-Type": "multipart/form-data; boundary=x", "explain": explain}
-    dialogue = old_model(mode).dialogue
-    (found,) = dialogue.answer([Post(fields, headers)], Meter())
+    dispatcher = old_model(mode).dispatcher
+    (found,) = dispatcher.dispatch([HttpRequest(fields, headers)], Meter())
     if "target" in str(fields) and explain == "True":
         body = {"text": body, "target": 1}
     assert found == answer_to(old_model(mode), body, explain=explain)
 
 
 def test_a_mode_that_the_old_example_had_not_is_refused(monkeypatch: Any) -> None:
-    monkeypatch.delitem(OLD_ANSWERS, "text_generation")
+    monkeypatch.delitem(LEGACY_RESPONSES, "text_generation")
     with pytest.raises(WrongConfig, match="which the old example had not; leave responses out"):
-        ModelConfig.parse({"handler": {"mode": "text_generation", "responses": "legacy"}})
+        check_config(
+            ModelConfig.parse({"handler": {"mode": "text_generation", "responses": "legacy"}})
+        )

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from handlers.bodies import Post
-from handlers.description import Description, Limits
+from handlers import protocols
+from handlers.config.handler_section import HandlerSection
 from handlers.errors import BadRequest, RequestTooLarge
+from handlers.http.request import HttpRequest
 from handlers.protocols.base import BaseProtocol
-from handlers.registry import protocols
-from handlers.requests import Request
-from handlers.sections import Handler
+from handlers.schemas.model_info import Limits, ModelInfo
+from handlers.schemas.request import Request
 from tests.serving import read_json
 
-MODEL = Description(
+MODEL = ModelInfo(
     name="m",
     version="1.0",
     mode="sequence_classification",
@@ -28,10 +29,10 @@ MODEL = Description(
     parameters={"top_k": {"default": 1}},
     explanation={},
     sample={"inputs": "a"},
-    settings=Handler(mode="sequence_classification"),
+    settings=HandlerSection(mode="sequence_classification"),
 )
-KNOWN = protocols(MODEL)
-FIRST = Post({"body": "a"}, {})
+KNOWN = protocols.create(MODEL)
+FIRST = HttpRequest({"body": "a"}, {})
 CHAT = [{"role": "user", "content": "a"}]
 ASKED = {"question": "a", "context": "b"}
 LISTS = [Request("a", alone=False), Request("b", alone=False)]
@@ -39,7 +40,9 @@ MISTAKE = BadRequest("half \ud83d of it")
 
 
 def read(content: Any, *, explain: bool = False) -> list[Request]:
-    post = Post({"body": content}, {"explain": str(explain), "Content-Type": "application/json"})
+    post = HttpRequest(
+        {"body": content}, {"explain": str(explain), "Content-Type": "application/json"}
+    )
     chosen = next(each for each in KNOWN if each.recognises(post))
     return chosen.read(post)
 
@@ -130,8 +133,16 @@ class TestEveryProtocol:
         assert (answer.status, answer.content_type) == (400, "application/json")
         assert str(MISTAKE) in found_texts(read_json(answer.body))
 
-    def test_has_a_rank_of_its_own(self, protocol: BaseProtocol) -> None:
-        assert [each.rank for each in KNOWN].count(protocol.rank) == 1
+
+def test_every_protocol_in_the_folder_has_one_place_in_the_order() -> None:
+    folder = Path(protocols.__file__).parent
+    sources = {path: path.read_text(encoding="utf-8") for path in folder.rglob("*.py")}
+    found = [
+        ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".protocol")
+        for path, source in sources.items()
+        if "\nclass Protocol(" in source
+    ]
+    assert sorted(found) == sorted(protocols.ORDER)
 
 
 @pytest.mark.parametrize("name", ["hugging_face", "legacy"])
@@ -155,7 +166,7 @@ class TestResultsByThemselves:
 
 
 def test_the_describe_call_tells_what_is_served() -> None:
-    post = Post({}, {"describe": "True"})
+    post = HttpRequest({}, {"describe": "True"})
     chosen = next(each for each in KNOWN if each.recognises(post))
     answer = read_json(chosen.write(post, chosen.read(post), []).body)
     assert answer["mode"] == "sequence_classification"

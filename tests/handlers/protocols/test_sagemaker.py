@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from handlers.answer import Answer
-from handlers.bodies import Post
-from handlers.meter import Meter
-from handlers.protocols._layouts import LINES as NAMES_OF_LINES
-from handlers.words import modes
+from handlers.config.choices import modes
+from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse
+from handlers.protocols.result_formats import LINES as NAMES_OF_LINES
+from handlers.telemetry.meter import Meter
 from tests.samples import FINE, INPUTS, ODD, PARAMETERS
 from tests.serving import Served, differences, explanation_of, read_json
 
@@ -31,15 +31,15 @@ ROWS: dict[str, list[Any]] = {
 every_mode = pytest.mark.parametrize("mode", modes())
 
 
-def call(model: Served, kind: str, body: str | bytes, **headers: str) -> Answer:
+def call(model: Served, kind: str, body: str | bytes, **headers: str) -> HttpResponse:
     """Return the answer to a body of a type, which TorchServe decodes for some."""
-    (answer,) = model.dialogue.answer([post_of(kind, body, **headers)], Meter())
+    (answer,) = model.dispatcher.dispatch([post_of(kind, body, **headers)], Meter())
     return answer
 
 
-def post_of(kind: str, body: str | bytes, **headers: str) -> Post:
+def post_of(kind: str, body: str | bytes, **headers: str) -> HttpRequest:
     raw = body.encode() if isinstance(body, str) and not kind.startswith("text") else body
-    return Post({"body": raw}, {"content-type": kind, **headers})
+    return HttpRequest({"body": raw}, {"content-type": kind, **headers})
 
 
 def ask_lines(model: Served, *items: Any, **headers: str) -> list[Any]:
@@ -59,7 +59,7 @@ def ask_table(model: Served, rows: Sequence[Any], **headers: str) -> list[Any]:
     return list(read_json(answer.body))
 
 
-def cells(answer: Answer) -> list[list[str]]:
+def cells(answer: HttpResponse) -> list[list[str]]:
     """Return the rows of a table that answers."""
     assert (answer.status, answer.content_type) == (200, f"{CSV}; charset=utf-8")
     return list(csv.reader(StringIO(answer.body.decode(), newline=""), strict=True))
@@ -230,11 +230,11 @@ def test_posts_of_one_batch_get_their_own_answers(served: Model) -> None:
     model = served(MODE)
     posts = [
         post_of(LINES, f'"{FINE}"\n"{ODD}"'),
-        Post({"body": {"inputs": FINE}}, {}),
+        HttpRequest({"body": {"inputs": FINE}}, {}),
         post_of(CSV, table([ODD, "dull"]), Accept=CSV),
         post_of(LINES, "{"),
     ]
-    together = model.dialogue.answer(posts, Meter())
+    together = model.dispatcher.dispatch(posts, Meter())
     assert [answer.status for answer in together] == [200, 200, 200, 400]
     lines = [json.loads(line) for line in together[0].body.splitlines()]
     assert not differences(lines, [model.ask(FINE), model.ask(ODD)], 1e-5)

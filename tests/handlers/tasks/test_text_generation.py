@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.token_ids import TokenIds
+from handlers.schemas.token_ids import TokenIds
 from tests.serving import Served
 
 MODE = "text_generation"

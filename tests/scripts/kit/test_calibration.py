@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from handlers.config import ModelConfig
+from handlers.config.choices import modes
+from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
-from handlers.samples import Sample
-from handlers.words import modes
+from handlers.schemas.request import Sample
 from scripts.kit.calibration import samples
 from scripts.kit.demo_models.calibration import FILE, bodies
 from scripts.kit.places import ARTIFACTS

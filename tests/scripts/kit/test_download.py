@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForSequenceClassification
 
+from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint, WrongConfig
-from handlers.sections import Handler
 from scripts.kit.download import check_folder, download, present
 from scripts.kit.hub import Hub
 from scripts.kit.hub_errors import RevisionNotFound
@@ -19,8 +19,8 @@ from tests.standins.hub import LocalHub
 NEEDED = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
 
 
-def handler(**more: object) -> Handler:
-    return Handler.model_validate(
+def handler(**more: object) -> HandlerSection:
+    return HandlerSection.model_validate(
         {"mode": "sequence_classification", "model_name": "org/name", **more}
     )
 

@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from handlers.words import files_of, modes
+from handlers.config.choices import files_of, modes
 from scripts.kit import openapi
 from scripts.kit.openapi import DOCUMENTS
 from scripts.kit.openapi.explanations import EXPLANATIONS

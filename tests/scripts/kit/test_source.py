@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from handlers.sections import Handler
+from handlers.config.handler_section import HandlerSection
 from scripts.kit.source import Source
 
 COMMIT = "564e9b582944a57a3e586bbb98fd6f0a4118db7f"
 SOURCE = Source(model_name="org/name", revision="main", commit=COMMIT, files={"config.json": 2})
 
 
-def handler(model_name: str, revision: str | None) -> Handler:
-    return Handler(mode="text_generation", model_name=model_name, revision=revision)
+def handler(model_name: str, revision: str | None) -> HandlerSection:
+    return HandlerSection(mode="text_generation", model_name=model_name, revision=revision)
 
 
 def test_a_source_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import AutoTokenizer, GPT2LMHeadModel, pipeline
 
+from handlers.config.choices import modes
 from handlers.errors import WrongCheckpoint
-from handlers.words import modes
 from scripts.kit.demo_models import MODES, Score, make, make_all
 from scripts.kit.demo_models.making import UnknownMode
 from scripts.kit.source import Source

@@ -1,1 +1,0 @@
-"""What an explanation of a mode is about: one file a mode, each with one class `Account`."""

@@ -1,0 +1,1 @@
+"""Rows of tokens: tokenization, padding and packing."""

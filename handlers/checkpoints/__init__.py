@@ -1,0 +1,1 @@
+"""Reading a checkpoint: config, tokenizer, labels, head, placement, dtype."""

@@ -1,0 +1,162 @@
+"""The checkpoint's small parts: its config, its tokenizer and its labels. Never from a hub."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from handlers.runtime.imports import hide_packages
+
+# Where there is scikit-learn, transformers imports it and SciPy for a draft model's threshold in
+# assisted generation: 1.5 seconds of every start.
+with hide_packages("sklearn", unheard="transformers"):
+    from transformers import (
+        AutoConfig,
+        AutoTokenizer,
+        GenerationConfig,
+        PreTrainedConfig,
+        PreTrainedTokenizerBase,
+    )
+
+from handlers.checkpoints.labels import read_labels
+from handlers.checkpoints.positions import first_position
+from handlers.config.handler_section import HandlerSection
+from handlers.errors import WrongCheckpoint, short
+
+VOCABULARIES = (
+    "tokenizer.json",
+    "vocab*",
+    "*.model",
+    "*.spm",
+    "*.bpe",
+    "*.tiktoken",
+    "tekken.json",
+)
+UNLIMITED = 1_000_000
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What tasks know of a model: everything but its weights."""
+
+    directory: Path
+    config: PreTrainedConfig
+    tokenizer: PreTrainedTokenizerBase
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """Names of the classes, by class number."""
+        return read_labels(self.directory, self.config.id2label, self.config.num_labels)
+
+    @property
+    def architecture(self) -> str:
+        """The name of the model class that the checkpoint was saved from."""
+        return str(next(iter(self.config.architectures or ()), self.config.model_type))
+
+    @property
+    def independent_labels(self) -> bool:
+        """Whether each label is a decision of its own."""
+        return bool(self.config.problem_type == "multi_label_classification")
+
+    @cached_property
+    def baseline_token_id(self) -> int:
+        """The id that stands for a missing token in an explanation: padding, where that is neutral.
+
+        RoBERTa and its kin count positions by what is not padding, and a decoder that pads with its
+        end token would see an end: there it is the mask, the unknown token or a space.
+        """
+        tokenizer, pad = self.tokenizer, self.tokenizer.pad_token_id
+        if pad not in (None, tokenizer.eos_token_id) and not first_position(self.config):
+            return int(pad)
+        spaces = tokenizer(" ", add_special_tokens=False)["input_ids"]
+        candidates = (tokenizer.mask_token_id, tokenizer.unk_token_id, *spaces)
+        neutral = (each for each in candidates if each not in (None, pad, tokenizer.eos_token_id))
+        return int(next(neutral, pad or 0))
+
+    @cached_property
+    def generation_config(self) -> GenerationConfig:
+        """The checkpoint's own settings for generating.
+
+        Raises:
+            WrongCheckpoint: when its generation_config.json cannot be read.
+        """
+        name = "generation_config.json"
+        if not (self.directory / name).is_file():
+            return GenerationConfig.from_model_config(self.config)
+        try:
+            return GenerationConfig.from_pretrained(self.directory, local_files_only=True)
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise WrongCheckpoint(
+                name, f"cannot be read ({short(error)})", "mend it, or leave it out"
+            ) from None
+
+    @cached_property
+    def limit(self) -> int | None:
+        """The longest row in tokens that model and tokenizer take; None where there is no limit."""
+        positions = getattr(self.config.get_text_config(), "max_position_embeddings", None) or 0
+        known = [self.tokenizer.model_max_length]
+        if positions > 0:
+            known.append(positions - first_position(self.config))
+        shortest = min(known)
+        return shortest if shortest < UNLIMITED else None
+
+
+def read_checkpoint(directory: Path, handler: HandlerSection) -> Checkpoint:
+    """Read config and tokenizer from a folder.
+
+    Raises:
+        WrongCheckpoint: when either is missing or cannot be read without remote code.
+    """
+    return Checkpoint(directory, _config(directory, handler), _tokenizer(directory, handler))
+
+
+def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:
+    labels = {"num_labels": handler.num_labels} if handler.allow_random_head else {}
+    try:
+        return AutoConfig.from_pretrained(
+            directory,
+            local_files_only=True,
+            trust_remote_code=False,
+            **{name: value for name, value in labels.items() if value},
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise WrongCheckpoint(
+            "config.json", f"cannot be read ({short(error)})", "pack the checkpoint's config.json"
+        ) from None
+
+
+def _tokenizer(directory: Path, handler: HandlerSection) -> PreTrainedTokenizerBase:
+    if not any(path for pattern in VOCABULARIES for path in directory.glob(pattern)):
+        raise WrongCheckpoint(
+            "tokenizer",
+            "the checkpoint has no tokenizer files",
+            "add tokenizer.json and tokenizer_config.json (or vocab.txt, vocab.json, *.model)",
+        )
+    tokenizer = _loaded_tokenizer(directory, handler)
+    if not tokenizer.is_fast:
+        raise WrongCheckpoint(
+            "tokenizer",
+            f"{type(tokenizer).__name__} tells no character offsets",
+            "serve a checkpoint with a tokenizer.json",
+        )
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    return tokenizer
+
+
+def _loaded_tokenizer(directory: Path, handler: HandlerSection) -> PreTrainedTokenizerBase:
+    try:
+        return AutoTokenizer.from_pretrained(
+            directory, local_files_only=True, trust_remote_code=False, **_settings(handler)
+        )
+    except Exception as error:  # noqa: BLE001 - the tokenizers library raises bare Exceptions
+        raise WrongCheckpoint(
+            "tokenizer", f"cannot be loaded ({short(error)})", "pack the checkpoint's own files"
+        ) from None
+
+
+def _settings(handler: HandlerSection) -> dict[str, Any]:
+    given = {"do_lower_case": handler.do_lower_case, **handler.tokenizer.model_dump()}
+    return {key: value for key, value in given.items() if value is not None}

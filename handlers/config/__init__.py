@@ -1,0 +1,1 @@
+"""The model-config.yaml: its keys, their types and their defaults."""

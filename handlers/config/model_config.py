@@ -1,0 +1,109 @@
+"""The model-config.yaml: every key, its type, its default and which keys go together.
+
+Downloading, packing and loading read the same file through :meth:`ModelConfig.read`, so a mistake
+stops the first of them that meets it, with one sentence.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ConfigDict, PrivateAttr, ValidationError, field_validator, model_validator
+
+from handlers.config.choices import modes
+from handlers.config.handler_section import HandlerSection, Pt2
+from handlers.config.torchserve_section import TorchServeSection
+from handlers.config.validation_messages import describe_validation_error
+from handlers.errors import WrongConfig, short
+
+
+class ModelConfig(TorchServeSection):
+    """A whole model-config.yaml."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
+
+    handler: HandlerSection
+    pt2: Pt2 = Pt2()
+    _source: str = PrivateAttr(default="model-config.yaml")
+
+    @field_validator("pt2", mode="before")
+    @classmethod
+    def _backend_alone(cls, value: Any) -> Any:
+        """Read `pt2: inductor`, the short form of TorchServe before 0.9."""
+        if isinstance(value, str):
+            return {"compile": {"enable": True, "backend": value}}
+        return value
+
+    @model_validator(mode="after")
+    def _one_way_to_spread(self) -> ModelConfig:
+        key = "device_map" if self.handler.device_map is not None else "model_parallel"
+        if self.handler.spreads and self.torchrun:
+            raise ValueError(
+                f"handler.{key} and torchrun are both set"
+                f"; keep one: {key} spreads layers, torchrun splits them"
+            )
+        if self.handler.is_exported and self.torchrun:
+            raise ValueError(
+                f"handler.save_mode is {self.handler.save_mode} and torchrun is set"
+                "; use save_mode: pretrained, or leave torchrun and parallelType out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _time_to_explain(self) -> ModelConfig:
+        if self.explain_seconds >= self.responseTimeout:
+            raise ValueError(
+                f"handler.explain_timeout is {self.explain_seconds:g} s and responseTimeout"
+                f" is {self.responseTimeout} s; TorchServe ends a worker at the latter, so lower"
+                " the former"
+            )
+        return self
+
+    @property
+    def source(self) -> str:
+        """The file that the configuration was read from, for errors."""
+        return self._source
+
+    @property
+    def explain_seconds(self) -> float:
+        """How long explaining a batch may take; by default half of what TorchServe waits."""
+        return self.handler.explain_timeout or self.responseTimeout / 2
+
+    @classmethod
+    def parse(cls, document: Any, where: str = "model-config.yaml") -> ModelConfig:
+        """Check a YAML document that was read already.
+
+        Raises:
+            WrongConfig: with the first mistake, where it is and what would be right.
+        """
+        if not isinstance(document, dict) or "handler" not in document:
+            raise WrongConfig(
+                where, "has no handler section", f"add handler: with mode: {', '.join(modes())}"
+            )
+        try:
+            config = cls.model_validate(document)
+        except ValidationError as error:
+            raise WrongConfig(where, *describe_validation_error(cls, error)) from None
+        config._source = where
+        return config
+
+    @classmethod
+    def read(cls, path: Path) -> ModelConfig:
+        """Read and check a YAML file.
+
+        Raises:
+            WrongConfig: when the file is missing, is not YAML or holds a mistake.
+        """
+        try:
+            document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise WrongConfig(str(path), "there is no such file", "give a YAML file") from None
+        except OSError as error:
+            raise WrongConfig(
+                str(path), f"cannot be read ({error.strerror})", "give a YAML file"
+            ) from None
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise WrongConfig(str(path), f"is not YAML ({short(error, 300)})", "mend it") from None
+        return cls.parse(document, str(path))

@@ -1,0 +1,101 @@
+"""Why an answer starts and ends where it does.
+
+`target` is a character span of the context `{"start": 4, "end": 8}` or, as the old example has it,
+a token number for both ends; by default the predicted answer. Of a long context, the window that
+holds the answer is explained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from handlers.batching.windows import Window
+from handlers.errors import BadRequest
+from handlers.explainers._attribution import Attribution, AttributionTarget
+from handlers.explainers._segments import segment_tokens
+from handlers.explainers.targets.base import (
+    BaseExplanationTarget,
+    as_integer,
+    attribution_sums,
+    normalized,
+    require_keys,
+    segment_texts,
+    target_at,
+)
+from handlers.runtime.jobs import Job
+from handlers.tasks.question_answering import Task
+
+SIDES = ("start", "end")
+
+
+class ExplanationTarget(BaseExplanationTarget[Task]):
+    """Explains the start logit and the end logit of one span."""
+
+    def select(self, job: Job) -> list[AttributionTarget]:
+        row, first, last = self._span(job)
+        texts = self.task.texts(job.query)
+        segments = segment_tokens(row, texts, job.settings.granularity)
+        number = _number(job, row)
+        return [
+            target_at(job, number, segments, "start_logits", (first,)),
+            target_at(job, number, segments, "end_logits", (last,)),
+        ]
+
+    def to_response(
+        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+    ) -> dict[str, Any]:
+        row, start, end = selected[0].row, *attributions
+        first, last = (selected_target.index[0] for selected_target in selected)
+        place = self.task.reader.characters(row, first, last, align=False)
+        score = self.task.reader.score(row, job.outputs[_number(job, row)], first, last)
+        return {
+            **segment_texts(selected[0]),
+            "importances_answer_start": normalized(start),
+            "importances_answer_end": normalized(end),
+            "delta_start": start.delta,
+            "delta_end": end.delta,
+            "answer_start": attribution_sums(start),
+            "answer_end": attribution_sums(end),
+            "converged": start.converged and end.converged,
+            "prediction": self.task.answers(job.query, job.rows, job.outputs)[0],
+            "target": {
+                "label": job.query.context[slice(*place)],
+                "score": score,
+                "start": place[0],
+                "end": place[1],
+                "tokens": [first, last],
+            },
+        }
+
+    def _span(self, job: Job) -> tuple[Window, int, int]:
+        target = job.settings.target
+        if target is None:
+            return self._characters(job, self.task.answers(job.query, job.rows, job.outputs)[0])
+        if isinstance(target, dict):
+            require_keys(target, *SIDES)
+            return self._characters(job, target)
+        token = as_integer(target, "target", len(job.rows[0]))
+        return job.rows[0], token, token
+
+    def _characters(self, job: Job, target: dict[str, Any]) -> tuple[Window, int, int]:
+        """Return the first window that holds a whole character span, and the span's tokens."""
+        length = len(job.query.context) + 1
+        start, end = (as_integer(target[side], f"target's {side}", length) for side in SIDES)
+        for row in job.rows:
+            mask = self.task.reader.mask(row)
+            tokens = [
+                number
+                for number, (first, last) in enumerate(row.encoding.offsets)
+                if mask[number] and first < end and last > start
+            ]
+            offsets = row.encoding.offsets
+            if tokens and offsets[tokens[0]][0] <= start and offsets[tokens[-1]][1] >= end:
+                return row, tokens[0], tokens[-1]
+        if start == end == 0:
+            return job.rows[0], 0, 0
+        raise BadRequest(f"target's characters {start} to {end} hold no token of the context.")
+
+
+def _number(job: Job, row: Window) -> int:
+    return next(number for number, known in enumerate(job.rows) if known is row)

@@ -1,0 +1,55 @@
+"""Why a text got a label.
+
+`target` is a class number or a label's name; the answer has the old example's `words`,
+`importances` and `delta`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from handlers.explainers._attribution import Attribution, AttributionTarget
+from handlers.explainers._segments import segment_tokens
+from handlers.explainers.targets.base import (
+    BaseExplanationTarget,
+    attribution_sums,
+    normalized,
+    segment_texts,
+    target_at,
+)
+from handlers.runtime.jobs import Job
+from handlers.tasks.sequence_classification import Task
+
+
+class ExplanationTarget(BaseExplanationTarget[Task]):
+    """Explains the logit of one class."""
+
+    def select(self, job: Job) -> list[AttributionTarget]:
+        texts = [text for text in job.query.text if text is not None]
+        segments = segment_tokens(job.rows[0], texts, job.settings.granularity)
+        return [target_at(job, 0, segments, "logits", (self._target(job),))]
+
+    def to_response(
+        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+    ) -> dict[str, Any]:
+        scores = self.task.scores(job.query, job.outputs[0])
+        target, found = selected[0].index[0], attributions[0]
+        return {
+            **segment_texts(selected[0]),
+            "importances": normalized(found),
+            "delta": found.delta,
+            **attribution_sums(found),
+            "prediction": self._named(int(scores.argmax()), scores),
+            "target": {**self._named(target, scores), "index": target},
+        }
+
+    def _target(self, job: Job) -> int:
+        if job.settings.target is not None:
+            return self.label_number(job.settings.target)
+        return int(np.argmax(job.outputs[0]["logits"]))
+
+    def _named(self, number: int, scores: Any) -> dict[str, Any]:
+        return {"label": self.task.checkpoint.labels[number], "score": float(scores[number])}

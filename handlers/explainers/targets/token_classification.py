@@ -1,0 +1,111 @@
+"""Why a token got its label.
+
+`target` is `[token, class]`, `{"token": 1, "label": "B-PER"}` or a character span
+`{"start": 0, "end": 6}` with or without a label; by default the surest token that is in an entity.
+A span's tokens are explained together: the mean of their logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from handlers.errors import BadRequest
+from handlers.explainers._attribution import Attribution, AttributionTarget
+from handlers.explainers._segments import segment_tokens
+from handlers.explainers.targets.base import (
+    BaseExplanationTarget,
+    as_integer,
+    attribution_sums,
+    normalized,
+    require_keys,
+    segment_texts,
+    target_at,
+)
+from handlers.runtime.jobs import Job
+from handlers.tasks._activations import softmax
+from handlers.tasks.token_classification import Task
+
+
+class ExplanationTarget(BaseExplanationTarget[Task]):
+    """Explains the logit of one class for one token, or for the tokens of a span."""
+
+    def select(self, job: Job) -> list[AttributionTarget]:
+        segments = segment_tokens(job.rows[0], [job.query.text], job.settings.granularity)
+        tokens, label = self._target(job)
+        return [target_at(job, 0, segments, "logits", (token, label)) for token in tokens]
+
+    def to_response(
+        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+    ) -> dict[str, Any]:
+        tokens, label = (
+            [selected_target.index[0] for selected_target in selected],
+            selected[0].index[1],
+        )
+        scores = softmax(job.outputs[0]["logits"])[tokens].mean(axis=0)
+        offsets = job.rows[0].encoding.offsets
+        place = {"start": offsets[tokens[0]][0], "end": offsets[tokens[-1]][1]}
+        found = mean(attributions)
+        return {
+            **segment_texts(selected[0]),
+            "importances": normalized(found),
+            "delta": found.delta,
+            **attribution_sums(found),
+            "prediction": {**self._named(int(scores.argmax()), scores), **place},
+            "target": {**self._named(label, scores), "index": label, "tokens": tokens, **place},
+        }
+
+    def _target(self, job: Job) -> tuple[list[int], int]:
+        target, scores = job.settings.target, softmax(job.outputs[0]["logits"])
+        if target is None:
+            token = self._surest(job, scores)
+            return [token], int(scores[token].argmax())
+        if isinstance(target, (list, tuple)) and len(target) == 2:
+            token = as_integer(target[0], "the token in target", len(scores))
+            return [token], self.label_number(target[1])
+        if isinstance(target, dict):
+            tokens = self._tokens(job, target, len(scores))
+            label = target.get("label")
+            best = int(scores[tokens].mean(axis=0).argmax())
+            return tokens, best if label is None else self.label_number(label)
+        raise BadRequest(
+            'target must be [token, class], {"token": …, "label": …} or {"start": …, "end": …}.'
+        )
+
+    def _tokens(self, job: Job, target: dict[str, Any], count: int) -> list[int]:
+        if "token" in target:
+            return [as_integer(target["token"], "the token in target", count)]
+        require_keys(target, "start", "end")
+        length = len(job.query.text) + 1
+        start, end = (
+            as_integer(target[key], f"target's {key}", length) for key in ("start", "end")
+        )
+        places = enumerate(job.rows[0].encoding.offsets)
+        tokens = [number for number, (first, last) in places if first < end and last > start]
+        if not tokens:
+            raise BadRequest(f"target's characters {start} to {end} hold no token of the text.")
+        return tokens
+
+    def _surest(self, job: Job, scores: Any) -> int:
+        """Return the token whose label is surest, one that is ignored only if all are."""
+        ignored = job.query.parameters.ignore_labels
+        labels = self.task.checkpoint.labels
+        outside = np.array([label in ignored for label in labels])
+        special = np.array(job.rows[0].encoding.special_tokens_mask, dtype=bool)
+        best = np.where(outside[scores.argmax(axis=-1)], 0.0, scores.max(axis=-1))
+        best = np.where(special, -1.0, best)
+        return int(best.argmax())
+
+    def _named(self, number: int, scores: Any) -> dict[str, Any]:
+        return {"label": self.task.checkpoint.labels[number], "score": float(scores[number])}
+
+
+def mean(attributions: Sequence[Attribution]) -> Attribution:
+    """Return the attribution of the mean of several F over one row: all methods here are linear."""
+    return Attribution(
+        np.mean([found.values for found in attributions], axis=0),
+        float(np.mean([found.output for found in attributions])),
+        float(np.mean([found.baseline for found in attributions])),
+    )

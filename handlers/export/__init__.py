@@ -1,0 +1,1 @@
+"""Exporting a checkpoint to another format and comparing the result with it."""

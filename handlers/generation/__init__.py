@@ -1,0 +1,1 @@
+"""Text generation: prompts, sampling parameters, stop strings, streaming."""

@@ -1,0 +1,80 @@
+"""The messages of a chat to the prompt that a model continues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jinja2.exceptions import TemplateError
+from transformers import PreTrainedTokenizerBase
+from typing_extensions import TypedDict
+
+from handlers.errors import BadRequest, Unprocessable
+from handlers.schemas.text_checks import check_text, json_type
+
+
+class Message(TypedDict):
+    """One turn of a chat; `role` is most often `system`, `user` or `assistant`."""
+
+    role: str
+    content: str
+
+
+def check_messages(given: Sequence[Any], longest: int) -> list[Message]:
+    """Return messages whose roles and contents are texts; parts of type `text` are joined.
+
+    Raises:
+        BadRequest: a message without role or text.
+        RequestTooLarge: the texts have more characters than allowed.
+    """
+    messages = [_message(item, f"messages[{at}]", longest) for at, item in enumerate(given)]
+    check_text("".join(message["content"] for message in messages), "messages", longest)
+    return messages
+
+
+def prompt_of(messages: Sequence[Message], tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return the prompt that the checkpoint's chat template makes of messages.
+
+    Raises:
+        Unprocessable: the checkpoint has no chat template.
+        BadRequest: its template refuses these messages.
+    """
+    if not tokenizer.chat_template:
+        raise Unprocessable("This model has no chat template; send a prompt instead of messages.")
+    try:
+        prompt = tokenizer.apply_chat_template(
+            list(messages), tokenize=False, add_generation_prompt=True
+        )
+    except TemplateError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise BadRequest(f"The model's chat template refuses the messages: {reason}.") from None
+    return str(prompt)
+
+
+def _message(item: Any, name: str, longest: int) -> Message:
+    if not isinstance(item, dict):
+        raise BadRequest(f'{name} must be {{"role": …, "content": …}}, and is {json_type(item)}.')
+    role = check_text(item.get("role"), f"{name}.role", longest)
+    content = item.get("content")
+    if content is None and role == "assistant":
+        return {"role": role, "content": ""}  # it called a tool, and said nothing
+    return {"role": role, "content": _content(content, f"{name}.content")}
+
+
+def _content(content: Any, name: str) -> str:
+    if isinstance(content, str):
+        return content
+    texts = [_text_of(part) for part in content] if isinstance(content, list) else [None]
+    if None not in texts:
+        return "".join(map(str, texts))
+    raise BadRequest(
+        f'{name} must be a text or a list of {{"type": "text", "text": …}}'
+        f", and is {json_type(content)}."
+    )
+
+
+def _text_of(part: Any) -> str | None:
+    """Return what a part of a message says, in words or in words of refusal."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    text = part.get(kind) if kind in ("text", "refusal") else None
+    return text if isinstance(text, str) else None

@@ -1,0 +1,1 @@
+"""HTTP requests and responses: bodies, content types, compression, events."""

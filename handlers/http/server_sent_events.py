@@ -1,0 +1,52 @@
+"""Server-sent events: an answer in parts, each as soon as it is known.
+
+https://html.spec.whatwg.org/multipage/server-sent-events.html
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse, encode_json
+from handlers.schemas.request import Request
+from handlers.schemas.text_stream import TextStream
+
+EVENTS = "text/event-stream"
+
+
+def event(value: Any) -> bytes:
+    """Return one event that carries JSON."""
+    return b"data: " + encode_json(value) + b"\n\n"
+
+
+def streaming_started(requests: Sequence[Request]) -> bool:
+    """Tell whether a part of the answer to some requests was sent."""
+    return any(each.stream.emitted for each in requests if each.stream)
+
+
+class EventStream(TextStream, ABC):
+    """Sends what it hears, an event each; where that cannot be done, it hears nothing.
+
+    Args:
+        post: whose answer it is.
+    """
+
+    def __init__(self, http_request: HttpRequest) -> None:
+        super().__init__(self._send_new)
+        self._http_request = http_request
+
+    @abstractmethod
+    def part(self, text: str, *, first: bool) -> bytes:
+        """Return the event of new text."""
+
+    def emit(self, text: str) -> None:
+        if self._http_request.send is not None:
+            super().emit(text)
+
+    def _send_new(self, new: str) -> None:
+        if self._http_request.send is not None:
+            body = self.part(new, first=self.emitted == new)
+            self._http_request.send(HttpResponse(body, content_type=EVENTS))

@@ -1,1 +1,0 @@
-"""What is answered to people instead of programs."""

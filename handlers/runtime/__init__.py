@@ -1,0 +1,1 @@
+"""The process that a model runs in: threads, ranks, optional packages."""

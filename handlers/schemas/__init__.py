@@ -1,0 +1,1 @@
+"""What a request and a served model look like, whatever the wire format."""

@@ -1,0 +1,32 @@
+"""JSON schemas of the types that requests and answers have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+
+from handlers.schemas.model_info import Schema
+from handlers.schemas.parameters import Parameters
+
+
+class PlainSchema(GenerateJsonSchema):
+    """JSON schemas without the titles that only repeat a field's name."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def json_schema(kind: Any) -> dict[str, Any]:
+    """Return the JSON schema of a type."""
+    return TypeAdapter(kind).json_schema(schema_generator=PlainSchema)
+
+
+def parameter_schemas(kind: type[Parameters], defaults: Schema) -> dict[str, Any]:
+    """Return the JSON schema of each parameter by name, with the given defaults."""
+    found = kind.model_json_schema(by_alias=False, schema_generator=PlainSchema)["properties"]
+    return {
+        name: {**schema, "default": defaults[name]} if name in defaults else schema
+        for name, schema in found.items()
+    }

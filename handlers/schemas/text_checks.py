@@ -1,0 +1,44 @@
+"""What counts as a text: a string, not empty, not endless, and encodable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from handlers.errors import BadRequest, RequestTooLarge
+
+
+def check_text(value: Any, name: str, longest: int) -> str:
+    """Return a text that a tokenizer can take.
+
+    Args:
+        value: what the client sent.
+        name: what to call it in an error, for example `inputs`.
+        longest: how many characters are allowed.
+
+    Raises:
+        BadRequest: not a string, empty, or with half a surrogate pair.
+        RequestTooLarge: more characters than allowed.
+    """
+    if not isinstance(value, str):
+        raise BadRequest(f"{name} must be a text, and is {json_type(value)}.")
+    if not value.strip():
+        raise BadRequest(f"{name} is empty; send a text.")
+    if len(value) > longest:
+        raise RequestTooLarge(
+            f"{name} has {len(value):,} characters, and this model takes {longest:,}; send less."
+        )
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise BadRequest(
+            f"{name} has half of a surrogate pair at character {error.start}"
+            "; send whole characters."
+        ) from None
+    return value
+
+
+def json_type(value: Any) -> str:
+    """Name a JSON value's type as JSON does."""
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
+    names |= {int: "a number", float: "a number", type(None): "null"}
+    return names.get(type(value), f"a {type(value).__name__}")

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+
+from handlers.checkpoints.checkpoint import read_checkpoint
+from handlers.config.handler_section import HandlerSection
+from handlers.errors import ConfigError, WrongCheckpoint
+from tests import tiny
+from tests.serving import Served
+from tests.tiny_tokenizers import POSITIONS
+
+MODE = "sequence_classification"
+Change = Callable[[Path], Any]
+
+
+def broken(folder: Path, change: Change, mode: str = MODE) -> Path:
+    change(tiny.write(folder, mode))
+    return folder
+
+
+def without(*names: str) -> Change:
+    def change(folder: Path) -> None:
+        for name in names:
+            (folder / name).unlink()
+
+    return change
+
+
+def text(name: str, content: str) -> Change:
+    return lambda folder: (folder / name).write_text(content)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (without("config.json"), "config.json: cannot be read"),
+        (text("config.json", "{"), "config.json: cannot be read"),
+        (text("config.json", "[1]"), "config.json: cannot be read"),
+        (text("config.json", '{"model_type": "alien"}'), "config.json: cannot be read"),
+        (
+            without("tokenizer.json", "tokenizer_config.json"),
+            "tokenizer: the checkpoint has no tokenizer files; add tokenizer.json",
+        ),
+        # The settings alone would make a tokenizer that knows no word.
+        (without("tokenizer.json"), "tokenizer: the checkpoint has no tokenizer files"),
+        (text("tokenizer.json", "{"), "tokenizer: cannot be loaded"),
+        (text("tokenizer.json", "{}"), "tokenizer: cannot be loaded"),
+        (text("tokenizer.json", '{"added_tokens": []}'), "tokenizer: cannot be loaded"),
+        (text("tokenizer_config.json", "{"), "tokenizer: cannot be loaded"),
+        (text("index_to_name.json", '{"0": "a"}'), "index_to_name.json: names 1 classes, and"),
+        (text("index_to_name.json", '{"1": "a"}'), "index_to_name.json: cannot be read (KeyError"),
+        (text("index_to_name.json", "{"), "index_to_name.json: cannot be read"),
+        (text("index_to_name.json", '["a"]'), "index_to_name.json: cannot be read"),
+    ],
+)
+def test_a_broken_file_stops_the_load_with_a_sentence(
+    tmp_path: Path, change: Change, sentence: str
+) -> None:
+    with pytest.raises(WrongCheckpoint) as caught:
+        Served(broken(tmp_path, change), MODE)
+    assert str(caught.value).startswith(sentence)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_broken_generation_config_stops_the_load(tmp_path: Path) -> None:
+    broken(tmp_path, text("generation_config.json", "{"), "text_generation")
+    with pytest.raises(WrongCheckpoint, match=r"generation_config\.json: cannot be read"):
+        Served(tmp_path, "text_generation")
+
+
+def test_a_tokenizer_without_offsets_is_refused(tmp_path: Path) -> None:
+    broken(tmp_path, without("tokenizer.json", "tokenizer_config.json"))
+    transformers.ByT5Tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").touch()
+    with pytest.raises(WrongCheckpoint, match=r"ByT5Tokenizer tells no character offsets"):
+        read_checkpoint(tmp_path, HandlerSection(mode=MODE))
+
+
+@pytest.mark.filterwarnings("ignore:Deprecated in 0.9.0")
+def test_a_vocabulary_alone_makes_the_tokenizer(tmp_path: Path) -> None:
+    tiny.write(tmp_path, MODE)
+    expected = Served(tmp_path, MODE).ask("A fine film")
+    words = json.loads((tmp_path / "tokenizer.json").read_text())["model"]["vocab"]
+    (tmp_path / "vocab.txt").write_text("\n".join(sorted(words, key=words.__getitem__)) + "\n")
+    (tmp_path / "tokenizer.json").unlink()
+    assert Served(tmp_path, MODE).ask("A fine film") == expected
+
+
+@pytest.mark.parametrize(("family", "limit"), [("Bert", 128), ("Roberta", 128)])
+def test_positions_that_a_model_keeps_for_itself_hold_no_tokens(
+    tmp_path: Path, family: str, limit: int
+) -> None:
+    tiny.write(tmp_path, MODE, family=family)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    del settings["model_max_length"]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    model = Served(tmp_path, MODE)
+    assert model.engine.task.longest == limit
+    assert model.ask("Ada " * 500)
+
+
+@pytest.mark.parametrize(("handler", "same"), [({"do_lower_case": False}, False), ({}, True)])
+def test_the_yaml_sets_the_tokenizer(served: Any, handler: dict[str, Any], same: bool) -> None:
+    model: Served = served(MODE, **handler)
+    assert (model.ask("ADA SINGS") == model.ask("ada sings")) is same
+
+
+def test_the_longest_row_is_the_yamls_max_length_where_the_model_takes_more(served: Any) -> None:
+    assert served(MODE, max_length=16).engine.task.longest == 16
+    assert served(MODE, max_length=4000).engine.task.longest == POSITIONS
+    with pytest.raises(ConfigError, match="is 2, and 2 tokens of each row are special ones"):
+        served(MODE, max_length=2)

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from handlers.checkpoints.device_map import spread
+from handlers.config.handler_section import HandlerSection
+from handlers.errors import ConfigError, WrongConfig
+from tests.serving import Served, explanation_of
+
+MODE = "text_generation"
+PROMPTS = ("Once upon a time", "The weather is nice today, it is a beautiful day")
+GPT2 = {
+    "transformer.wte": "cpu",
+    "transformer.wpe": "cpu",
+    "transformer.h.0": "cpu",
+    "transformer.h.1": "disk",
+    "transformer.ln_f": "disk",
+    "lm_head": "cpu",
+}
+LLAMA = {
+    "model.embed_tokens": "cpu",
+    "model.layers.0": "disk",
+    "model.layers.1": "cpu",
+    "model.norm": "cpu",
+    "model.rotary_emb": "cpu",
+    "lm_head": "disk",
+}
+BERT = {
+    "bert.embeddings": "cpu",
+    "bert.encoder.layer.0": "disk",
+    "bert.encoder.layer.1": "cpu",
+    "bert.pooler": "disk",
+    "classifier": "cpu",
+}
+
+Checkpoint = Callable[..., Path]
+
+
+def module_of(served: Served) -> torch.nn.Module:
+    model: Any = served.engine.model
+    module: torch.nn.Module = model.module
+    return module
+
+
+@pytest.mark.parametrize(
+    ("family", "places", "on_disk"),
+    [("GPT2", GPT2, "transformer.h.1"), ("Llama", LLAMA, "model.layers.0")],
+)
+def test_layers_on_disk_generate_what_the_whole_model_does(
+    checkpoint: Checkpoint, family: str, places: dict[str, str], on_disk: str
+) -> None:
+    folder = checkpoint(MODE, family=family)
+    whole, spread_out = Served(folder, MODE), Served(folder, MODE, device_map=places)
+    layer = module_of(spread_out).get_submodule(on_disk)
+    assert all(weight.is_meta for weight in layer.parameters())
+    drawn = {"do_sample": True, "seed": 3}
+    for prompt in PROMPTS:
+        for settings in ({}, drawn):
+            asked = {"max_new_tokens": 12, **settings}
+            assert spread_out.ask(prompt, **asked) == whole.ask(prompt, **asked)
+
+
+def test_layers_on_disk_classify_and_explain_as_the_whole_model_does(
+    checkpoint: Checkpoint,
+) -> None:
+    folder = checkpoint("sequence_classification")
+    whole = Served(folder, "sequence_classification")
+    spread_out = Served(folder, "sequence_classification", device_map=BERT)
+    texts = ["Ada lives in Paris", "A dull film"]
+    assert spread_out.ask(texts) == whole.ask(texts)
+    posts = [explanation_of({"inputs": text}) for text in texts]
+    assert spread_out.post(*posts) == whole.post(*posts)
+
+
+def test_the_log_says_which_layers_are_where(checkpoint: Checkpoint, caplog: Any) -> None:
+    with caplog.at_level(logging.INFO, "handlers.checkpoints.placement"):
+        Served(checkpoint(MODE), MODE, device_map=GPT2)
+    assert (
+        "Layers are spread: cpu has transformer.wte, transformer.wpe, transformer.h.0, lm_head; "
+        "disk has transformer.h.1, transformer.ln_f" in caplog.messages
+    )
+
+
+def test_transformers_can_choose_the_places(checkpoint: Checkpoint, caplog: Any) -> None:
+    folder = checkpoint(MODE)
+    with caplog.at_level(logging.INFO, "handlers.checkpoints.placement"):
+        chosen = Served(folder, MODE, device_map="auto")
+    assert "Layers are spread: " in caplog.text
+    assert chosen.ask(PROMPTS[0]) == Served(folder, MODE).ask(PROMPTS[0])
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    (
+        {"device_map": GPT2, "model_parallel": False},
+        "handler has device_map and model_parallel: false; leave one of them out.",
+    ),
+    (
+        {"device_map": GPT2, "save_mode": "onnx"},
+        "handler has device_map and save_mode: onnx, which is one graph; use save_mode: pretrained",
+    ),
+    ({"device_map": {"": "disk"}}, "handler has no device in device_map that computes; put one"),
+    (
+        {"device_map": {**GPT2, "lm_head": 9}},
+        "handler.device_map: names 9, and this worker sees ",
+    ),
+    ({"device_map": {**GPT2, "lm_head": "gpu"}}, "handler.device_map: names gpu, and this worker"),
+    (
+        {"device_map": {name: place for name, place in GPT2.items() if name != "lm_head"}},
+        "handler.device_map: does not fit the model (",
+    ),
+    (
+        {"device_map": {**GPT2, "lm_head": "disk"}},
+        "handler.device_map: puts the embeddings, or a head that shares their weights, on disk",
+    ),
+]
+
+
+@pytest.mark.parametrize(("settings", "sentence"), WRONG, ids=[each for _, each in WRONG])
+def test_places_that_cannot_be_stop_the_load(
+    checkpoint: Checkpoint, settings: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Served(checkpoint(MODE), MODE, **settings)
+    assert str(caught.value).removeprefix("model-config.yaml: ").startswith(sentence)
+
+
+def test_one_device_is_not_enough_for_model_parallel(monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
+    with pytest.raises(WrongConfig) as caught:
+        spread(HandlerSection(mode=MODE, model_parallel=True), tmp_path)
+    assert str(caught.value).startswith(
+        "handler.model_parallel: is true, and this worker sees 1 accelerators"
+    )
+    assert "handler.device_map what is on cpu and on disk" in str(caught.value)
+
+
+def test_what_is_offloaded_lies_in_the_archive_that_torchserve_unpacked(
+    monkeypatch: Any, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    handler = HandlerSection(mode=MODE, model_parallel=True)
+    beside_a_checkpoint = spread(handler, tmp_path)
+    (tmp_path / "MAR-INF").mkdir()
+    unpacked = spread(handler, tmp_path)
+    assert beside_a_checkpoint["device_map"] == unpacked["device_map"] == "balanced"
+    assert beside_a_checkpoint["offload_folder"].parent != tmp_path
+    assert unpacked["offload_folder"].parent == tmp_path

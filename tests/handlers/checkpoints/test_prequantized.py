@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+)
+
+from handlers.config.model_config import ModelConfig
+from handlers.errors import ConfigError
+from handlers.formats import export
+from handlers.schemas.request import Request
+from tests.samples import INPUTS
+from tests.serving import Served
+
+CLASSES = {
+    "sequence_classification": AutoModelForSequenceClassification,
+    "text_generation": AutoModelForCausalLM,
+}
+
+# Kernels of processors with bfloat16 take weights of 4 bits in blocks of 64 columns.
+SHAPES = {"sequence_classification": {}, "text_generation": {"n_embd": 64}}
+
+OPENVINO = pytest.param("openvino", marks=pytest.mark.openvino)
+Quantize = Callable[..., Path]
+
+
+@pytest.fixture
+def quantize(checkpoint: Callable[..., Path], tmp_path: Path) -> Quantize:
+    """Write a tiny checkpoint as people publish quantized ones, its method in its config.json."""
+
+    def write(mode: str, dtype: torch.dtype = torch.float32, **settings: Any) -> Path:
+        source = checkpoint(mode, **SHAPES[mode])
+        model = CLASSES[mode].from_pretrained(
+            source, dtype=dtype, quantization_config=BitsAndBytesConfig(**settings)
+        )
+        model.save_pretrained(tmp_path)
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(source / name, tmp_path)
+        return tmp_path
+
+    return write
+
+
+def weight_types(served: Served) -> set[str]:
+    model: Any = served.engine.model
+    return {type(each).__name__ for each in model.module.parameters()}
+
+
+def test_eight_bit_weights_answer_as_transformers_lets_them(quantize: Quantize) -> None:
+    mode = "sequence_classification"
+    folder = quantize(mode, load_in_8bit=True)
+    quantized = Served(folder, mode, dtype="auto")
+    assert "Int8Params" in weight_types(quantized)
+    model = CLASSES[mode].from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for text in INPUTS[mode][:3]:
+        with torch.no_grad():
+            scores = model(**tokenizer(text, return_tensors="pt")).logits.softmax(-1)[0]
+        (answer,) = quantized.ask(text)
+        assert answer["label"] == model.config.id2label[int(scores.argmax())]
+        assert answer["score"] == pytest.approx(float(scores.max()), abs=1e-3)
+
+
+def test_four_bit_weights_generate_in_the_dtype_they_were_made_for(quantize: Quantize) -> None:
+    mode = "text_generation"
+    folder = quantize(mode, torch.bfloat16, load_in_4bit=True)
+    quantized = Served(folder, mode, dtype="auto")
+    model: Any = quantized.engine.model
+    assert "Params4bit" in weight_types(quantized)
+    assert model.module.dtype == torch.bfloat16
+    (answer,) = quantized.ask("Once upon a time", max_new_tokens=5)
+    assert len(answer["generated_text"]) > len("Once upon a time")
+
+
+def test_another_dtype_is_refused(quantize: Quantize) -> None:
+    folder = quantize("sequence_classification", torch.bfloat16, load_in_4bit=True)
+    with pytest.raises(ConfigError) as caught:
+        Served(folder, "sequence_classification", dtype="float32")
+    assert str(caught.value) == (
+        "handler.dtype: is float32, and the checkpoint's weights were quantized to compute in "
+        "bfloat16; leave dtype out."
+    )
+
+
+@pytest.mark.parametrize("save_mode", ["torchscript", "onnx", OPENVINO])
+@pytest.mark.parametrize("named", [{}, {"dtype": "auto"}])
+def test_an_export_is_refused_in_words_of_the_yaml(
+    quantize: Quantize, tmp_path: Path, save_mode: str, named: dict[str, str]
+) -> None:
+    mode = "sequence_classification"
+    folder = quantize(mode, torch.bfloat16, load_in_4bit=True)
+    config = ModelConfig.parse({"handler": {"mode": mode, "save_mode": save_mode, **named}})
+    with pytest.raises(ConfigError) as caught:
+        export(folder, config, tmp_path / "target", [Request("fine")])
+    assert str(caught.value) == (
+        f"handler.save_mode: is {save_mode}, and the checkpoint's weights were quantized with "
+        "bitsandbytes, which no export keeps; use save_mode: pretrained, or export the checkpoint "
+        "that it was quantized from."
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "install"),
+    [("gptq", "gptqmodel optimum"), ("quanto", "optimum-quanto"), ("aqlm", "aqlm")],
+)
+def test_a_package_that_is_not_there_is_named(
+    checkpoint: Callable[..., Path], tmp_path: Path, method: str, install: str
+) -> None:
+    folder = shutil.copytree(checkpoint("text_generation"), tmp_path / "quantized")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["quantization_config"] = {"quant_method": method, "bits": 4, "weights": "int8"}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        Served(folder, "text_generation", dtype="auto")
+    told = str(caught.value)
+    assert told.startswith(f"config.json: says that the weights were quantized with {method}, and ")
+    assert told.endswith(f"; pip install {install} where the worker runs.")

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import GPT2Config, LlamaConfig
+
+from handlers.checkpoints.tensor_parallel import check_can_split
+from handlers.config.model_config import ModelConfig
+from handlers.engine import Engine
+from handlers.errors import ConfigError, WrongConfig
+from scripts.kit.places import ROOT
+
+TWO: dict[str, Any] = {"parallelType": "tp", "torchrun": {"nproc-per-node": 2}}
+DRAWS = """
+import torch
+from torch import distributed
+from handlers.generation.randomness import seeded
+
+distributed.init_process_group("gloo")
+with seeded(None):
+    draw = torch.rand(3)
+every = [torch.empty(3) for _ in range(2)]
+distributed.all_gather(every, draw)
+assert torch.equal(*every), every
+with seeded(None):
+    assert not torch.equal(torch.rand(3), draw)
+# Left open, gloo's threads may outlive the interpreter, which aborts then.
+distributed.barrier()
+distributed.destroy_process_group()
+"""
+
+
+def settings(**keys: Any) -> dict[str, Any]:
+    return {**keys, "handler": {"mode": "text_generation", **keys.pop("handler", {})}}
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    (
+        settings(torchrun={"nproc-per-node": 2}),
+        "parallelType is not set and torchrun is set; set both, parallelType: tp and torchrun: ",
+    ),
+    (settings(parallelType="tp"), "parallelType is tp and torchrun is not set; set both"),
+    (settings(parallelType="pp"), "parallelType is pp, which this handler does not do; use tp"),
+    (
+        settings(parallelType="tp", torchrun={"nproc_per_node": 2}),
+        "unknown key torchrun.nproc_per_node; did you mean 'nproc-per-node'?",
+    ),
+    (
+        settings(parallelType="tp", torchrun={"nproc-per-node": "2"}),
+        "torchrun.nproc-per-node is '2'; it should be a valid integer.",
+    ),
+    (
+        settings(**TWO, handler={"device_map": "auto"}),
+        "handler.device_map and torchrun are both set; keep one: device_map spreads layers",
+    ),
+]
+
+
+@pytest.mark.parametrize(("document", "sentence"), WRONG, ids=[each for _, each in WRONG])
+def test_torchrun_and_tp_belong_together(document: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(WrongConfig) as caught:
+        ModelConfig.parse(document, "a.yaml")
+    assert str(caught.value).startswith(f"a.yaml: {sentence}")
+
+
+def test_a_model_without_a_plan_is_refused(checkpoint: Callable[..., Path]) -> None:
+    config = ModelConfig.parse(settings(**TWO))
+    with pytest.raises(ConfigError) as caught:
+        Engine.load(checkpoint("text_generation"), config)
+    assert str(caught.value) == (
+        "parallelType: is tp, and transformers has no plan to split a gpt2 over processes; "
+        "leave torchrun and parallelType out, or spread its layers with handler.device_map."
+    )
+
+
+def test_heads_that_cannot_be_shared_out_are_refused() -> None:
+    llama = LlamaConfig(num_attention_heads=8, num_key_value_heads=2)
+    check_can_split(llama, 2)
+    with pytest.raises(WrongConfig, match="is 4, and the model's num_key_value_heads is 2; use a"):
+        check_can_split(llama, 4)
+    with pytest.raises(WrongConfig, match="no plan"):
+        check_can_split(GPT2Config(), 2)
+
+
+def test_without_torchrun_the_whole_model_loads(checkpoint: Callable[..., Path]) -> None:
+    config = ModelConfig.parse(settings(**TWO))
+    engine = Engine.load(checkpoint("text_generation", family="Llama"), config)
+    model: Any = engine.model
+    assert model.module.model.layers[0].self_attn.q_proj.weight.shape == (32, 32)
+
+
+def test_processes_draw_the_same_numbers_and_new_ones_each_time(tmp_path: Path) -> None:
+    script = tmp_path / "draws.py"
+    script.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{DRAWS}", encoding="utf-8")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    subprocess.run([*torchrun, "--nproc-per-node", "2", str(script)], check=True, timeout=120)

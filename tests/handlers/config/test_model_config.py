@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from handlers.config.choices import modes, save_modes
+from handlers.config.model_config import ModelConfig
+from handlers.errors import WrongConfig
+from tests.serving import Served
+
+OLD_EXAMPLE = """\
+minWorkers: 1
+maxWorkers: 1
+
+handler:
+  model_name: bert-base-uncased
+  mode: sequence_classification
+  do_lower_case: true
+  num_labels: 2
+  save_mode: pretrained
+  max_length: 150
+  captum_explanation: true
+  embedding_name: bert
+  BetterTransformer: false
+  model_parallel: false
+
+pt2:
+  compile:
+    enable: True
+    backend: inductor
+    mode: reduce-overhead
+"""
+
+
+def test_the_keys_of_the_old_example_load_unchanged() -> None:
+    document = yaml.safe_load(OLD_EXAMPLE)
+    config = ModelConfig.parse(document)
+    handler = config.handler.model_dump(include=set(document["handler"]))
+    assert handler == document["handler"]
+    assert config.pt2.compile.model_dump(include={"enable", "backend", "mode"}) == {
+        "enable": True,
+        "backend": "inductor",
+        "mode": "reduce-overhead",
+    }
+
+
+def test_the_old_examples_num_labels_of_0_means_that_none_are_asked_for(served: Any) -> None:
+    model: Served = served("question_answering", num_labels=0)
+    assert model.ask({"question": "Who?", "context": "Ada"})["answer"] == "Ada"
+
+
+def test_a_mode_alone_is_a_config_with_safe_defaults() -> None:
+    handler = ModelConfig.parse({"handler": {"mode": "token_classification"}}).handler
+    assert handler.save_mode == "pretrained"
+    assert not handler.allow_pickle and not handler.allow_random_head
+    assert (handler.max_length, handler.num_labels, handler.revision) == (None, None, None)
+
+
+def test_every_config_of_the_repository_reads() -> None:
+    paths = sorted(Path(__file__).parents[3].glob("model_configs/**/*.yaml"))
+    found = [ModelConfig.read(path).handler for path in paths]
+    assert {handler.mode for handler in found} >= set(modes())
+    assert {handler.save_mode for handler in found} >= set(save_modes()) - {"neuron"}
+    assert all(handler.model_name and handler.revision for handler in found)
+
+
+@pytest.mark.parametrize("name", ["no.yaml", "."])
+def test_a_path_without_a_file_is_told(tmp_path: Path, name: str) -> None:
+    with pytest.raises(WrongConfig, match="give a YAML file"):
+        ModelConfig.read(tmp_path / name)
+
+
+def test_pt2_may_be_the_backend_alone() -> None:
+    config = ModelConfig.parse({"handler": {"mode": "text_generation"}, "pt2": "inductor"})
+    assert (config.pt2.compile.enable, config.pt2.compile.backend) == (True, "inductor")

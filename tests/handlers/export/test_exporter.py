@@ -1,0 +1,66 @@
+"""How rows are parted between calibrating an export and measuring it, and which are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from handlers.config.model_config import ModelConfig
+from handlers.errors import WrongConfig
+from handlers.export.exporter import _halves
+from handlers.formats import export
+from handlers.schemas.request import Request, Sample
+
+MODE = "sequence_classification"
+
+EASY, HARD = Request("It was good."), Request("It wasn't bad, far from it.")
+
+
+@pytest.mark.parametrize("rows", [[EASY, HARD] * 20, [EASY] * 20 + [HARD] * 20])
+def test_both_halves_hold_rows_of_each_kind_however_the_file_is_ordered(
+    rows: list[Request],
+) -> None:
+    for half in _halves(rows):
+        assert len(half) == 20
+        assert {row.inputs for row in half} == {EASY.inputs, HARD.inputs}
+
+
+def test_a_lone_row_is_calibrated_on_and_measured() -> None:
+    assert _halves([EASY]) == ([EASY], [EASY])
+
+
+def refusal(checkpoint: Path, target: Path, rows: Sequence[Request], **handler: object) -> str:
+    """Return what is told of rows with which no bfloat16 graph is exported."""
+    settings = {"mode": MODE, "save_mode": "torchscript", "dtype": "bfloat16", **handler}
+    with pytest.raises(WrongConfig) as caught:
+        export(checkpoint, ModelConfig.parse({"handler": settings}), target, rows)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (Sample(7), "is refused (inputs must be"),
+        (Sample("fine", {"top_k": "all"}), "is refused (parameters: top_k "),
+        (Sample("secret " * 99), "is refused (the text has "),
+    ],
+)
+def test_a_row_that_is_refused_is_named_by_its_place_and_not_quoted(
+    checkpoint: Callable[..., Path], tmp_path: Path, row: Sample, reason: str
+) -> None:
+    fine = Sample("fine", place="rows.jsonl, line 1")
+    rows = [fine, replace(row, place="rows.jsonl, line 3"), fine]
+    told = refusal(checkpoint(MODE), tmp_path, rows, truncation=False)
+    assert told.startswith(f"rows.jsonl, line 3: {reason}")
+    assert told.endswith("); mend it.")
+    assert "secret" not in told and ".)" not in told
+
+
+def test_a_row_of_no_file_that_is_refused_is_told(
+    checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    told = refusal(checkpoint(MODE), tmp_path, [Request(7)])
+    assert told.startswith("a row of handler.calibration: is refused (")

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from handlers.export.parity_report import ParityReport, compare_outputs
+
+
+def test_a_text_has_one_label() -> None:
+    expected = [{"logits": np.array([2.0, 1.0])}, {"logits": np.array([0.0, 1.0])}]
+    found = [{"logits": np.array([2.0, 1.0])}, {"logits": np.array([1.0, 0.0])}]
+    result = compare_outputs(expected, found)
+    assert (result.rows, result.decisions, result.label_agreement) == (2, 2, 0.5)
+    assert result.largest_score_difference == pytest.approx(0.4621, abs=1e-4)
+
+
+def test_tokens_have_a_label_each_and_an_answer_has_two_ends() -> None:
+    tokens = [{"logits": np.eye(3)}]
+    assert compare_outputs(tokens, tokens) == ParityReport(1, 3, 1.0, 0.0)
+    ends = [{"start_logits": np.arange(4.0), "end_logits": np.arange(4.0)}]
+    moved = [{"start_logits": np.arange(4.0), "end_logits": -np.arange(4.0)}]
+    assert compare_outputs(ends, moved).decisions == 2
+    assert compare_outputs(ends, moved).label_agreement == 0.5
+
+
+def test_a_single_logit_is_a_number() -> None:
+    result = compare_outputs(
+        [{"logits": np.array([3.2])}] * 2, [{"logits": np.array([value])} for value in (3.3, -9.0)]
+    )
+    assert result.label_agreement == 0.5
+    assert result.largest_score_difference > 0.9
+
+
+def test_independent_labels_are_a_decision_each() -> None:
+    expected, found = (
+        [{"logits": np.array([3.0, 1.0, -1.0])}],
+        [{"logits": np.array([3.0, -1.0, -1.0])}],
+    )
+    assert compare_outputs(expected, found, independent=True).label_agreement == pytest.approx(
+        2 / 3
+    )
+    assert compare_outputs(expected, found).label_agreement == 1
+
+
+@pytest.mark.parametrize("independent", [True, False])
+def test_what_is_no_number_agrees_with_nothing(independent: bool) -> None:
+    broken = [{"logits": np.array([np.nan, np.nan])}]
+    result = compare_outputs([{"logits": np.array([2.0, 1.0])}], broken, independent=independent)
+    assert (result.label_agreement, result.largest_score_difference) == (0, 1)
+
+
+def test_it_reads_as_a_sentence() -> None:
+    text = str(ParityReport(225, 225, 0.9956, 0.0312))
+    assert text == (
+        "agrees with the checkpoint on 99.56% of 225 labels (225 rows), "
+        "largest score difference 0.031"
+    )

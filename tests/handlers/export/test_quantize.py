@@ -1,0 +1,102 @@
+"""How the two graphs are compared by which int8 is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from handlers.export.parity_report import compare_outputs
+from handlers.export.quantize import EXACT, AccuracyTarget, _without_padding, quantize
+
+MASK = np.array([[True, True, True], [True, True, False]])
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (2, 4)], ids=["ends", "tokens", "texts"])
+def test_padding_neither_counts_nor_spoils_what_agrees(shape: tuple[int, ...]) -> None:
+    logits = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    other = logits.copy()
+    if shape[:2] == MASK.shape:
+        other[~MASK] = 9
+    found = compare_outputs([_kept(logits)], [_kept(other)])
+    assert found.label_agreement == 1
+    assert found.largest_score_difference == 0
+
+
+def _kept(values: Any) -> dict[str, Any]:
+    return {"logits": _without_padding(values, MASK)}
+
+
+@dataclass
+class Graph:
+    """Stands in for OpenVINO's model of two layers, with what it gives for one text."""
+
+    logits: Sequence[float]
+    outputs: Any = field(default_factory=lambda: [SimpleNamespace(names={"logits"})])
+
+    def clone(self) -> Graph:
+        return self
+
+    def get_ordered_ops(self) -> list[Any]:
+        names = ("bert.layer.0.output", "bert.layer.1.output")
+        return [SimpleNamespace(get_friendly_name=lambda name=name: name) for name in names]
+
+
+class Packages:
+    """Stands in for OpenVINO and NNCF, and remembers what each graph was compiled with."""
+
+    ModelType = SimpleNamespace(TRANSFORMER="transformer")
+
+    def __init__(self, *made: Graph) -> None:
+        self._made = iter(made)
+        self.compiled: list[tuple[Graph, Any]] = []
+
+    def __call__(self, *_: str) -> Packages:
+        return self
+
+    def Dataset(self, feeds: Any) -> Any:  # noqa: N802 - NNCF's name
+        return feeds
+
+    def IgnoredScope(self, names: list[str]) -> list[str]:  # noqa: N802 - NNCF's name
+        return names
+
+    def quantize(self, *_: Any, **__: Any) -> Graph:
+        return next(self._made)
+
+    def compile_model(self, graph: Graph, device: str, settings: Any) -> Any:
+        self.compiled.append((graph, settings))
+        return lambda _: {"logits": np.array([graph.logits])}
+
+
+FEEDS = [{"attention_mask": np.array([[1, 1]])}]
+PLAIN = Graph([3.0, 1.0, -1.0])
+LOST_ITS_SECOND_LABEL, LIKE_PLAIN = Graph([3.0, -1.0, -1.0]), Graph([2.9, 1.1, -1.0])
+
+
+def packages(monkeypatch: pytest.MonkeyPatch) -> Packages:
+    found = Packages(LOST_ITS_SECOND_LABEL, LIKE_PLAIN)
+    monkeypatch.setattr("handlers.export.quantize.require_package", found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("independent", "chosen"), [(True, LIKE_PLAIN), (False, LOST_ITS_SECOND_LABEL)]
+)
+def test_int8_is_chosen_by_every_label_where_labels_are_independent(
+    monkeypatch: pytest.MonkeyPatch, independent: bool, chosen: Graph
+) -> None:
+    packages(monkeypatch)
+    assert quantize(PLAIN, "int8", FEEDS, AccuracyTarget(0.99, independent, {})) is chosen
+
+
+def test_int8_is_tried_as_it_will_be_served_and_compared_with_float32(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served: dict[str, int | str] = {"INFERENCE_NUM_THREADS": 3, "INFERENCE_PRECISION_HINT": "bf16"}
+    found = packages(monkeypatch)
+    quantize(PLAIN, "int8", FEEDS, AccuracyTarget(0.99, independent=False, settings=served))
+    assert found.compiled == [(PLAIN, EXACT), (LOST_ITS_SECOND_LABEL, served)]

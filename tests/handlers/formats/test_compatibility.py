@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from handlers import formats
+from handlers.config.choices import save_modes
+from handlers.config.model_config import ModelConfig
+from handlers.errors import WrongConfig
+from handlers.formats._compatibility import check_config
+from tests.samples import keys_of
+
+COMPILE = {"compile": {"enable": True, "backend": "inductor"}}
+
+
+def read(save_mode: str, pt2: Any = None, **handler: Any) -> ModelConfig:
+    keys = {"mode": "sequence_classification", **keys_of(save_mode), **handler}
+    config = ModelConfig.parse({"handler": keys, "pt2": pt2 or {}})
+    check_config(config)
+    return config
+
+
+@pytest.mark.parametrize("save_mode", save_modes())
+def test_what_is_exported_has_an_export(save_mode: str) -> None:
+    assert read(save_mode).handler.is_exported == hasattr(formats.get(save_mode), "export")
+
+
+@pytest.mark.parametrize("save_mode", ["torch_export", "onnx", "openvino"])
+def test_a_graph_for_any_number_of_rows_has_no_batch_size(save_mode: str) -> None:
+    sentence = f"handler.batch_size is 4 and handler.save_mode is {save_mode}, which takes any"
+    with pytest.raises(WrongConfig, match=sentence):
+        read(save_mode, batch_size=4)
+
+
+@pytest.mark.parametrize("save_mode", ["torch_export", "onnx", "openvino", "neuron", "neuronx"])
+def test_a_graph_that_torch_does_not_run_is_not_compiled(save_mode: str) -> None:
+    assert read(save_mode, {"compile": {"enable": False, "backend": "inductor"}})
+    for pt2 in (COMPILE, "inductor"):
+        with pytest.raises(WrongConfig, match=f"pt2.compile is enabled and .* is {save_mode}, "):
+            read(save_mode, pt2)
+
+
+@pytest.mark.parametrize("save_mode", ["pretrained", "torchscript"])
+def test_the_old_examples_keys_are_read_where_it_had_them(save_mode: str) -> None:
+    assert read(save_mode, COMPILE, batch_size="1").handler.save_mode == save_mode
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_format_of_float32_refuses_to_be_told_another(dtype: str) -> None:
+    sentence = (
+        f"handler.dtype is {dtype} and handler.save_mode is onnx, which computes in float32"
+        "; use save_mode: pretrained or openvino, or leave dtype out"
+    )
+    with pytest.raises(WrongConfig, match=sentence):
+        read("onnx", dtype=dtype)
+    assert read("openvino", dtype=dtype).handler.dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", ["float32", "auto"])
+def test_a_format_of_float32_may_be_left_to_it(dtype: str) -> None:
+    assert read("onnx", dtype=dtype).handler.dtype == dtype

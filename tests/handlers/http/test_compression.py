@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import gzip
+import zlib
+
+import pytest
+
+from handlers.errors import BadRequest, RequestTooLarge
+from handlers.http.compression import LONGEST, unpack
+from handlers.http.request import HttpRequest
+
+TEXT = b'{"inputs": "A fine film"}'
+PACKED = gzip.compress(TEXT, mtime=0)
+
+
+def raw_deflate(body: bytes) -> bytes:
+    machine = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return machine.compress(body) + machine.flush()
+
+
+@pytest.mark.parametrize(
+    ("body", "coding"),
+    [
+        (TEXT, ""),
+        (TEXT, "identity"),
+        (PACKED, "gzip"),
+        (PACKED, "x-gzip"),
+        (zlib.compress(TEXT), "deflate"),
+        (raw_deflate(TEXT), "deflate"),
+        (gzip.compress(TEXT[:9]) + gzip.compress(b"") + gzip.compress(TEXT[9:]), "gzip"),
+        (PACKED + bytes(20), "gzip"),
+    ],
+)
+def test_a_body_is_unpacked(body: bytes, coding: str) -> None:
+    assert unpack(body, coding) == TEXT
+
+
+def test_a_compressed_post_is_read_whatever_asks() -> None:
+    row = {"body": bytearray(PACKED)}
+    post = HttpRequest(row, {"content-type": "application/json", "content-encoding": "GZIP"})
+    assert post.content == {"inputs": "A fine film"}
+
+
+@pytest.mark.parametrize(
+    ("body", "coding", "sentence"),
+    [
+        (TEXT, "br", "The body's Content-Encoding is br; send gzip, deflate or none."),
+        (TEXT, "gzip", "The body's Content-Encoding is gzip, and its bytes are not."),
+        (
+            PACKED[:-9],
+            "gzip",
+            "The body's Content-Encoding is gzip, and its bytes ",
+        ),
+        (TEXT, "deflate", "The body's Content-Encoding is deflate, and its bytes are not."),
+        (b"", "gzip", "The body's Content-Encoding is gzip, and its bytes are not."),
+        (PACKED + b"more", "gzip", "The body's Content-Encoding is gzip, and its bytes are not."),
+        (PACKED + PACKED[:9], "gzip", "The body's Content-Encoding is gzip, and its bytes are"),
+        (raw_deflate(TEXT) + b"more", "deflate", "The body's Content-Encoding is deflate, and"),
+    ],
+)
+def test_a_body_that_cannot_be_unpacked_is_refused(body: bytes, coding: str, sentence: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        unpack(body, coding)
+    assert str(caught.value).startswith(sentence)
+
+
+def test_a_small_body_cannot_fill_the_memory() -> None:
+    with pytest.raises(RequestTooLarge, match="more than 67,108,864 bytes"):
+        unpack(gzip.compress(bytes(LONGEST + 1), 1), "gzip")
+    with pytest.raises(RequestTooLarge, match="more than 67,108,864 bytes"):
+        unpack(PACKED + gzip.compress(bytes(LONGEST), 1), "gzip")

@@ -1,0 +1,59 @@
+"""CSV, read row by row and written."""
+
+from __future__ import annotations
+
+import csv
+from io import StringIO
+from typing import Any
+
+import pytest
+
+from handlers.errors import BadRequest
+from handlers.http.csv import rows_of, table_of
+
+LONG = "word " * 40_000
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("a,b\nc,d\n", [["a", "b"], ["c", "d"]]),
+        ("a\r\nb\rc", [["a"], ["b"], ["c"]]),
+        ("\na\n\n\nb\n\n", [["a"], ["b"]]),
+        ('"a, b","c ""d"" e"', [["a, b", 'c "d" e']]),
+        ('"two\nlines",b', [["two\nlines", "b"]]),
+        ('said "hi", she', [['said "hi"', " she"]]),
+        ("two\u2028lines\n", [["two\u2028lines"]]),
+        (LONG, [[LONG]]),
+        ('""\n,', [[""], ["", ""]]),
+        ("", []),
+    ],
+)
+def test_a_table_has_rows(text: str, rows: Any) -> None:
+    assert list(rows_of(text)) == rows
+
+
+def test_a_row_whose_quotes_are_wrong_harms_itself_only() -> None:
+    first, wrong, last = rows_of('a\n"b" c\nd\n')
+    assert (first, last) == (["a"], ["d"])
+    assert isinstance(wrong, BadRequest) and str(wrong).startswith("Line 2 is not CSV: ")
+
+
+def test_a_quote_that_is_never_closed_is_an_error() -> None:
+    first, wrong = rows_of('a\n"b\nc\n')
+    assert first == ["a"]
+    assert str(wrong).startswith("Line 3 is not CSV: ")
+
+
+def test_what_is_written_is_read_again() -> None:
+    rows: list[list[Any]] = [['a, "b"\nc', 0.25], ["Zürich 🎉", [{"word": "a, b"}]]]
+    text = table_of(rows).decode()
+    assert list(csv.reader(StringIO(text, newline=""), strict=True)) == [
+        ['a, "b"\nc', "0.25"],
+        ["Zürich 🎉", '[{"word":"a, b"}]'],
+    ]
+
+
+def test_a_number_that_is_none_is_not_written() -> None:
+    with pytest.raises(ValueError):
+        table_of([["a", float("nan")]])

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+
+from handlers.errors import BadRequest
+from handlers.http.decoding import text_of
+from handlers.http.request import HttpRequest
+
+TEXT = "Zürich – café"
+NARROW = "Zürich café"
+
+
+@pytest.mark.parametrize(
+    ("declared", "encoding", "text"),
+    [
+        ("", "utf-8", TEXT),
+        ("; charset=utf-8", "utf-8-sig", TEXT),
+        ("; charset=us-ascii", "utf-8", TEXT),
+        ('; charset="iso-8859-1"', "latin-1", NARROW),
+        (";charset=latin1; format=flowed", "latin-1", NARROW),
+        ("; charset=windows-1252", "cp1252", TEXT),
+        ("; charset=utf-16", "utf-16", TEXT),
+    ],
+)
+def test_a_text_is_read_in_the_character_set_that_it_declares(
+    declared: str, encoding: str, text: str
+) -> None:
+    assert text_of(text.encode(encoding), content_type=f"text/plain{declared}") == text
+
+
+@pytest.mark.parametrize("charset", ["zz", "rot13", "idna", "utf-7", "unicode_escape", "\0"])
+def test_another_character_set_is_refused(charset: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        text_of(b"a", content_type=f"text/plain; charset={charset}")
+    assert str(caught.value) == f"The body's charset {charset} is not known; send UTF-8."
+
+
+@pytest.mark.parametrize(
+    ("value", "charset", "sentence"),
+    [
+        (b"a\xe9", "utf-8", "The body is not UTF-8: byte 0xe9 at position 1."),
+        (b"\xff\xfea", "utf-16", "The body is not utf-16: byte 0x61 at position 2."),
+    ],
+)
+def test_bytes_of_another_character_set_are_refused(
+    value: bytes, charset: str, sentence: str
+) -> None:
+    with pytest.raises(BadRequest) as caught:
+        text_of(value, content_type=f"text/plain; charset={charset}")
+    assert str(caught.value) == sentence
+
+
+def test_what_was_read_already_needs_no_character_set() -> None:
+    assert text_of("a", content_type="text/plain; charset=zz") == "a"
+
+
+def test_a_post_declares_its_character_set() -> None:
+    post = HttpRequest(
+        {"body": NARROW.encode("latin-1")}, {"Content-Type": "text/csv; Charset=ISO-8859-1"}
+    )
+    assert post.content == post.text == NARROW

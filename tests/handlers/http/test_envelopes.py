@@ -1,0 +1,250 @@
+"""TorchServe's own envelope classes around the handler, as its worker puts them there."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ts.model_loader import TsModelLoader
+from ts.protocol.otf_message_handler import create_predict_response
+from ts.service import Service
+
+from handlers.config.choices import modes
+from handlers.http.envelopes import Envelope
+from handlers.transformers_handler import TransformersHandler
+from tests.handlers.test_transformers_handler import context
+from tests.samples import FINE, INPUTS, ODD
+from tests.serving import Served, differences
+
+JSON = "application/json"
+FEW = {"text_generation": {"max_length": 60}}
+LEGACY = {"responses": "legacy"}
+every_mode = pytest.mark.parametrize("mode", modes())
+
+
+class Worker:
+    """A handler behind an envelope."""
+
+    def __init__(self, handler: TransformersHandler, envelope: str) -> None:
+        self.context = handler.context
+        self.handle = TsModelLoader()._load_default_envelope(envelope)(handler.handle).handle
+
+    def send(self, *bodies: Any, kind: str = JSON, explain: bool = False) -> list[tuple[int, Any]]:
+        """Return status and content that TorchServe would answer to each body of a batch."""
+        batch = [_request(body, kind, explain) for body in bodies]
+        processors, rows, ids = Service.retrieve_data_for_inference(batch)
+        self.context.request_processor, self.context.request_ids = processors, ids
+        self.context.metrics.request_ids = ids
+        found = self.handle(rows, self.context)
+        assert len(found) == len(bodies)
+        assert create_predict_response(found, ids, "", 200, self.context)
+        statuses = [self.context.get_response_status(at)[0] for at in range(len(bodies))]
+        return list(zip(statuses, map(_content, found), strict=True))
+
+    def types(self) -> list[str | None]:
+        """Return the content type of each answer."""
+        count = len(self.context.request_processor)
+        return [self.context.get_response_content_type(at) for at in range(count)]
+
+
+def _request(body: Any, kind: str, explain: bool) -> dict[str, Any]:
+    parameter = {"name": "body", "value": body, "contentType": kind}
+    headers = {"explain": str(explain), "Content-Type": kind, "url_path": ""}
+    encoded = [{"name": name.encode(), "value": value.encode()} for name, value in headers.items()]
+    return {"requestId": b"id", "parameters": [parameter], "headers": encoded}
+
+
+def _content(value: Any) -> Any:
+    """Return what a client reads of what TorchServe sends for a value."""
+    if isinstance(value, (str, bytes)):
+        text = value if isinstance(value, str) else value.decode()
+        return json.loads(text) if text.startswith(("{", "[")) else text
+    return json.loads(json.dumps(value, indent=2))
+
+
+@pytest.fixture(scope="module")
+def worker(checkpoint: Callable[..., Path]) -> Callable[..., Worker]:
+    """A worker: `worker("kserve", mode, responses="legacy")`."""
+
+    @cache
+    def handler(mode: str, **settings: Any) -> TransformersHandler:
+        config = {"handler": {"mode": mode, **FEW.get(mode, {}), **settings}}
+        made = TransformersHandler()
+        made.initialize(context(checkpoint(mode, family="Bert"), config))
+        return made
+
+    def make(envelope: str, mode: str = "sequence_classification", **settings: Any) -> Worker:
+        return Worker(handler(mode, **settings), envelope)
+
+    return make
+
+
+@pytest.fixture
+def plain(served: Callable[..., Served]) -> Callable[..., Any]:
+    """What a model answers to a body, or why, where there is no envelope."""
+
+    def ask(mode: str, body: Any) -> Any:
+        ((status, answer),) = served(mode, family="Bert", **FEW.get(mode, {})).post(body)
+        assert status == 200, answer
+        return answer
+
+    return ask
+
+
+@every_mode
+def test_instances_of_kserve_get_their_predictions(worker: Any, plain: Any, mode: str) -> None:
+    bodies = [{"inputs": INPUTS[mode][0]}, INPUTS[mode][1]]
+    sent = {"instances": bodies}
+    for body, kind in ((sent, JSON), (json.dumps(sent).encode(), "application/octet-stream")):
+        model = worker("kserve", mode)
+        ((status, found),) = model.send(body, kind=kind)
+        assert (status, model.types()) == (200, [JSON])
+        expected = {"predictions": [plain(mode, each) for each in bodies]}
+        assert not differences(found, expected, 1e-5)
+
+
+@every_mode
+def test_one_instance_of_kserve_is_explained(worker: Any, mode: str) -> None:
+    sent = {"instances": [{"data": INPUTS[mode][0]}]}
+    ((status, found),) = worker("kserve", mode, **LEGACY).send(sent, explain=True)
+    (told,) = found["explanations"]
+    assert status == 200
+    assert {"words", "importances", "delta"} <= told.keys() or "delta_start" in told
+
+
+def test_kserve_gets_old_labels_where_the_yaml_wants_them(worker: Any, plain: Any) -> None:
+    ((best,), (other,)) = (plain("sequence_classification", text) for text in (FINE, ODD))
+    model = worker("kserve", **LEGACY)
+    sent = {"instances": [{"data": FINE, "target": 0}, ODD]}
+    assert model.send(sent) == [(200, {"predictions": [best["label"], other["label"]]})]
+    assert model.send({"instances": [FINE]}) == [(200, {"predictions": [best["label"]]})]
+
+
+def test_an_instance_that_is_wrong_harms_itself_only(worker: Any, plain: Any) -> None:
+    for name, key in (("kserve", "predictions"), ("json", "predictions")):
+        ((status, found),) = worker(name).send({"instances": [FINE, 5, ""]})
+        good, *wrong = found[key]
+        assert (status, good) == (200, plain("sequence_classification", FINE))
+        assert [each["code"] for each in wrong] == [400, 400]
+
+
+@pytest.mark.parametrize("body", [{"instances": [5]}, {"instances": [5, ""]}])
+def test_a_status_tells_when_all_are_wrong(worker: Any, body: Any) -> None:
+    for name in ("kserve", "json"):
+        ((status, _),) = worker(name).send(body)
+        assert status == 400
+
+
+@pytest.mark.parametrize("body", [{"text": FINE}, {"instances": {}}, {"instances": "a text"}])
+def test_a_body_without_a_list_of_instances_is_refused(worker: Any, body: Any) -> None:
+    ((status, found),) = worker("kserve").send(body)
+    assert status == 400 and "instances" in json.dumps(found)
+
+
+@every_mode
+def test_json_gives_each_body_its_own_predictions(worker: Any, plain: Any, mode: str) -> None:
+    first, second, third = INPUTS[mode][:3]
+    sent = [{"instances": [first, second]}, {"instances": [{"inputs": third}]}]
+    model = worker("json", mode)
+    found = model.send(*sent)
+    expected = [
+        {"predictions": [plain(mode, first), plain(mode, second)]},
+        {"predictions": [plain(mode, {"inputs": third})]},
+    ]
+    assert [status for status, _ in found] == [200, 200] and model.types() == [JSON, JSON]
+    assert not differences([content for _, content in found], expected, 1e-5)
+
+
+def test_json_takes_texts_in_base64(worker: Any, plain: Any) -> None:
+    def encoded(text: bytes) -> dict[str, str]:
+        return {"b64": base64.b64encode(text).decode()}
+
+    texts = [encoded(ODD.encode()), {"text": encoded(b"\xff")}]
+    found = [worker("json").send({"instances": [each]})[0] for each in (texts[0], texts[1])]
+    assert found[0][1]["predictions"] == [plain("sequence_classification", ODD)]
+    assert found[1][0] == 400
+
+
+@every_mode
+def test_tensors_of_kservev2_get_a_text_each(worker: Any, plain: Any, mode: str) -> None:
+    asked = INPUTS[mode][0]
+    texts = [json.dumps({"inputs": asked}), json.dumps(asked) if mode[0] == "q" else asked]
+    model = worker("kservev2", mode)
+    ((status, found),) = model.send(tensors(*texts))
+    assert (status, model.types(), found["id"]) == (200, [JSON], "7")
+    assert [each["name"] for each in found["outputs"]] == ["in-0", "in-1"]
+    assert {(each["datatype"], *each["shape"]) for each in found["outputs"]} == {("BYTES", 1)}
+    read = [json.loads(each["data"][0]) for each in found["outputs"]]
+    assert not differences(read, [plain(mode, {"inputs": asked}), plain(mode, asked)], 1e-5)
+
+
+def test_tensors_of_kservev2_are_explained_and_refused(worker: Any) -> None:
+    model = worker("kservev2", **LEGACY)
+    ((status, found),) = model.send(tensors(FINE), explain=True)
+    told = json.loads(found["outputs"][0]["data"][0])
+    assert (status, told.keys()) == (200, {"words", "importances", "delta"})
+    numbers = {"name": "in-0", "shape": [2], "datatype": "INT64", "data": [101, 102]}
+    ((status, found),) = model.send({"id": "7", "inputs": [numbers]})
+    assert status == 400 and json.loads(found["outputs"][0]["data"][0])["code"] == 400
+    ((status, found),) = model.send(tensors(FINE))
+    assert found["outputs"][0]["data"][0] in ("NEGATIVE", "NEUTRAL", "POSITIVE")
+
+
+def tensors(*texts: str) -> dict[str, Any]:
+    """Return a body with a tensor for each text."""
+    rows = [
+        {"name": f"in-{number}", "shape": [1], "datatype": "BYTES", "data": [text]}
+        for number, text in enumerate(texts)
+    ]
+    return {"id": "7", "inputs": rows}
+
+
+@every_mode
+def test_bodies_are_answered_each_with_its_status(worker: Any, plain: Any, mode: str) -> None:
+    asked = INPUTS[mode][0]
+    model = worker("body", mode)
+    (good, wrong, other) = model.send({"inputs": asked}, {"inputs": 5}, asked)
+    assert [good[0], wrong[0], other[0]] == [200, 400, 200]
+    assert model.types() == [JSON] * 3
+    expected = [plain(mode, {"inputs": asked}), plain(mode, asked)]
+    assert not differences([good[1], other[1]], expected, 1e-5)
+    ((status, told),) = model.send({"inputs": asked}, explain=True)
+    assert status == 200 and "words" in told
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (FINE, "text/plain"),
+        (bytearray(FINE.encode()), ""),
+        (bytearray(json.dumps({"text": FINE, "target": 1}).encode()), ""),
+        ({"data": FINE, "target": 0}, JSON),
+    ],
+)
+def test_the_old_examples_bodies_go_through_body(
+    worker: Any, plain: Any, body: Any, kind: str
+) -> None:
+    (best,) = plain("sequence_classification", FINE)
+    model = worker("body", **LEGACY)
+    assert model.send(body, kind=kind) == [(200, best["label"])]
+    assert model.types() == [None]
+
+
+def test_an_empty_body_is_told(worker: Any) -> None:
+    bodies: list[Any] = [{}, b"", None]
+    for body in bodies:
+        ((status, found),) = worker("body").send(body, kind="")
+        assert status == 400 and found["message"].startswith("The ")
+
+
+@pytest.mark.parametrize("headers", [{"a": "x"}, {"a": {"content-type": ""}}, {}])
+def test_torchserves_own_rows_are_never_taken_for_items(headers: Any) -> None:
+    described = {"b": {"content-type": ""}, "explain": "False"}
+    row = {"a": b"1", "b": b"2"}
+    assert Envelope.of([row, {}], [{**described, **headers}, {}], SimpleNamespace()) is None

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from handlers.errors import BadRequest
+from handlers.http.request import HttpRequest
+
+NESTED = 100_000
+WORDS = {"inputs": "A film"}
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
+
+
+def read(body: Any, content_type: str | None = None) -> Any:
+    headers = {} if content_type is None else {"Content-Type": content_type}
+    return HttpRequest({"body": body}, headers).content
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "content"),
+    [
+        # TorchServe reads application/json itself, and decodes text/*; the rest comes as bytes.
+        (WORDS, JSON, WORDS),
+        ("A film", JSON, "A film"),
+        ('{"not": "read twice"}', JSON, '{"not": "read twice"}'),
+        (42, JSON, 42),
+        (b'{"inputs": "A film"}', JSON, WORDS),
+        (b'"A film"', "application/vnd.api+json; charset=utf-8", "A film"),
+        (bytearray(b'{"inputs": "A film"}'), None, WORDS),
+        (b'\xef\xbb\xbf{"inputs": "A film"}', None, WORDS),
+        (' \n{"inputs": "A film"}', TEXT, WORDS),
+        ("A film", TEXT, "A film"),
+        (b"A film", None, "A film"),
+        ("Zürich 🎉".encode(), None, "Zürich 🎉"),
+        (b'["A film", "a song"]', None, ["A film", "a song"]),
+        (b"[sic] a film", None, "[sic] a film"),
+        (b"{sic} a film", None, "{sic} a film"),
+        (b"{}", None, {}),
+        (b"{'text': 'A film', 'target': (1, 2)}", None, {"text": "A film", "target": (1, 2)}),
+        (b'{"text": "A film", "target": True}', None, {"text": "A film", "target": True}),
+        (b"{'question' :\"Who's there?\"}", None, {"question": "Who's there?"}),
+        (b'{"inputs": "A film", "inputs": "a song"}', None, {"inputs": "a song"}),
+    ],
+)
+def test_a_body_is_read_whatever_its_type(
+    body: Any, content_type: str | None, content: Any
+) -> None:
+    assert read(body, content_type) == content
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "sentence"),
+    [
+        (b"", None, "The body is empty; send a text or JSON."),
+        (" \n\t", TEXT, "The body is empty; send a text or JSON."),
+        ("", JSON, "The body is empty; send a text or JSON."),
+        (b'{"inputs": }', None, "The body is not JSON: Expecting value (line 1, column 12)."),
+        (
+            b'{"inputs":\n "A',
+            None,
+            "The body is not JSON: Unterminated string starting at (line 2, ",
+        ),
+        (b"A film", JSON, "The body is not JSON: Expecting value (line 1, column 1)."),
+        (b"\xff\xfeA", None, "The body is not UTF-8: byte 0xff at position 0."),
+        ("Zürich".encode("latin-1"), None, "The body is not UTF-8: byte 0xfc at position 1."),
+        (b"{'a': __import__('os')}", None, "The body is not JSON: Expecting property name"),
+        (b"{'a': 1} + {'b': 2}", None, "The body is not JSON: Expecting property name"),
+        (b"{'a', 'b'}", None, "The body is not JSON: Expecting property name"),
+        (b'{"a":' * NESTED, None, "The body is not JSON that can be read: RecursionError."),
+        (b"{'a':" * 15_000 + b"1" + b"}" * 15_000, None, "The body is not JSON: Expecting prop"),
+        (b"{'a': " + b"-" * 90_000 + b"1}", None, "The body is not JSON: Expecting property name"),
+        (b"{'a': 1" + b"+1" * 40_000 + b"}", None, "The body is not JSON: Expecting property"),
+        (b"{'a': " + b"'b'," * 90_000 + b"}", None, "The body is not JSON: Expecting property"),
+        (
+            b'{"inputs": ' + b"9" * 5000 + b"}",
+            None,
+            "The body is not JSON that can be read: ValueE",
+        ),
+    ],
+    ids=range(17),
+)
+def test_a_broken_body_is_refused_with_the_place_of_the_mistake(
+    body: Any, content_type: str | None, sentence: str
+) -> None:
+    with pytest.raises(BadRequest) as caught:
+        read(body, content_type)
+    assert str(caught.value).startswith(sentence)
+    assert len(str(caught.value)) < 120
+
+
+def test_no_body_is_refused() -> None:
+    with pytest.raises(BadRequest, match="The request has no body; send JSON"):
+        _ = HttpRequest({}, {}).content
+
+
+def test_a_form_is_read_as_its_fields() -> None:
+    row = {"question": b"Who sings?", "context": bytearray("Zoë".encode())}
+    assert HttpRequest(row, {}).content == {"question": "Who sings?", "context": "Zoë"}
+
+
+def test_the_models_name_in_a_query_is_no_field() -> None:
+    assert HttpRequest({"model_name": b"m", "text": b"A film"}, {}).content == {"text": "A film"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "content"),
+    [
+        ("parameters", b'{"top_k": 2, "stop": null}', {"top_k": 2, "stop": None}),
+        ("parameters", b"{'top_k': 2}", {"top_k": 2}),
+        ("parameters", {"top_k": 2}, {"top_k": 2}),
+        ("parameters", b"", ""),
+        ("inputs", b'["a", "b"]', ["a", "b"]),
+        ("inputs", b'{"question": "a", "context": "b"}', {"question": "a", "context": "b"}),
+        ("inputs", b"[sic] 5", "[sic] 5"),
+        ("inputs", b"5", "5"),
+        ("target", b"1", 1),
+        ("target", b"(1, 2)", (1, 2)),
+        ("target", b"[1, 2]", [1, 2]),
+        ("target", b'{"start": 0, "end": 3, "label": null}', {"start": 0, "end": 3, "label": None}),
+        ("target", b"POSITIVE", "POSITIVE"),
+        ("target", b"True", "True"),
+        ("text", b'{"a": 1}', '{"a": 1}'),
+        ("context", b"5", "5"),
+    ],
+)
+def test_fields_that_can_hold_more_than_a_text_are_read(
+    name: str, value: Any, content: Any
+) -> None:
+    assert HttpRequest({name: value}, {"Content-Type": FORM}).content == {name: content}
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (b'{"top_k": }', "parameters is not JSON: Expecting value (line 1, column 11)."),
+        (b"\xff", "parameters is not UTF-8: byte 0xff at position 0."),
+    ],
+)
+def test_a_broken_field_is_named(value: Any, sentence: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        _ = HttpRequest({"inputs": b"a", "parameters": value}, {}).content
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    "row",
+    # What TorchServe makes of what curl -d sends: of a text, of a sum, and of JSON.
+    [{}, {"a ": b" b"}, {'{"inputs": "a ': b' b"}'}],
+)
+def test_a_body_that_was_taken_for_a_form_is_refused_with_the_header_to_add(row: Any) -> None:
+    with pytest.raises(BadRequest, match="add -H 'Content-Type: text/plain' for a text"):
+        _ = HttpRequest(row, {"Content-Type": f"{FORM}; charset=UTF-8"}).content
+
+
+def test_a_field_called_data_is_the_body() -> None:
+    post = HttpRequest({"data": b'"A film"', "k": b"v"}, {"data": {"content-type": JSON}})
+    assert post.content == "A film"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "read"), [("parameters", b'{"top_k": 2}', {"top_k": 2}), ("target", b"1", 1)]
+)
+def test_a_field_called_data_has_settings_beside_it(name: str, value: bytes, read: Any) -> None:
+    row = {"data": b"A film", name: value}
+    assert HttpRequest(row, {"Content-Type": FORM}).content == {"data": "A film", name: read}
+    whole = {"data": b'{"question": "a", "context": "b"}', name: value}
+    assert HttpRequest(whole, {}).content == {"data": {"question": "a", "context": "b"}, name: read}
+
+
+@pytest.mark.parametrize("name", ["content-type", "Content-Type", "CONTENT-TYPE"])
+def test_a_header_is_found_however_the_client_spelled_it(name: str) -> None:
+    assert HttpRequest({"body": json.dumps("A film").encode()}, {name: JSON}).content == "A film"
+
+
+@pytest.mark.parametrize(("header", "explains"), [("True", True), ("False", False), (None, False)])
+def test_the_frontend_says_what_is_to_be_explained(header: str | None, explains: bool) -> None:
+    assert HttpRequest({}, {"explain": header}).explains is explains
+
+
+@pytest.mark.parametrize(
+    ("path", "explains"),
+    [
+        ("v2/models/m/explain", True),
+        ("v1/models/m:explain/", True),
+        ("v2/models/m/infer", False),
+        ("v1/explained", False),
+    ],
+)
+def test_a_path_that_ends_so_is_to_be_explained(path: str, explains: bool) -> None:
+    assert HttpRequest({}, {"url_path": path, "explain": "False"}).explains is explains
+
+
+def test_a_describe_call_has_no_row() -> None:
+    assert HttpRequest({}, {"describe": "True"}).describes
+    assert not HttpRequest({"body": "A film"}, {"describe": "True"}).describes
+
+
+@pytest.mark.parametrize(
+    ("headers", "by_grpc"),
+    [
+        ({}, True),
+        ({"data": {"content-type": ""}}, True),
+        ({"data": {"content-type": ""}, "Host": "localhost"}, False),
+        ({"describe": "True"}, False),
+    ],
+)
+def test_what_comes_by_grpc_has_no_headers_of_its_own(headers: Any, by_grpc: bool) -> None:
+    assert HttpRequest({"data": b"A film"}, headers).by_grpc is by_grpc

@@ -1,0 +1,258 @@
+"""OpenAI's API as its reference has it; its own client asks in tests/e2e."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse
+from handlers.telemetry.meter import Meter
+from tests.handlers.generation.test_chat import CHAT, PROMPT, TEMPLATE
+from tests.serving import Served, read_json
+
+FEW = {"max_tokens": 6}
+DRAW = {"do_sample": True, "temperature": 2.0, "seed": 3}
+Sent = list[HttpResponse]
+
+
+@pytest.fixture
+def model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Served]:
+    model = served("text_generation", family="GPT2")
+    monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", TEMPLATE)
+    yield model
+
+
+def call(
+    model: Served, path: str, body: Any = None, sent: Sent | None = None, **more: str
+) -> HttpResponse:
+    """Return the answer to one request; parts of it that come before go into `sent`."""
+    row = {"body": "" if body is None else body}
+    send = None if sent is None else sent.append
+    headers = {"url_path": path, "Content-Type": "application/json", **more}
+    (answer,) = model.dispatcher.dispatch([HttpRequest(row, headers, send)], Meter())
+    return answer
+
+
+def ask(model: Served, path: str, **body: Any) -> Any:
+    answer = call(model, path, body)
+    assert (answer.status, answer.content_type) == (200, "application/json"), answer.body
+    return read_json(answer.body)
+
+
+def events(*answers: HttpResponse) -> list[Any]:
+    """Return what is in the events of a stream, whose last one ends it."""
+    text = b"".join(answer.body for answer in answers).decode()
+    assert {answer.content_type for answer in answers} == {"text/event-stream"}
+    lines = text.split("\n\n")
+    assert lines[-2:] == ["data: [DONE]", ""]
+    return [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
+
+
+def test_a_chat_gets_the_assistants_message(model: Served) -> None:
+    answer = ask(model, "v1/chat/completions", messages=CHAT, **FEW)
+    (same,) = model.ask(CHAT, max_new_tokens=6, return_full_text=False, details=True)
+    (choice,) = answer["choices"]
+    assert choice["message"] == {"role": "assistant", "content": same["generated_text"]}
+    assert choice["finish_reason"] == "length"
+    read = same["details"]["input_length"]
+    counts = {"prompt_tokens": read, "completion_tokens": 6, "total_tokens": read + 6}
+    assert answer["usage"] == counts
+    assert answer["object"] == "chat.completion" and answer["id"].startswith("chatcmpl-")
+
+
+def test_prompts_get_their_continuations_in_order(model: Served) -> None:
+    answer = ask(model, "v1/completions", prompt=[PROMPT, "Ada"], n=2, seed=5, **FEW)
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
+    alone = ask(model, "v1/completions", prompt="Ada", n=2, seed=5, **FEW)
+    texts = [choice["text"] for choice in answer["choices"]]
+    assert texts[2:] == [choice["text"] for choice in alone["choices"]]
+
+
+def test_a_prompt_of_token_ids_gets_what_its_text_gets(model: Served) -> None:
+    texts = [PROMPT, "Ada"]
+    ids = [model.engine.task.tokenizer(text)["input_ids"] for text in texts]
+    for echo in (False, True):
+        asked = {"echo": echo, **FEW}
+        whole = ask(model, "v1/completions", prompt=texts, **asked)
+        for sent, same in ((ids, whole["choices"]), (ids[0], whole["choices"][:1])):
+            assert ask(model, "v1/completions", prompt=sent, **asked)["choices"] == same
+
+
+def test_without_a_draw_all_answers_to_a_prompt_are_the_same(model: Served) -> None:
+    asked = {"temperature": 0, **FEW}
+    once = ask(model, "completions", prompt=["Ada", "Nina"], **asked)
+    twice = ask(model, "completions", prompt=["Ada", "Nina"], n=2, **asked)
+    texts = [choice["text"] for choice in once["choices"]]
+    assert [choice["text"] for choice in twice["choices"]] == [texts[0]] * 2 + [texts[1]] * 2
+    assert twice["usage"]["completion_tokens"] == 2 * once["usage"]["completion_tokens"]
+    assert twice["usage"]["prompt_tokens"] == once["usage"]["prompt_tokens"]
+
+
+def test_an_echo_begins_with_the_prompt(model: Served) -> None:
+    (choice,) = ask(model, "v1/completions", prompt="Ada", echo=True, **FEW)["choices"]
+    assert choice["text"].startswith("Ada")
+
+
+@pytest.mark.parametrize(
+    ("given", "parameters"),
+    [
+        ({}, {}),
+        ({"temperature": 0}, {}),
+        ({"temperature": 1e-9, "top_p": 0.5}, {}),
+        ({"temperature": 1, "top_p": 0}, {}),
+        ({"temperature": 2, "top_k": -1, "min_p": 0, "seed": 3}, {**DRAW, "top_k": 0}),
+        ({"temperature": 2, "seed": 3}, DRAW),
+        ({"top_p": 0.5, "seed": 3}, {"do_sample": True, "top_p": 0.5, "seed": 3}),
+        ({"seed": -1}, {}),
+        ({"stop": "e"}, {"stop": "e"}),
+        ({"stop": ["e", "a"], "user": "me", "store": False}, {"stop": ["e", "a"]}),
+        ({"max_completion_tokens": 2}, {"max_new_tokens": 2}),
+        ({"frequency_penalty": 0, "logprobs": False, "tools": []}, {}),
+    ],
+)
+def test_settings_go_to_generate(model: Served, given: Any, parameters: Any) -> None:
+    answer = ask(model, "chat/completions", messages=CHAT, **{**FEW, **given})
+    (same,) = model.ask(CHAT, **{"max_new_tokens": 6, "return_full_text": False, **parameters})
+    assert answer["choices"][0]["message"]["content"] == same["generated_text"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("chat/completions", {"messages": CHAT, **FEW}),
+        ("chat/completions", {"messages": CHAT, "stop": ["e"], "max_tokens": 20}),
+        ("completions", {"prompt": ["Ada", "Nina"], **FEW}),
+        ("completions", {"prompt": "Ada", "n": 2, "seed": 5, **FEW}),
+        ("completions", {"prompt": ["Ada", "Nina"], "n": 2, "temperature": 0, **FEW}),
+        ("completions", {"prompt": "Ada", "echo": True, **FEW}),
+        ("completions", {"prompt": [[5, 6], [7, 8]], **FEW}),
+        ("completions", {"prompt": [5, 6, 7, 8], "echo": True, **FEW}),
+    ],
+)
+def test_a_stream_adds_up_to_the_answer(model: Served, path: str, body: Any) -> None:
+    whole = ask(model, path, **body)
+    sent: Sent = []
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    last = call(model, path, {**body, **options}, sent)
+    *parts, end = events(*sent, last)
+    assert end["choices"] == [] and end["usage"] == whole["usage"]
+    assert len({part["id"] for part in parts}) == 1
+    for choice in whole["choices"]:
+        assert told(parts, choice["index"]) == choice.get("text", choice.get("message"))
+        assert ends(parts, choice["index"]) == [choice["finish_reason"]]
+
+
+def test_a_stream_is_sent_bit_by_bit(model: Served) -> None:
+    sent: Sent = []
+    body = {"messages": CHAT, "max_tokens": 12, "stream": True}
+    last = call(model, "chat/completions", body, sent)
+    assert len(sent) > 3
+    deltas = [part["choices"][0]["delta"] for part in events(*sent, last)]
+    assert deltas[0]["role"] == "assistant" and deltas[-1] == {}
+    assert not any("role" in delta for delta in deltas[1:])
+
+
+def test_a_stream_that_cannot_be_sent_in_parts_comes_whole(model: Served) -> None:
+    body = {"prompt": "Ada", "stream": True, **FEW}
+    parts = events(call(model, "completions", body))
+    (choice,) = ask(model, "completions", prompt="Ada", **FEW)["choices"]
+    assert told(parts, 0) == choice["text"]
+
+
+def test_a_stream_that_breaks_says_so_in_its_last_event(model: Served, monkeypatch: Any) -> None:
+    def fail(*_: Any) -> Any:
+        raise RuntimeError
+
+    monkeypatch.setattr(model.engine.task, "decode", fail)
+    body = {"prompt": "Ada", "stream": True, **FEW}
+    sent: Sent = []
+    last = call(model, "completions", body, sent)
+    assert events(*sent, last)[-1]["error"]["type"] == "server_error"
+    assert call(model, "completions", body).status == 500
+
+
+def test_the_model_is_told(model: Served) -> None:
+    for path in ("models", "v1/models"):
+        assert [each["id"] for each in ask(model, path)["data"]] == ["model"]
+    for name in ("model", "org/model"):
+        told = ask(model, f"v1/models/{name}")
+        assert (told["id"], told["name"], told["ready"]) == ("model", "model", True)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "sentence"),
+    [
+        ("chat/completions", {}, 400, "messages is missing; add it"),
+        ("chat/completions", {"messages": []}, 400, "messages is []; "),
+        ("chat/completions", {"messages": "hi"}, 400, "messages is 'hi'; "),
+        ("chat/completions", {"messages": [1]}, 400, "messages.0 is 1; "),
+        ("chat/completions", {"messages": CHAT, "temperature": 3}, 400, "temperature is 3; "),
+        ("chat/completions", {"messages": CHAT, "max_tokens": 0}, 400, "max_tokens is 0; "),
+        ("chat/completions", {"messages": CHAT, "max_tokens": 999}, 413, "the prompt has "),
+        ("chat/completions", {"messages": CHAT, "tools": [{}]}, 422, "tools cannot be done"),
+        ("completions", {"prompt": "Ada", "logprobs": 0}, 422, "logprobs cannot be done"),
+        (
+            "chat/completions",
+            {"messages": CHAT, "response_format": {"type": "json_object"}},
+            422,
+            "response_format cannot be done",
+        ),
+        ("completions", {"prompt": []}, 400, "prompt is an empty list"),
+        ("completions", {"prompt": ["a"] * 129}, 413, "prompt has 129 items"),
+        ("completions", {"prompt": ["a", ""]}, 400, "inputs is empty"),
+        ("completions", {"prompt": [1, 9999]}, 400, "The prompt has the token 9999, and this"),
+        ("completions", {"prompt": [[1], [-1]]}, 400, "The prompt has the token -1, and this"),
+        ("completions", {"prompt": [1] * 999}, 413, "the prompt has 999 tokens"),
+        ("completions", {"prompt": [[1]] * 129}, 413, "prompt has 129 items"),
+        ("completions", {"prompt": [1, True]}, 400, "prompt is no prompt; send a text"),
+        ("completions", {"prompt": [1.5, "a"]}, 400, "prompt is no prompt; send a text"),
+        ("completions", {"prompt": [[1], []]}, 400, "The prompt is an empty list of token ids"),
+        ("completions", [], 400, "The body must be an object, and is a list."),
+        ("completions", b"{", 400, "The body is not JSON"),
+        ("completions", None, 400, "The body is empty"),
+        ("embeddings", {"input": "a"}, 404, "There is no embeddings here"),
+        ("v1/moderations", {"input": "a"}, 404, "There is no moderations here; there are chat/com"),
+        ("v1/score", {"prompt": "a"}, 404, "There is no score here"),
+        ("v1/chat/completions/5", {"messages": CHAT}, 404, "There is no chat/completions/5 here"),
+        ("v1", {"prompt": "a"}, 404, "There is no v1 here"),
+    ],
+)
+def test_a_request_that_cannot_be_answered_gets_openais_error(
+    model: Served, path: str, body: Any, status: int, sentence: str
+) -> None:
+    answer = call(model, path, body)
+    error = read_json(answer.body)["error"]
+    assert (answer.status, error["type"]) == (status, "invalid_request_error")
+    assert error["message"].startswith(sentence)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("path", ["v1/chat/completions", "v1/completions"])
+def test_explanations_have_another_path(model: Served, path: str, stream: bool) -> None:
+    body = {"messages": CHAT, "prompt": PROMPT, "stream": stream, **FEW}
+    answer = call(model, path, body, explain="True")
+    sentence = f"{path.removeprefix('v1/')} explains nothing; send inputs without this path."
+    assert (answer.status, read_json(answer.body)["error"]["message"]) == (422, sentence)
+
+
+def test_a_model_that_writes_no_texts_says_so(served: Callable[..., Served]) -> None:
+    answer = call(served("sequence_classification"), "v1/completions", {"prompt": "Ada"})
+    assert answer.status == 422
+    assert "sequence_classification" in read_json(answer.body)["error"]["message"]
+
+
+def told(parts: list[Any], index: int) -> Any:
+    """Return the text, or the message, that the parts of a stream add up to."""
+    own = [part["choices"][0] for part in parts if part["choices"][0]["index"] == index]
+    if "text" in own[0]:
+        return "".join(each["text"] for each in own)
+    return {key: "".join(each["delta"].get(key, "") for each in own) for key in ("role", "content")}
+
+
+def ends(parts: list[Any], index: int) -> list[str]:
+    own = [part["choices"][0] for part in parts if part["choices"][0]["index"] == index]
+    return [each["finish_reason"] for each in own if each["finish_reason"]]

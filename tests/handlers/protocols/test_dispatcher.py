@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from handlers.http.request import HttpRequest
+from handlers.tasks.base import BaseTask
+from tests.serving import Served, differences, explanation_of
+
+Model = Callable[..., Served]
+MODE = "sequence_classification"
+MALFORMED: list[tuple[Any, str]] = [
+    (b'{"inputs": "A film"', "The body is not JSON: "),
+    (b"\xff\xfe A film", "The body is not UTF-8: "),
+    ({"inputs": ""}, "inputs is empty; "),
+    ({"inputs": "A film", "parameters": {"topk": 1}}, "parameters: unknown key topk; "),
+]
+GOOD: list[Any] = [
+    b"A fine film",
+    {"inputs": "A dull film", "parameters": {"top_k": None}},
+    {"text": "The music is lovely", "target": 1},
+    b'{"inputs": ["Nina sings", "Ada walks"]}',
+    '["Nina sings", "Ada walks"]',
+    {"inputs": {"text": "A fine film", "text_pair": "A dull film"}},
+    HttpRequest({"text": b"A form"}, {}),
+]
+
+
+def test_of_32_posts_with_four_malformed_28_get_right_answers(served: Model) -> None:
+    model = served(MODE)
+    posts = [GOOD[number % len(GOOD)] for number in range(32)]
+    bad = dict(zip(range(7, 32, 8), MALFORMED, strict=True))
+    replies = model.post(*[bad[at][0] if at in bad else post for at, post in enumerate(posts)])
+    for at, (status, answer) in enumerate(replies):
+        if at in bad:
+            assert (status, answer["code"]) == (400, 400)
+            assert answer["message"].startswith(bad[at][1])
+        else:
+            assert status == 200
+            assert not differences(answer, model.post(posts[at])[0][1], 1e-5)
+    assert len({replies[at][1]["message"] for at in bad}) == 4
+
+
+def test_an_item_of_a_list_that_fails_has_its_error_in_its_place(served: Model) -> None:
+    model = served(MODE)
+    fine, wrong, dull = model.ask(["A fine film", "", "A dull film"])
+    assert wrong["code"] == 400
+    assert not differences([fine, dull], model.ask(["A fine film", "A dull film"]), 1e-5)
+    assert model.refuse(["", ""])[0] == 400
+
+
+def test_predictions_and_explanations_of_one_batch_go_their_own_ways(served: Model) -> None:
+    model = served(MODE, explain_timeout=30)
+    texts = ["A fine film", "Nina sings in Paris", "dull", "The music is lovely"]
+    bodies: list[Any] = [{"inputs": text} for text in texts]
+    mixed = [explanation_of(bodies[0]), bodies[1], explanation_of(bodies[2]), bodies[3]]
+    together, alone = model.post(*mixed), [model.post(post)[0] for post in mixed]
+    assert [status for status, _ in together] == [200] * 4
+    assert [("importances" in answer) for _, answer in together] == [True, False, True, False]
+    assert not differences(together, alone, 1e-3)
+
+
+def test_explaining_that_fails_as_a_whole_leaves_predictions_alone(
+    served: Model, monkeypatch: Any
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise NotImplementedError
+
+    model = served(MODE)
+    monkeypatch.setattr(type(model.engine.model), "embeddings", property(fail))
+    body = {"inputs": "A fine film"}
+    statuses = [status for status, _ in model.post(explanation_of(body), body, body)]
+    assert statuses == [500, 200, 200]
+
+
+def test_a_model_that_is_not_explained_says_so_and_predicts(served: Model) -> None:
+    model = served(MODE, captum_explanation=False)
+    body = {"inputs": "A fine film"}
+    (status, why), (fine, _) = model.post(explanation_of(body), body)
+    assert (status, fine) == (422, 200)
+    assert "captum_explanation: false" in why["message"]
+
+
+def test_a_score_that_is_not_a_number_is_an_error_and_not_broken_json(
+    served: Model, monkeypatch: Any
+) -> None:
+    model = served(MODE)
+    decode = model.engine.task.decode
+
+    def spoil(query: Any, *rest: Any) -> Any:
+        return [{"score": float("nan")}] if "spoil" in query.text[0] else decode(query, *rest)
+
+    monkeypatch.setattr(model.engine.task, "decode", spoil)
+    assert isinstance(model.engine.task, BaseTask)
+    (first, _), (second, _) = model.post({"inputs": "spoil"}, {"inputs": "A fine film"})
+    assert (first, second) == (500, 200)
+
+
+def test_a_batch_of_nothing_gets_nothing(served: Model) -> None:
+    assert served(MODE).post() == []

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from handlers.errors import WrongConfig
+from handlers.runtime.imports import require_package
+
+ROOT = Path(__file__).resolve().parents[3]
+EXPORT = """
+import logging
+from handlers.runtime.imports import require_package
+from handlers.telemetry.log_levels import silence_exporters
+
+with silence_exporters():
+    require_package("optimum.intel.openvino", "save_mode: openvino")
+    logging.getLogger("nncf").info_once("unheard")
+print({name: logging.getLogger(name).level for name in ("optimum", "nncf", "openvino")})
+"""
+
+
+def test_a_package_that_is_not_there_is_told_with_its_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "nncf", None)
+    with pytest.raises(WrongConfig, match=r"quantization: int8: needs nncf, .*; pip install nncf"):
+        require_package("nncf", "handler.quantization: int8")
+
+
+@pytest.mark.openvino
+def test_libraries_are_quiet_though_they_set_their_level_at_import() -> None:
+    command = [sys.executable, "-c", EXPORT]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == str(
+        dict.fromkeys(("optimum", "nncf", "openvino"), logging.ERROR)
+    )
+    assert "unheard" not in done.stdout + done.stderr

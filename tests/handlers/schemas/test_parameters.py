@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from handlers.config.choices import modes
+from handlers.errors import WrongConfig
+from tests.serving import Served
+
+
+class Frozen(dict[str, Any]):
+    """A dictionary that a cache takes as its key."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(self.items()))
+
+
+def test_default_parameters_reach_requests_which_may_set_others(served: Any) -> None:
+    model: Served = served("sequence_classification", parameters=Frozen(top_k=2))
+    assert len(model.ask("A film")) == 2
+    assert len(model.ask("A film", top_k=1)) == 1
+
+
+def test_a_default_under_an_old_name_is_set_by_the_new_one(served: Any) -> None:
+    model: Served = served("question_answering", parameters=Frozen(topk=3))
+    question = {"question": "Who?", "context": "Ada sings."}
+    assert len(model.ask(question)) == 3
+    assert len(model.ask(question, top_k=2)) == len(model.ask(question, topk=2)) == 2
+
+
+@pytest.mark.parametrize("mode", modes())
+def test_null_is_the_default_of_every_parameter(served: Any, mode: str) -> None:
+    model: Served = served(mode)
+    task = model.engine.task
+    nulls = dict.fromkeys(task.parameters.model_fields)
+    settled = task.read_parameters(nulls).model_dump()
+    usual = task.read_parameters({}).model_dump()
+    wanting = {name for name, value in settled.items() if value is None and usual[name] is not None}
+    assert wanting == ({"top_k"} if mode == "sequence_classification" else set())
+
+
+def test_null_leaves_the_yamls_default(served: Any) -> None:
+    model: Served = served("question_answering", parameters=Frozen(top_k=3))
+    assert len(model.ask({"question": "Who?", "context": "Ada sings."}, top_k=None)) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"top_kk": 2}, "handler.parameters: unknown key top_kk; did you mean 'top_k'?"),
+        ({"top_k": "2"}, "handler.parameters: top_k is '2'; it should be a valid integer."),
+    ],
+)
+def test_wrong_default_parameters_stop_the_load(served: Any, given: Any, sentence: str) -> None:
+    with pytest.raises(WrongConfig) as caught:
+        served("sequence_classification", parameters=Frozen(given))
+    assert str(caught.value) == sentence

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from handlers.config.handler_section import Compile
+from handlers.config.model_config import ModelConfig
+from handlers.engine import Engine
+from handlers.export.parity import example_batch
+from handlers.formats.pretrained import PretrainedModel
+from handlers.schemas.request import Request
+from handlers.tasks._warmup import compile_model
+from tests.serving import differences
+
+MODE = "sequence_classification"
+BATCHES = [
+    example_batch(("input_ids", "attention_mask"), 100, *shape) for shape in ((2, 8), (1, 9))
+]
+
+
+@pytest.fixture
+def model(checkpoint: Callable[..., Path]) -> PretrainedModel:
+    module = AutoModelForSequenceClassification.from_pretrained(checkpoint(MODE)).eval()
+    return PretrainedModel(module, ("logits",))
+
+
+def logits(model: PretrainedModel) -> torch.Tensor:
+    return model.forward({"input_ids": torch.tensor([[2, 9, 11, 3]])})["logits"]
+
+
+def compile_it(model: PretrainedModel, **options: Any) -> bool:
+    def run() -> None:
+        for batch in BATCHES:
+            model.forward(batch)
+
+    return compile_model(run, model, Compile(enable=True, **options))
+
+
+def test_nothing_is_compiled_unless_asked(
+    checkpoint: Callable[..., Path], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(torch, "compile", None)
+    Engine.load(checkpoint(MODE), ModelConfig.parse({"handler": {"mode": MODE}}))
+
+
+def test_a_compiled_model_answers_the_same(model: PretrainedModel, caplog: Any) -> None:
+    expected = logits(model)
+    with caplog.at_level(logging.INFO):
+        assert compile_it(model, backend="eager", mode="default")
+    assert "Compiled model with backend eager, mode default" in caplog.text
+    assert torch.allclose(logits(model), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"backend": "no_such_backend"}, {"mode": "no such mode"}])
+def test_a_model_that_does_not_compile_runs_eagerly(
+    model: PretrainedModel, caplog: Any, options: dict[str, Any]
+) -> None:
+    expected = logits(model)
+    assert not compile_it(model, **options)
+    assert "torch.compile failed" in caplog.text
+    assert torch.equal(logits(model), expected)
+
+
+@pytest.mark.parametrize(("backend", "packs"), [("eager", False), ("no_such_backend", True)])
+def test_rows_are_padded_for_a_compiled_model_and_packed_for_one_that_did_not_compile(
+    checkpoint: Callable[..., Path], caplog: Any, backend: str, packs: bool
+) -> None:
+    document = {
+        "handler": {"mode": MODE, "dtype": "float32"},
+        "pt2": {"compile": {"enable": True, "backend": backend}},
+    }
+    with caplog.at_level(logging.INFO):
+        engine = Engine.load(checkpoint(MODE), ModelConfig.parse(document))
+    assert engine.model.packs == packs
+    assert ("Compiled models run padded rows" in caplog.text) == (not packs)
+
+
+def test_a_compiled_model_is_explained_as_it_is(checkpoint: Callable[..., Path]) -> None:
+    """Explanations hook into the layers, which a compiled graph would not notice."""
+    document = {"handler": {"mode": MODE, "dtype": "float32"}}
+    compile_it = {"pt2": {"compile": {"enable": True, "backend": "eager"}}}
+    told = []
+    for more in ({}, compile_it):
+        engine = Engine.load(checkpoint(MODE), ModelConfig.parse({**document, **more}))
+        told.append(engine.explain([Request("a fine film"), Request("dull")]))
+    assert not differences(told[1], told[0], 1e-4)
+
+
+@pytest.mark.parametrize("mode", [MODE, "text_generation"])
+def test_a_model_that_compiles_but_does_not_run_runs_eagerly(
+    checkpoint: Callable[..., Path], monkeypatch: Any, caplog: Any, mode: str
+) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError
+
+    document = {"handler": {"mode": mode, "dtype": "float32"}}
+    expected = Engine.load(checkpoint(mode), ModelConfig.parse(document)).predict([Request("Ada")])
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: broken)
+    engine = Engine.load(checkpoint(mode), ModelConfig.parse({**document, "pt2": "inductor"}))
+    assert "torch.compile failed (RuntimeError); the model runs eagerly" in caplog.text
+    assert "warm-up failed" not in caplog.text
+    assert engine.predict([Request("Ada")]) == expected
+
+
+def test_a_compiled_model_runs_each_batch_once_at_load(
+    checkpoint: Callable[..., Path], monkeypatch: Any
+) -> None:
+    shapes: list[Any] = []
+    forward = PretrainedModel.forward
+
+    def noted(model: PretrainedModel, batch: Any) -> Any:
+        shapes.append(batch["input_ids"].shape)
+        return forward(model, batch)
+
+    monkeypatch.setattr(PretrainedModel, "forward", noted)
+    Engine.load(checkpoint(MODE), ModelConfig.parse({"handler": {"mode": MODE}, "pt2": "eager"}))
+    assert shapes and len(shapes) == len(set(shapes))

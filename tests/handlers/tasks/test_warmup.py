@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from handlers.batching.packing import Packed
+from handlers.config.choices import modes
+from handlers.config.model_config import ModelConfig
+from handlers.engine import Engine
+from handlers.formats.pretrained import PretrainedModel
+from handlers.schemas.request import Request
+from handlers.tasks._warmup import warmup_batches
+from tests.samples import FINE, requests_of
+from tests.serving import Served
+
+MODE = "sequence_classification"
+
+
+def config(**settings: Any) -> ModelConfig:
+    return ModelConfig.parse(
+        {"batchSize": 8, "handler": {"mode": MODE, "warmup_lengths": [12, 30, 999], **settings}}
+    )
+
+
+def test_declared_lengths_run_with_few_rows_many_and_one(served: Any) -> None:
+    engine = served(MODE).engine
+    task, batches = engine.task, warmup_batches(engine.task, config(), engine.model)
+    shapes = [(len(rows), len(rows[0])) for rows in batches]
+    widths = (12, 30, task.longest)
+    assert shapes == [(rows, width) for rows in (2, 8, 1) for width in widths]
+    assert max(rows * width for rows, width in shapes) <= task.budget
+    assert "token_type_ids" in batches[0][0].features
+
+
+def test_where_each_shape_costs_lone_rows_have_few_and_no_request_brings_another(
+    checkpoint: Callable[..., Path], monkeypatch: Any
+) -> None:
+    widths: list[int] = []
+    original = PretrainedModel.forward_packed
+
+    def counted(model: PretrainedModel, packed: Packed) -> Any:
+        widths.extend([packed.segments.shape[1]] if len(packed.segments) == 1 else [])
+        return original(model, packed)
+
+    monkeypatch.setattr(PretrainedModel, "forward_packed", counted)
+    monkeypatch.setattr(PretrainedModel, "compiles_shapes", True)
+    model = Served(checkpoint(MODE), MODE)
+    met = set(widths)
+    for words in range(1, 30):
+        model.ask("fine " * words)
+    assert all(width % 16 == 0 for width in met)
+    assert set(widths) == met
+    assert len(met) <= 10
+
+
+@pytest.mark.parametrize("packs", [True, False])
+def test_rows_are_warmed_up_in_the_way_that_requests_run(
+    checkpoint: Callable[..., Path], monkeypatch: Any, packs: bool
+) -> None:
+    ran: list[str] = []
+    for name in ("forward", "forward_packed"):
+        original = getattr(PretrainedModel, name)
+
+        def counted(*given: Any, name: str = name, original: Any = original) -> Any:
+            ran.append(name)
+            return original(*given)
+
+        monkeypatch.setattr(PretrainedModel, name, counted)
+    Served(checkpoint(MODE), MODE, BetterTransformer=packs)
+    # One row alone is never packed.
+    assert set(ran) == ({"forward", "forward_packed"} if packs else {"forward"})
+
+
+@pytest.mark.parametrize("mode", [mode for mode in modes() if mode != "text_generation"])
+def test_nothing_is_compiled_for_the_first_request(
+    checkpoint: Callable[..., Path], monkeypatch: Any, mode: str
+) -> None:
+    """The backend is called at load only, whatever is asked afterwards."""
+    graphs: list[Any] = []
+
+    def backend(graph: Any, _inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    torch.compiler.reset()
+    original = torch.compile
+    monkeypatch.setattr(
+        torch, "compile", lambda model, **kw: original(model, **{**kw, "backend": backend})
+    )
+    document = {
+        "handler": {"mode": mode, "dtype": "float32"},
+        "pt2": {"compile": {"enable": True, "backend": "eager"}},
+    }
+    engine = Engine.load(checkpoint(mode), ModelConfig.parse(document))
+    compiled_at_load = len(graphs)
+    assert compiled_at_load
+    for inputs, _ in requests_of(mode):
+        engine.predict([Request(inputs)])
+    engine.predict([Request(inputs) for inputs, _ in requests_of(mode)])
+    assert len(graphs) == compiled_at_load
+
+
+def test_a_warm_up_that_fails_is_no_reason_not_to_serve(
+    checkpoint: Callable[..., Path], monkeypatch: Any, caplog: Any
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PretrainedModel, "forward", broken)
+        model = Served(checkpoint(MODE), MODE)
+    assert "warm-up failed (RuntimeError)" in caplog.text
+    assert model.ask(FINE)

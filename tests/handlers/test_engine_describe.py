@@ -1,0 +1,96 @@
+"""What a model tells about itself is so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import jsonschema
+import pytest
+
+from handlers import tasks
+from handlers.checkpoints.checkpoint import read_checkpoint
+from handlers.config.choices import modes
+from handlers.config.handler_section import HandlerSection
+from handlers.engine import Engine
+from handlers.schemas.model_info import ModelInfo
+from tests.samples import requests_of
+from tests.serving import Served
+
+Load = Callable[..., Served]
+every_mode = pytest.mark.parametrize("mode", modes())
+
+
+def described(model: Served) -> ModelInfo:
+    return model.engine.describe("m", "2.0")
+
+
+@every_mode
+def test_the_sample_is_answered(served: Load, mode: str) -> None:
+    model = served(mode)
+    ((status, _),) = model.post(described(model).sample)
+    assert status == 200
+
+
+@every_mode
+def test_inputs_parameters_and_answers_fit_their_schemas(served: Load, mode: str) -> None:
+    model = served(mode)
+    told = described(model)
+    for inputs, given in requests_of(mode):
+        jsonschema.validate(inputs, told.inputs)
+        for name, value in given.items():
+            jsonschema.validate(value, told.parameters[name])
+        jsonschema.validate(model.ask(inputs, **given), told.results)
+
+
+@every_mode
+def test_every_default_that_is_told_may_be_sent(served: Load, mode: str) -> None:
+    model = served(mode)
+    told = described(model)
+    defaults = {name: schema["default"] for name, schema in told.parameters.items()}
+    sample = {**defaults, **told.sample.get("parameters", {})}
+    assert model.ask(told.sample["inputs"], **sample) == model.post(told.sample)[0][1]
+
+
+def test_a_stop_string_may_be_alone(served: Load) -> None:
+    schema: Any = described(served("text_generation")).parameters["stop"]
+    fits = jsonschema.Draft202012Validator(schema).is_valid
+    assert all(map(fits, ("e", ["e", "a"], None)))
+    assert not any(map(fits, ("", [""], 5)))
+
+
+def test_the_yamls_defaults_are_told(checkpoint: Callable[..., Path]) -> None:
+    mode = "sequence_classification"
+    told = described(Served(checkpoint(mode), mode, parameters={"top_k": 2}, max_length=16))
+    assert told.parameters["top_k"]["default"] == 2
+    assert told.limits.max_length == 16
+    assert told.labels == ["NEGATIVE", "NEUTRAL", "POSITIVE"]
+    assert told.architecture == "BertForSequenceClassification"
+
+
+@pytest.mark.parametrize(
+    ("save_mode", "dtype"), [("onnx", "float32"), ("openvino", "auto"), ("pretrained", "auto")]
+)
+def test_the_dtype_that_is_told_is_the_formats(
+    checkpoint: Callable[..., Path], save_mode: str, dtype: str
+) -> None:
+    mode = "sequence_classification"
+    settings = HandlerSection(mode=mode, save_mode=save_mode, dtype="auto")
+    task = tasks.get(mode)(read_checkpoint(checkpoint(mode), settings), settings)
+    assert Engine(task, Mock(embeddings=None)).describe().dtype == dtype
+
+
+def test_only_methods_that_work_are_told(served: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = served("sequence_classification")
+    method = described(model).explanation["method"]
+    assert method["default"] == "layer_integrated_gradients" in method["enum"]
+    monkeypatch.setattr(type(model.engine.model), "embeddings", None)
+    method = described(model).explanation["method"]
+    assert method["default"] == "feature_ablation" in method["enum"]
+    assert "input_x_gradient" not in method["enum"]
+
+
+def test_a_model_that_is_not_explained_tells_of_no_explanation(served: Load) -> None:
+    assert described(served("text_generation", captum_explanation=False)).explanation == {}

@@ -1,0 +1,121 @@
+"""The layers of `handlers/`: an import points down, and no package imports one above it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+HANDLERS = ROOT / "handlers"
+FILES = sorted(HANDLERS.glob("**/*.py"))
+# From top to bottom. Packages that share a layer do not import each other.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("transformers_handler",),
+    ("protocols",),
+    ("engine",),
+    ("formats",),
+    ("export",),
+    ("explainers",),
+    ("tasks",),
+    ("generation",),
+    ("checkpoints",),
+    ("http",),
+    ("runtime",),
+    ("schemas",),
+    ("batching",),
+    ("config",),
+    ("telemetry",),
+    ("errors",),
+)
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+# What a wire format knows of a model is in its `ModelInfo`; only the dispatcher knows the engine.
+DISPATCHER = HANDLERS / "protocols" / "dispatcher.py"
+WIRE_FORMATS = [path for path in sorted((HANDLERS / "protocols").rglob("*.py")) if path != DISPATCHER]
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield every imported name, those within functions and TYPE_CHECKING blocks included."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def begins(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(f"{prefix}.")
+
+
+def package_of(path: Path) -> str:
+    return path.relative_to(HANDLERS).with_suffix("").parts[0]
+
+
+def test_every_file_has_a_layer() -> None:
+    assert {package_of(path) for path in FILES} - {"__init__"} == set(LEVEL)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_an_import_points_down(path: Path) -> None:
+    own = package_of(path)
+    used = {name.split(".")[1] for name in imports(path) if begins(name, "handlers") and "." in name}
+    upward = sorted(
+        name for name in used - {own} if own != "__init__" and LEVEL[name] <= LEVEL[own]
+    )
+    assert not upward, f"{path.relative_to(ROOT)} imports {', '.join(upward)}, which lie above it"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_handlers_know_neither_scripts_nor_tests(path: Path) -> None:
+    assert not [name for name in imports(path) if begins(name, "scripts") or begins(name, "tests")]
+
+
+@pytest.mark.parametrize("path", WIRE_FORMATS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_wire_format_knows_a_model_by_its_model_info_alone(path: Path) -> None:
+    above = ("engine", "formats", "export", "explainers", "tasks", "checkpoints")
+    prefixes = [*(f"handlers.{name}" for name in above), "torch"]
+    assert not [name for name in imports(path) for prefix in prefixes if begins(name, prefix)]
+
+
+def test_only_the_entry_point_imports_torchserve() -> None:
+    users = {path.name for path in FILES for name in imports(path) if begins(name, "ts")}
+    assert users == {"transformers_handler.py"}
+
+
+def test_the_configuration_imports_no_torch() -> None:
+    files = sorted((HANDLERS / "config").glob("*.py"))
+    heavy = ("torch", "transformers", "numpy")
+    assert not [name for path in files for name in imports(path) for each in heavy if begins(name, each)]
+
+
+@pytest.mark.parametrize("package", sorted(LEVEL))
+def test_no_package_has_an_import_cycle(package: str) -> None:
+    """Within a package, modules import each other in one direction, too."""
+    graph = {module: set(inner) for module, inner in _modules(package).items()}
+    while leaves := [module for module, used in graph.items() if not used]:
+        graph = {
+            module: used - set(leaves) for module, used in graph.items() if module not in leaves
+        }
+    assert not graph, f"these import each other: {', '.join(sorted(graph))}"
+
+
+def _modules(package: str) -> dict[str, set[str]]:
+    """Return which modules of a package each of its modules imports."""
+    files = [path for path in FILES if package_of(path) == package]
+    names = {_module(path): path for path in files}
+    return {
+        module: {
+            known
+            for name in imports(path)
+            for known in names
+            if known != module and (name == known or name.rpartition(".")[0] == known)
+        }
+        for module, path in names.items()
+    }
+
+
+def _module(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
