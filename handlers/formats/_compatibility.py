@@ -9,7 +9,6 @@ from handlers.config.choices import save_modes
 from handlers.config.handler_section import Hardware
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
-from handlers.schemas.legacy_responses import LEGACY_RESPONSES
 
 # The old example's formats; its YAMLs carry keys that not each of them reads.
 OLD = ("pretrained", "torchscript")
@@ -38,12 +37,12 @@ def check_config(config: ModelConfig) -> None:
 
 
 def check_responses(mode: str, responses: str | None) -> None:
-    """Check that TorchServe's old example had a mode whose answers are to have its shape.
+    """Check that TorchServe's old example had a mode with `responses: legacy`.
 
     Raises:
         ValueError: it had not.
     """
-    if responses and mode not in LEGACY_RESPONSES:
+    if responses and tasks.get(mode).legacy_response is None:
         raise ValueError(
             f"has responses: legacy and mode: {mode}, which the old example had not"
             "; leave responses out"
@@ -58,8 +57,8 @@ def check_pair(mode: str, save_mode: str) -> None:
     """
     # Imported here, since these know this module, and only few YAMLs need it.
     from handlers import (
-        formats,  # noqa: PLC0415
-        tasks,  # noqa: PLC0415
+        formats,
+        tasks,
     )
 
     if tasks.get(mode).generates and not formats.get(save_mode).GENERATES:
