@@ -17,7 +17,6 @@ from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError, Unprocessable, attempt
 from handlers.explainers import explanation_schemas, targets
 from handlers.explainers.base import ExplainedModel
-from handlers.formats._compatibility import check_config, computes_in
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
@@ -61,7 +60,7 @@ class Engine:
             ConfigError: when the YAML or the checkpoint is wrong.
         """
         config = config or ModelConfig.read(directory / "model-config.yaml")
-        check_config(config)
+        formats.check_config(config)
         kind = tasks.get(config.handler.mode)
         checkpoint = read_checkpoint(directory, config.handler)
         check_head(checkpoint.config, config.handler, kind.auto_class)
@@ -86,7 +85,7 @@ class Engine:
             version=version,
             mode=settings.mode,
             save_mode=settings.save_mode,
-            dtype=computes_in(settings.save_mode, settings.dtype),
+            dtype=formats.get(settings.save_mode).computes_in(settings.dtype),
             labels=list(task.labels),
             limits=Limits(task.max_tokens, settings.max_rows, task.max_characters, task.truncation),
             inputs=json_schema(task.inputs),

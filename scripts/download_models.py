@@ -16,6 +16,7 @@ from rich.table import Column, Table
 
 from handlers.config.model_config import ModelConfig
 from handlers.errors import KitError
+from handlers.formats import check_config
 from scripts.kit.download import check_folder, download, present
 from scripts.kit.hub import Hub
 from scripts.kit.places import ROOT, checkpoint_of, config_paths, model_name
@@ -61,6 +62,7 @@ def bring(config_path: Path, hub: Hub, *, force: bool) -> tuple[str, ...]:
         KitError: when it cannot be had or does not fit.
     """
     config, name = ModelConfig.read(config_path), model_name(config_path)
+    check_config(config)
     target, handler = checkpoint_of(config_path, config), config.handler
     if target.is_dir() and Path(handler.model_name or target) == target:
         typer.echo(f"{name}: checking the folder {target}")

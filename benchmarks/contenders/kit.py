@@ -9,10 +9,10 @@ import torch
 import yaml
 
 from benchmarks.contenders.archived import Archived
+from handlers import formats
 from handlers.checkpoints.dtypes import pick_dtype
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
-from handlers.formats._compatibility import computes_in
 from scripts.kit.archive import Archive, pack
 from scripts.kit.containers import CONTAINERS
 from scripts.kit.places import BUILD, MODEL_CONFIGS
@@ -70,5 +70,5 @@ def _precision(handler: HandlerSection) -> str:
     """Return the dtype in which a YAML has matrices multiplied on this machine."""
     if handler.quantization == "int8":
         return "int8"
-    named = computes_in(handler.save_mode, handler.dtype)
+    named = formats.get(handler.save_mode).computes_in(handler.dtype)
     return str(pick_dtype(named, torch.device("cpu"))).removeprefix("torch.")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -32,3 +33,12 @@ class ModelSpec:
     calibration: Sequence[Batch] = ()
     padding: Padding | None = None
     per_token: tuple[str, ...] = ()
+
+    def with_settings(self, **settings: Any) -> ModelSpec:
+        """Return the spec with other values of keys of the `handler:` section."""
+        handler = self.config.handler.model_copy(update=settings)
+        return replace(self, config=self.config.model_copy(update={"handler": handler}))
+
+    def in_float32(self) -> ModelSpec:
+        """Return the spec of the same model in float32."""
+        return self.with_settings(dtype="float32")

@@ -90,15 +90,6 @@ class HandlerSection(_Section):
         return {**values, "save_mode": hardware}
 
     @model_validator(mode="after")
-    def _hardware_has_a_width(self) -> HandlerSection:
-        if self.save_mode in get_args(Hardware) and self.max_length is None:
-            raise ValueError(
-                f"has save_mode: {self.save_mode} and no max_length"
-                "; add max_length: 128, the one width that the graph is compiled for"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _device_map_is_for_layers(self) -> HandlerSection:
         if not self.spreads:
             return self

@@ -16,7 +16,7 @@ from handlers.batching.rows import Outputs, Row
 from handlers.checkpoints.checkpoint import read_checkpoint
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.prequantized import check_exported
-from handlers.config.handler_section import Pt2
+from handlers.config.handler_section import CHECKPOINT, Pt2
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError, WrongCheckpoint, WrongConfig, attempt
 from handlers.export.parity_report import ParityReport, compare_outputs
@@ -33,9 +33,11 @@ AT_ONCE = 8  # Ranges are averaged over batches, so there must be many.
 
 
 class ExportFormat(Protocol):
-    """A format as the exporter uses it."""
+    """A format as the exporter uses it: `handlers.formats` lies above this package."""
 
-    LOSSY: bool
+    @property
+    def lossy(self) -> bool:
+        """Whether it rounds in float32, too."""
 
     def computes_in(self, dtype: str) -> str:
         """Return the dtype that a model computes in where its YAML says `dtype`."""
@@ -109,7 +111,7 @@ def _halves(samples: Sequence[Request]) -> tuple[Sequence[Request], Sequence[Req
 
 def _is_lossy(export_format: ExportFormat, config: ModelConfig) -> bool:
     coarse = export_format.computes_in(config.handler.dtype) != "float32"
-    return export_format.LOSSY or coarse or config.handler.quantization is not None
+    return export_format.lossy or coarse or config.handler.quantization is not None
 
 
 def _rows(task: BaseTask[Any, Any], samples: Sequence[Request]) -> list[Row]:
@@ -143,12 +145,9 @@ def _batches(task: BaseTask[Any, Any], rows: Sequence[Row]) -> list[Batch]:
 
 
 def _reference(spec: ModelSpec) -> ModelSpec:
-    """Return the spec of the checkpoint itself, in float32."""
-    exact = {"dtype": "float32", "save_mode": "pretrained", "quantization": None}
-    handler = spec.config.handler.model_copy(update=exact)
-    return replace(
-        spec, config=spec.config.model_copy(update={"handler": handler, "pt2": Pt2()})
-    )
+    """Return the spec of the checkpoint itself, in float32 and not compiled."""
+    exact = spec.in_float32().with_settings(save_mode=CHECKPOINT, quantization=None)
+    return replace(exact, config=exact.config.model_copy(update={"pt2": Pt2()}))
 
 
 def _measured(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,11 @@ from handlers.batching.packing import SEGMENTS
 from handlers.batching.rows import Outputs
 from handlers.config.handler_section import Quantization
 from handlers.export.parity_report import compare_outputs
-from handlers.runtime.imports import require_package
 
 logger = logging.getLogger(__name__)
 
 Feed = Mapping[str, Any]
+Compile = Callable[[Any, str, dict[str, Any]], Any]
 
 # Tried in this order, until labels agree well enough on the rows of the calibration.
 SHARES_KEPT = (0.0, 0.25, 0.5)
@@ -46,33 +46,40 @@ class AccuracyTarget:
 
 
 def quantize(
-    graph: Any, how: Quantization | None, feeds: Sequence[Feed], gate: AccuracyTarget
+    graph: Any,
+    how: Quantization,
+    feeds: Sequence[Feed],
+    target: AccuracyTarget,
+    *,
+    nncf: Any,
+    compile_model: Compile,
 ) -> Any:
-    """Return an OpenVINO graph in fewer bits; as it is where the YAML asks for none.
+    """Return an OpenVINO graph in fewer bits.
 
     Args:
         graph: an `openvino.Model`.
         how: `int8` stores and computes in 8 bits what calibration shows to bear it; `int8_weights`
             and `int4_weights` store weights in fewer bits and compute as before.
         feeds: inputs that show what the model usually meets; `int8` needs them.
-        gate: how the result will be judged.
-
-    Raises:
-        WrongConfig: NNCF is not installed.
+        target: how the exported model will be compared with the checkpoint.
+        nncf: the NNCF package.
+        compile_model: `openvino.compile_model`.
     """
-    if how is None:
-        return graph
-    return WAYS[how](require_package("nncf", f"handler.quantization: {how}"), graph, feeds, gate)
+    if how == "int8":
+        return _int8(nncf, graph, feeds, target, compile_model)
+    return nncf.compress_weights(graph, **_weight_compression(nncf, how))
 
 
-def _int8(nncf: Any, graph: Any, feeds: Sequence[Feed], gate: AccuracyTarget) -> Any:
+def _int8(
+    nncf: Any, graph: Any, feeds: Sequence[Feed], target: AccuracyTarget, compile_model: Compile
+) -> Any:
     """Quantize all layers, or fewer where the model would choose other labels.
 
     An error that is made early grows through all that follows, so the first layers are the ones
     that stay in floating point. Where labels may change as they like, all are quantized.
     """
-    enough = ENOUGH if gate.asked else 0.0
-    exact = list(_outputs(graph, feeds, EXACT))
+    enough = ENOUGH if target.asked else 0.0
+    exact = list(_outputs(compile_model(graph, "CPU", dict(EXACT)), graph, feeds))
     best, chosen = -1.0, graph
     for share, kept in _kept(graph):
         made = nncf.quantize(
@@ -82,8 +89,8 @@ def _int8(nncf: Any, graph: Any, feeds: Sequence[Feed], gate: AccuracyTarget) ->
             subset_size=len(feeds),
             ignored_scope=nncf.IgnoredScope(names=kept) if kept else None,
         )
-        outputs = list(_outputs(made, feeds, gate.settings))
-        found = compare_outputs(exact, outputs, independent=gate.independent).label_agreement
+        outputs = list(_outputs(compile_model(made, "CPU", dict(target.settings)), made, feeds))
+        found = compare_outputs(exact, outputs, independent=target.independent).label_agreement
         if found > best:
             best, chosen = found, made
         logger.info("int8 but for the first %g of the layers: %.2f%% agree", share, 100 * found)
@@ -92,12 +99,8 @@ def _int8(nncf: Any, graph: Any, feeds: Sequence[Feed], gate: AccuracyTarget) ->
     return chosen
 
 
-def _outputs(
-    graph: Any, feeds: Sequence[Feed], settings: Mapping[str, int | str]
-) -> Iterator[Outputs]:
-    """Yield what a graph gives for each batch, without what stands for padding."""
-    openvino = require_package("openvino", "save_mode: openvino")
-    compiled = openvino.compile_model(graph, "CPU", dict(settings))
+def _outputs(compiled: Any, graph: Any, feeds: Sequence[Feed]) -> Iterator[Outputs]:
+    """Yield the outputs of a compiled graph for each batch, without those of padding."""
     for feed in feeds:
         found = compiled(feed)
         mask = feed[SEGMENTS] >= 0 if SEGMENTS in feed else feed["attention_mask"] > 0
@@ -132,20 +135,15 @@ def _names(ports: Sequence[Any]) -> set[str]:
     return {name for each in ports for name in each.names}
 
 
-def _int8_weights(nncf: Any, graph: Any, feeds: Sequence[Feed], gate: AccuracyTarget) -> Any:
-    return nncf.compress_weights(graph, mode=nncf.CompressWeightsMode.INT8_ASYM)
-
-
-def _int4_weights(nncf: Any, graph: Any, feeds: Sequence[Feed], gate: AccuracyTarget) -> Any:
+def _weight_compression(nncf: Any, how: Quantization) -> dict[str, Any]:
+    """Return NNCF's arguments for weights in 8 or 4 bits."""
+    if how == "int8_weights":
+        return {"mode": nncf.CompressWeightsMode.INT8_ASYM}
     fallback = nncf.AdvancedCompressionParameters(
         group_size_fallback_mode=nncf.GroupSizeFallbackMode.ADJUST
     )
-    return nncf.compress_weights(
-        graph,
-        mode=nncf.CompressWeightsMode.INT4_ASYM,
-        group_size=64,
-        advanced_parameters=fallback,
-    )
-
-
-WAYS = {"int8": _int8, "int8_weights": _int8_weights, "int4_weights": _int4_weights}
+    return {
+        "mode": nncf.CompressWeightsMode.INT4_ASYM,
+        "group_size": 64,
+        "advanced_parameters": fallback,
+    }

@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import torch
 from torch.nn.functional import pad
 
 from handlers.batching.tokenization import check_length
+from handlers.export.manifest import Shape
 from handlers.runtime.model import ForwardOnlyModel, Model
 
-FILE = "shape.json"
 
-
-@dataclass(frozen=True)
-class Shape:
-    """How many rows of how many tokens a model takes, and which outputs have a value a token."""
-
-    rows: int
-    width: int
-    per_token: tuple[str, ...]
-
-    def write(self, folder: Path) -> None:
-        """Lay the shape beside the exported model."""
-        (folder / FILE).write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
-
-    @classmethod
-    def read(cls, folder: Path) -> Shape | None:
-        """Read the shape; None where the model came without."""
-        path = folder / FILE
-        if not path.is_file():
-            return None
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return cls(found["rows"], found["width"], tuple(found["per_token"]))
-
-
-class FixedModel(ForwardOnlyModel):
+class FixedShapeModel(ForwardOnlyModel):
     """A model of one shape that takes any number of rows, none longer than its width.
 
     Rows are filled up at the right, also where the tokenizer pads at the left, so no token's

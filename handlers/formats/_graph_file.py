@@ -1,20 +1,23 @@
-"""The file of an exported model: found and read, or one sentence; and what it computes in."""
+"""The file of an exported model, and the formats whose graph torch itself runs."""
 
 from __future__ import annotations
 
-import json
 import logging
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 
 from handlers.checkpoints.dtypes import pick_dtype
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.errors import WrongCheckpoint, short
-
-DTYPE_FILE = "dtype.json"
+from handlers.export.manifest import ExportManifest, Shape, Signature
+from handlers.formats._graph import GraphModel
+from handlers.formats.base import BaseFormat
+from handlers.runtime.model import Model
 
 logger = logging.getLogger(__name__)
 
@@ -48,22 +51,44 @@ def loading(name: str) -> Iterator[None]:
         ) from None
 
 
-def write_dtype(folder: Path, dtype: torch.dtype) -> None:
-    """Lay what a graph computes in, which no load can change, beside it."""
-    text = json.dumps({"dtype": _word(dtype)}, indent=2) + "\n"
-    (folder / DTYPE_FILE).write_text(text, encoding="utf-8")
+class TorchGraphFormat(BaseFormat):
+    """A format whose graph torch itself runs, with its manifest beside it.
 
-
-def warn_about_dtype(spec: ModelSpec, name: str) -> None:
-    """Warn where `dtype: auto` chose something else when the graph was packed than it would here.
-
-    Nothing is known of a graph without a note.
+    Attributes:
+        file: the name of the graph's file.
+        pattern: which names load: others than the kit's own exporters write, too.
     """
-    note = spec.directory / DTYPE_FILE
-    if spec.config.handler.dtype != "auto" or not note.is_file():
+
+    file: ClassVar[str]
+    pattern: ClassVar[str]
+
+    @abstractmethod
+    def read_graph(self, path: Path, device: torch.device) -> torch.nn.Module:
+        """Read a graph from its file."""
+
+    def load(self, spec: ModelSpec) -> Model:
+        path = graph_file(spec.directory, self.file, self.pattern)
+        manifest = ExportManifest.read(spec.directory, spec.outputs)
+        warn_about_dtype(spec, manifest.dtype, path.name)
+        with loading(path.name):
+            graph = self.read_graph(path, spec.device)
+        return GraphModel(graph, manifest.signature, spec.device)
+
+    def write_manifest(
+        self, folder: Path, signature: Signature, dtype: torch.dtype, shape: Shape | None = None
+    ) -> None:
+        """Write the manifest of a graph."""
+        ExportManifest(signature, _name(dtype), shape).write(folder)
+
+
+def warn_about_dtype(spec: ModelSpec, packed: str | None, name: str) -> None:
+    """Warn where `dtype: auto` chose another dtype when the graph was packed than it would here.
+
+    Nothing is known of a graph whose manifest has no dtype.
+    """
+    if spec.config.handler.dtype != "auto" or packed is None:
         return
-    packed = json.loads(note.read_text(encoding="utf-8"))["dtype"]
-    best = _word(pick_dtype("auto", spec.device))
+    best = _name(pick_dtype("auto", spec.device))
     if packed != best:
         logger.warning(
             "%s computes in %s, which dtype: auto chose where it was packed, and this machine would"
@@ -74,5 +99,5 @@ def warn_about_dtype(spec: ModelSpec, name: str) -> None:
         )
 
 
-def _word(dtype: torch.dtype) -> str:
+def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")

@@ -7,12 +7,16 @@ where there is a choice, `save_mode: neuronx` is the one that lives.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Mapping
+from typing import ClassVar
 
-from handlers.formats import _neuron
+from handlers.formats._neuron import NEURON_INDEX, NeuronFormat
 
-GENERATES = False
-LOSSY = True
 
-export = partial(_neuron.export, "torch_neuron")
-load = partial(_neuron.load, "torch_neuron")
+class Format(NeuronFormat):
+    """A graph that `torch_neuron` compiled."""
+
+    package = "torch_neuron"
+    packages: ClassVar[Mapping[str, str]] = {
+        package: f"pip install --extra-index-url {NEURON_INDEX} neuron-cc torch-neuron"
+    }

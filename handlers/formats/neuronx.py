@@ -5,12 +5,16 @@ It is exported and served on a machine that has such a device and AWS's `torch-n
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Mapping
+from typing import ClassVar
 
-from handlers.formats import _neuron
+from handlers.formats._neuron import NEURON_INDEX, NeuronFormat
 
-GENERATES = False
-LOSSY = True
 
-export = partial(_neuron.export, "torch_neuronx")
-load = partial(_neuron.load, "torch_neuronx")
+class Format(NeuronFormat):
+    """A graph that `torch_neuronx` compiled."""
+
+    package = "torch_neuronx"
+    packages: ClassVar[Mapping[str, str]] = {
+        package: f"pip install --extra-index-url {NEURON_INDEX} neuronx-cc torch-neuronx"
+    }

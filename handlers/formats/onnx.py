@@ -1,6 +1,6 @@
 """`save_mode: onnx`: a graph of the ONNX standard, run by ONNX Runtime in float32.
 
-What Hugging Face's own exporters lay down, `model.onnx` with named inputs, loads as well.
+What Hugging Face's own exporters write, `model.onnx` with named inputs, loads as well.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -18,65 +18,58 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.errors import WrongCheckpoint
 from handlers.export.manifest import Signature
 from handlers.export.parity import check_parity, parity_batches
-from handlers.formats import pretrained
 from handlers.formats._graph import any_size, example_inputs, exporting, graph_of
 from handlers.formats._graph_file import graph_file, loading
-from handlers.runtime.imports import require_package
+from handlers.formats.base import BaseFormat
+from handlers.formats.pretrained import read_weights
 from handlers.runtime.model import ForwardOnlyModel, Model
 
 logger = logging.getLogger(__name__)
 
 FILE = "model.onnx"
-GENERATES = False
 PROVIDERS = {
     "cuda": ("CUDAExecutionProvider", "ROCMExecutionProvider", "MIGraphXExecutionProvider")
 }
 
 
-def export(spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
-    """Export the checkpoint in `wanted.directory` into a folder, and compare the graph with it.
+class Format(BaseFormat):
+    """ONNX in float32."""
 
-    Raises:
-        WrongCheckpoint: when it cannot be exported, or the graph gives other answers.
-        WrongConfig: onnxscript is not installed.
-    """
-    require_package("onnxscript", "save_mode: onnx")
-    exact = spec.config.handler.model_copy(update={"dtype": "float32"})
-    source = replace(spec, config=spec.config.model_copy(update={"handler": exact}))
-    module = pretrained.read(source).eval().requires_grad_(requires_grad=False)
-    batches = parity_batches(module, inputs)
-    with exporting(module):
-        graph = graph_of(module, spec, inputs)
-        given = example_inputs(graph, batches)
-        program: Any = torch.onnx.export(
-            graph,
-            given,
-            dynamo=True,
-            dynamic_shapes=(any_size(given),),
-            input_names=list(graph.signature.inputs),
-            output_names=list(spec.outputs),
-            verbose=False,
-        )
-        program.save(target / FILE)
-    check_parity(module, load(replace(spec, directory=target)), batches, FILE)
+    dtypes = ("float32",)
+    packages: ClassVar[Mapping[str, str]] = {
+        "onnxruntime": "pip install onnxruntime",
+        "onnxscript": "pip install onnx onnxscript onnxruntime",
+    }
 
+    def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
+        self.require("onnxscript")
+        module = read_weights(spec.in_float32()).eval().requires_grad_(requires_grad=False)
+        batches = parity_batches(module, inputs)
+        with exporting(module):
+            graph = graph_of(module, spec, inputs)
+            example = example_inputs(graph, batches)
+            program: Any = torch.onnx.export(
+                graph,
+                example,
+                dynamo=True,
+                dynamic_shapes=(any_size(example),),
+                input_names=list(graph.signature.inputs),
+                output_names=list(spec.outputs),
+                verbose=False,
+            )
+            program.save(target / FILE)
+        check_parity(module, self.load(replace(spec, directory=target)), batches, FILE)
 
-def load(spec: ModelSpec) -> Model:
-    """Load the graph into ONNX Runtime.
-
-    Raises:
-        WrongCheckpoint: no `.onnx` file, or none that ONNX Runtime can run.
-        WrongConfig: onnxruntime is not installed.
-    """
-    runtime = require_package("onnxruntime", "save_mode: onnx")
-    path = graph_file(spec.directory, FILE, "*.onnx")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    providers = _providers(spec.device, runtime.get_available_providers())
-    with loading(path.name):
-        session = runtime.InferenceSession(path, options, providers=providers)
-    _check_outputs(session, spec.outputs, path.name)
-    return OnnxModel(session, spec.outputs)
+    def load(self, spec: ModelSpec) -> Model:
+        runtime = self.require("onnxruntime")
+        path = graph_file(spec.directory, FILE, "*.onnx")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        providers = _providers(spec.device, runtime.get_available_providers())
+        with loading(path.name):
+            session = runtime.InferenceSession(path, options, providers=providers)
+        _check_outputs(session, spec.outputs, path.name)
+        return OnnxModel(session, spec.outputs)
 
 
 class OnnxModel(ForwardOnlyModel):

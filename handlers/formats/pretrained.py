@@ -18,23 +18,29 @@ from handlers.checkpoints.prequantized import check_dtype, lacks_package, method
 from handlers.config.handler_section import Compile, HandlerSection
 from handlers.errors import WrongCheckpoint, WrongConfig, short
 from handlers.formats._packable import Packable, as_packable
+from handlers.formats.base import BaseFormat
 from handlers.runtime.model import Model
 
-GENERATES = True
 
+class Format(BaseFormat):
+    """The checkpoint itself, run by torch."""
 
-def load(spec: ModelSpec) -> Model:
-    """Load safetensors weights, sharded or not, into the auto class that the task asks for.
+    generates = True
+    takes_compile = True
+    takes_batch_size = True  # TorchServe's example has the key in every YAML.
 
-    Raises:
-        WrongCheckpoint: no readable weights, or weights without the task's head.
-        WrongConfig: the weights cannot go where the YAML wants them.
-    """
-    module = read(spec)
-    module.requires_grad_(False)
-    module.eval()
-    log_placement(spec.config, module)
-    return PretrainedModel(module, spec.outputs)
+    def load(self, spec: ModelSpec) -> Model:
+        """Load safetensors weights, sharded or not, into the auto class of the task.
+
+        Raises:
+            WrongCheckpoint: no readable weights, or weights without the task's head.
+            WrongConfig: the weights cannot be placed where the YAML says.
+        """
+        module = read_weights(spec)
+        module.requires_grad_(False)
+        module.eval()
+        log_placement(spec.config, module)
+        return PretrainedModel(module, spec.outputs)
 
 
 class PretrainedModel(Model):
@@ -96,12 +102,12 @@ class PretrainedModel(Model):
         return {name: tensor.to(self.module.device) for name, tensor in batch.items()}
 
 
-def read(spec: ModelSpec) -> PreTrainedModel:
-    """Read the weights into the auto class, where the YAML wants them.
+def read_weights(spec: ModelSpec) -> PreTrainedModel:
+    """Read the weights into the auto class, on the devices that the YAML names.
 
     Raises:
         WrongCheckpoint: no readable weights, or weights without the task's head.
-        WrongConfig: the weights cannot go where the YAML wants them.
+        WrongConfig: the weights cannot be placed where the YAML says.
     """
     handler = spec.config.handler
     config = spec.checkpoint.config

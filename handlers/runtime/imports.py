@@ -1,4 +1,4 @@
-"""Modules that an import is not to find."""
+"""Importing optional packages, and hiding packages that an import should not find."""
 
 from __future__ import annotations
 
@@ -31,22 +31,13 @@ def hide_packages(*names: str, unheard: str) -> Iterator[None]:
             del sys.modules[name]
 
 
-# AWS's own: of these names the public index has empty packages, or none.
-NEURON_INDEX = "https://pip.repos.neuron.amazonaws.com"
-INSTALL = {
-    "onnxruntime": "pip install onnxruntime",
-    "onnxscript": "pip install onnx onnxscript onnxruntime",
-    "optimum.intel.openvino": "pip install openvino openvino-tokenizers nncf, and optimum and"
-    " optimum-intel with --no-deps",
-    "openvino": "pip install openvino",
-    "nncf": "pip install nncf",
-    "torch_neuronx": f"pip install --extra-index-url {NEURON_INDEX} neuronx-cc torch-neuronx",
-    "torch_neuron": f"pip install --extra-index-url {NEURON_INDEX} neuron-cc torch-neuron",
-}
+def require_package(package: str, reason: str, install: str) -> Any:
+    """Import an optional package, and reduce what it and its dependencies log.
 
-
-def require_package(package: str, reason: str) -> Any:
-    """Return a package's module, and keep what it brought along quiet.
+    Args:
+        package: the module's name.
+        reason: the setting that needs it, for the error.
+        install: how to install it, for the error.
 
     Raises:
         WrongConfig: it is not installed; the text says what asks for it, and how to get it.
@@ -55,7 +46,7 @@ def require_package(package: str, reason: str) -> Any:
         module = import_module(package)
     except ImportError as error:
         raise WrongConfig(
-            reason, f"needs {package}, which does not import ({error})", INSTALL[package]
+            reason, f"needs {package}, which does not import ({error})", install
         ) from None
     silence_imported()
     return module

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
+from handlers.formats import check_config
 from scripts.kit.manifest import CONFIG, ENTRY, PLACE, manifest
 from scripts.kit.places import ROOT, checkpoint_of, model_name
 from scripts.kit.selection import settings_of, shards_of, weights_of
@@ -34,6 +35,7 @@ def contents(
         WrongCheckpoint: when its checkpoint is missing or not whole.
     """
     config = ModelConfig.read(config_path)
+    check_config(config)
     parts: Contents = {
         **_checkpoint(config_path, config),
         **_extra(extra_files),

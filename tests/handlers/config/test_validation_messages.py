@@ -7,7 +7,7 @@ import pytest
 from handlers.config.choices import modes
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
-from handlers.formats._compatibility import check_config
+from handlers.formats import check_config
 
 MODE = "handler:\n  mode: sequence_classification\n"
 WRONG = [

@@ -69,7 +69,7 @@ def test_an_encoder_takes_packed_rows_where_shapes_are_free(laid_down: Any, save
 def test_a_format_generates_or_refuses_to_before_it_is_asked(
     laid_down: Any, served: Any, save_mode: str
 ) -> None:
-    if formats.get(save_mode).GENERATES:
+    if formats.get(save_mode).generates:
         model = Served(laid_down(save_mode, GENERATED), GENERATED, **keys_of(save_mode))
         assert model.ask("Ada") == served(GENERATED).ask("Ada")
         return
@@ -97,7 +97,7 @@ BARE = [each for each in format_params() if each not in ("neuron", "neuronx")]
 def test_an_archive_answers_alike_in_a_bare_interpreter(
     laid_down: Any, served: Any, save_mode: str
 ) -> None:
-    able = [mode for mode in modes() if mode != GENERATED or formats.get(save_mode).GENERATES]
+    able = [mode for mode in modes() if mode != GENERATED or formats.get(save_mode).generates]
     asked = [(str(laid_down(save_mode, mode)), requests_of(mode)) for mode in able]
     done = subprocess.run(
         [sys.executable, "-I", "-B", str(BARE_ANSWERS)],

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import pytest
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint
 from handlers.formats import export
-from handlers.formats._graph_file import DTYPE_FILE, graph_file, loading
+from handlers.formats._graph_file import graph_file, loading
 from handlers.schemas.request import Request
 from tests.samples import FINE
 from tests.serving import Served
@@ -43,7 +44,7 @@ def test_what_its_reader_raises_is_told_in_one_sentence() -> None:
 def processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Give this machine another processor, of which no more is said than its flags."""
     cpuinfo = tmp_path / "cpuinfo"
-    monkeypatch.setattr("handlers.dtypes.CPUINFO", cpuinfo)
+    monkeypatch.setattr("handlers.checkpoints.dtypes.CPUINFO", cpuinfo)
 
     def say(flags: str) -> None:
         cpuinfo.write_text(f"flags : {flags}\n", encoding="utf-8")
@@ -99,6 +100,8 @@ def test_a_graph_that_was_packed_without_the_note_loads_as_ever(
     packed: Any, processor: Any, caplog: Any
 ) -> None:
     folder = packed(WITHOUT, "auto")
-    (folder / DTYPE_FILE).unlink()
+    manifest = json.loads((folder / "export.json").read_text())
+    del manifest["dtype"]
+    (folder / "export.json").write_text(json.dumps(manifest))
     processor(WITH)
     assert warnings(folder, "auto", caplog) == []

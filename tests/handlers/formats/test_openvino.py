@@ -13,10 +13,9 @@ import torch
 
 from handlers.config.model_config import ModelConfig
 from handlers.errors import ConfigError, WrongCheckpoint, WrongConfig
-from handlers.formats import export
 from handlers.export.parity_report import FILE as QUALITY
 from handlers.export.parity_report import ParityReport, compare_outputs
-from handlers.formats._compatibility import check_config
+from handlers.formats import check_config, export
 from handlers.schemas.request import Request
 from tests.samples import FINE, requests_of
 from tests.serving import Served
@@ -110,17 +109,17 @@ def test_int8_is_chosen_as_the_export_is_judged(
     more: dict[str, Any],
 ) -> None:
     asked: list[tuple[str, bool]] = []
-    for judge in ("quantizing", "exports"):
+    for judge in ("quantize", "exporter"):
 
         def judged(*both: Any, independent: bool = False, judge: str = judge) -> ParityReport:
             asked.append((judge, independent))
             return compare_outputs(*both, independent=independent)
 
-        monkeypatch.setattr(f"handlers.{judge}.agreement", judged)
+        monkeypatch.setattr(f"handlers.export.{judge}.compare_outputs", judged)
     settings = handler(CLASSIFIES, quantization="int8", **more)
     lay(tmp_path / "small", checkpoint(CLASSIFIES, problem_type=problem), **settings)
     independent = problem is not None
-    assert set(asked) == {("quantizing", independent), ("exports", independent)}
+    assert set(asked) == {("quantize", independent), ("exporter", independent)}
 
 
 @pytest.mark.parametrize(
@@ -131,11 +130,11 @@ def test_int8_is_tried_in_the_precision_that_the_yaml_serves(
 ) -> None:
     gates: list[Any] = []
 
-    def spied(graph: Any, _: Any, __: Any, gate: Any) -> Any:
+    def spied(graph: Any, _: Any, __: Any, gate: Any, **packages: Any) -> Any:
         gates.append(gate)
         return graph
 
-    monkeypatch.setattr("handlers.formats.openvino.quantized", spied)
+    monkeypatch.setattr("handlers.formats.openvino.quantize", spied)
     settings = handler(CLASSIFIES, quantization="int8", dtype=dtype)
     lay(tmp_path / "small", checkpoint(CLASSIFIES), **settings)
     (gate,) = gates

@@ -12,7 +12,7 @@ from handlers import tasks
 from handlers.config.choices import modes
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
-from handlers.formats._compatibility import check_config
+from handlers.formats import check_config
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.tasks.text_generation import Task as TextGeneration

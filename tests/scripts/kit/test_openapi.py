@@ -57,7 +57,7 @@ def test_each_file_is_openapi(mode: str) -> None:
 
 
 def test_every_mode_that_is_explained_says_how() -> None:
-    assert sorted(EXPLANATIONS) == files_of("accounts")
+    assert sorted(EXPLANATIONS) == files_of("explainers/targets")
 
 
 @every_mode
