@@ -16,8 +16,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import numpy as np
 
 from handlers.config.model_config import ModelConfig
@@ -28,6 +26,7 @@ from handlers.schemas.request import Request
 from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
 from scripts.kit.launch import DROPPED, OFFLINE
+from scripts.kit.places import ROOT
 from scripts.kit.spinning import spinning
 
 PATIENCE = 600
@@ -79,7 +78,8 @@ def in_own_process(
 def _run(job: str, limit: float) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
     return subprocess.run(
-        [sys.executable, __file__],
+        [sys.executable, "-m", "benchmarks.engine"],
+        cwd=ROOT,
         input=job,
         env={**OFFLINE, **spinning(1, kept), **kept},
         capture_output=True,

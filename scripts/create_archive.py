@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Annotated
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import typer
 from rich.console import Console
@@ -98,5 +95,10 @@ def _row(archive: Archive) -> tuple[str, ...]:
     return archive.name, decimal(archive.size), seconds, str(archive.path), note
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Start the command line."""
     typer.run(main)
+
+
+if __name__ == "__main__":
+    run()

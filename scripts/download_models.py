@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import typer
 from huggingface_hub.utils.tqdm import disable_progress_bars
 from rich.console import Console
@@ -97,5 +95,10 @@ def megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Start the command line."""
     typer.run(main)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,18 +1,15 @@
 """Let gRPC clients of Triton and KServe ask TorchServe: package inference, GRPCInferenceService.
 
-It needs only requirements-gateway.txt, in an environment of its own.
+It runs with requirements/gateway.txt alone: the protobuf that ONNX needs is too new for its stubs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from scripts.kit.grpc_gateway import serve
 
@@ -40,5 +37,10 @@ def _announce(host: str, port: int, target: str) -> None:
     sys.stdout.flush()
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Start the command line."""
     typer.run(main)
+
+
+if __name__ == "__main__":
+    run()

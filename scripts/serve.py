@@ -11,8 +11,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from scripts.kit.command import plain_errors, split_names
 from scripts.kit.places import BUILD, MODEL_STORE, ROOT
 from scripts.kit.ports import Ports
