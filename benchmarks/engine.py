@@ -25,9 +25,9 @@ from handlers.runtime.threads import share_cores
 from handlers.schemas.request import Request
 from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
-from scripts.kit.launch import DROPPED, OFFLINE
+from scripts.kit.openmp import openmp_environment
 from scripts.kit.places import ROOT
-from scripts.kit.spinning import spinning
+from scripts.kit.server_command import DROPPED, OFFLINE
 
 PATIENCE = 600
 
@@ -81,7 +81,7 @@ def _run(job: str, limit: float) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "benchmarks.engine"],
         cwd=ROOT,
         input=job,
-        env={**OFFLINE, **spinning(1, kept), **kept},
+        env={**OFFLINE, **openmp_environment(1, kept), **kept},
         capture_output=True,
         text=True,
         timeout=limit,

@@ -15,7 +15,7 @@ from rich.table import Column, Table
 from handlers.config.model_config import ModelConfig
 from handlers.errors import KitError
 from handlers.formats import check_config
-from scripts.kit.download import check_folder, download, present
+from scripts.kit.download import check_folder, download, find_downloaded
 from scripts.kit.hub import Hub
 from scripts.kit.places import ROOT, checkpoint_of, config_paths, model_name
 
@@ -66,7 +66,7 @@ def bring(config_path: Path, hub: Hub, *, force: bool) -> tuple[str, ...]:
         typer.echo(f"{name}: checking the folder {target}")
         size, files = check_folder(handler, target)
         return name, "-", str(files), megabytes(size), shown(target)
-    source = None if force else present(handler, target)
+    source = None if force else find_downloaded(handler, target)
     if source:
         typer.echo(f"{name}: {source.model_name} is here already")
     else:

@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 
 from handlers.export.parity_report import FILE as QUALITY
 from handlers.export.parity_report import ParityReport
-from scripts.kit.bare_check import check
-from scripts.kit.containers import CONTAINERS, Form, is_current_mar
-from scripts.kit.contents import HANDLERS, contents, size_of
+from scripts.kit.archive_contents import HANDLERS, contents, size_of
+from scripts.kit.archive_formats import ARCHIVE_FORMATS, FormatName, is_current_mar
+from scripts.kit.load_check import check_loads
 from scripts.kit.places import MODEL_STORE, model_name
 
 
@@ -35,7 +35,7 @@ class Archive:
 def pack(
     config_path: Path,
     *,
-    form: Form = "mar",
+    archive_format: FormatName = "mar",
     export_path: Path = MODEL_STORE,
     version: str = "1.0",
     extra_files: Iterable[Path] = (),
@@ -52,13 +52,13 @@ def pack(
     Raises:
         WrongConfig: when the YAML is wrong.
         WrongCheckpoint: when its checkpoint is missing or not whole.
-        DoesNotLoad: when the archive does not load; nothing is kept of it.
+        ArchiveLoadError: when the archive does not load; nothing is kept of it.
     """
     began = time.monotonic()
-    name, container = model_name(config_path), CONTAINERS[form]
+    name, container = model_name(config_path), ARCHIVE_FORMATS[archive_format]
     parts = contents(config_path, version, extra_files, handlers)
     target, size = export_path / f"{name}{container.suffix}", sum(map(size_of, parts.values()))
-    made = force or form != "mar" or not is_current_mar(target, parts)
+    made = force or archive_format != "mar" or not is_current_mar(target, parts)
     if made:
         export_path.mkdir(parents=True, exist_ok=True)
         # Hidden, so that a TorchServe that loads all of the store passes it by.
@@ -66,7 +66,7 @@ def pack(
             draft = Path(scratch) / target.name
             container.write(draft, name, parts, _counter(size, on_progress))
             if checked:
-                check(container.unpack(draft, Path(scratch) / "unpacked"), name)
+                check_loads(container.unpack(draft, Path(scratch) / "unpacked"), name)
             _put(draft, target, Path(scratch))
     quality = parts.get(QUALITY)
     measured = ParityReport.read(quality) if isinstance(quality, Path) else None

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import KitError, WrongCheckpoint, WrongConfig
+from scripts.kit.checkpoint_files import config_files, shard_files, weights_file
+from scripts.kit.checkpoint_source import Source
 from scripts.kit.hub import Hub, Snapshot
-from scripts.kit.selection import settings_of, shards_of, weights_of
-from scripts.kit.source import Source
 from scripts.kit.staging import Staging
 
 
@@ -19,10 +19,10 @@ class CannotWrite(KitError):
         super().__init__(f"{place} cannot be written ({error}); mend that and run again.")
 
 
-def present(handler: HandlerSection, target: Path) -> Source | None:
+def find_downloaded(handler: HandlerSection, target: Path) -> Source | None:
     """Return the source of a checkpoint that is whole and is what the YAML names; else None."""
     source = Source.read(target)
-    return source if source and source.serves(handler) and source.is_whole_in(target) else None
+    return source if source and source.matches(handler) and source.is_complete_in(target) else None
 
 
 def download(handler: HandlerSection, target: Path, hub: Hub, *, force: bool = False) -> Source:
@@ -42,7 +42,7 @@ def download(handler: HandlerSection, target: Path, hub: Hub, *, force: bool = F
         )
     snapshot = hub.snapshot(model, handler.revision)
     try:
-        with Staging.of(target) as staging:
+        with Staging.open(target) as staging:
             source = _complete(handler, snapshot, hub, staging)
             source.write(staging.folder)
             staging.install()
@@ -58,21 +58,21 @@ def check_folder(handler: HandlerSection, folder: Path) -> tuple[int, int]:
         WrongCheckpoint: when it does not fit the YAML.
     """
     names = {path.name for path in folder.iterdir()}
-    needed = settings_of(names, str(folder))
+    needed = config_files(names, str(folder))
     _check(handler, folder)
-    weights = weights_of(names, str(folder), allow_pickle=handler.allow_pickle)
-    needed += [weights, *shards_of(folder / weights, names, str(folder))]
+    weights = weights_file(names, str(folder), allow_pickle=handler.allow_pickle)
+    needed += [weights, *shard_files(folder / weights, names, str(folder))]
     return sum((folder / name).stat().st_size for name in needed), len(needed)
 
 
 def _complete(handler: HandlerSection, snapshot: Snapshot, hub: Hub, staging: Staging) -> Source:
     names, model = snapshot.files.keys(), snapshot.model
-    weights = weights_of(names, model, allow_pickle=handler.allow_pickle)
-    needed = settings_of(names, model)
+    weights = weights_file(names, model, allow_pickle=handler.allow_pickle)
+    needed = config_files(names, model)
     _fetch(needed, snapshot, hub, staging)
     _check(handler, staging.folder)
     _fetch([weights], snapshot, hub, staging)
-    shards = shards_of(staging.folder / weights, names, model)
+    shards = shard_files(staging.folder / weights, names, model)
     _fetch(shards, snapshot, hub, staging)
     needed += [weights, *shards]
     staging.keep_only(needed)
@@ -82,16 +82,16 @@ def _complete(handler: HandlerSection, snapshot: Snapshot, hub: Hub, staging: St
 
 def _fetch(names: list[str], snapshot: Snapshot, hub: Hub, staging: Staging) -> None:
     files = [snapshot.files[name] for name in names]
-    staging.check_room(sum(file.bytes_to_come(staging.folder) for file in files))
+    staging.check_free_space(sum(file.bytes_to_come(staging.folder) for file in files))
     for file in files:
         hub.fetch(snapshot, file, staging.folder)
 
 
 def _check(handler: HandlerSection, folder: Path) -> None:
     # Torch takes seconds to import, and a second run that finds everything does without.
-    from scripts.kit.fitting import check_fits  # noqa: PLC0415
+    from scripts.kit.compatibility import check_compatible  # noqa: PLC0415
 
-    check_fits(handler, folder)
+    check_compatible(handler, folder)
 
 
 def _model_name(handler: HandlerSection) -> str:

@@ -17,8 +17,8 @@ from google.protobuf.json_format import ParseDict
 from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc import service_pb2_grpc as stubs
 
-from scripts.kit.grpc_tensors import answer_of, body_of
-from scripts.kit.grpc_upstream import Refused, Upstream
+from scripts.kit.grpc_tensors import to_http_body, to_infer_response
+from scripts.kit.grpc_upstream import Upstream, UpstreamError
 
 LENGTH_OF_JSON = "Inference-Header-Content-Length"
 OCTETS = "application/octet-stream"
@@ -45,12 +45,12 @@ class Gateway(stubs.GRPCInferenceServiceServicer):
         return messages.ModelReadyResponse(ready=ready)
 
     async def ServerMetadata(self, request: Any, context: Any) -> Any:
-        told = await _or_abort(context, self._upstream(context).ask("OPTIONS", "/"))
+        told = await _or_abort(context, self._upstream(context).request("OPTIONS", "/"))
         version = told.json()["info"]["version"]
         return messages.ServerMetadataResponse(name="torchserve", version=version)
 
     async def ModelMetadata(self, request: Any, context: Any) -> Any:
-        asked = self._upstream(context).ask_model(request.name, request.version)
+        asked = self._upstream(context).request_model(request.name, request.version)
         told = await _or_abort(context, asked)
         return ParseDict(told.json(), messages.ModelMetadataResponse())
 
@@ -62,7 +62,7 @@ class Gateway(stubs.GRPCInferenceServiceServicer):
         async for request in requests:
             try:
                 answer = await self._infer(request, context)
-            except Refused as error:
+            except UpstreamError as error:
                 empty = messages.ModelInferResponse(model_name=request.model_name, id=request.id)
                 yield messages.ModelStreamInferResponse(
                     error_message=str(error), infer_response=empty
@@ -73,13 +73,13 @@ class Gateway(stubs.GRPCInferenceServiceServicer):
                 yield messages.ModelStreamInferResponse(infer_response=answer)
 
     async def _infer(self, request: Any, context: Any) -> Any:
-        body, length = body_of(request)
+        body, length = to_http_body(request)
         headers = {LENGTH_OF_JSON: str(length), "Content-Type": OCTETS}
-        answer = await self._upstream(context).ask_model(
+        answer = await self._upstream(context).request_model(
             request.model_name, request.model_version, "/infer", body, headers
         )
         size = int(answer.headers[LENGTH_OF_JSON])
-        return answer_of(answer.content, size, raw=bool(request.raw_input_contents))
+        return to_infer_response(answer.content, size, raw=bool(request.raw_input_contents))
 
     def _upstream(self, context: Any) -> Upstream:
         return Upstream(self._client, context)
@@ -123,6 +123,6 @@ async def _or_abort(context: Any, asked: Awaitable[Message]) -> Message:
     """Return an answer; what is refused ends the call with its status."""
     try:
         return await asked
-    except Refused as error:
+    except UpstreamError as error:
         await context.abort(error.code, str(error))
         raise  # abort has raised already

@@ -33,7 +33,7 @@ FIELDS = {
 KINDS = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}
 
 
-def body_of(request: Any) -> tuple[bytes, int]:
+def to_http_body(request: Any) -> tuple[bytes, int]:
     """Return a ModelInferRequest as an HTTP body, and the length of its JSON."""
     raw = request.raw_input_contents
     written = [_input(*each) for each in zip_longest(request.inputs, raw[: len(request.inputs)])]
@@ -53,7 +53,7 @@ def body_of(request: Any) -> tuple[bytes, int]:
     return b"".join([start, *(data for _, data in written), *raw[len(written) :]]), len(start)
 
 
-def answer_of(body: bytes, length: int, *, raw: bool) -> Any:
+def to_infer_response(body: bytes, length: int, *, raw: bool) -> Any:
     """Return a ModelInferResponse.
 
     Args:

@@ -18,7 +18,7 @@ STATUSES = {
 }
 
 
-class Refused(Exception):
+class UpstreamError(Exception):
     """TorchServe has not answered, or with an error; says which."""
 
     def __init__(self, code: grpc.StatusCode, text: str) -> None:
@@ -26,7 +26,7 @@ class Refused(Exception):
         self.code = code
 
     @classmethod
-    def of(cls, answer: httpx.Response) -> Refused:
+    def of(cls, answer: httpx.Response) -> UpstreamError:
         """Return what an answer with an error says: the protocol's error, or TorchServe's own."""
         try:
             body = answer.json()
@@ -45,13 +45,13 @@ class Upstream:
         token = dict(context.invocation_metadata()).get("authorization")
         self._own = {"Authorization": str(token)} if token else {}
 
-    async def ask(
+    async def request(
         self, method: str, url: str, content: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> httpx.Response:
         """Return TorchServe's answer.
 
         Raises:
-            Refused: it is an error, or there is none.
+            UpstreamError: it is an error, or there is none.
         """
         sent = {**self._own, **(headers or {})}
         try:
@@ -60,15 +60,15 @@ class Upstream:
             )
         except httpx.TimeoutException:
             code = grpc.StatusCode.DEADLINE_EXCEEDED
-            raise Refused(code, "TorchServe did not answer in time.") from None
+            raise UpstreamError(code, "TorchServe did not answer in time.") from None
         except httpx.TransportError as error:
             reason = f"TorchServe cannot be reached: {type(error).__name__}."
-            raise Refused(grpc.StatusCode.UNAVAILABLE, reason) from None
+            raise UpstreamError(grpc.StatusCode.UNAVAILABLE, reason) from None
         if not answer.is_success:
-            raise Refused.of(answer)
+            raise UpstreamError.of(answer)
         return answer
 
-    async def ask_model(
+    async def request_model(
         self,
         name: str,
         version: str,
@@ -79,30 +79,30 @@ class Upstream:
         """Ask below a model's path of the protocol; without a version TorchServe chooses one.
 
         Raises:
-            Refused: the answer is an error, or there is none.
+            UpstreamError: the answer is an error, or there is none.
         """
         model = quote(name, safe="")
         path = f"v2/models/{model}{end}"
         if version:
             url = f"/predictions/{model}/{quote(version, safe='')}/{path}"
-            return await self.ask("POST", url, content, headers)
+            return await self.request("POST", url, content, headers)
         # /predictions takes what follows the model for a version. This route takes none, and passes
         # on the header in which TorchServe tells handlers the path.
         below = {**(headers or {}), "url_path": path}
-        return await self.ask("POST", f"/v2/models/{model}/infer", content, below)
+        return await self.request("POST", f"/v2/models/{model}/infer", content, below)
 
     async def is_healthy(self) -> bool:
         """Tell whether TorchServe answers, and says that it is well."""
         try:
-            await self.ask("GET", "/ping")
-        except Refused:
+            await self.request("GET", "/ping")
+        except UpstreamError:
             return False
         return True
 
     async def is_ready(self, name: str, version: str) -> bool:
         """Tell whether a model answers."""
         try:
-            await self.ask_model(name, version, "/ready")
-        except Refused:
+            await self.request_model(name, version, "/ready")
+        except UpstreamError:
             return False
         return True

@@ -2,7 +2,7 @@
 
 HubError
 ├── HubUnreachable   no answer, or the connection was lost
-├── HubSwitchedOff   HF_HUB_OFFLINE is set
+├── HubOffline   HF_HUB_OFFLINE is set
 ├── NotAHub          something else answers there
 ├── ModelNotFound    no such model, or none that may be seen
 ├── RevisionNotFound no such branch, tag or commit
@@ -45,7 +45,7 @@ class HubUnreachable(HubError):
         )
 
 
-class HubSwitchedOff(HubError):
+class HubOffline(HubError):
     """The hub is needed, but the environment forbids it."""
 
     def __init__(self, model: str) -> None:
@@ -116,7 +116,7 @@ def hub_errors(endpoint: str, model: str, revision: str | None) -> Iterator[None
     try:
         yield
     except OfflineModeIsEnabled:
-        raise HubSwitchedOff(model) from None
+        raise HubOffline(model) from None
     except GatedRepoError:
         raise AccessRefused(endpoint, model) from None
     except RepositoryNotFoundError:

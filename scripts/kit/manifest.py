@@ -9,21 +9,21 @@ from datetime import UTC, datetime
 
 from handlers.errors import WrongConfig
 
-ENTRY = "transformers_handler.py"
-CONFIG = "model-config.yaml"
-PLACE = "MAR-INF/MANIFEST.json"
+HANDLER_FILE = "transformers_handler.py"
+CONFIG_FILE = "model-config.yaml"
+MANIFEST_FILE = "MAR-INF/MANIFEST.json"
 ARCHIVER = "0.12.0"  # the torch-model-archiver whose format this is
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-FIRST_MOMENT = 315532800  # 1980-01-01, the earliest that a zip can hold
+EARLIEST_TIMESTAMP = 315532800  # 1980-01-01, the earliest that a zip can hold
 
 
-def moment() -> datetime:
+def timestamp() -> datetime:
     """Return the time that all files of an archive bear: SOURCE_DATE_EPOCH, or 1980.
 
     It is not the time of packing, so the same input makes the same bytes.
     """
-    seconds = int(os.environ.get("SOURCE_DATE_EPOCH", FIRST_MOMENT))
-    return datetime.fromtimestamp(max(seconds, FIRST_MOMENT), UTC)
+    seconds = int(os.environ.get("SOURCE_DATE_EPOCH", EARLIEST_TIMESTAMP))
+    return datetime.fromtimestamp(max(seconds, EARLIEST_TIMESTAMP), UTC)
 
 
 def manifest(name: str, version: str) -> bytes:
@@ -39,13 +39,13 @@ def manifest(name: str, version: str) -> bytes:
             "use letters, digits, '_', '-' and '.'",
         )
     document = {
-        "createdOn": moment().strftime("%d/%m/%Y %H:%M:%S"),
+        "createdOn": timestamp().strftime("%d/%m/%Y %H:%M:%S"),
         "runtime": "python",
         "model": {
             "modelName": name,
-            "handler": ENTRY,
+            "handler": HANDLER_FILE,
             "modelVersion": version,
-            "configFile": CONFIG,
+            "configFile": CONFIG_FILE,
         },
         "archiverVersion": ARCHIVER,
     }

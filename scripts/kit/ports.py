@@ -86,6 +86,6 @@ def free_ports() -> Ports:
 
 def _listener() -> socket.socket:
     listener = socket.socket()
-    # A port that a stopped server used a moment ago is free, as it is for Java.
+    # A port that a stopped server used recently is free, as it is for Java.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     return listener

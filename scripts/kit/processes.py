@@ -11,20 +11,20 @@ import psutil
 PAUSE = 0.05
 
 
-def members(leader: int) -> list[psutil.Process]:
+def group_members(leader: int) -> list[psutil.Process]:
     """Return the living processes of a group, the leader among them."""
     return [process for process in psutil.process_iter() if _lives_in(process, leader)]
 
 
-def end_group(leader: int, patience: float = 15.0) -> None:
+def end_group(leader: int, timeout: float = 15.0) -> None:
     """Ask a group's leader to end, wait, and kill whatever of the group is left."""
     with suppress(psutil.NoSuchProcess):
         psutil.Process(leader).terminate()
-    _wait(leader, patience)
-    for process in members(leader):
+    _wait(leader, timeout)
+    for process in group_members(leader):
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    _wait(leader, patience)
+    _wait(leader, timeout)
     # A child of this process stays as a zombie until somebody has asked how it ended.
     with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
         psutil.Process(leader).wait(0)
@@ -39,10 +39,10 @@ def started_at(pid: int) -> float | None:
         return None
 
 
-def _wait(leader: int, patience: float) -> None:
+def _wait(leader: int, timeout: float) -> None:
     # Not psutil's own waiting: it counts a zombie, which only a careful init removes, as alive.
-    end = time.monotonic() + patience
-    while members(leader) and time.monotonic() < end:
+    end = time.monotonic() + timeout
+    while group_members(leader) and time.monotonic() < end:
         time.sleep(PAUSE)
 
 

@@ -18,6 +18,6 @@ def write_properties(path: Path, values: Mapping[str, str]) -> None:
     path.write_text("".join(f"{key}={value}\n" for key, value in values.items()), encoding="utf-8")
 
 
-def escaped(value: object) -> str:
+def escape(value: object) -> str:
     """Return a path or text as a value that Java reads back unchanged."""
     return str(value).replace("\\", "\\\\")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from handlers.errors import KitError
 from scripts.kit.server import Server
-from scripts.kit.traces import last_error
+from scripts.kit.tracebacks import last_error
 
 PAUSE = 0.2
 # TorchServe reads a worker's last words in a thread of its own, which a busy machine makes wait.

@@ -19,7 +19,7 @@ class AlreadyRunning(KitError):
         super().__init__(f"Another command downloads to {target} now; wait until it is done.")
 
 
-class NoRoom(KitError):
+class InsufficientDiskSpace(KitError):
     """The files do not fit on the disk."""
 
     def __init__(self, place: Path, needed: int, free: int) -> None:
@@ -39,7 +39,7 @@ class Staging:
 
     @classmethod
     @contextmanager
-    def of(cls, target: Path) -> Iterator[Staging]:
+    def open(cls, target: Path) -> Iterator[Staging]:
         """Open the staging folder of a target for this process alone; a refused model leaves none.
 
         Raises:
@@ -57,15 +57,15 @@ class Staging:
             finally:
                 staging._tidy()
 
-    def check_room(self, needed: int) -> None:
+    def check_free_space(self, needed: int) -> None:
         """Compare what is still to come with the free disk space.
 
         Raises:
-            NoRoom: when it does not fit.
+            InsufficientDiskSpace: when it does not fit.
         """
         free = shutil.disk_usage(self.folder).free
         if needed > free:
-            raise NoRoom(self.folder, needed, free)
+            raise InsufficientDiskSpace(self.folder, needed, free)
 
     def keep_only(self, names: Collection[str]) -> None:
         """Remove what earlier tries, perhaps of another revision, have left."""
@@ -74,7 +74,7 @@ class Staging:
                 path.unlink()
 
     def install(self) -> None:
-        """Move the folder to the target; a checkpoint that is there goes in the same moment."""
+        """Move the folder to the target; a checkpoint that is there goes in the same step."""
         if self.target.exists():
             self.target.rename(self._aside)
         self.folder.rename(self.target)

@@ -12,14 +12,14 @@ from types import TracebackType
 from typing import Literal
 
 from scripts.kit.java import java_home
-from scripts.kit.launch import command, environment
+from scripts.kit.model_store import list_archives
 from scripts.kit.places import MODEL_STORE, ROOT
 from scripts.kit.ports import Ports, free_ports
 from scripts.kit.processes import started_at
-from scripts.kit.properties import escaped, read_properties, write_properties
+from scripts.kit.properties import escape, read_properties, write_properties
 from scripts.kit.readiness import wait_until_ready
 from scripts.kit.server import Server
-from scripts.kit.store import archives_of
+from scripts.kit.server_command import server_command, server_environment
 
 
 @dataclass
@@ -56,7 +56,7 @@ class TorchServe:
             KitError: when there is no archive, a port is taken, there is no Java, or a model does
                 not load; the text says which, and nothing is left running.
         """
-        models = archives_of(self.model_store) if self.models == "all" else self.models
+        models = list_archives(self.model_store) if self.models == "all" else self.models
         self.ports.require_free()
         server = self._launch(java_home(), models)
         try:
@@ -87,9 +87,11 @@ class TorchServe:
         vmargs = settings.get("vmargs", "")
         with (logs / "console.log").open("wb") as output:
             process = subprocess.Popen(
-                command(java, workdir / "config.properties", scratch, vmargs, console=self.console),
+                server_command(
+                    java, workdir / "config.properties", scratch, vmargs, console=self.console
+                ),
                 cwd=workdir,
-                env=environment(logs, len(models)),
+                env=server_environment(logs, len(models)),
                 stdin=subprocess.DEVNULL,
                 stdout=None if self.console else output,
                 stderr=None if self.console else output,
@@ -104,7 +106,7 @@ class TorchServe:
         return {
             **read_properties(self.config),
             **self.ports.properties(),
-            "model_store": escaped(self.model_store.resolve()),
+            "model_store": escape(self.model_store.resolve()),
             "load_models": ",".join(f"{name}={file}" for name, file in models.items()),
             **self.config_overrides,
         }

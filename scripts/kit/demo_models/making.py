@@ -12,10 +12,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from handlers.config.choices import nearest
 from handlers.errors import KitError, WrongCheckpoint
+from scripts.kit.checkpoint_source import Source
 from scripts.kit.demo_models.lessons import lesson_of, modes
 from scripts.kit.demo_models.score import Score
 from scripts.kit.places import MODELS
-from scripts.kit.source import Source
 from scripts.kit.staging import Staging
 
 MODES = tuple(modes())
@@ -61,7 +61,7 @@ def make(
     check(mode)
     lesson = lesson_of(mode)
     rows, exam_rows = rows or lesson.plan.rows, exam_rows or lesson.exam_rows
-    with Staging.of(target) as staging:
+    with Staging.open(target) as staging:
         staging.keep_only(())
         folder = staging.folder
         measures = lesson.teach(folder, seed=seed, rows=rows, exam_rows=exam_rows, tick=tick)

@@ -11,7 +11,7 @@ from scripts.kit.hub_errors import (
     AccessRefused,
     DamagedFile,
     HubFailed,
-    HubSwitchedOff,
+    HubOffline,
     HubUnreachable,
     ModelNotFound,
     NotAHub,
@@ -113,6 +113,6 @@ def test_a_hub_out_of_reach_is_named_with_what_to_do_instead() -> None:
 
 def test_offline_mode_is_respected(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(HubSwitchedOff, match="HF_HUB_OFFLINE is set"):
+    with pytest.raises(HubOffline, match="HF_HUB_OFFLINE is set"):
         Hub(hub.url).snapshot("org/name", None)
     assert not hub.log

@@ -11,7 +11,7 @@ MANIFEST = Path("MAR-INF") / "MANIFEST.json"
 SUFFIXES = (".mar", ".tar.gz")
 
 
-class NoArchive(KitError):
+class ArchiveNotFound(KitError):
     """There is nothing to serve, or not what was asked for."""
 
     def __init__(self, store: Path, missing: list[str]) -> None:
@@ -20,13 +20,13 @@ class NoArchive(KitError):
         super().__init__(f"{store} {lacks}; pack them with `python scripts/create_archive.py`.")
 
 
-def archives_of(store: Path, names: Collection[str] = ()) -> dict[str, str]:
+def list_archives(store: Path, names: Collection[str] = ()) -> dict[str, str]:
     """Return the archives' file names by model name: the file's own name without its suffix.
 
     Of one model packed in several formats, the .mar is taken, then the .tar.gz, then the folder.
 
     Raises:
-        NoArchive: when the store has none, or not every one of `names`.
+        ArchiveNotFound: when the store has none, or not every one of `names`.
     """
     found = {path.parents[1].name: path.parents[1].name for path in store.glob(f"[!.]*/{MANIFEST}")}
     for suffix in reversed(SUFFIXES):
@@ -34,5 +34,5 @@ def archives_of(store: Path, names: Collection[str] = ()) -> dict[str, str]:
         found |= {path.name.removesuffix(suffix): path.name for path in files}
     missing = [name for name in names if name not in found]
     if missing or not found:
-        raise NoArchive(store, missing)
+        raise ArchiveNotFound(store, missing)
     return {name: found[name] for name in names or sorted(found)}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from handlers.errors import WrongCheckpoint, WrongConfig
-from scripts.kit.contents import contents
+from scripts.kit.archive_contents import contents
 from tests.standins.archives import write_yaml
 
 CHECKPOINT = {"config.json", "index_to_name.json", "tokenizer.json", "tokenizer_config.json"}

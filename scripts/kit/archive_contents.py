@@ -8,9 +8,9 @@ from pathlib import Path
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.formats import check_config
-from scripts.kit.manifest import CONFIG, ENTRY, PLACE, manifest
+from scripts.kit.checkpoint_files import config_files, shard_files, weights_file
+from scripts.kit.manifest import CONFIG_FILE, HANDLER_FILE, MANIFEST_FILE, manifest
 from scripts.kit.places import ROOT, checkpoint_of, model_name
-from scripts.kit.selection import settings_of, shards_of, weights_of
 
 Contents = dict[str, Path | bytes]
 
@@ -40,9 +40,9 @@ def contents(
         **_checkpoint(config_path, config),
         **_extra(extra_files),
         **{f"handlers/{place}": path for place, path in _tree(handlers)},
-        ENTRY: handlers / ENTRY,
-        CONFIG: config_path,
-        PLACE: manifest(model_name(config_path), version),
+        HANDLER_FILE: handlers / HANDLER_FILE,
+        CONFIG_FILE: config_path,
+        MANIFEST_FILE: manifest(model_name(config_path), version),
     }
     return dict(sorted(parts.items()))
 
@@ -62,11 +62,11 @@ def _checkpoint(config_path: Path, config: ModelConfig) -> dict[str, Path]:
             "demo models with `python scripts/make_demo_models.py`",
         )
     names = {path.name for path in folder.iterdir() if path.is_file()}
-    needed = settings_of(names, str(folder)) + ([LABELS] if LABELS in names else [])
+    needed = config_files(names, str(folder)) + ([LABELS] if LABELS in names else [])
     export = _export(config_path, config, folder)
     if not export:
-        weights = weights_of(names, str(folder), allow_pickle=config.handler.allow_pickle)
-        needed += [weights, *shards_of(folder / weights, names, str(folder))]
+        weights = weights_file(names, str(folder), allow_pickle=config.handler.allow_pickle)
+        needed += [weights, *shard_files(folder / weights, names, str(folder))]
     return {name: folder / name for name in needed} | export
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.kit.containers import CONTAINERS, Form, is_current_mar
+from scripts.kit.archive_formats import ARCHIVE_FORMATS, FormatName, is_current_mar
 
 DATA_DESCRIPTOR = 0x08
 
@@ -19,33 +19,33 @@ def parts(tmp_path: Path) -> dict[str, Path | bytes]:
     return {"MAR-INF/MANIFEST.json": b"{}", "deep/model.safetensors": weights}
 
 
-def write(form: Form, path: Path, parts: dict[str, Path | bytes]) -> Path:
-    CONTAINERS[form].write(path, "qa", parts, lambda _: None)
+def write(archive_format: FormatName, path: Path, parts: dict[str, Path | bytes]) -> Path:
+    ARCHIVE_FORMATS[archive_format].write(path, "qa", parts, lambda _: None)
     return path
 
 
-@pytest.mark.parametrize("form", CONTAINERS)
+@pytest.mark.parametrize("archive_format", ARCHIVE_FORMATS)
 def test_what_is_unpacked_is_what_was_written(
-    form: Form, tmp_path: Path, parts: dict[str, Path | bytes]
+    archive_format: FormatName, tmp_path: Path, parts: dict[str, Path | bytes]
 ) -> None:
-    path = write(form, tmp_path / f"qa{CONTAINERS[form].suffix}", parts)
+    path = write(archive_format, tmp_path / f"qa{ARCHIVE_FORMATS[archive_format].suffix}", parts)
 
-    folder = CONTAINERS[form].unpack(path, tmp_path / "unpacked")
+    folder = ARCHIVE_FORMATS[archive_format].unpack(path, tmp_path / "unpacked")
 
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert files == set(parts)
     assert (folder / "deep/model.safetensors").read_bytes() == (tmp_path / "weights").read_bytes()
 
 
-@pytest.mark.parametrize("form", ["mar", "tgz"])
+@pytest.mark.parametrize("archive_format", ["mar", "tgz"])
 def test_the_same_files_make_the_same_bytes(
-    form: Form, tmp_path: Path, parts: dict[str, Path | bytes]
+    archive_format: FormatName, tmp_path: Path, parts: dict[str, Path | bytes]
 ) -> None:
-    first = write(form, tmp_path / "first", parts).read_bytes()
+    first = write(archive_format, tmp_path / "first", parts).read_bytes()
     (tmp_path / "weights").chmod(0o600)
     os.utime(tmp_path / "weights", (1, 1))
 
-    assert write(form, tmp_path / "second", parts).read_bytes() == first
+    assert write(archive_format, tmp_path / "second", parts).read_bytes() == first
 
 
 def test_a_mar_is_stored_in_the_way_that_java_reads(
@@ -74,13 +74,13 @@ def test_the_time_of_the_files_can_be_given(
         assert {entry.date_time for entry in archive.infolist()} == {(2023, 11, 14, 22, 13, 20)}
 
 
-@pytest.mark.parametrize("form", CONTAINERS)
+@pytest.mark.parametrize("archive_format", ARCHIVE_FORMATS)
 def test_progress_adds_up_to_all_bytes(
-    form: Form, tmp_path: Path, parts: dict[str, Path | bytes]
+    archive_format: FormatName, tmp_path: Path, parts: dict[str, Path | bytes]
 ) -> None:
     counts: list[int] = []
 
-    CONTAINERS[form].write(tmp_path / "out", "qa", parts, counts.append)
+    ARCHIVE_FORMATS[archive_format].write(tmp_path / "out", "qa", parts, counts.append)
 
     assert sum(counts) == 25600 + 2
 

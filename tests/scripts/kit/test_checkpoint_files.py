@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from handlers.errors import WrongCheckpoint
-from scripts.kit.selection import settings_of, shards_of, weights_of
+from scripts.kit.checkpoint_files import config_files, shard_files, weights_file
 
 SINGLE, INDEX, PICKLE = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 
@@ -19,12 +19,12 @@ def test_config_and_tokenizer_files_are_needed_and_code_is_not() -> None:
         "onnx/config.json",
         "preprocessor_config.json",
     ]
-    assert settings_of([*others, *wanted], "org/name") == wanted
+    assert config_files([*others, *wanted], "org/name") == wanted
 
 
 def test_a_repository_without_a_config_is_refused() -> None:
     with pytest.raises(WrongCheckpoint, match=r"org/name: has no config\.json"):
-        settings_of([SINGLE], "org/name")
+        config_files([SINGLE], "org/name")
 
 
 @pytest.mark.parametrize(
@@ -37,17 +37,17 @@ def test_a_repository_without_a_config_is_refused() -> None:
     ],
 )
 def test_safetensors_come_before_pickles(names: list[str], chosen: str) -> None:
-    assert weights_of(names, "org/name", allow_pickle=True) == chosen
+    assert weights_file(names, "org/name", allow_pickle=True) == chosen
 
 
 def test_pickles_are_refused_unless_allowed() -> None:
     with pytest.raises(WrongCheckpoint, match=r"pytorch_model\.bin.*handler\.allow_pickle: true"):
-        weights_of([PICKLE], "org/name", allow_pickle=False)
+        weights_file([PICKLE], "org/name", allow_pickle=False)
 
 
 def test_a_repository_without_weights_is_refused() -> None:
     with pytest.raises(WrongCheckpoint, match="has no weights"):
-        weights_of(["adapter_model.safetensors", "model.gguf"], "org/name", allow_pickle=True)
+        weights_file(["adapter_model.safetensors", "model.gguf"], "org/name", allow_pickle=True)
 
 
 def test_an_index_names_its_shards_once(tmp_path: Path) -> None:
@@ -56,8 +56,8 @@ def test_an_index_names_its_shards_once(tmp_path: Path) -> None:
         '{"weight_map": {"a": "2.safetensors", "b": "1.safetensors", "c": "1.safetensors"}}'
     )
     names = ["1.safetensors", "2.safetensors", "3.safetensors"]
-    assert shards_of(index, names, "org/name") == ["1.safetensors", "2.safetensors"]
-    assert shards_of(tmp_path / SINGLE, names, "org/name") == []
+    assert shard_files(index, names, "org/name") == ["1.safetensors", "2.safetensors"]
+    assert shard_files(tmp_path / SINGLE, names, "org/name") == []
 
 
 @pytest.mark.parametrize(
@@ -72,4 +72,4 @@ def test_an_index_names_its_shards_once(tmp_path: Path) -> None:
 def test_a_broken_index_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / INDEX).write_text(text)
     with pytest.raises(WrongCheckpoint, match=complaint):
-        shards_of(tmp_path / INDEX, ["1.safetensors", "../1.safetensors"], "org/name")
+        shard_files(tmp_path / INDEX, ["1.safetensors", "../1.safetensors"], "org/name")

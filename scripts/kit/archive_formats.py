@@ -17,19 +17,19 @@ from operator import eq
 from pathlib import Path
 from typing import IO, Literal
 
-from scripts.kit.contents import Contents, size_of
-from scripts.kit.manifest import moment
+from scripts.kit.archive_contents import Contents, size_of
+from scripts.kit.manifest import timestamp
 
 CHUNK = 4 << 20
 READABLE = 0o644
 
-Form = Literal["mar", "tgz", "no-archive"]
+FormatName = Literal["mar", "tgz", "no-archive"]
 Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Container:
-    """One form: the end of its name, and its two directions.
+class ArchiveFormat:
+    """One archive_format: the end of its name, and its two directions.
 
     `write(path, name, parts, advance)` calls `advance` with each number of bytes that is done;
     `unpack(path, folder)` returns the folder that TorchServe would load.
@@ -77,7 +77,7 @@ def _write_tgz(path: Path, name: str, parts: Contents, advance: Advance) -> None
         for place, source in parts.items():
             entry = tarfile.TarInfo(f"{name}/{place}")
             entry.size, entry.mode = size_of(source), READABLE
-            entry.mtime = int(moment().timestamp())
+            entry.mtime = int(timestamp().timestamp())
             with _reader(source, advance) as content:
                 archive.addfile(entry, content)
 
@@ -98,7 +98,7 @@ def _write_folder(path: Path, name: str, parts: Contents, advance: Advance) -> N
 
 
 def _zip_entry(place: str, source: Path | bytes) -> zipfile.ZipInfo:
-    entry = zipfile.ZipInfo(place, moment().timetuple()[:6])
+    entry = zipfile.ZipInfo(place, timestamp().timetuple()[:6])
     entry.create_system, entry.external_attr = 3, READABLE << 16  # as made on Unix
     entry.file_size = size_of(source)
     return entry
@@ -143,8 +143,8 @@ class _Counted(io.FileIO):
         return content
 
 
-CONTAINERS: dict[Form, Container] = {
-    "mar": Container(".mar", _write_mar, _unpack_mar),
-    "tgz": Container(".tar.gz", _write_tgz, _unpack_tgz),
-    "no-archive": Container("", _write_folder, lambda path, _: path),
+ARCHIVE_FORMATS: dict[FormatName, ArchiveFormat] = {
+    "mar": ArchiveFormat(".mar", _write_mar, _unpack_mar),
+    "tgz": ArchiveFormat(".tar.gz", _write_tgz, _unpack_tgz),
+    "no-archive": ArchiveFormat("", _write_folder, lambda path, _: path),
 }

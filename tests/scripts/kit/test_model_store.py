@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.kit.store import NoArchive, archives_of
+from scripts.kit.model_store import ArchiveNotFound, list_archives
 
 
 @pytest.fixture
@@ -19,18 +19,22 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_archives_of_every_form_are_named_after_their_file(store: Path) -> None:
-    assert archives_of(store) == {"gpt.2": "gpt.2", "ner": "ner.tar.gz", "qa": "qa.mar"}
+    assert list_archives(store) == {"gpt.2": "gpt.2", "ner": "ner.tar.gz", "qa": "qa.mar"}
 
 
 def test_some_can_be_chosen(store: Path) -> None:
-    assert archives_of(store, ["ner"]) == {"ner": "ner.tar.gz"}
+    assert list_archives(store, ["ner"]) == {"ner": "ner.tar.gz"}
 
 
 def test_one_that_is_not_there_is_named(store: Path) -> None:
-    with pytest.raises(NoArchive, match=r"no archive of x; pack .*scripts/create_archive\.py"):
-        archives_of(store, ["qa", "x"])
+    with pytest.raises(
+        ArchiveNotFound, match=r"no archive of x; pack .*scripts/create_archive\.py"
+    ):
+        list_archives(store, ["qa", "x"])
 
 
 def test_an_empty_store_says_how_to_fill_it(tmp_path: Path) -> None:
-    with pytest.raises(NoArchive, match=r"has no archives; pack .*scripts/create_archive\.py"):
-        archives_of(tmp_path / "nowhere")
+    with pytest.raises(
+        ArchiveNotFound, match=r"has no archives; pack .*scripts/create_archive\.py"
+    ):
+        list_archives(tmp_path / "nowhere")

@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 from handlers.errors import ConfigError
-from scripts.kit.traces import last_error
+from scripts.kit.tracebacks import last_error
 
-PROGRAM = Path(__file__).with_name("bare_load.py")
+PROGRAM = Path(__file__).with_name("load_isolated.py")
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 
 
-class DoesNotLoad(ConfigError):
+class ArchiveLoadError(ConfigError):
     """An archive whose handler cannot be loaded; the text is the handler's own."""
 
     def __init__(self, name: str, reason: str) -> None:
@@ -22,11 +22,11 @@ class DoesNotLoad(ConfigError):
         super().__init__(f"the archive {name} was not kept, because it does not load: {reason}")
 
 
-def check(folder: Path, name: str) -> None:
+def check_loads(folder: Path, name: str) -> None:
     """Load an unpacked archive in a bare interpreter, as a worker of TorchServe would.
 
     Raises:
-        DoesNotLoad: with the last error of the handler.
+        ArchiveLoadError: with the last error of the handler.
     """
     folder = folder.resolve()
     # -I: neither this repository nor PYTHONPATH is in reach; -B: the folder stays as it is.
@@ -41,4 +41,4 @@ def check(folder: Path, name: str) -> None:
     )
     if loaded.returncode != 0:
         silent = f"its interpreter ended with code {loaded.returncode} and no error"
-        raise DoesNotLoad(name, last_error(loaded.stderr) or silent)
+        raise ArchiveLoadError(name, last_error(loaded.stderr) or silent)

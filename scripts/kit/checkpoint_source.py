@@ -38,13 +38,13 @@ class Source(BaseModel):
         """Bytes in all files together."""
         return sum(self.files.values())
 
-    def serves(self, handler: HandlerSection) -> bool:
+    def matches(self, handler: HandlerSection) -> bool:
         """Whether this is the model and the revision that a YAML names."""
         asked = handler.revision
         pinned = asked is not None and self.commit.startswith(asked)
         return self.model_name == handler.model_name and (pinned or asked == self.revision)
 
-    def is_whole_in(self, folder: Path) -> bool:
+    def is_complete_in(self, folder: Path) -> bool:
         """Whether every file is in the folder with its size."""
         paths = {folder / name: size for name, size in self.files.items()}
         return all(path.is_file() and path.stat().st_size == paths[path] for path in paths)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from handlers.config.handler_section import HandlerSection
-from scripts.kit.source import Source
+from scripts.kit.checkpoint_source import Source
 
 COMMIT = "564e9b582944a57a3e586bbb98fd6f0a4118db7f"
 SOURCE = Source(model_name="org/name", revision="main", commit=COMMIT, files={"config.json": 2})
@@ -41,12 +41,12 @@ def test_a_folder_without_a_source_has_none(tmp_path: Path, text: str | None) ->
 def test_a_source_serves_the_model_and_revision_it_is(
     model_name: str, revision: str | None, serves: bool
 ) -> None:
-    assert SOURCE.serves(handler(model_name, revision)) is serves
+    assert SOURCE.matches(handler(model_name, revision)) is serves
 
 
 def test_a_missing_or_shortened_file_makes_it_incomplete(tmp_path: Path) -> None:
-    assert not SOURCE.is_whole_in(tmp_path)
+    assert not SOURCE.is_complete_in(tmp_path)
     (tmp_path / "config.json").write_text("{")
-    assert not SOURCE.is_whole_in(tmp_path)
+    assert not SOURCE.is_complete_in(tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    assert SOURCE.is_whole_in(tmp_path)
+    assert SOURCE.is_complete_in(tmp_path)

@@ -7,8 +7,8 @@ import sys
 from importlib.metadata import distribution
 from pathlib import Path
 
+from scripts.kit.openmp import openmp_environment
 from scripts.kit.places import ROOT
-from scripts.kit.spinning import spinning
 
 # A variable of the caller's that would change what runs: workers import from PYTHONPATH before
 # they look into their archive, and the others come before the settings file.
@@ -18,7 +18,9 @@ LOGGING = ROOT / "log4j2.xml"
 CONSOLE = b'<AppenderRef ref="STDOUT"/>'
 
 
-def command(java: Path, settings: Path, scratch: Path, vmargs: str, *, console: bool) -> list[str]:
+def server_command(
+    java: Path, settings: Path, scratch: Path, vmargs: str, *, console: bool
+) -> list[str]:
     """Return the command that starts TorchServe; `scratch` takes what it unpacks and its sockets.
 
     Its log goes to files only, unless `console`.
@@ -39,7 +41,7 @@ def command(java: Path, settings: Path, scratch: Path, vmargs: str, *, console: 
     ]
 
 
-def environment(logs: Path, models: int) -> dict[str, str]:
+def server_environment(logs: Path, models: int) -> dict[str, str]:
     """Return the variables of the server and its workers: the caller's, offline, logs in a folder.
 
     What a caller set itself stays as it is.
@@ -47,7 +49,7 @@ def environment(logs: Path, models: int) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
     places = {"LOG_LOCATION": str(logs), "METRICS_LOCATION": str(logs)}
-    return {**OFFLINE, **spinning(models, kept), **kept, "PATH": path, **places}
+    return {**OFFLINE, **openmp_environment(models, kept), **kept, "PATH": path, **places}
 
 
 def _files_only(scratch: Path) -> Path:

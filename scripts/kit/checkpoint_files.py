@@ -29,7 +29,7 @@ SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
-def settings_of(names: Collection[str], place: str) -> list[str]:
+def config_files(names: Collection[str], place: str) -> list[str]:
     """Return the config and tokenizer files among a repository's names.
 
     Raises:
@@ -42,7 +42,7 @@ def settings_of(names: Collection[str], place: str) -> list[str]:
     return sorted(name for name in names if any(fnmatch(name, known) for known in SETTINGS))
 
 
-def weights_of(names: Collection[str], place: str, *, allow_pickle: bool) -> str:
+def weights_file(names: Collection[str], place: str, *, allow_pickle: bool) -> str:
     """Return the file that the weights begin with: the weights themselves or the shards' index.
 
     Raises:
@@ -66,7 +66,7 @@ def weights_of(names: Collection[str], place: str, *, allow_pickle: bool) -> str
     return (safe or pickled)[0]
 
 
-def shards_of(weights: Path, names: Collection[str], place: str) -> list[str]:
+def shard_files(weights: Path, names: Collection[str], place: str) -> list[str]:
     """Return the shards that an index file lists; none where the weights are one file.
 
     Raises:

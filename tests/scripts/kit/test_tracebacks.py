@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.kit.traces import last_error
+from scripts.kit.tracebacks import last_error
 
 FRAMES = """Traceback (most recent call last):
   File "handler.py", line 3, in initialize

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.kit.spinning import ALONE, TOGETHER, spinning
+from scripts.kit.openmp import ALONE, TOGETHER, openmp_environment
 
 
 def test_threads_of_a_model_that_has_the_cores_for_itself_wait_awake_for_longer() -> None:
-    assert spinning(1, {}) == {"GOMP_SPINCOUNT": str(ALONE)}
-    assert spinning(4, {}) == {"GOMP_SPINCOUNT": str(TOGETHER)}
+    assert openmp_environment(1, {}) == {"GOMP_SPINCOUNT": str(ALONE)}
+    assert openmp_environment(4, {}) == {"GOMP_SPINCOUNT": str(TOGETHER)}
     assert ALONE > TOGETHER
 
 
 @pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"])
 def test_what_the_caller_chose_stays(name: str) -> None:
-    assert spinning(1, {name: "ACTIVE"}) == {}
+    assert openmp_environment(1, {name: "ACTIVE"}) == {}

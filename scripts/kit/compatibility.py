@@ -10,7 +10,7 @@ from handlers.checkpoints.heads import check_head
 from handlers.config.handler_section import HandlerSection
 
 
-def check_fits(handler: HandlerSection, folder: Path) -> None:
+def check_compatible(handler: HandlerSection, folder: Path) -> None:
     """Read config and tokenizer, and compare the head and the labels with what the mode needs.
 
     Raises:

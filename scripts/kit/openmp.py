@@ -10,7 +10,7 @@ ALONE, TOGETHER = 20_000, 2_000
 CHOSEN = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
 
 
-def spinning(models: int, given: Mapping[str, str]) -> dict[str, str]:
+def openmp_environment(models: int, given: Mapping[str, str]) -> dict[str, str]:
     """Return the variables for workers of so many models; none where the caller's say it already.
 
     See https://gcc.gnu.org/onlinedocs/libgomp/GOMP_005fSPINCOUNT.html.
