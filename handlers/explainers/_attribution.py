@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from handlers.batching.windows import Window
+from handlers.batching.tokenization import Window
 from handlers.explainers._segments import Segment
 
 TOLERANCE = 0.05

@@ -26,7 +26,7 @@ from captum.attr import (
 )
 from transformers import PreTrainedTokenizerBase
 
-from handlers.batching.windows import Window
+from handlers.batching.tokenization import Window
 from handlers.explainers.base import ExplainedModel, differentiable
 from handlers.generation.randomness import seeded
 from handlers.schemas.explanation_parameters import ExplanationParameters

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from handlers import explainers
-from handlers.batching.padding import by_length
+from handlers.batching.padding import group_by_length
 from handlers.errors import RequestError, Unprocessable, attempt
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers.base import AttributionBatch, BaseExplainer, ExplainedModel
@@ -102,7 +102,7 @@ class ExplanationRunner:
             batches[item.batch_key].append(item)
         for group in batches.values():
             lengths = [len(item.target.row) for item in group]
-            for part in by_length(lengths, self._model.budget, WASTE):
+            for part in group_by_length(lengths, self._model.budget, WASTE):
                 yield [group[number] for number in part]
 
     def _attribute(self, group: Sequence[AttributionJob]) -> list[Attribution | RequestError]:

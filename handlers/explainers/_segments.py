@@ -8,7 +8,7 @@ from itertools import groupby
 
 from tokenizers import Encoding
 
-from handlers.batching.windows import Window
+from handlers.batching.tokenization import Window
 from handlers.schemas.explanation_parameters import Granularity
 
 

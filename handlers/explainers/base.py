@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from handlers.batching.padding import Batch, Padding, pad, span
+from handlers.batching.padding import Batch, Padding, pad, unpadded
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._segments import Segment
 from handlers.runtime.deadline import Deadline
@@ -122,7 +122,7 @@ class AttributionBatch:
         return torch.where(self._numbers() >= 0, self.model.baseline_token_id, self.ids)
 
     def _own(self, target: AttributionTarget) -> slice:
-        return span(len(target.row), self.ids.shape[1], self.model.padding.side)
+        return unpadded(len(target.row), self.ids.shape[1], self.model.padding.side)
 
 
 class BaseExplainer(ABC):

@@ -10,7 +10,14 @@ import torch
 from torch.export import Dim
 from transformers import PreTrainedModel
 
-from handlers.batching.packing import COLUMNS, ROWS, SEGMENTS, Packed, first_fit_decreasing, pack
+from handlers.batching.packing import (
+    COLUMNS,
+    ROWS,
+    SEGMENTS,
+    PackedBatch,
+    first_fit_decreasing,
+    pack,
+)
 from handlers.batching.padding import Batch, Padding
 from handlers.batching.rows import Row
 from handlers.checkpoints.model_spec import ModelSpec
@@ -116,7 +123,7 @@ class GraphModel(ForwardOnlyModel):
         return self._signature.packs
 
     @torch.inference_mode()
-    def forward_packed(self, packed: Packed) -> Mapping[str, torch.Tensor]:
+    def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
         return self._call(tuple(packed.inputs[name] for name in self._signature.inputs))
 
     def _call(self, inputs: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:

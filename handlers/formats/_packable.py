@@ -51,7 +51,7 @@ class Packable:
         """Return the outputs for each slot, or for each text where the head pools.
 
         Args:
-            packed: what :attr:`Packed.inputs` has.
+            packed: what :attr:`PackedBatch.inputs` has.
         """
         inputs = {name: tensor.to(self.module.device) for name, tensor in packed.items()}
         starts = inputs.pop(ROWS, None), inputs.pop(COLUMNS, None)

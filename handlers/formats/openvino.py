@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import torch
 from transformers import GenerationConfig
 
-from handlers.batching.packing import Packed
+from handlers.batching.packing import PackedBatch
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.errors import WrongCheckpoint, short
 from handlers.export.manifest import Signature
@@ -146,7 +146,7 @@ class PackedModel(ForwardOnlyModel):
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         return self._run(self._signature.by_position(batch))
 
-    def forward_packed(self, packed: Packed) -> Mapping[str, torch.Tensor]:
+    def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
         return self._run([packed.inputs[name] for name in self._signature.inputs])
 
     def _run(self, inputs: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:

@@ -9,7 +9,7 @@ import torch
 import transformers
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
-from handlers.batching.packing import Packed
+from handlers.batching.packing import PackedBatch
 from handlers.batching.padding import Padding
 from handlers.checkpoints.dtypes import pick_dtype
 from handlers.checkpoints.model_spec import ModelSpec
@@ -83,7 +83,7 @@ class PretrainedModel(Model):
         return self._packable is not None
 
     @torch.inference_mode()
-    def forward_packed(self, packed: Packed) -> Mapping[str, torch.Tensor]:
+    def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
         if self._packable is None:
             raise NotImplementedError
         return self._named(self._packable.forward(packed.inputs))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from handlers.batching.rows import Outputs
-from handlers.batching.windows import Window
+from handlers.batching.tokenization import Window
 from handlers.schemas.explanation_parameters import ExplanationParameters
 from handlers.schemas.text_stream import TextStream
 

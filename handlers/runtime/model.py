@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from handlers.batching.packing import Packed
+from handlers.batching.packing import PackedBatch
 from handlers.batching.padding import Padding
 from handlers.config.handler_section import Compile
 
@@ -35,7 +35,7 @@ class Model(ABC):
         """Whether each new shape costs something the first time, so that they should be few."""
         return False
 
-    def forward_packed(self, packed: Packed) -> Mapping[str, torch.Tensor]:
+    def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
         """Return the wanted outputs of packed rows, without gradients."""
         raise NotImplementedError
 

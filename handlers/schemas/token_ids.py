@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tokenizers import Encoding
 
-from handlers.batching.windows import Window
+from handlers.batching.tokenization import Window
 from handlers.errors import BadRequest
 
 

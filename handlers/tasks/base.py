@@ -11,8 +11,7 @@ from transformers import BatchEncoding
 from handlers.batching.packing import run_packed
 from handlers.batching.padding import Padding, run
 from handlers.batching.rows import Outputs, Row
-from handlers.batching.tokenization import Text, check_length, tokenize
-from handlers.batching.windows import Window, window
+from handlers.batching.tokenization import Text, Window, check_length, tokenize, window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError, WrongConfig, attempt

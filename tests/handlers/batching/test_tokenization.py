@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from handlers.batching.windows import check_windows
+from handlers.batching.tokenization import check_windows
 from handlers.errors import RequestTooLarge
 
 
@@ -23,10 +23,10 @@ def tokenizer(checkpoint: Callable[..., Path]) -> Any:
 def test_windows_are_counted_as_the_tokenizer_cuts_them(
     tokenizer: Any, data: st.DataObject
 ) -> None:
-    tokens, room = data.draw(st.integers(1, 90)), data.draw(st.integers(1, 12))
-    stride = data.draw(st.integers(0, room - 1))
-    options = {"truncation": True, "max_length": room + 2, "stride": stride}
+    tokens, size = data.draw(st.integers(1, 90)), data.draw(st.integers(1, 12))
+    stride = data.draw(st.integers(0, size - 1))
+    options = {"truncation": True, "max_length": size + 2, "stride": stride}
     cut = tokenizer("a " * tokens, return_overflowing_tokens=True, **options)["input_ids"]
-    for most, refused in ((len(cut), False), (len(cut) - 1, True)):
+    for limit, refused in ((len(cut), False), (len(cut) - 1, True)):
         with pytest.raises(RequestTooLarge) if refused else nullcontext():
-            check_windows(tokens, room=room, stride=stride, most=most)
+            check_windows(tokens, size=size, stride=stride, limit=limit)
