@@ -26,7 +26,7 @@ WASTE = 0.25  # Each row is computed many times over, so like is explained with 
 class Selector(Protocol):
     """What the runner needs of a mode's explanation target."""
 
-    usual_method: ClassVar[str]
+    default_method: ClassVar[str]
 
     def select(self, job: Job) -> list[AttributionTarget]:
         """Return what is to be explained."""
@@ -148,7 +148,7 @@ def method_for(
     """
     gradients = model.embeddings is not None
     method = settings.method or (
-        explanation_target.usual_method if gradients else explainers.METHOD_WITHOUT_GRADIENTS
+        explanation_target.default_method if gradients else explainers.METHOD_WITHOUT_GRADIENTS
     )
     if explainers.get(method).needs_gradients and not gradients:
         raise Unprocessable(

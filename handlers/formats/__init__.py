@@ -11,7 +11,6 @@ from handlers import tasks
 from handlers.config.handler_section import CHECKPOINT
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
-from handlers.schemas.legacy_responses import LEGACY_RESPONSES
 from handlers.schemas.request import Request
 
 if TYPE_CHECKING:
@@ -36,10 +35,11 @@ def check_config(config: ModelConfig) -> None:
         return  # A checkpoint as it is goes with every task and key: no need to import either.
     task = tasks.get(handler.mode)
     get(handler.save_mode).check(config, task)
-    if handler.responses and handler.mode not in LEGACY_RESPONSES:
+    if handler.responses and task.legacy_response is None:
         raise WrongConfig(
             config.source,
-            f"handler has responses: legacy and mode: {handler.mode}, which the old example had not",
+            f"handler has responses: legacy and mode: {handler.mode}, which the old example had"
+            " not",
             "leave responses out",
         )
 

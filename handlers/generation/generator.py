@@ -19,7 +19,7 @@ from handlers.generation.randomness import seeded
 from handlers.generation.stopping import PerRowStopStrings
 from handlers.generation.streaming import StreamingCallback
 from handlers.runtime.model import Model
-from handlers.schemas.text_stream import TextStream
+from handlers.schemas.request import TextStream
 from handlers.telemetry.meter import Meter
 
 Ids = npt.NDArray[np.int64]

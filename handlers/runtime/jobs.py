@@ -1,4 +1,4 @@
-"""One request on its way through the engine."""
+"""One request in the engine."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window
 from handlers.schemas.explanation_parameters import ExplanationParameters
-from handlers.schemas.text_stream import TextStream
+from handlers.schemas.request import TextStream
 
-USUAL = ExplanationParameters()
+DEFAULTS = ExplanationParameters()
 
 
 @dataclass(frozen=True)
 class Job:
-    """A query, how it is to be explained if at all, its rows and what came out for them.
+    """A query, the settings of its explanation, its rows and their outputs.
 
-    `listener` hears its text while it is made.
+    `stream` sends a generated text before it is complete.
     """
 
     query: Any
-    settings: ExplanationParameters = USUAL
+    settings: ExplanationParameters = DEFAULTS
     rows: Sequence[Window] = ()
     outputs: Sequence[Outputs] = ()
     stream: TextStream | None = None
 
     @property
     def streaming_started(self) -> bool:
-        """Whether a part of its answer was told already, so that it cannot be made anew."""
+        """Whether a part of its result was sent, so that it cannot run again."""
         return self.stream is not None and bool(self.stream.emitted)

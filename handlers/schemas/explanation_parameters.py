@@ -1,4 +1,4 @@
-"""What a request to `/explanations` may set beside its mode's own parameters."""
+"""The parameters of `/explanations` beside those of the mode."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ExplanationParameters(Parameters):
         return word
 
 
-def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the parameters that say how to explain, and those that are the mode's own."""
-    ours = {key: given[key] for key in given if key in ExplanationParameters.model_fields}
-    return ours, {key: given[key] for key in given if key not in ours}
+def split_parameters(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parameters of the explanation, and those of the mode."""
+    explanation = {key: given[key] for key in given if key in ExplanationParameters.model_fields}
+    return explanation, {key: given[key] for key in given if key not in explanation}

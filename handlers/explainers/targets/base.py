@@ -23,12 +23,14 @@ class BaseExplanationTarget(ABC, Generic[TaskT]):
     """What a mode explains.
 
     Attributes:
-        usual_method: the method where a request names none and the format has gradients.
-        usual_parameters: the mode's own parameters where neither request nor YAML sets them.
+        legacy_keys: the keys of an explanation of TorchServe's old example.
+        default_method: the method where a request names none and the format has gradients.
+        default_parameters: the mode's parameters where neither request nor YAML sets them.
     """
 
-    usual_method: ClassVar[str] = "layer_integrated_gradients"
-    usual_parameters: ClassVar[Mapping[str, Any]] = {}
+    legacy_keys: ClassVar[Sequence[str]] = ("words", "importances", "delta")
+    default_method: ClassVar[str] = "layer_integrated_gradients"
+    default_parameters: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, task: TaskT) -> None:
         self.task = task

@@ -32,6 +32,14 @@ SIDES = ("start", "end")
 class ExplanationTarget(BaseExplanationTarget[Task]):
     """Explains the start logit and the end logit of one span."""
 
+    legacy_keys = (
+        "words",
+        "importances_answer_start",
+        "importances_answer_end",
+        "delta_start",
+        "delta_end",
+    )
+
     def select(self, job: Job) -> list[AttributionTarget]:
         row, first, last = self._span(job)
         texts = self.task.texts(job.query)

@@ -31,8 +31,8 @@ from handlers.tasks.text_generation import Task
 class ExplanationTarget(BaseExplanationTarget[Task]):
     """Explains the log-probability of every produced token, and of the whole text."""
 
-    usual_method = "feature_ablation"
-    usual_parameters = {"max_new_tokens": 10}
+    default_method = "feature_ablation"
+    default_parameters = {"max_new_tokens": 10}
 
     def explain(
         self, jobs: Sequence[Job], model: ExplainedModel
@@ -91,7 +91,7 @@ class ExplanationTarget(BaseExplanationTarget[Task]):
         if wanted is None:
             ids: list[int] = job.outputs[0]["sequences"][0].tolist()
         else:
-            text = check_text(wanted, "target", self.task.longest_text)
+            text = check_text(wanted, "target", self.task.max_characters)
             ids = self.task.tokenizer(text, add_special_tokens=False)["input_ids"]
         if not ids:
             raise BadRequest("The model produces nothing for this prompt; give a target text.")

@@ -93,8 +93,8 @@ def _resolved(schema: Schema, known: Mapping[str, Schema]) -> Schema:
 
 
 def _explanation_parameters(mode: str, account: Any) -> Schema:
-    own = parameter_schemas(tasks.get(mode).parameters, account.usual_parameters)
-    ours = explanation_schemas(account.usual_method, gradients=True)
+    own = parameter_schemas(tasks.get(mode).parameters, account.default_parameters)
+    ours = explanation_schemas(account.default_method, gradients=True)
     target = {"description": _target_of(account)}
     text = inspect.getdoc(ExplanationParameters) or ""
     settings = {name: or_null(schema) for name, schema in {**own, **ours}.items()}

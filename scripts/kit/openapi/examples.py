@@ -117,4 +117,4 @@ def _defaults(mode: str) -> dict[str, Any]:
 
 def _usual(mode: str) -> dict[str, Any]:
     account = targets.get(mode)
-    return dict(account.usual_parameters) if account else {}
+    return dict(account.default_parameters) if account else {}

@@ -6,8 +6,8 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
+from handlers.tasks.base import Label
 from handlers.tasks.question_answering import AnswerSpan
-from handlers.tasks.sequence_classification import Label
 from handlers.tasks.text_generation import Generated
 
 

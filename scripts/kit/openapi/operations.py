@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from handlers import tasks
 from handlers.http.response import JSON
 from handlers.http.server_sent_events import EVENTS
-from handlers.protocols.result_formats import CSV, LINES
+from handlers.protocols.result_formats import CSV
+from handlers.protocols.result_formats import JSON_LINES as LINES
 from scripts.kit.openapi import examples
 from scripts.kit.openapi.bodies import takes_text
 from scripts.kit.openapi.explanations import EXPLANATIONS

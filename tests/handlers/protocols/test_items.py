@@ -1,4 +1,4 @@
-"""The ways in which people write down one thing to ask about."""
+"""The forms in which clients write one item."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from handlers import tasks
 from handlers.errors import BadRequest
 from handlers.protocols.items import read_item
 
@@ -19,7 +20,7 @@ ENCODED = {"b64": base64.b64encode("Zürich".encode()).decode()}
 
 
 def read(given: Any, mode: str = CLASSES, *, explains: bool = False) -> tuple[Any, Any]:
-    return read_item(given, mode, "line", explains=explains)
+    return read_item(given, tasks.get(mode).input_columns, "line", explains=explains)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from handlers.config.choices import modes
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols.result_formats import LINES as NAMES_OF_LINES
+from handlers.protocols.result_formats import JSON_LINES as NAMES_OF_LINES
 from handlers.telemetry.meter import Meter
 from tests.samples import FINE, INPUTS, ODD, PARAMETERS
 from tests.serving import Served, differences, explanation_of, read_json

@@ -30,7 +30,7 @@ def test_declared_lengths_run_with_few_rows_many_and_one(served: Any) -> None:
     engine = served(MODE).engine
     task, batches = engine.task, warmup_batches(engine.task, config(), engine.model)
     shapes = [(len(rows), len(rows[0])) for rows in batches]
-    widths = (12, 30, task.longest)
+    widths = (12, 30, task.max_tokens)
     assert shapes == [(rows, width) for rows in (2, 8, 1) for width in widths]
     assert max(rows * width for rows, width in shapes) <= task.budget
     assert "token_type_ids" in batches[0][0].features
