@@ -11,7 +11,7 @@ from handlers.runtime.imports import hide_packages
 
 # Where there is scikit-learn, transformers imports it and SciPy for a draft model's threshold in
 # assisted generation: 1.5 seconds of every start.
-with hide_packages("sklearn", unheard="transformers"):
+with hide_packages("sklearn", silence="transformers"):
     from transformers import (
         AutoConfig,
         AutoTokenizer,
@@ -23,7 +23,7 @@ with hide_packages("sklearn", unheard="transformers"):
 from handlers.checkpoints.labels import read_labels
 from handlers.checkpoints.positions import first_position
 from handlers.config.handler_section import HandlerSection
-from handlers.errors import WrongCheckpoint, short
+from handlers.errors import WrongCheckpoint, summarize
 
 VOCABULARIES = (
     "tokenizer.json",
@@ -89,7 +89,7 @@ class Checkpoint:
             return GenerationConfig.from_pretrained(self.directory, local_files_only=True)
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise WrongCheckpoint(
-                name, f"cannot be read ({short(error)})", "mend it, or leave it out"
+                name, f"cannot be read ({summarize(error)})", "mend it, or leave it out"
             ) from None
 
     @cached_property
@@ -123,7 +123,9 @@ def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise WrongCheckpoint(
-            "config.json", f"cannot be read ({short(error)})", "pack the checkpoint's config.json"
+            "config.json",
+            f"cannot be read ({summarize(error)})",
+            "pack the checkpoint's config.json",
         ) from None
 
 
@@ -153,7 +155,7 @@ def _loaded_tokenizer(directory: Path, handler: HandlerSection) -> PreTrainedTok
         )
     except Exception as error:  # noqa: BLE001 - the tokenizers library raises bare Exceptions
         raise WrongCheckpoint(
-            "tokenizer", f"cannot be loaded ({short(error)})", "pack the checkpoint's own files"
+            "tokenizer", f"cannot be loaded ({summarize(error)})", "pack the checkpoint's own files"
         ) from None
 
 

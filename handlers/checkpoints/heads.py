@@ -9,7 +9,7 @@ import transformers
 from transformers import PreTrainedConfig
 
 from handlers.config.handler_section import HandlerSection
-from handlers.errors import WrongCheckpoint, short
+from handlers.errors import WrongCheckpoint, summarize
 
 
 def check_head(config: PreTrainedConfig, handler: HandlerSection, auto_class_name: str) -> None:
@@ -40,7 +40,7 @@ def _class_name(config: PreTrainedConfig, auto_class_name: str, place: str) -> s
         raise WrongCheckpoint(
             place,
             f"is a {config.model_type} model, of which {auto_class_name} knows none"
-            f" ({short(error, 150)})",
+            f" ({summarize(error, 150)})",
             "name a checkpoint of a model type that transformers itself has for this mode",
         ) from None
     return type(model).__name__

@@ -41,7 +41,9 @@ def log_placement(config: ModelConfig, module: PreTrainedModel) -> None:
         WrongConfig: a part is where it cannot be used.
     """
     if config.torchrun and tensor_parallel.is_sharded():
-        logger.info("Model is split: this is one part of %d, on %s", ranks.count(), module.device)
+        logger.info(
+            "Model is split: this is one part of %d, on %s", ranks.world_size(), module.device
+        )
     elif config.handler.spreads:
         check_embeddings(module)
         logger.info("Layers are spread: %s", describe_placement(module))

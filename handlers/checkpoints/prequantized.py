@@ -7,7 +7,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from handlers.config.handler_section import HandlerSection
-from handlers.errors import WrongCheckpoint, WrongConfig, short
+from handlers.errors import WrongCheckpoint, WrongConfig, summarize
 
 # Where the package has another name than the method.
 PACKAGES = {
@@ -65,6 +65,6 @@ def lacks_package(method: str, error: Exception) -> WrongCheckpoint:
     return WrongCheckpoint(
         "config.json",
         f"says that the weights were quantized with {method}, and its package does not work here"
-        f" ({short(error).rstrip('.')})",
+        f" ({summarize(error).rstrip('.')})",
         f"pip install {PACKAGES.get(method, method)} where the worker runs",
     )

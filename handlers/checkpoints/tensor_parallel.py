@@ -41,7 +41,7 @@ def is_sharded() -> bool:
 
     Not so where torchrun did not start it: an archive is checked with the whole model.
     """
-    return ranks.count() > 1
+    return ranks.world_size() > 1
 
 
 def part() -> dict[str, Any]:

@@ -16,7 +16,7 @@ from handlers.config.choices import modes
 from handlers.config.handler_section import HandlerSection, Pt2
 from handlers.config.torchserve_section import TorchServeSection
 from handlers.config.validation_messages import describe_validation_error
-from handlers.errors import WrongConfig, short
+from handlers.errors import WrongConfig, summarize
 
 
 class ModelConfig(TorchServeSection):
@@ -105,5 +105,7 @@ class ModelConfig(TorchServeSection):
                 str(path), f"cannot be read ({error.strerror})", "give a YAML file"
             ) from None
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise WrongConfig(str(path), f"is not YAML ({short(error, 300)})", "mend it") from None
+            raise WrongConfig(
+                str(path), f"is not YAML ({summarize(error, 300)})", "mend it"
+            ) from None
         return cls.parse(document, str(path))

@@ -12,7 +12,7 @@ from handlers.batching.padding import group_by_length
 from handlers.errors import RequestError, Unprocessable, attempt
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers.base import AttributionBatch, BaseExplainer, ExplainedModel
-from handlers.runtime.deadline import DeadlinePassed
+from handlers.runtime.deadline import DeadlineExceeded
 from handlers.runtime.jobs import Job
 from handlers.schemas.explanation_parameters import ExplanationParameters
 
@@ -119,7 +119,7 @@ class ExplanationRunner:
         try:
             batch = AttributionBatch(self._model, [each.target for each in group])
             return item.explainer.attribute(batch, item.settings)
-        except DeadlinePassed:
+        except DeadlineExceeded:
             raise timed_out(item.method, self._model.deadline.seconds) from None
 
     def _to_response(

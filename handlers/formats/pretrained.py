@@ -16,7 +16,7 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.placement import compute_device, log_placement, placement
 from handlers.checkpoints.prequantized import check_dtype, lacks_package, method_of
 from handlers.config.handler_section import Compile, HandlerSection
-from handlers.errors import WrongCheckpoint, WrongConfig, short
+from handlers.errors import WrongCheckpoint, WrongConfig, summarize
 from handlers.formats._packable import Packable, as_packable
 from handlers.formats.base import BaseFormat
 from handlers.runtime.model import Model
@@ -67,7 +67,9 @@ class PretrainedModel(Model):
         embeddings: torch.nn.Module = self.module.get_input_embeddings()
         return embeddings
 
-    def trace(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    def forward_with_gradients(
+        self, batch: Mapping[str, torch.Tensor]
+    ) -> Mapping[str, torch.Tensor]:
         return self._named(self._eager(**self._here(batch)))
 
     def compile(self, options: Compile | None) -> bool:
@@ -154,7 +156,7 @@ def _dtype(spec: ModelSpec, config: PreTrainedConfig) -> torch.dtype | str:
 def _complaint(
     handler: HandlerSection, config: PreTrainedConfig, error: Exception
 ) -> WrongCheckpoint | WrongConfig:
-    reason = short(error, 300)
+    reason = summarize(error, 300)
     method = method_of(config)
     # Without gptqmodel, transformers 5.5 goes on until it uses one of its names.
     if method and isinstance(error, (ImportError, NameError)):
