@@ -29,7 +29,7 @@ def placement(
         tensor_parallel.check_can_split(checkpoint, config.torchrun.processes)
         if tensor_parallel.is_sharded():
             return tensor_parallel.part()
-    if config.handler.spreads:
+    if config.handler.uses_device_map:
         return spread(config.handler, directory)
     return {"device_map": {"": device}}
 
@@ -44,7 +44,7 @@ def log_placement(config: ModelConfig, module: PreTrainedModel) -> None:
         logger.info(
             "Model is split: this is one part of %d, on %s", ranks.world_size(), module.device
         )
-    elif config.handler.spreads:
+    elif config.handler.uses_device_map:
         check_embeddings(module)
         logger.info("Layers are spread: %s", describe_placement(module))
 

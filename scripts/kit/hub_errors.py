@@ -40,8 +40,9 @@ class HubUnreachable(HubError):
 
     def __init__(self, endpoint: str, cause: Exception) -> None:
         super().__init__(
-            f"The hub at {endpoint} cannot be reached ({summarize(cause, 300)}); run the command again,"
-            f" it goes on where it stopped, or set HF_ENDPOINT to a hub that answers; {INSTEAD}."
+            f"The hub at {endpoint} cannot be reached ({summarize(cause, 300)}); run the command"
+            " again, it goes on where it stopped, or set HF_ENDPOINT to a hub that answers;"
+            f" {INSTEAD}."
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from handlers.config.choices import nearest
+from handlers.config.choices import suggest
 from handlers.errors import BadRequest, RequestError, attempt
 from handlers.protocols.items import PLAIN, layouts_of, read_item
 from handlers.protocols.open_inference.datatypes import BYTES
@@ -104,7 +104,7 @@ def _asked(tensors: Mapping[str, Tensor], mode: str, parameters: Mapping[str, An
     if unknown := sorted(tensors.keys() - set(names) - parameters.keys()):
         known = [*names, *parameters]
         raise BadRequest(
-            f"inputs has the unknown tensor {unknown[0]}; {nearest(unknown[0], known)}"
+            f"inputs has the unknown tensor {unknown[0]}; {suggest(unknown[0], known)}"
         )
     for name in names:
         if tensors[name].datatype != BYTES:

@@ -104,7 +104,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"device_map": GPT2, "save_mode": "onnx"},
         "handler has device_map and save_mode: onnx, which is one graph; use save_mode: pretrained",
     ),
-    ({"device_map": {"": "disk"}}, "handler has no device in device_map that computes; put one"),
+    ({"device_map": {"": "disk"}}, "handler has device_map with disk only; place at least one"),
     (
         {"device_map": {**GPT2, "lm_head": 9}},
         "handler.device_map: names 9, and this worker sees ",

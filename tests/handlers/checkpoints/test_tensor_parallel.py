@@ -45,7 +45,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "parallelType is not set and torchrun is set; set both, parallelType: tp and torchrun: ",
     ),
     (settings(parallelType="tp"), "parallelType is tp and torchrun is not set; set both"),
-    (settings(parallelType="pp"), "parallelType is pp, which this handler does not do; use tp"),
+    (settings(parallelType="pp"), "parallelType is pp, which this handler does not support; use"),
     (
         settings(parallelType="tp", torchrun={"nproc_per_node": 2}),
         "unknown key torchrun.nproc_per_node; did you mean 'nproc-per-node'?",
