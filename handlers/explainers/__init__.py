@@ -1,4 +1,4 @@
-"""Why a model answered as it did: one file for each `method`, with one class `Explainer`."""
+"""Explanation methods: `<method>.py` has one class `Explainer`, which wraps a Captum method."""
 
 from __future__ import annotations
 
