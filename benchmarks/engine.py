@@ -21,7 +21,7 @@ import numpy as np
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import KitError, RequestError
-from handlers.runtime.threads import share_cores
+from handlers.runtime.threads import set_num_threads
 from handlers.schemas.request import Request
 from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
@@ -131,7 +131,7 @@ def main() -> None:
     silence_libraries()
     folder = Path(job["folder"])
     config = ModelConfig.read(folder / "model-config.yaml")
-    share_cores(config.maxWorkers)
+    set_num_threads(config.maxWorkers)
     engine = Engine.load(folder, config)
     found = {
         name: asdict(speed(engine, inputs, config.batchSize, job["seconds"]))

@@ -21,7 +21,7 @@ from handlers.batching.packing import (
 from handlers.batching.padding import Batch, Padding
 from handlers.batching.rows import Row
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.errors import WrongCheckpoint, short
+from handlers.errors import WrongCheckpoint, summarize
 from handlers.export.manifest import Signature
 from handlers.formats._packable import Packable, as_packable, example_texts
 from handlers.runtime.model import ForwardOnlyModel
@@ -145,6 +145,6 @@ def exporting(module: PreTrainedModel) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - each exporter raises errors of its own
         raise WrongCheckpoint(
             type(module).__name__,
-            f"cannot be exported ({short(error)})",
+            f"cannot be exported ({summarize(error)})",
             "use save_mode: pretrained",
         ) from None

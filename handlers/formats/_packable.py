@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from handlers.batching.packing import COLUMNS, ROWS, SEGMENTS, run_packed
 from handlers.batching.padding import Padding, run
 from handlers.batching.rows import Row
-from handlers.checkpoints.positions import first_position
+from handlers.checkpoints.checkpoint import first_position
 from handlers.telemetry.meter import Meter
 
 logger = logging.getLogger(__name__)

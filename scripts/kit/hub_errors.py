@@ -26,7 +26,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from handlers.errors import KitError, WrongConfig, short
+from handlers.errors import KitError, WrongConfig, summarize
 
 INSTEAD = "`python scripts/make_demo_models.py` makes small models here without a hub"
 
@@ -40,8 +40,9 @@ class HubUnreachable(HubError):
 
     def __init__(self, endpoint: str, cause: Exception) -> None:
         super().__init__(
-            f"The hub at {endpoint} cannot be reached ({short(cause, 300)}); run the command again,"
-            f" it goes on where it stopped, or set HF_ENDPOINT to a hub that answers; {INSTEAD}."
+            f"The hub at {endpoint} cannot be reached ({summarize(cause, 300)}); run the command"
+            " again, it goes on where it stopped, or set HF_ENDPOINT to a hub that answers;"
+            f" {INSTEAD}."
         )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from handlers.config.choices import nearest
+from handlers.config.choices import suggest
 from handlers.errors import KitError, WrongCheckpoint
 from scripts.kit.checkpoint_source import Source
 from scripts.kit.demo_models.lessons import lesson_of, modes
@@ -26,7 +26,7 @@ class UnknownMode(KitError):
     """There is no demo model of that name."""
 
     def __init__(self, mode: str) -> None:
-        hint = nearest(mode, list(MODES))
+        hint = suggest(mode, list(MODES))
         end = "" if hint.endswith("?") else "."
         super().__init__(f"There is no demo model {mode!r}; {hint}{end}")
 

@@ -160,5 +160,6 @@ def test_token_ids_are_a_row_as_the_tokenizer_makes_one(
     task = served("text_generation").engine.task
     names = ["input_ids", "token_type_ids", "attention_mask"]
     monkeypatch.setattr(task.tokenizer, "model_input_names", names)
-    ((row,),) = task.encode([task.parse(Request(TokenIds((5, 6, 7))))])
+    encoded: Any = task.encode([task.parse(Request(TokenIds((5, 6, 7))))])
+    ((row,),) = encoded
     assert row.features == {"input_ids": [5, 6, 7], "token_type_ids": [0, 0, 0]}

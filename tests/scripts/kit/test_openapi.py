@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from handlers.config.choices import files_of, modes
+from handlers.config.choices import modes, module_names
 from scripts.kit import openapi
 from scripts.kit.openapi import DOCUMENTS
 from scripts.kit.openapi.explanations import EXPLANATIONS
@@ -57,7 +57,7 @@ def test_each_file_is_openapi(mode: str) -> None:
 
 
 def test_every_mode_that_is_explained_says_how() -> None:
-    assert sorted(EXPLANATIONS) == files_of("accounts")
+    assert sorted(EXPLANATIONS) == module_names("accounts")
 
 
 @every_mode
