@@ -51,16 +51,14 @@ def explanation_lines(explanation: Mapping[str, Any], inputs: Any) -> Group:
     importances = _importances(explanation)
     largest = max(map(abs, importances), default=0.0) or 1.0
     texts = [Text(each) for each in _texts(inputs)]
-    strengths: dict[str, float] = {}
+    words: dict[str, float] = {}
     places = zip(explanation["sequence_ids"], explanation["offsets"], importances, strict=True)
     for sequence, (start, end), importance in places:
-        if sequence is not None and start < end:
+        if sequence is not None and abs(importance / largest) >= VISIBLE:
             texts[sequence].stylize(_style(importance / largest), start, end)
             word = texts[sequence].plain[start:end]
-            strengths[word] = max(strengths.get(word, 0.0), importance, key=abs)
-    green, red = (" green ", _style(1.0)), (" red ", _style(-1.0))
-    legend = Text.assemble("Counted for it: ", green, ", against it: ", red)
-    return Group(*texts, legend, Text(f"Strongest words: {_strongest(strengths)}"))
+            words[word] = max(words.get(word, 0.0), importance, key=abs)
+    return Group(*texts, "", _strongest("For it", 1, words), _strongest("Against it", -1, words))
 
 
 def target_of(explanation: Mapping[str, Any]) -> str:
@@ -90,16 +88,15 @@ def _importances(explanation: Mapping[str, Any]) -> list[float]:
 
 def _style(share: float) -> Style:
     """Return the colours of a word by its share of the largest importance, from -1 to 1."""
-    if abs(share) < VISIBLE:
-        return Style()
     ends = zip(*(FOR if share > 0 else AGAINST), strict=True)
     red, green, blue = (round(weak + abs(share) * (strong - weak)) for weak, strong in ends)
     return Style(color="black", bgcolor=f"rgb({red},{green},{blue})", underline=share < 0)
 
 
-def _strongest(strengths: Mapping[str, float]) -> str:
-    ranked = sorted(strengths.items(), key=lambda each: -abs(each[1]))
-    return ", ".join(f"{word} {strength:+.2f}" for word, strength in ranked[:SHOWN_WORDS])
+def _strongest(title: str, sign: int, words: Mapping[str, float]) -> Text:
+    ranked = sorted(words.items(), key=lambda each: -sign * each[1])
+    shown = [f"{word} {value:+.2f}" for word, value in ranked[:SHOWN_WORDS] if sign * value > 0]
+    return Text.assemble((title, _style(sign)), ": ", ", ".join(shown) or "no word")
 
 
 def _strings(item: Any) -> list[str]:

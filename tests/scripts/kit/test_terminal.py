@@ -108,9 +108,10 @@ def test_without_colour_the_strongest_words_are_named() -> None:
     shown = plain(explanation_lines(explained(), TEXT))
     assert "\x1b" not in shown
     assert shown.splitlines()[0] == TEXT
-    assert shown.splitlines()[-1] == (
-        "Strongest words: wonderful +0.80, Small -0.40, but +0.10, rooms +0.01"
-    )
+    assert shown.splitlines()[-2:] == [
+        "For it: wonderful +0.80, but +0.10",
+        "Against it: Small -0.40",
+    ]
 
 
 def test_with_colour_a_word_is_green_or_red_by_its_sign_and_strength() -> None:
@@ -129,8 +130,9 @@ def test_a_pair_of_texts_has_two_lines_and_a_span_is_explained_by_its_start() ->
 
 
 def test_no_importance_at_all_colours_nothing() -> None:
-    shown = coloured(explanation_lines(explained(importances=[0.0] * 6), TEXT))
-    assert shown.splitlines()[0] == TEXT
+    nothing = explanation_lines(explained(importances=[0.0] * 6), TEXT)
+    assert coloured(nothing).splitlines()[0] == TEXT
+    assert plain(nothing).splitlines()[-2:] == ["For it: no word", "Against it: no word"]
 
 
 def test_the_target_is_its_label_or_its_text() -> None:
