@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from scripts.kit.grpc_gateway import serve
+REQUIREMENTS = "requirements/gateway.txt"
 
 
 def main(
@@ -25,6 +25,11 @@ def main(
     ] = "127.0.0.1",
 ) -> None:
     """Answer gRPC clients until Ctrl-C, by asking TorchServe over HTTP."""
+    try:
+        from scripts.kit.grpc_gateway import serve  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        typer.echo(f"There is no {error.name} here; pip install -r {REQUIREMENTS}", err=True)
+        raise typer.Exit(1) from None
     try:
         asyncio.run(serve(target, f"{host}:{port}", lambda bound: _announce(host, bound, target)))
     except OSError as error:
