@@ -30,10 +30,21 @@ class _Section(BaseModel):
 class Tokenizer(_Section):
     """The `tokenizer` section; omitted keys keep the checkpoint's value."""
 
-    truncation_side: Literal["left", "right"] | None = None
-    add_prefix_space: bool | None = None
-    strip_accents: bool | None = None
-    model_max_length: PositiveInt | None = None
+    truncation_side: Literal["left", "right"] | None = Field(
+        default=None,
+        description="Side on which a long text is cut. Default for `text_generation`: `left`.",
+    )
+    add_prefix_space: bool | None = Field(
+        default=None,
+        description="Adds a space before the first word (byte-level BPE tokenizers).",
+    )
+    strip_accents: bool | None = Field(
+        default=None, description="Removes accents before the text is split (BERT tokenizers)."
+    )
+    model_max_length: PositiveInt | None = Field(
+        default=None,
+        description="Token limit of the tokenizer, where the checkpoint has none or a wrong one.",
+    )
 
 
 # The format of the checkpoint itself; all other formats are exported from it.
@@ -43,36 +54,136 @@ CHECKPOINT = "pretrained"
 class HandlerSection(_Section):
     """The `handler` section: the model, its task, its format and its limits."""
 
-    mode: str
-    model_name: str | None = None
-    revision: str | None = None
-    save_mode: str = CHECKPOINT
-    dtype: DType = "float32"
-    do_lower_case: bool | None = None
-    num_labels: NonNegativeInt | None = None
-    max_length: PositiveInt | None = None
-    truncation: bool | None = None
-    tokenizer: Tokenizer = Tokenizer()
-    parameters: dict[str, Any] = Field(default_factory=dict)
-    responses: Literal["legacy"] | None = None
-    captum_explanation: bool = True
-    explain_timeout: PositiveFloat | None = None
-    embedding_name: str | None = None
-    batch_size: PositiveInt | None = None
-    hardware: Hardware | None = None
-    quantization: Quantization | None = None
-    calibration: str | None = None
-    min_agreement: float = Field(default=0.99, ge=0, le=1)
-    warmup_lengths: list[PositiveInt] = Field(default_factory=list)
-    BetterTransformer: bool = True
-    model_parallel: bool = False
-    device_map: dict[str, int | str] | DeviceMapPolicy | None = None
-    allow_random_head: bool = False
-    allow_pickle: bool = False
-    max_batch_tokens: PositiveInt | None = None
-    max_rows: PositiveInt = 128
-    max_characters: PositiveInt = 200_000
-    profile: bool = False
+    mode: str = Field(description="Task of the model: the name of a file in `handlers/tasks/`.")
+    model_name: str | None = Field(
+        default=None,
+        description="Model id on the Hugging Face Hub, or a local folder with a checkpoint. "
+        "Without it, the checkpoint is read from `artifacts/models/<YAML name>/`.",
+    )
+    revision: str | None = Field(
+        default=None,
+        description="Commit, tag or branch to download. Without it, `main`.",
+    )
+    save_mode: str = Field(
+        default=CHECKPOINT,
+        description="Format of the packed model: the name of a file in `handlers/formats/`.",
+    )
+    dtype: DType = Field(
+        default="float32",
+        description="Data type of the computation. `auto` selects bfloat16 where the hardware "
+        "supports it. `onnx` always computes in float32; `torchscript` and `torch_export` keep "
+        "what the packing machine selected.",
+    )
+    do_lower_case: bool | None = Field(
+        default=None,
+        description="Forces lower-casing on or off. Without it, the tokenizer's own setting.",
+    )
+    num_labels: NonNegativeInt | None = Field(
+        default=None,
+        description="Checked against the checkpoint. With `allow_random_head: true`, the size of "
+        "the new head.",
+    )
+    max_length: PositiveInt | None = Field(
+        default=None,
+        description="Maximum tokens of a text, or of one window of a context. For "
+        "`text_generation` also the default number of new tokens. Without it, the model's limit.",
+    )
+    truncation: bool | None = Field(
+        default=None,
+        description="Whether a longer text is cut. `false` refuses it with status 413. Without "
+        "it, `true`, and `false` for `text_generation`.",
+    )
+    tokenizer: Tokenizer = Field(
+        default=Tokenizer(), description="Settings of the tokenizer, see below."
+    )
+    parameters: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Default request parameters of this model, for example `{top_k: 3}`.",
+    )
+    responses: Literal["legacy"] | None = Field(
+        default=None,
+        description="`legacy` answers bodies of TorchServe's old example in its response shapes.",
+    )
+    captum_explanation: bool = Field(
+        default=True, description="Whether `/explanations` is available."
+    )
+    explain_timeout: PositiveFloat | None = Field(
+        default=None,
+        description="Maximum seconds for the explanations of one batch. Without it, half of "
+        "`responseTimeout`.",
+    )
+    embedding_name: str | None = Field(
+        default=None,
+        description="Accepted for compatibility. The embeddings are found through the model.",
+    )
+    batch_size: PositiveInt | None = Field(
+        default=None,
+        description="Rows of a Neuron graph, whose shape is fixed. Without it, `batchSize`.",
+    )
+    hardware: Hardware | None = Field(
+        default=None,
+        description="Key of TorchServe's old example: the same as `save_mode: neuron` or "
+        "`neuronx`.",
+    )
+    quantization: Quantization | None = Field(
+        default=None,
+        description="Quantization with `save_mode: openvino`. `int8` quantizes weights and "
+        "activations and needs calibration rows; the others quantize weights only.",
+    )
+    calibration: str | None = Field(
+        default=None,
+        description="JSON Lines file of requests, relative to the YAML. `int8` is calibrated "
+        "with it, and every lossy export is measured on it. Without it, rows of this repository.",
+    )
+    min_agreement: float = Field(
+        default=0.99,
+        ge=0,
+        le=1,
+        description="Share of labels on which a lossy export must agree with the checkpoint. "
+        "Packing fails below it.",
+    )
+    warmup_lengths: list[PositiveInt] = Field(
+        default_factory=list,
+        description="Text lengths in tokens that run once at load. Without it, `[16, 48]`.",
+    )
+    BetterTransformer: bool = Field(
+        default=True,
+        description="Packs several texts into one row, so that no padding is computed, where the "
+        "model supports it. `false` pads.",
+    )
+    model_parallel: bool = Field(
+        default=False,
+        description="Distributes the layers evenly over the visible accelerators.",
+    )
+    device_map: dict[str, int | str] | DeviceMapPolicy | None = Field(
+        default=None,
+        description="Placement of layers by module name: `cpu`, `disk` or an accelerator number. "
+        "Or a strategy of Accelerate.",
+    )
+    allow_random_head: bool = Field(
+        default=False,
+        description="Serves a base checkpoint whose task head is not trained.",
+    )
+    allow_pickle: bool = Field(
+        default=False,
+        description="Accepts `pytorch_model.bin` where there are no safetensors. Pickle files "
+        "can run code when they load.",
+    )
+    max_batch_tokens: PositiveInt | None = Field(
+        default=None,
+        description="Maximum tokens in one forward pass, padding included. Without it, 1024, and "
+        "8192 for `text_generation`.",
+    )
+    max_rows: PositiveInt = Field(
+        default=128, description="Maximum items of one request, or windows of one context."
+    )
+    max_characters: PositiveInt = Field(
+        default=200_000, description="Maximum characters of one text."
+    )
+    profile: bool = Field(
+        default=False,
+        description="Accepted for compatibility. Stage times are always measured.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -139,12 +250,12 @@ class HandlerSection(_Section):
 class Compile(_Section):
     """The `pt2.compile` section: `enable` and the keyword arguments of `torch.compile`."""
 
-    enable: bool = False
-    backend: str = "inductor"
-    mode: str | None = None
-    dynamic: bool | None = None
-    fullgraph: bool = False
-    options: dict[str, Any] | None = None
+    enable: bool = Field(default=False, description="Compiles the model at load.")
+    backend: str = Field(default="inductor", description="Backend of `torch.compile`.")
+    mode: str | None = Field(default=None, description="Mode of `torch.compile`.")
+    dynamic: bool | None = Field(default=None, description="Compiles for dynamic shapes.")
+    fullgraph: bool = Field(default=False, description="Fails on graph breaks.")
+    options: dict[str, Any] | None = Field(default=None, description="Options of the backend.")
 
 
 class Pt2(_Section):

@@ -24,14 +24,28 @@ class Torchrun(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    nnodes: PositiveInt = 1
-    nproc_per_node: PositiveInt = Field(default=1, alias="nproc-per-node")
-    node_rank: NonNegativeInt = Field(default=0, alias="node-rank")
-    rdzv_backend: str | None = Field(default=None, alias="rdzv-backend")
-    rdzv_endpoint: str | None = Field(default=None, alias="rdzv-endpoint")
-    rdzv_conf: str | None = Field(default=None, alias="rdzv-conf")
-    monitor_interval: PositiveInt | None = Field(default=None, alias="monitor-interval")
-    OMP_NUMBER_THREADS: PositiveInt | None = None
+    nnodes: PositiveInt = Field(default=1, description="Number of machines.")
+    nproc_per_node: PositiveInt = Field(
+        default=1, alias="nproc-per-node", description="Processes on each machine."
+    )
+    node_rank: NonNegativeInt = Field(
+        default=0, alias="node-rank", description="Rank of this machine."
+    )
+    rdzv_backend: str | None = Field(
+        default=None, alias="rdzv-backend", description="Rendezvous backend, for example `c10d`."
+    )
+    rdzv_endpoint: str | None = Field(
+        default=None, alias="rdzv-endpoint", description="Rendezvous address, `host:port`."
+    )
+    rdzv_conf: str | None = Field(
+        default=None, alias="rdzv-conf", description="More rendezvous settings, `key=value,…`."
+    )
+    monitor_interval: PositiveInt | None = Field(
+        default=None, alias="monitor-interval", description="Seconds between checks of workers."
+    )
+    OMP_NUMBER_THREADS: PositiveInt | None = Field(
+        default=None, description="OpenMP threads of each process."
+    )
 
     @property
     def processes(self) -> int:
@@ -44,22 +58,65 @@ class TorchServeSection(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    minWorkers: PositiveInt = 1
-    maxWorkers: PositiveInt = 1
-    batchSize: PositiveInt = 1
-    maxBatchDelay: int = Field(default=100, ge=0)
-    responseTimeout: PositiveInt = 120
-    startupTimeout: PositiveInt = 120
-    deviceType: Literal["cpu", "gpu"] | None = None
-    deviceIds: list[int] | None = None
-    parallelType: Literal["pp", "tp", "pptp", "custom"] | None = None
-    parallelLevel: PositiveInt | None = None
-    torchrun: Torchrun | None = None
-    maxRetryTimeoutInSec: PositiveInt | None = None
-    clientTimeoutInMills: PositiveInt | None = None
-    jobQueueSize: PositiveInt | None = None
-    useJobTicket: StrictBool | None = None
-    useVenv: StrictBool | None = None
+    minWorkers: PositiveInt = Field(
+        default=1, description="Workers that TorchServe starts. Each loads the weights."
+    )
+    maxWorkers: PositiveInt = Field(
+        default=1, description="Workers up to which the management API may scale."
+    )
+    batchSize: PositiveInt = Field(
+        default=1, description="Maximum requests that TorchServe passes to the handler at once."
+    )
+    maxBatchDelay: int = Field(
+        default=100,
+        ge=0,
+        description="Milliseconds that a request waits for others. With 0, TorchServe makes "
+        "batches of two at most.",
+    )
+    responseTimeout: PositiveInt = Field(
+        default=120,
+        description="Seconds for one batch. TorchServe restarts a worker that takes longer.",
+    )
+    startupTimeout: PositiveInt = Field(
+        default=120, description="Seconds for the load of a worker, warm-up included."
+    )
+    deviceType: Literal["cpu", "gpu"] | None = Field(
+        default=None, description="Device of the workers. Without it, GPUs where there are any."
+    )
+    deviceIds: list[int] | None = Field(
+        default=None, description="GPUs that the workers share, by number. Without it, all."
+    )
+    parallelType: Literal["pp", "tp", "pptp", "custom"] | None = Field(
+        default=None,
+        description="`tp` with `torchrun` splits each layer over processes. `custom` gives one "
+        "worker several GPUs. `pp` and `pptp` are refused.",
+    )
+    parallelLevel: PositiveInt | None = Field(
+        default=None, description="GPUs of one worker, with `parallelType: custom`."
+    )
+    torchrun: Torchrun | None = Field(
+        default=None, description="Processes of one worker, with `parallelType: tp`; see below."
+    )
+    maxRetryTimeoutInSec: PositiveInt | None = Field(
+        default=None, description="Seconds during which TorchServe restarts a failing worker."
+    )
+    clientTimeoutInMills: PositiveInt | None = Field(
+        default=None,
+        description="Milliseconds after which TorchServe drops a request that still waits.",
+    )
+    jobQueueSize: PositiveInt | None = Field(
+        default=None,
+        description="Requests that may wait for this model. Further ones get status 503. Without "
+        "it, `job_queue_size` of `config.properties`.",
+    )
+    useJobTicket: StrictBool | None = Field(
+        default=None, description="Accepts a request only while a worker is free, without a queue."
+    )
+    useVenv: StrictBool | None = Field(
+        default=None,
+        description="Installs the model's own requirements into a virtual environment. Needs "
+        "`install_py_dep_per_model=true` in `config.properties`.",
+    )
 
     @model_validator(mode="after")
     def _check_workers(self) -> TorchServeSection:
