@@ -3,77 +3,92 @@ PYTHON ?= $(firstword $(shell command -v python3.11 python3))
 VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
-# The same tests with the newest transformers.
+# The newest transformers.
 LATEST := .venv-latest
-# Clients of other servers, which the tests set on this one.
+# Clients of other servers, which the tests run against this one.
 CLIENTS := .venv-clients
-# Another server, which the benchmark measures.
-RIVALS := .venv-bench
-# One more, whose environment takes 4 GB: make .venv-mlserver/.ready bench BENCH=--all
+# LitServe, which the benchmark measures.
+BENCH_VENV := .venv-bench
+# MLServer, whose environment takes 4 GB: make .venv-mlserver/.ready bench BENCH=--all
 MLSERVER := .venv-mlserver
-REQUIREMENTS := requirements.txt requirements-dev.txt requirements-demo.txt
-OPENVINO := requirements-openvino.txt requirements-optimum.txt
+# The documentation site.
+DOCS := .venv-docs
+# Writes requirements/*.txt.
+LOCK := .venv-lock
+PIP := -m pip install --quiet --disable-pip-version-check
+TESTED := models browser wrk $(CLIENTS)/.ready $(DOCS)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: bench browser help install demo serve stop test test-latest lint models archives wrk clean
+.PHONY: archives bench browser clean demo docs help install lint lock models serve stop test \
+  test-all test-latest wrk
 
 help:
-	@echo "make demo    prepare four small models, serve them, ask each one, stop"
-	@echo "make serve   the same server on 127.0.0.1:8080, until make stop"
-	@echo "make test    every test, end to end ones on a real TorchServe"
-	@echo "make test-latest    those tests with the newest transformers, without OpenVINO"
-	@echo "make lint    ruff and mypy"
-	@echo "make bench   how fast it serves, beside other servers; an hour on a quiet machine"
+	@echo "make install      create .venv with the kit, its dependencies and the tools of the tests"
+	@echo "make demo         train four small models, serve them, send each a request, stop"
+	@echo "make serve        start the same server on 127.0.0.1:8080"
+	@echo "make stop         stop that server"
+	@echo "make test         run the tests, without the slow ones"
+	@echo "make test-all     run every test"
+	@echo "make test-latest  run the unit and contract tests with the newest transformers"
+	@echo "make lint         run ruff and mypy"
+	@echo "make docs         build the documentation site in build/site"
+	@echo "make bench        measure the speed beside other servers, in about an hour"
+	@echo "make lock         write requirements/*.txt from pyproject.toml; UPGRADE=1 takes newer versions"
+	@echo "make clean        remove archives, demo models, logs and build/"
 
 install: $(READY)
 
-$(READY): $(REQUIREMENTS) $(OPENVINO)
+# `-e .`: the command lines import the kit from this folder.
+$(READY): pyproject.toml requirements/dev.txt requirements/demo-no-deps.txt requirements/openvino-no-deps.txt
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements.txt -r requirements-dev.txt -r requirements-openvino.txt
-	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-demo.txt -r requirements-optimum.txt
-	touch $(READY)
+	$(RUN) $(PIP) -r requirements/dev.txt
+	$(RUN) $(PIP) --no-deps -r requirements/demo-no-deps.txt -r requirements/openvino-no-deps.txt -e .
+	touch $@
 
-# OpenVINO's files are no part of it; they are named because the README's test asks make whether
-# the environment that runs it is younger than they are.
-$(LATEST)/.ready: $(REQUIREMENTS) $(OPENVINO) requirements-latest.txt
+$(LATEST)/.ready: pyproject.toml requirements/latest.txt requirements/demo-no-deps.txt
 	$(PYTHON) -m venv $(LATEST)
-	$(LATEST)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -r requirements-dev.txt
-	$(LATEST)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-latest.txt
-	$(LATEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-demo.txt
+	$(LATEST)/bin/python $(PIP) -r requirements/latest.txt
+	$(LATEST)/bin/python $(PIP) --no-deps -r requirements/demo-no-deps.txt -e .
 	touch $@
 
-$(CLIENTS)/.ready: requirements-clients.txt requirements-gateway.txt
-	$(PYTHON) -m venv $(CLIENTS)
-	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-clients.txt
+# The gateway runs beside the clients, and a page of the documentation is written from the code.
+$(CLIENTS)/.ready $(DOCS)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python $(PIP) -r requirements/$*.txt
+	.venv-$*/bin/python $(PIP) --no-deps -e .
 	touch $@
 
-$(RIVALS)/.ready: requirements-bench.txt
-	$(PYTHON) -m venv $(RIVALS)
-	$(RIVALS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-bench.txt
+# Other servers, which import nothing of the kit.
+$(BENCH_VENV)/.ready $(MLSERVER)/.ready: .venv-%/.ready: requirements/%.txt
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python $(PIP) -r requirements/$*.txt
 	touch $@
 
-$(MLSERVER)/.ready: requirements-mlserver.txt
-	$(PYTHON) -m venv $(MLSERVER)
-	$(MLSERVER)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-mlserver.txt
+$(LOCK)/.ready: Makefile
+	$(PYTHON) -m venv $(LOCK)
+	$(LOCK)/bin/python $(PIP) pip-tools==7.6.2
 	touch $@
+
+lock: $(LOCK)/.ready
+	$(LOCK)/bin/python scripts/lock_requirements.py $(if $(UPGRADE),--upgrade)
 
 models: $(READY)
-	$(RUN) scripts/make_demo_models.py
+	$(RUN) -m scripts.make_demo_models
 
 archives: models
-	$(RUN) scripts/create_archive.py
+	$(RUN) -m scripts.create_archive
 
 demo: $(READY)
-	$(RUN) scripts/make_demo_models.py
-	$(RUN) scripts/demo.py
+	$(RUN) -m scripts.make_demo_models
+	$(RUN) -m scripts.demo
 
 serve: archives
-	$(RUN) scripts/serve.py start
+	$(RUN) -m scripts.serve start
 
 stop: $(READY)
-	$(RUN) scripts/serve.py stop
+	$(RUN) -m scripts.serve stop
 
-# The pages are tested in a real browser; Debian's is installed where there is none.
+# The HTML pages are tested in a real browser; Debian's is installed where there is none.
 browser:
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver; }
@@ -83,16 +98,22 @@ wrk:
 	@command -v wrk >/dev/null || \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq wrk; }
 
-# BENCH="--only kit,reference --rounds 1" measures less; benchmarks/bench.py --help tells what there is.
-bench: $(READY) $(RIVALS)/.ready wrk
-	$(RUN) benchmarks/bench.py $(BENCH)
+# BENCH="--only kit,reference --rounds 1" measures less; python -m benchmarks.bench --help lists the options.
+bench: $(READY) $(BENCH_VENV)/.ready wrk
+	$(RUN) -m benchmarks.bench $(BENCH)
 
-test: models browser wrk $(CLIENTS)/.ready
+test: $(TESTED)
+	$(RUN) -m pytest -m "not slow"
+
+test-all: $(TESTED)
 	$(RUN) -m pytest
 
 # The models that `make models` trained are served here too.
-test-latest: $(LATEST)/.ready models browser wrk $(CLIENTS)/.ready
-	$(LATEST)/bin/python -m pytest -m "not openvino"
+test-latest: $(LATEST)/.ready models $(CLIENTS)/.ready
+	$(LATEST)/bin/python -m pytest -m "not openvino and not slow" tests/handlers tests/scripts
+
+docs: $(DOCS)/.ready
+	$(DOCS)/bin/python -m mkdocs build --strict --site-dir build/site
 
 lint: $(READY)
 	$(RUN) -m ruff check .

@@ -14,8 +14,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import typer
 
 from benchmarks import plot, table

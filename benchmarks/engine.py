@@ -16,19 +16,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import numpy as np
 
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import KitError, RequestError
-from handlers.runtime.threads import share_cores
+from handlers.runtime.threads import set_num_threads
 from handlers.schemas.request import Request
 from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
-from scripts.kit.launch import DROPPED, OFFLINE
-from scripts.kit.spinning import spinning
+from scripts.kit.openmp import openmp_environment
+from scripts.kit.places import ROOT
+from scripts.kit.server_command import DROPPED, OFFLINE
 
 PATIENCE = 600
 
@@ -79,9 +78,10 @@ def in_own_process(
 def _run(job: str, limit: float) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
     return subprocess.run(
-        [sys.executable, __file__],
+        [sys.executable, "-m", "benchmarks.engine"],
+        cwd=ROOT,
         input=job,
-        env={**OFFLINE, **spinning(1, kept), **kept},
+        env={**OFFLINE, **openmp_environment(1, kept), **kept},
         capture_output=True,
         text=True,
         timeout=limit,
@@ -131,7 +131,7 @@ def main() -> None:
     silence_libraries()
     folder = Path(job["folder"])
     config = ModelConfig.read(folder / "model-config.yaml")
-    share_cores(config.maxWorkers)
+    set_num_threads(config.maxWorkers)
     engine = Engine.load(folder, config)
     found = {
         name: asdict(speed(engine, inputs, config.batchSize, job["seconds"]))

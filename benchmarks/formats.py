@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import typer
 from rich.console import Console
@@ -32,7 +29,7 @@ from handlers.export.parity_report import ParityReport, compare_outputs
 from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
 from scripts.kit.archive import pack
-from scripts.kit.containers import CONTAINERS
+from scripts.kit.archive_formats import ARCHIVE_FORMATS
 from scripts.kit.demo_models.sentiment import reviews
 from scripts.kit.places import BUILD, ROOT
 
@@ -72,7 +69,7 @@ def prepare(name: str, handler: dict[str, Any], folder: Path) -> Contender:
     path.write_text(json.dumps({"batchSize": BATCH, "handler": section}), encoding="utf-8")
     archive = pack(path, export_path=BUILD / "benchmarks" / "model_store", checked=False)
     unpacked = BUILD / "benchmarks" / "unpacked" / stem
-    unpacked = CONTAINERS["mar"].unpack(archive.path, unpacked)
+    unpacked = ARCHIVE_FORMATS["mar"].unpack(archive.path, unpacked)
     return Contender(Engine.load(unpacked, ModelConfig.read(path)), archive.size, [])
 
 

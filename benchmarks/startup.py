@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 
 from benchmarks.contenders.base import Contender
-from scripts.kit.processes import members
+from scripts.kit.processes import group_members
 
 
 def first_answer(contender: Contender, inputs: Any) -> float:
@@ -28,7 +28,7 @@ def worker_bytes(leader: int) -> int:
 
     Pages that processes share are divided among them (PSS), where the system tells it.
     """
-    return max(map(_python_bytes, members(leader)), default=0)
+    return max(map(_python_bytes, group_members(leader)), default=0)
 
 
 def _python_bytes(process: psutil.Process) -> int:

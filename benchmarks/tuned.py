@@ -7,10 +7,7 @@ feature twice, and new layers that pass on what they get. Then it learns the sen
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 from rich.progress import track

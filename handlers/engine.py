@@ -195,7 +195,7 @@ class Engine:
         if not jobs or self._explanation_target is None:
             return []
         model = ExplainedModel(
-            forward=self.model.trace,
+            forward=self.model.forward_with_gradients,
             embeddings=self.model.embeddings,
             padding=self.task.padding,
             baseline_token_id=self.task.checkpoint.baseline_token_id,

@@ -19,7 +19,7 @@ from handlers.runtime.imports import hide_packages
 
 # It imports OpenVINO's backend of torch.compile and with it the whole compiler, more than a second
 # of every start; torch finds that backend by itself when a YAML names it.
-with hide_packages("openvino.torch", unheard="ts.torch_handler.base_handler"):
+with hide_packages("openvino.torch", silence="ts.torch_handler.base_handler"):
     from ts.torch_handler.base_handler import BaseHandler
 
 from handlers.checkpoints.devices import pick_device
@@ -30,8 +30,8 @@ from handlers.http.envelopes import Envelope, Headers
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols.dispatcher import Dispatcher
-from handlers.runtime.ranks import is_first
-from handlers.runtime.threads import share_cores
+from handlers.runtime.ranks import is_rank0
+from handlers.runtime.threads import set_num_threads
 from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
@@ -53,7 +53,7 @@ class TransformersHandler(BaseHandler):
         self.device = pick_device(properties)
         try:
             config = ModelConfig.parse(context.model_yaml_config, self._config_name())
-            share_cores(config.maxWorkers, config.torchrun)
+            set_num_threads(config.maxWorkers, config.torchrun)
             self.engine = Engine.load(Path(properties["model_dir"]), config, self.device)
         except ConfigError as error:
             logger.error("Model not loaded. %s", error)
@@ -75,7 +75,7 @@ class TransformersHandler(BaseHandler):
         else:
             results = self._handle_rows(data, headers, context, meter)
         _end_streams(context, headers)
-        if is_first():
+        if is_rank0():
             self.reporter.report(context.metrics, meter, time.perf_counter() - start)
         return results
 

@@ -1,20 +1,13 @@
-"""Prepare four small models, serve them, ask each one, show what it answers, and stop."""
+"""Prepare four small models, serve them, send each a request, show the answers, and stop."""
 
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import httpx
 import typer
-from rich import box
-from rich.console import Console, Group
-from rich.pretty import Pretty
-from rich.table import Table
+from rich.console import Console
 
 from scripts.kit.archive import pack
 from scripts.kit.command import plain_errors
@@ -22,20 +15,28 @@ from scripts.kit.demo_models import ensure
 from scripts.kit.demo_models.lessons import modes
 from scripts.kit.places import ARTIFACTS, BUILD, MODEL_CONFIGS, MODEL_STORE
 from scripts.kit.server import Server
+from scripts.kit.terminal import (
+    answer_text,
+    exchange_table,
+    explanation_lines,
+    request_text,
+    target_of,
+)
 from scripts.kit.torchserve import TorchServe
 
 EXPLAINED = "sequence_classification"
 PAGES = BUILD / "explanations"
+SECONDS = 120
 
 console = Console(highlight=False)
 
 
 def main() -> None:
-    """Run the whole road once on this machine; ends with 1 when any step failed."""
+    """Train, pack, serve and query the demo models; the exit code is 1 when a request failed."""
     with plain_errors():
         ensure(modes())
         for mode in modes():
-            # The server below loads each in a moment: no need to try that beforehand.
+            # The server below loads each archive right away, so it is not loaded here as well.
             archive = pack(MODEL_CONFIGS / f"{mode}.yaml", checked=False)
             console.print(f"{archive.path.name}: {archive.size / 1e6:.1f} MB")
         models = {mode: f"{mode}.mar" for mode in modes()}
@@ -43,39 +44,12 @@ def main() -> None:
         with console.status("Starting TorchServe"):
             server = torchserve.start()
         try:
-            failed = _ask_all(server)
+            failed = [*_predict(server), *_explain(server), *_write_pages(server)]
         finally:
             server.stop()
     if failed:
-        console.print(f"Failed: {', '.join(failed)}")
+        console.print(f"Failed: {', '.join(dict.fromkeys(failed))}", soft_wrap=True)
         raise typer.Exit(1)
-
-
-def _ask_all(server: Server) -> list[str]:
-    """Ask every model and print what it answers; returns the paths that did not answer well."""
-    table = Table("request", "answer", box=box.ROUNDED, show_lines=True, expand=True)
-    paths = [f"/predictions/{mode}" for mode in modes()] + [f"/explanations/{EXPLAINED}"]
-    failed = [path for path in paths if not _ask(server, path, table)]
-    console.print(table)
-    return failed + [mode for mode in modes() if not _write_page(server, mode)]
-
-
-def _ask(server: Server, path: str, table: Table) -> bool:
-    body = sample(path.rsplit("/", 1)[1])
-    answer = httpx.post(server.inference_url + path, json=body, timeout=120, trust_env=False)
-    table.add_row(Group(f"POST {path}", _shown(body)), _shown(_brief(answer.json())))
-    return answer.is_success
-
-
-def _write_page(server: Server, mode: str) -> bool:
-    url = f"{server.inference_url}/explanations/{mode}"
-    headers = {"Accept": "text/html"}
-    answer = httpx.post(url, json=sample(mode), headers=headers, timeout=120, trust_env=False)
-    PAGES.mkdir(parents=True, exist_ok=True)
-    page = PAGES / f"{mode}.html"
-    page.write_bytes(answer.content)
-    console.print(f"Why it answered so: {page}")
-    return answer.is_success
 
 
 def sample(mode: str) -> dict[str, Any]:
@@ -84,20 +58,73 @@ def sample(mode: str) -> dict[str, Any]:
     return body
 
 
-def _brief(value: Any) -> Any:
-    """Round numbers, so that an answer reads well beside its request."""
-    if isinstance(value, float):
-        return round(value, 4)
-    if isinstance(value, list):
-        return [_brief(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _brief(item) for key, item in value.items()}
-    return value
+def _predict(server: Server) -> list[str]:
+    """Show what every model answers; return the paths that did not answer."""
+    table, failed = exchange_table(), []
+    for mode in modes():
+        path, inputs = f"/predictions/{mode}", sample(mode)["inputs"]
+        answer = _post(server, path)
+        failed += [] if answer.is_success else [path]
+        table.add_row(request_text(path, inputs), answer_text(_read(answer), inputs))
+    console.print(table)
+    return failed
 
 
-def _shown(value: Any) -> Pretty:
-    return Pretty(value, indent_size=1)
+def _explain(server: Server) -> list[str]:
+    """Show why one model answered as it did; return its path if it did not answer."""
+    path, inputs = f"/explanations/{EXPLAINED}", sample(EXPLAINED)["inputs"]
+    answer = _post(server, path)
+    console.print(f"\n[bold]{path}[/bold]")
+    if not answer.is_success:
+        console.print(answer_text(_read(answer), inputs))
+        return [path]
+    explanation = answer.json()
+    console.print(f"Why the answer is {target_of(explanation)}:", markup=False)
+    console.print(explanation_lines(explanation, inputs))
+    return []
+
+
+def _write_pages(server: Server) -> list[str]:
+    """Write every model's explanation as an HTML page; return the paths that did not answer."""
+    PAGES.mkdir(parents=True, exist_ok=True)
+    failed, pages = [], []
+    for mode in modes():
+        path, page = f"/explanations/{mode}", PAGES / f"{mode}.html"
+        answer = _post(server, path, accept="text/html")
+        if answer.is_success:
+            page.write_bytes(answer.content)
+            pages.append(page)
+        else:
+            failed.append(path)
+    if pages:
+        console.print("\nExplanations as HTML pages, to open in a browser:")
+    for page in pages:
+        console.print(f"  {page}", markup=False, soft_wrap=True)
+    return failed
+
+
+def _post(server: Server, path: str, accept: str = "application/json") -> httpx.Response:
+    """Send a mode's sample; a server that does not answer counts as status 503."""
+    body, headers = sample(path.rpartition("/")[2]), {"Accept": accept}
+    url = server.inference_url + path
+    try:
+        return httpx.post(url, json=body, headers=headers, timeout=SECONDS, trust_env=False)
+    except httpx.TransportError as error:
+        message = f"no answer ({type(error).__name__})"
+        return httpx.Response(503, json={"code": 503, "message": message})
+
+
+def _read(answer: httpx.Response) -> Any:
+    try:
+        return answer.json()
+    except ValueError:
+        return {"code": answer.status_code, "message": answer.text}
+
+
+def run() -> None:
+    """Start the command line."""
+    typer.run(main)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run()

@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import typer
 from huggingface_hub.utils.tqdm import disable_progress_bars
 from rich.console import Console
@@ -17,7 +15,7 @@ from rich.table import Column, Table
 from handlers.config.model_config import ModelConfig
 from handlers.errors import KitError
 from handlers.formats import check_config
-from scripts.kit.download import check_folder, download, present
+from scripts.kit.download import check_folder, download, find_downloaded
 from scripts.kit.hub import Hub
 from scripts.kit.places import ROOT, checkpoint_of, config_paths, model_name
 
@@ -68,7 +66,7 @@ def bring(config_path: Path, hub: Hub, *, force: bool) -> tuple[str, ...]:
         typer.echo(f"{name}: checking the folder {target}")
         size, files = check_folder(handler, target)
         return name, "-", str(files), megabytes(size), shown(target)
-    source = None if force else present(handler, target)
+    source = None if force else find_downloaded(handler, target)
     if source:
         typer.echo(f"{name}: {source.model_name} is here already")
     else:
@@ -97,5 +95,10 @@ def megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Start the command line."""
     typer.run(main)
+
+
+if __name__ == "__main__":
+    run()

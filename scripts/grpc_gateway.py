@@ -1,20 +1,17 @@
 """Let gRPC clients of Triton and KServe ask TorchServe: package inference, GRPCInferenceService.
 
-It needs only requirements-gateway.txt, in an environment of its own.
+It runs with requirements/gateway.txt alone: the protobuf that ONNX needs is too new for its stubs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from scripts.kit.grpc_gateway import serve
+REQUIREMENTS = "requirements/gateway.txt"
 
 
 def main(
@@ -29,6 +26,11 @@ def main(
 ) -> None:
     """Answer gRPC clients until Ctrl-C, by asking TorchServe over HTTP."""
     try:
+        from scripts.kit.grpc_gateway import serve  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        typer.echo(f"There is no {error.name} here; pip install -r {REQUIREMENTS}", err=True)
+        raise typer.Exit(1) from None
+    try:
         asyncio.run(serve(target, f"{host}:{port}", lambda bound: _announce(host, bound, target)))
     except OSError as error:
         typer.echo(str(error), err=True)
@@ -40,5 +42,10 @@ def _announce(host: str, port: int, target: str) -> None:
     sys.stdout.flush()
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Start the command line."""
     typer.run(main)
+
+
+if __name__ == "__main__":
+    run()

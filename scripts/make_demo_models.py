@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Annotated
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import typer
 from rich.console import Console
@@ -48,5 +44,10 @@ def table(made: list[Made]) -> Table:
     return rows
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Start the command line."""
     typer.run(main)
+
+
+if __name__ == "__main__":
+    run()

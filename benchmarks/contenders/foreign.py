@@ -14,11 +14,11 @@ import httpx
 
 from benchmarks.contenders.base import Contender
 from handlers.errors import KitError
-from scripts.kit.launch import OFFLINE
+from scripts.kit.openmp import openmp_environment
 from scripts.kit.places import ROOT
 from scripts.kit.ports import HOST, free_ports
 from scripts.kit.processes import end_group, started_at
-from scripts.kit.spinning import spinning
+from scripts.kit.server_command import OFFLINE
 
 PATIENCE = 300
 PAUSE = 0.2
@@ -121,4 +121,4 @@ class Foreign(Contender):
 def _environment(given: Mapping[str, str]) -> dict[str, str]:
     """Return the caller's variables, and those with which this kit's own server runs."""
     kept = {name: value for name, value in given.items() if name != "PYTHONPATH"}
-    return {**OFFLINE, **spinning(1, kept), **kept}
+    return {**OFFLINE, **openmp_environment(1, kept), **kept}

@@ -14,7 +14,7 @@ from handlers.checkpoints.dtypes import pick_dtype
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from scripts.kit.archive import Archive, pack
-from scripts.kit.containers import CONTAINERS
+from scripts.kit.archive_formats import ARCHIVE_FORMATS
 from scripts.kit.places import BUILD, MODEL_CONFIGS
 
 # Packed where AWS's compiler is; compiled by torch, which pays on GPUs and starts slowly.
@@ -46,7 +46,7 @@ class Kit(Archived):
     def unpack(self, folder: Path) -> Path:
         """Return the folder that a worker would load, unpacked from the archive."""
         shutil.rmtree(folder, ignore_errors=True)
-        return CONTAINERS["mar"].unpack(self.archive, folder)
+        return ARCHIVE_FORMATS["mar"].unpack(self.archive, folder)
 
 
 def sources(mode: str) -> dict[str, Path]:

@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import yaml
 
 from benchmarks.contenders.archived import Archived
-from scripts.kit.containers import CONTAINERS
-from scripts.kit.contents import Contents
-from scripts.kit.manifest import CONFIG, PLACE, manifest
+from scripts.kit.archive_contents import Contents
+from scripts.kit.archive_formats import ARCHIVE_FORMATS
+from scripts.kit.manifest import CONFIG_FILE, MANIFEST_FILE, manifest
 
 HANDLER = Path(__file__).with_name("reference_handler.py")
 FRONTEND = {"minWorkers": 1, "maxWorkers": 1, "batchSize": 16, "maxBatchDelay": 1}
@@ -47,11 +47,11 @@ class Reference(Archived):
         parts: Contents = {
             **{path.name: path for path in self._checkpoint.iterdir() if path.is_file()},
             HANDLER.name: HANDLER,
-            CONFIG: yaml.safe_dump(config).encode(),
-            PLACE: json.dumps(described).encode(),
+            CONFIG_FILE: yaml.safe_dump(config).encode(),
+            MANIFEST_FILE: json.dumps(described).encode(),
         }
         self.archive.parent.mkdir(parents=True, exist_ok=True)
-        CONTAINERS["mar"].write(self.archive, self.archive.stem, parts, lambda _: None)
+        ARCHIVE_FORMATS["mar"].write(self.archive, self.archive.stem, parts, lambda _: None)
 
     def body(self, inputs: Any) -> str:
         """Return a bare text, or JSON where there are a question and a context."""

@@ -15,7 +15,7 @@ from handlers.batching.padding import Batch, pad, run
 from handlers.batching.rows import Outputs, Row
 from handlers.checkpoints.checkpoint import read_checkpoint
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.checkpoints.prequantized import check_exported
+from handlers.checkpoints.prequantized import check_not_quantized
 from handlers.config.handler_section import CHECKPOINT, Pt2
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError, WrongCheckpoint, WrongConfig, attempt
@@ -74,7 +74,7 @@ def export_checkpoint(
     """
     kind = tasks.get(config.handler.mode)
     task = kind(read_checkpoint(directory, config.handler), config.handler)
-    check_exported(task.checkpoint.config, config.handler)
+    check_not_quantized(task.checkpoint.config, config.handler)
     lossy = _is_lossy(export_format, config)
     learned, unseen = (_rows(task, half) if lossy else [] for half in _halves(samples))
     spec = ModelSpec(

@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from handlers.batching.padding import Batch
-from handlers.checkpoints.positions import first_position
+from handlers.checkpoints.checkpoint import first_position
 from handlers.errors import WrongCheckpoint
 from handlers.runtime.model import Model
 

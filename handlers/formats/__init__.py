@@ -38,7 +38,8 @@ def check_config(config: ModelConfig) -> None:
     if handler.responses and task.legacy_response is None:
         raise WrongConfig(
             config.source,
-            f"handler has responses: legacy and mode: {handler.mode}, which the old example had not",
+            f"handler has responses: legacy and mode: {handler.mode}, which the old example had"
+            " not",
             "leave responses out",
         )
 

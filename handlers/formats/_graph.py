@@ -10,11 +10,18 @@ import torch
 from torch.export import Dim
 from transformers import PreTrainedModel
 
-from handlers.batching.packing import COLUMNS, ROWS, SEGMENTS, Packed, first_fit_decreasing, pack
+from handlers.batching.packing import (
+    COLUMNS,
+    ROWS,
+    SEGMENTS,
+    PackedBatch,
+    first_fit_decreasing,
+    pack,
+)
 from handlers.batching.padding import Batch, Padding
 from handlers.batching.rows import Row
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.errors import WrongCheckpoint, short
+from handlers.errors import WrongCheckpoint, summarize
 from handlers.export.manifest import Signature
 from handlers.formats._packable import Packable, as_packable, example_texts
 from handlers.runtime.model import ForwardOnlyModel
@@ -116,7 +123,7 @@ class GraphModel(ForwardOnlyModel):
         return self._signature.packs
 
     @torch.inference_mode()
-    def forward_packed(self, packed: Packed) -> Mapping[str, torch.Tensor]:
+    def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
         return self._call(tuple(packed.inputs[name] for name in self._signature.inputs))
 
     def _call(self, inputs: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:
@@ -138,6 +145,6 @@ def exporting(module: PreTrainedModel) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - each exporter raises errors of its own
         raise WrongCheckpoint(
             type(module).__name__,
-            f"cannot be exported ({short(error)})",
+            f"cannot be exported ({summarize(error)})",
             "use save_mode: pretrained",
         ) from None

@@ -13,7 +13,7 @@ import torch
 
 from handlers.checkpoints.dtypes import pick_dtype
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.errors import WrongCheckpoint, short
+from handlers.errors import WrongCheckpoint, summarize
 from handlers.export.manifest import ExportManifest, Shape, Signature
 from handlers.formats._graph import GraphModel
 from handlers.formats.base import BaseFormat
@@ -47,7 +47,7 @@ def loading(name: str) -> Iterator[None]:
         yield
     except Exception as error:  # noqa: BLE001 - a broken file raises whatever its reader does
         raise WrongCheckpoint(
-            name, f"cannot be loaded ({short(error)})", "export it again"
+            name, f"cannot be loaded ({summarize(error)})", "export it again"
         ) from None
 
 

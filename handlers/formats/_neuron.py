@@ -19,7 +19,7 @@ import torch
 from transformers import PreTrainedModel
 
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.errors import WrongCheckpoint, WrongConfig, short
+from handlers.errors import WrongCheckpoint, WrongConfig, summarize
 from handlers.export.manifest import FILE as MANIFEST
 from handlers.export.manifest import ExportManifest, Shape, Signature
 from handlers.export.parity import check_parity, example_batch
@@ -128,7 +128,7 @@ class _OnDevice(ForwardOnlyModel):
         except Exception as error:  # noqa: BLE001 - the runtime raises errors of its own
             raise WrongCheckpoint(
                 torchscript.Format.file,
-                f"was compiled, and cannot be run here to be compared ({short(error)})",
+                f"was compiled, and cannot be run here to be compared ({summarize(error)})",
                 "export it on the kind of machine that is to serve it",
             ) from None
 

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from handlers.batching.packing import COLUMNS, ROWS, SEGMENTS, run_packed
 from handlers.batching.padding import Padding, run
 from handlers.batching.rows import Row
-from handlers.checkpoints.positions import first_position
+from handlers.checkpoints.checkpoint import first_position
 from handlers.telemetry.meter import Meter
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Packable:
         """Return the outputs for each slot, or for each text where the head pools.
 
         Args:
-            packed: what :attr:`Packed.inputs` has.
+            packed: what :attr:`PackedBatch.inputs` has.
         """
         inputs = {name: tensor.to(self.module.device) for name, tensor in packed.items()}
         starts = inputs.pop(ROWS, None), inputs.pop(COLUMNS, None)

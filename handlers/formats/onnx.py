@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from handlers.batching.packing import Packed
+from handlers.batching.packing import PackedBatch
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.errors import WrongCheckpoint
 from handlers.export.manifest import Signature
@@ -86,7 +86,7 @@ class OnnxModel(ForwardOnlyModel):
     def packs(self) -> bool:
         return self._signature.packs
 
-    def forward_packed(self, packed: Packed) -> Mapping[str, torch.Tensor]:
+    def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
         return self._run([packed.inputs[name] for name in self._signature.inputs])
 
     def _run(self, inputs: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:

@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 import torch
 from transformers import GenerationConfig
 
-from handlers.batching.packing import Packed
+from handlers.batching.packing import PackedBatch
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.errors import WrongCheckpoint, short
+from handlers.errors import WrongCheckpoint, summarize
 from handlers.export.manifest import Signature
 from handlers.export.parity import check_parity, parity_batches
 from handlers.export.quantize import EXACT, AccuracyTarget, quantize
@@ -98,7 +98,7 @@ class Format(BaseFormat):
             )
         except Exception as error:  # noqa: BLE001 - converters raise errors of their own
             raise WrongCheckpoint(
-                FILE, f"cannot be made ({short(error)})", "use save_mode: pretrained"
+                FILE, f"cannot be made ({summarize(error)})", "use save_mode: pretrained"
             ) from None
         signature = Signature(_names(model.model.inputs), spec.outputs)
         model.model = self._quantize(spec, model.model, signature)
@@ -146,7 +146,7 @@ class PackedModel(ForwardOnlyModel):
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         return self._run(self._signature.by_position(batch))
 
-    def forward_packed(self, packed: Packed) -> Mapping[str, torch.Tensor]:
+    def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
         return self._run([packed.inputs[name] for name in self._signature.inputs])
 
     def _run(self, inputs: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:

@@ -9,14 +9,14 @@ import torch
 import transformers
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
-from handlers.batching.packing import Packed
+from handlers.batching.packing import PackedBatch
 from handlers.batching.padding import Padding
 from handlers.checkpoints.dtypes import pick_dtype
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.checkpoints.placement import compute_device, log_placement, placement
-from handlers.checkpoints.prequantized import check_dtype, lacks_package, method_of
+from handlers.checkpoints.placement import compute_device, log_placement, placement_arguments
+from handlers.checkpoints.prequantized import check_dtype, missing_package, quantization_method
 from handlers.config.handler_section import Compile, HandlerSection
-from handlers.errors import WrongCheckpoint, WrongConfig, short
+from handlers.errors import WrongCheckpoint, WrongConfig, summarize
 from handlers.formats._packable import Packable, as_packable
 from handlers.formats.base import BaseFormat
 from handlers.runtime.model import Model
@@ -67,7 +67,9 @@ class PretrainedModel(Model):
         embeddings: torch.nn.Module = self.module.get_input_embeddings()
         return embeddings
 
-    def trace(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    def forward_with_gradients(
+        self, batch: Mapping[str, torch.Tensor]
+    ) -> Mapping[str, torch.Tensor]:
         return self._named(self._eager(**self._here(batch)))
 
     def compile(self, options: Compile | None) -> bool:
@@ -83,7 +85,7 @@ class PretrainedModel(Model):
         return self._packable is not None
 
     @torch.inference_mode()
-    def forward_packed(self, packed: Packed) -> Mapping[str, torch.Tensor]:
+    def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
         if self._packable is None:
             raise NotImplementedError
         return self._named(self._packable.forward(packed.inputs))
@@ -111,9 +113,9 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
     """
     handler = spec.config.handler
     config = spec.checkpoint.config
-    if method_of(config):
+    if quantization_method(config):
         check_dtype(config, handler)
-    places = placement(spec.config, config, spec.directory, spec.device)
+    places = placement_arguments(spec.config, config, spec.directory, spec.device)
     try:
         module, info = _from_pretrained(spec, config, places)
     except Exception as error:  # noqa: BLE001 - each file format raises errors of its own
@@ -146,7 +148,7 @@ def _from_pretrained(spec: ModelSpec, config: PreTrainedConfig, places: dict[str
 
 def _dtype(spec: ModelSpec, config: PreTrainedConfig) -> torch.dtype | str:
     """Return what to compute in; for quantized weights transformers knows it."""
-    if method_of(config):
+    if quantization_method(config):
         return "auto"
     return pick_dtype(spec.config.handler.dtype, compute_device(spec.config, spec.device))
 
@@ -154,11 +156,11 @@ def _dtype(spec: ModelSpec, config: PreTrainedConfig) -> torch.dtype | str:
 def _complaint(
     handler: HandlerSection, config: PreTrainedConfig, error: Exception
 ) -> WrongCheckpoint | WrongConfig:
-    reason = short(error, 300)
-    method = method_of(config)
+    reason = summarize(error, 300)
+    method = quantization_method(config)
     # Without gptqmodel, transformers 5.5 goes on until it uses one of its names.
     if method and isinstance(error, (ImportError, NameError)):
-        return lacks_package(method, error)
+        return missing_package(method, error)
     if handler.device_map is not None and isinstance(error, ValueError):
         return WrongConfig(
             "handler.device_map",

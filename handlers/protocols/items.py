@@ -18,7 +18,7 @@ from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from handlers.config.choices import nearest
+from handlers.config.choices import suggest
 from handlers.errors import BadRequest
 from handlers.protocols.base import is_chat
 from handlers.schemas.model_info import TEXT_COLUMN, Columns
@@ -106,7 +106,7 @@ def check_keys(body: Mapping[str, Any], known: Sequence[str], owner: str) -> Non
     """
     if unknown := sorted(str(key) for key in body.keys() - set(known)):
         raise BadRequest(
-            f"{owner} has the unknown key {unknown[0]!r}; {nearest(unknown[0], list(known))}"
+            f"{owner} has the unknown key {unknown[0]!r}; {suggest(unknown[0], list(known))}"
         )
 
 

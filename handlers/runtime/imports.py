@@ -1,4 +1,4 @@
-"""Importing optional packages, and hiding packages that an import should not find."""
+"""Imports of optional packages, and hiding packages from other packages' imports."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ from handlers.telemetry.log_levels import silence_imported
 
 
 @contextmanager
-def hide_packages(*names: str, unheard: str) -> Iterator[None]:
-    """Let imports within find modules missing, as where they are not installed.
+def hide_packages(*names: str, silence: str) -> Iterator[None]:
+    """Make modules appear as not installed to imports within the block.
 
-    What is imported already is left. The logger `unheard` may not complain meanwhile.
+    Modules that are already imported stay available.
+
+    Args:
+        *names: the modules.
+        silence: a logger that is limited to errors within the block.
     """
-    logger, hidden = getLogger(unheard), [name for name in names if name not in sys.modules]
+    logger, hidden = getLogger(silence), [name for name in names if name not in sys.modules]
     level = logger.level
     logger.setLevel(ERROR)
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: not to be found
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None makes an import fail
     try:
         yield
     finally:
@@ -32,15 +36,15 @@ def hide_packages(*names: str, unheard: str) -> Iterator[None]:
 
 
 def require_package(package: str, reason: str, install: str) -> Any:
-    """Import an optional package, and reduce what it and its dependencies log.
+    """Import an optional package and limit the loggers of export libraries to errors.
 
     Args:
-        package: the module's name.
-        reason: the setting that needs it, for the error.
-        install: how to install it, for the error.
+        package: the name of the module.
+        reason: the setting that requires it, for the error message.
+        install: the command that installs it, for the error message.
 
     Raises:
-        WrongConfig: it is not installed; the text says what asks for it, and how to get it.
+        WrongConfig: the package is not installed or cannot be imported.
     """
     try:
         module = import_module(package)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from handlers.config.choices import files_of, nearest
+from handlers.config.choices import module_names, suggest
 from handlers.schemas.parameters import Parameters
 
 Granularity = Literal["token", "word"]
@@ -30,9 +30,9 @@ class ExplanationParameters(Parameters):
     @field_validator("method")
     @classmethod
     def _method_has_a_file(cls, word: str | None) -> str | None:
-        known = files_of("explainers")
+        known = module_names("explainers")
         if word is not None and word not in known:
-            raise ValueError(f"is {word!r}; {nearest(word, known)}")
+            raise ValueError(f"is {word!r}; {suggest(word, known)}")
         return word
 
 

@@ -12,8 +12,7 @@ from typing_extensions import TypedDict
 from handlers.batching.packing import run_packed
 from handlers.batching.padding import Padding, run
 from handlers.batching.rows import Outputs, Row
-from handlers.batching.tokenization import Text, check_length, tokenize
-from handlers.batching.windows import Window, window
+from handlers.batching.tokenization import Text, Window, check_length, tokenize, window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError, WrongConfig, attempt

@@ -21,8 +21,7 @@ from transformers import BatchEncoding
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import tokenize
-from handlers.batching.windows import Window, check_windows, window
+from handlers.batching.tokenization import Window, check_windows, tokenize, window
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, attempt
 from handlers.schemas.model_info import LegacyResponse
 from handlers.schemas.parameters import Parameters
@@ -182,7 +181,7 @@ class Task(BaseTask[QuestionQuery, Window]):
             )
         stride = min(self._stride(query, size), room - 1)
         tokens = len(sequences) - others
-        check_windows(tokens, room=room, stride=stride, most=self.settings.max_rows)
+        check_windows(tokens, size=room, stride=stride, limit=self.settings.max_rows)
         parts = tokenize(
             self.tokenizer,
             [self.texts(query)],

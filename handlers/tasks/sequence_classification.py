@@ -17,8 +17,7 @@ from pydantic import BeforeValidator, PositiveInt
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Text, tokenize
-from handlers.batching.windows import Window, window
+from handlers.batching.tokenization import Text, Window, tokenize, window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import BadRequest, RequestError

@@ -23,8 +23,7 @@ from typing_extensions import TypedDict
 
 from handlers.batching.padding import Padding
 from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Text, check_length
-from handlers.batching.windows import Window
+from handlers.batching.tokenization import Text, Window, check_length
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError, RequestTooLarge, Unprocessable, attempt

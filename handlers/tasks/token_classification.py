@@ -19,8 +19,7 @@ from transformers import BatchEncoding
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import check_length, tokenize
-from handlers.batching.windows import Window, check_windows, window
+from handlers.batching.tokenization import Window, check_length, check_windows, tokenize, window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError, attempt
@@ -151,7 +150,7 @@ class Task(BaseTask[TokenQuery, Window]):
         stride = min(asked or 0, room - 1)
         if asked is not None:
             most = self.settings.max_rows
-            check_windows(length - special, room=room, stride=stride, most=most)
+            check_windows(length - special, size=room, stride=stride, limit=most)
         parts = tokenize(
             self.tokenizer,
             [(query.text, None)],

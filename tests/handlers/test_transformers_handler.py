@@ -109,7 +109,7 @@ def test_metrics_are_counted_batch_by_batch(worker: Any, caplog: Any) -> None:
 def test_times_are_shown_now_and_then_and_zeros_not_counted_again(
     worker: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("handlers.metrics.PAUSE", 3600)
+    monkeypatch.setattr("handlers.telemetry.metrics.GAUGE_INTERVAL", 3600)
     send(worker, ({"body": "A fine film"}, {}))
     with caplog.at_level(logging.INFO):
         send(worker, ({"body": "A fine film"}, {}))

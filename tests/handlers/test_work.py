@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from benchmarks.texts import mixed_inputs
 from handlers import tasks
-from handlers.batching.packing import Packed
+from handlers.batching.packing import PackedBatch
 from handlers.config.choices import modes
 from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
@@ -80,7 +80,7 @@ def test_packed_rows_have_few_shapes(served: Callable[..., Served], monkeypatch:
     model = type(engine.model)
     forward: Callable[..., Any] = model.forward_packed
 
-    def seen(model: Any, packed: Packed) -> Any:
+    def seen(model: Any, packed: PackedBatch) -> Any:
         shapes.add(tuple(packed.segments.shape))
         return forward(model, packed)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from handlers.batching.windows import Window
+from handlers.batching.tokenization import Window
 from handlers.errors import BadRequest
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._segments import segment_tokens

@@ -24,7 +24,7 @@ from handlers.explainers.targets.base import (
     normalized,
     segment_texts,
 )
-from handlers.runtime.deadline import DeadlinePassed
+from handlers.runtime.deadline import DeadlineExceeded
 from handlers.runtime.jobs import Job
 from handlers.schemas.text_checks import check_text
 from handlers.tasks.base import Label
@@ -94,7 +94,7 @@ class ExplanationTarget(BaseExplanationTarget[Task]):
         try:
             values = attribution.attribute(method)
             behind, blank = attribution.log_probabilities()
-        except DeadlinePassed:
+        except DeadlineExceeded:
             raise timed_out(method, model.deadline.seconds) from None
         selected_target = self.select(job)[0]
         response = self.to_response(

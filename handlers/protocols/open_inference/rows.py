@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from handlers.config.choices import nearest
+from handlers.config.choices import suggest
 from handlers.errors import BadRequest, RequestError, attempt
 from handlers.protocols.items import read_item
 from handlers.protocols.open_inference.tensors import BYTES, JSON_TEXTS, Tensor
@@ -107,7 +107,7 @@ def _input_tensors(
     if unknown := sorted(tensors.keys() - set(names) - parameters.keys()):
         known = [*names, *parameters]
         raise BadRequest(
-            f"inputs has the unknown tensor {unknown[0]}; {nearest(unknown[0], known)}"
+            f"inputs has the unknown tensor {unknown[0]}; {suggest(unknown[0], known)}"
         )
     for name in names:
         if tensors[name].datatype != BYTES:

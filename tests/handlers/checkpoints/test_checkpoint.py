@@ -78,7 +78,7 @@ def test_a_tokenizer_without_offsets_is_refused(tmp_path: Path) -> None:
     broken(tmp_path, without("tokenizer.json", "tokenizer_config.json"))
     transformers.ByT5Tokenizer().save_pretrained(tmp_path)
     (tmp_path / "vocab.txt").touch()
-    with pytest.raises(WrongCheckpoint, match=r"ByT5Tokenizer tells no character offsets"):
+    with pytest.raises(WrongCheckpoint, match=r"ByT5Tokenizer has no character offsets"):
         read_checkpoint(tmp_path, HandlerSection(mode=MODE))
 
 

@@ -19,7 +19,7 @@ WRONG = [
         "handler:\n  mode: sequence_clasification\n",
         "handler.mode is 'sequence_clasification'; did you mean 'sequence_classification'?",
     ),
-    ("handler:\n  mode: x\n", f"handler.mode is 'x'; known are {', '.join(modes())}."),
+    ("handler:\n  mode: x\n", f"handler.mode is 'x'; use one of {', '.join(modes())}."),
     (
         f"{MODE}  max_lenght: 5\n",
         "unknown key handler.max_lenght; did you mean 'max_length'?",

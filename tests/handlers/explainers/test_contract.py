@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from handlers import explainers
-from handlers.config.choices import files_of
+from handlers.config.choices import module_names
 from handlers.config.model_config import ModelConfig
 from handlers.formats import export
 from handlers.schemas.request import Request
@@ -18,7 +18,7 @@ from tests import decisive
 from tests.samples import format_params, keys_of
 from tests.serving import Served, explanation_of
 
-METHODS = files_of("explainers")
+METHODS = module_names("explainers")
 FORWARD_ONLY = [method for method in METHODS if not explainers.get(method).needs_gradients]
 TEXT = "the music in the bar is lovely today"
 

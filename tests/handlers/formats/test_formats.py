@@ -16,7 +16,7 @@ import pytest
 from handlers import formats
 from handlers.config.choices import modes
 from handlers.errors import ConfigError
-from scripts.kit.containers import CONTAINERS
+from scripts.kit.archive_formats import ARCHIVE_FORMATS
 from tests.samples import format_params, keys_of, requests_of
 from tests.serving import Served, differences
 
@@ -36,7 +36,7 @@ def laid_down(packed: Callable[..., Path], tmp_path_factory: Any) -> Callable[..
     @cache
     def unpack(save_mode: str, mode: str, family: str = "Bert") -> Path:
         archive = packed(save_mode, mode, family)
-        return CONTAINERS["mar"].unpack(archive, tmp_path_factory.mktemp(save_mode))
+        return ARCHIVE_FORMATS["mar"].unpack(archive, tmp_path_factory.mktemp(save_mode))
 
     return unpack
 

@@ -79,7 +79,7 @@ def test_a_target_is_for_explanations_only(asked: Any) -> None:
         (CLASSES, {"txt": "a"}, "The line has the keys txt; send a text, "),
         (CLASSES, {}, "The line has no keys; send a text, "),
         (CLASSES, {"parameters": {}}, "The line has no keys; send a text, "),
-        (CLASSES, {"inputs": "a", "id": 1}, "The line has the unknown key 'id'; known are inputs"),
+        (CLASSES, {"inputs": "a", "id": 1}, "The line has the unknown key 'id'; use one of inputs"),
         (CLASSES, {"data": "a", "paramters": {}}, "The line has the unknown key 'paramters'; did"),
         (CLASSES, {"inputs": "a", "parameters": 1}, "parameters must be an object, and is a num"),
         (CLASSES, {"inputs": ["a", "b"]}, "The line has a list of inputs, and asks about one;"),

@@ -117,7 +117,7 @@ def test_a_target_is_for_explanations_only(name: str) -> None:
         (5, "The body must be a text, "),
         (None, "The body must be a text, "),
         ({1: 2}, "The body has the keys 1; send a text, "),
-        ({1: 2, "inputs": "a"}, "The body has the unknown key '1'; known are inputs, "),
+        ({1: 2, "inputs": "a"}, "The body has the unknown key '1'; use one of inputs, "),
     ],
 )
 def test_a_body_of_another_shape_is_refused(content: Any, sentence: str) -> None:

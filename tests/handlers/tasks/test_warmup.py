@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.batching.packing import Packed
+from handlers.batching.packing import PackedBatch
 from handlers.config.choices import modes
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
@@ -42,7 +42,7 @@ def test_where_each_shape_costs_lone_rows_have_few_and_no_request_brings_another
     widths: list[int] = []
     original = PretrainedModel.forward_packed
 
-    def counted(model: PretrainedModel, packed: Packed) -> Any:
+    def counted(model: PretrainedModel, packed: PackedBatch) -> Any:
         widths.extend([packed.segments.shape[1]] if len(packed.segments) == 1 else [])
         return original(model, packed)
 

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from handlers import tasks
-from handlers.config.choices import files_of, modes
+from handlers.config.choices import modes, module_names
 from handlers.explainers import targets
 from scripts.kit import openapi
 from scripts.kit.openapi import DOCUMENTS
@@ -59,7 +59,7 @@ def test_each_file_is_openapi(mode: str) -> None:
 
 def test_every_mode_that_is_explained_says_how() -> None:
     explained = [mode for mode in modes() if targets.get(mode)]
-    assert explained == files_of("explainers/targets")
+    assert explained == module_names("explainers/targets")
 
 
 @every_mode

@@ -380,12 +380,12 @@ def test_a_path_that_leads_nowhere_is_not_found(model: Served, path: str, senten
         (
             {"inputs": [tensor("args", ["A"], contents=None)]},
             400,
-            "unknown key inputs.0.contents; known are name, datatype, shape, parameters, data",
+            "unknown key inputs.0.contents; use one of name, datatype, shape, parameters, data",
         ),
         (
             {"inputs": [tensor("args", ["A"])], "outputs": [{"name": "output", "shap": [1]}]},
             400,
-            "unknown key outputs.0.shap; known are name, parameters",
+            "unknown key outputs.0.shap; use one of name, parameters",
         ),
         ({"inputs": [{"name": "a", "shape": [1]}]}, 400, "inputs.0.datatype is missing; add it"),
         ({"inputs": [tensor("args", ["A"], "STRING")]}, 400, "inputs.0.datatype is 'STRING'; it"),
