@@ -15,7 +15,7 @@ Few = Annotated[int, Field(ge=1, le=32)]
 StopText = Annotated[str, Field(min_length=1)]
 StopTexts = StopText | list[StopText] | None
 
-# The first are what text-generation-inference's clients always send, the others are a pipeline's.
+# The first are sent by all clients of text-generation-inference, the others are a pipeline's.
 NAMES = PipelineNames(
     ignored={
         "adapter_id": [0],
@@ -29,11 +29,19 @@ NAMES = PipelineNames(
         "clean_up_tokenization_spaces": ANY,
         "pad_token_id": ANY,
         "padding": ANY,
-        "truncation": ANY,  # what is too long is refused, unless the YAML says otherwise
+        "truncation": ANY,  # a text that is too long is refused, unless the YAML says otherwise
         "use_cache": ANY,
     }
 )
-OURS = {"max_new_tokens", "max_length", "truncate", "stop", "seed", "return_full_text", "details"}
+NOT_OF_GENERATE = {
+    "max_new_tokens",
+    "max_length",
+    "truncate",
+    "stop",
+    "seed",
+    "return_full_text",
+    "details",
+}
 
 
 class GenerationParameters(Parameters):
@@ -82,17 +90,17 @@ class GenerationParameters(Parameters):
         return tuple(texts)
 
     @model_validator(mode="after")
-    def _room_for_the_fewest(self) -> Self:
-        fewest, most = self.min_new_tokens, self.max_new_tokens
-        if fewest and most and fewest > most:
+    def _check_min_new_tokens(self) -> Self:
+        minimum, maximum = self.min_new_tokens, self.max_new_tokens
+        if minimum and maximum and minimum > maximum:
             raise ValueError(
-                f"min_new_tokens is {fewest} and max_new_tokens {most}"
+                f"min_new_tokens is {minimum} and max_new_tokens {maximum}"
                 "; lower the first or raise the second"
             )
         return self
 
     def new_tokens_behind(self, length: int) -> int | None:
-        """Return how many new tokens are asked for behind a prompt of so many; None if it is open.
+        """Return the maximum of new tokens behind a prompt of some length; None if not set.
 
         Raises:
             RequestTooLarge: the prompt alone has `max_length` tokens.
@@ -109,5 +117,5 @@ class GenerationParameters(Parameters):
 
     @property
     def for_generate(self) -> dict[str, Any]:
-        """What goes to `generate` as it is."""
-        return self.model_dump(exclude=OURS, exclude_none=True)
+        """The arguments of `generate`."""
+        return self.model_dump(exclude=NOT_OF_GENERATE, exclude_none=True)

@@ -20,12 +20,12 @@ from handlers.tasks.base import BaseTask, Label
 TaskT = TypeVar("TaskT", bound=BaseTask[Any, Any])
 
 
-class Pieces(TypedDict):
-    """What every explanation tells: the tokens or words, and how they were weighed.
+class Segments(TypedDict):
+    """The tokens or words of an explanation, and its method.
 
-    `offsets` are each one's first character and the one behind its last, in the text whose number
-    is in `sequence_ids`; null there means a special token. `converged` is null for methods that do
-    not claim to sum up.
+    `offsets` are the first character of each and the one behind its last, in the text whose number
+    is in `sequence_ids`; null there means a special token. `converged` is null for methods whose
+    attributions need not sum to the output.
     """
 
     words: list[str]
@@ -37,7 +37,7 @@ class Pieces(TypedDict):
 
 
 class Attributions(TypedDict):
-    """A number for each word, which sum to `output` - `baseline_output` up to a delta."""
+    """A number for each word; their sum is `output` - `baseline_output` up to a delta."""
 
     attributions: list[float]
     output: float
@@ -45,8 +45,8 @@ class Attributions(TypedDict):
     convergence_delta: float
 
 
-class Weighed(Pieces, Attributions):
-    """An explanation of one number; `importances` are the attributions, normalised."""
+class Explanation(Segments, Attributions):
+    """An explanation of one number; `importances` are the normalised attributions."""
 
     importances: list[float]
     delta: float

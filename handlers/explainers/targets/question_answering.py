@@ -17,8 +17,8 @@ from handlers.explainers._segments import segment_tokens
 from handlers.explainers.targets.base import (
     Attributions,
     BaseExplanationTarget,
-    Pieces,
     Place,
+    Segments,
     as_integer,
     attribution_sums,
     normalized,
@@ -44,7 +44,7 @@ class SpanTarget(Place):
     tokens: tuple[int, int]
 
 
-class SpanExplanation(Pieces):
+class SpanExplanation(Segments):
     """Why an answer starts and ends where it does."""
 
     importances_answer_start: list[float]

@@ -19,7 +19,7 @@ from handlers.explainers._segments import Segment, segment_tokens
 from handlers.explainers.base import ExplainedModel
 from handlers.explainers.targets.base import (
     BaseExplanationTarget,
-    Weighed,
+    Explanation,
     attribution_sums,
     normalized,
     segment_texts,
@@ -32,7 +32,7 @@ from handlers.tasks.text_generation import Generated, Task
 
 
 class TokenWeight(TypedDict):
-    """How much each word of the prompt counted for one token of the text."""
+    """The importance of each word of the prompt for one token of the text."""
 
     token: str
     score: float
@@ -40,7 +40,7 @@ class TokenWeight(TypedDict):
     delta: float
 
 
-class TextExplanation(Weighed):
+class TextExplanation(Explanation):
     """Which words of the prompt led to a text, as a whole and token by token."""
 
     tokens: list[TokenWeight]
