@@ -7,6 +7,9 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from handlers import tasks
+from handlers.schemas.model_info import Columns
+
 SHORTEST, LONGEST = 8, 128
 QUESTION = 6  # words, fewer where a row is short
 
@@ -34,7 +37,8 @@ def mixed_texts(
 def mixed_inputs(mode: str, tokenizer: PreTrainedTokenizerBase, count: int, seed: int) -> list[Any]:
     """Return a mode's inputs; a question and its context have a text's tokens together."""
     texts = mixed_texts(tokenizer, count, seed)
-    return [_question(text) for text in texts] if mode == "question_answering" else list(texts)
+    names = tasks.get(mode).input_columns[0]
+    return [_divide(text, names) for text in texts] if len(names) > 1 else list(texts)
 
 
 def _is_plain(word: str) -> bool:
@@ -42,7 +46,9 @@ def _is_plain(word: str) -> bool:
     return word.isascii() and word.isalpha() and word.islower() and len(word) > 2
 
 
-def _question(text: str) -> dict[str, str]:
+def _divide(text: str, names: Columns) -> dict[str, str]:
+    """Return the columns of a pair: a short one, such as a question, and the rest."""
+    first, second = names
     words = text.split()[1:]  # one fewer, for the [SEP] between the two
     middle = min(QUESTION, len(words) // 2)
-    return {"question": " ".join(words[:middle]), "context": " ".join(words[middle:])}
+    return {first: " ".join(words[:middle]), second: " ".join(words[middle:])}

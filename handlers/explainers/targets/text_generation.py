@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, attempt
 from handlers.explainers._attribution import Attribution, AttributionTarget
@@ -18,6 +19,7 @@ from handlers.explainers._segments import Segment, segment_tokens
 from handlers.explainers.base import ExplainedModel
 from handlers.explainers.targets.base import (
     BaseExplanationTarget,
+    Weighed,
     attribution_sums,
     normalized,
     segment_texts,
@@ -25,11 +27,32 @@ from handlers.explainers.targets.base import (
 from handlers.runtime.deadline import DeadlineExceeded
 from handlers.runtime.jobs import Job
 from handlers.schemas.text_checks import check_text
-from handlers.tasks.text_generation import Task
+from handlers.tasks.base import Label
+from handlers.tasks.text_generation import Generated, Task
+
+
+class TokenWeight(TypedDict):
+    """How much each word of the prompt counted for one token of the text."""
+
+    token: str
+    score: float
+    importances: list[float]
+    delta: float
+
+
+class TextExplanation(Weighed):
+    """Which words of the prompt led to a text, as a whole and token by token."""
+
+    tokens: list[TokenWeight]
+    prediction: Generated
+    target: Label
 
 
 class ExplanationTarget(BaseExplanationTarget[Task]):
     """Explains the log-probability of every produced token, and of the whole text."""
+
+    results = TextExplanation
+    example_target = " there was a fox"
 
     default_method = "feature_ablation"
     default_parameters = {"max_new_tokens": 10}
