@@ -23,7 +23,7 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.errors import WrongCheckpoint, summarize
 from handlers.export.manifest import Signature
 from handlers.export.parity import check_parity, parity_batches
-from handlers.export.quantize import EXACT, AccuracyTarget, quantize
+from handlers.export.quantize import FLOAT32_SETTINGS, AccuracyTarget, quantize
 from handlers.formats._graph import PackedGraph, example_inputs, exporting, graph_of
 from handlers.formats._graph_file import graph_file, loading
 from handlers.formats.base import BaseFormat
@@ -83,7 +83,7 @@ class Format(BaseFormat):
             converted = openvino.convert_model(graph, example_input=example_inputs(graph, batches))
             _set_names(converted.inputs, graph.signature.inputs)
             _set_names(converted.outputs, graph.signature.outputs)
-        exact = {**_settings(spec), **EXACT}
+        exact = {**_settings(spec), **FLOAT32_SETTINGS}
         model = PackedModel(openvino.compile_model(converted, "CPU", exact), graph.signature)
         check_parity(module, model, batches, FILE)
         quantized = self._quantize(spec, converted, graph.signature)

@@ -109,17 +109,17 @@ def test_int8_is_chosen_as_the_export_is_judged(
     more: dict[str, Any],
 ) -> None:
     asked: list[tuple[str, bool]] = []
-    for judge in ("quantizing", "exports"):
+    for judge in ("quantize", "exporter"):
 
         def judged(*both: Any, independent: bool = False, judge: str = judge) -> ParityReport:
             asked.append((judge, independent))
             return compare_outputs(*both, independent=independent)
 
-        monkeypatch.setattr(f"handlers.{judge}.agreement", judged)
+        monkeypatch.setattr(f"handlers.export.{judge}.compare_outputs", judged)
     settings = handler(CLASSIFIES, quantization="int8", **more)
     lay(tmp_path / "small", checkpoint(CLASSIFIES, problem_type=problem), **settings)
     independent = problem is not None
-    assert set(asked) == {("quantizing", independent), ("exports", independent)}
+    assert set(asked) == {("quantize", independent), ("exporter", independent)}
 
 
 @pytest.mark.parametrize(
