@@ -1,4 +1,4 @@
-"""What goes into an archive: the checkpoint, the handlers package, the YAML and the manifest."""
+"""Collect the files of an archive: checkpoint, handlers package, YAML file and manifest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Contents = dict[str, Path | bytes]
 
 HANDLERS = ROOT / "handlers"
 LABELS = "index_to_name.json"
-LEFT_OUT = frozenset({"__pycache__", "tests"})
+EXCLUDED = frozenset({"__pycache__", "tests"})
 
 
 def contents(
@@ -25,14 +25,14 @@ def contents(
     extra_files: Iterable[Path] = (),
     handlers: Path = HANDLERS,
 ) -> Contents:
-    """Return every file of a YAML's archive by its name there, sorted.
+    """Return the files of an archive by their path inside it, sorted.
 
-    Extra files go to the root; so do the contents of an extra folder. They may replace files of
-    the checkpoint, such as its labels, but none of the handler's.
+    Extra files, and the contents of extra folders, go to the root of the archive. They may replace
+    checkpoint files such as the labels, but not files of the handler.
 
     Raises:
-        WrongConfig: when the YAML is wrong or an extra file is missing.
-        WrongCheckpoint: when its checkpoint is missing or not whole.
+        WrongConfig: the YAML file is invalid or an extra file is missing.
+        WrongCheckpoint: the checkpoint is missing or incomplete.
     """
     config = ModelConfig.read(config_path)
     check_config(config)
@@ -48,7 +48,7 @@ def contents(
 
 
 def size_of(source: Path | bytes) -> int:
-    """Return the bytes of one file of an archive."""
+    """Return the size of an archive file in bytes."""
     return len(source) if isinstance(source, bytes) else source.stat().st_size
 
 
@@ -57,24 +57,24 @@ def _checkpoint(config_path: Path, config: ModelConfig) -> dict[str, Path]:
     if not (folder / "config.json").is_file():
         raise WrongCheckpoint(
             str(folder),
-            "there is no checkpoint",
-            f"get the model with `python scripts/download_models.py {config_path}`, or make the "
-            "demo models with `python scripts/make_demo_models.py`",
+            "there is no checkpoint in this folder",
+            f"download the model with `python scripts/download_models.py {config_path}`, or train "
+            "the demo models with `python scripts/make_demo_models.py`",
         )
     names = {path.name for path in folder.iterdir() if path.is_file()}
-    needed = config_files(names, str(folder)) + ([LABELS] if LABELS in names else [])
+    required = config_files(names, str(folder)) + ([LABELS] if LABELS in names else [])
     export = _export(config_path, config, folder)
     if not export:
         weights = weights_file(names, str(folder), allow_pickle=config.handler.allow_pickle)
-        needed += [weights, *shard_files(folder / weights, names, str(folder))]
-    return {name: folder / name for name in needed} | export
+        required += [weights, *shard_files(folder / weights, names, str(folder))]
+    return {name: folder / name for name in required} | export
 
 
 def _export(config_path: Path, config: ModelConfig, folder: Path) -> dict[str, Path]:
-    """Return the files of an exported model; none where the format is the checkpoint itself."""
+    """Return the files of an exported model; none if the format serves the checkpoint itself."""
     if not config.handler.is_exported:
         return {}
-    # Torch takes seconds to import, and a checkpoint as it is does without.
+    # Imported here because torch takes seconds to import and is only needed for exports.
     from scripts.kit.exports import exported  # noqa: PLC0415
 
     return exported(config_path, config, folder)
@@ -84,15 +84,15 @@ def _extra(paths: Iterable[Path]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for path in paths:
         if not path.exists():
-            raise WrongConfig("--extra-files", f"there is no {path}", "mend the path")
+            raise WrongConfig("--extra-files", f"there is no {path}", "correct the path")
         found |= dict(_tree(path)) if path.is_dir() else {path.name: path}
     return found
 
 
 def _tree(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield each file under a folder with its place in it; no caches, tests or hidden files."""
+    """Yield the relative path and path of each file, without caches, tests and hidden files."""
     for path in folder.rglob("*"):
         place = path.relative_to(folder)
-        hidden = any(part.startswith(".") or part in LEFT_OUT for part in place.parts)
+        hidden = any(part.startswith(".") or part in EXCLUDED for part in place.parts)
         if path.is_file() and not hidden and path.suffix != ".pyc":
             yield place.as_posix(), path

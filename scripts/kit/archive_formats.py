@@ -1,6 +1,6 @@
-"""The three forms of an archive, and how each is written and unpacked: mar, tgz and no-archive.
+"""Write and unpack the three archive formats: mar, tgz and no-archive.
 
-What is written depends on the files alone: the order, times, modes and owners are always the same.
+Output is reproducible: entry order, timestamps, modes and owners are fixed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True)
 class ArchiveFormat:
-    """One archive_format: the end of its name, and its two directions.
+    """An archive format.
 
-    `write(path, name, parts, advance)` calls `advance` with each number of bytes that is done;
-    `unpack(path, folder)` returns the folder that TorchServe would load.
+    Attributes:
+        suffix: the file name suffix.
+        write: `write(path, name, parts, advance)`; calls `advance` with the size of each chunk.
+        unpack: `unpack(path, folder)`; returns the folder that TorchServe would load.
     """
 
     suffix: str
@@ -41,23 +43,23 @@ class ArchiveFormat:
 
 
 def is_current_mar(path: Path, parts: Contents) -> bool:
-    """Whether a .mar holds just these files, written as here; told by sizes and checksums."""
+    """Return whether a .mar contains exactly these files, compared by metadata and checksum."""
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
-        there = archive.infolist()
-    wanted = [_zip_entry(place, source) for place, source in parts.items()]
-    if list(map(_traits, there)) != list(map(_traits, wanted)):
+        entries = archive.infolist()
+    expected = [_zip_entry(place, source) for place, source in parts.items()]
+    if list(map(_metadata, entries)) != list(map(_metadata, expected)):
         return False
-    sums = (entry.CRC for entry in there)
-    return all(map(eq, sums, map(_checksum, parts.values())))
+    checksums = (entry.CRC for entry in entries)
+    return all(map(eq, checksums, map(_checksum, parts.values())))
 
 
 def _write_mar(path: Path, name: str, parts: Contents, advance: Advance) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         for place, source in parts.items():
-            # The size, known beforehand, keeps the entry free of a data descriptor, which Java
-            # refuses in a stored entry, and lets it be larger than 4 GB.
+            # With a known size zipfile writes no data descriptor, which Java rejects in stored
+            # entries, and allows entries above 4 GB.
             with archive.open(_zip_entry(place, source), "w") as target:
                 _copy(source, target, advance)
 
@@ -68,7 +70,7 @@ def _unpack_mar(path: Path, folder: Path) -> Path:
 
 
 def _write_tgz(path: Path, name: str, parts: Contents, advance: Advance) -> None:
-    # Weights hardly shrink: the first level is as small as the last, and much faster.
+    # Weights barely compress: level 1 is as small as level 9 and much faster.
     with (
         path.open("wb") as raw,
         gzip.GzipFile("", "wb", compresslevel=1, fileobj=raw, mtime=0) as packed,
@@ -104,10 +106,10 @@ def _zip_entry(place: str, source: Path | bytes) -> zipfile.ZipInfo:
     return entry
 
 
-def _traits(entry: zipfile.ZipInfo) -> tuple[object, ...]:
-    seconds_in_pairs = (*entry.date_time[:5], entry.date_time[5] // 2)
+def _metadata(entry: zipfile.ZipInfo) -> tuple[object, ...]:
+    zip_time = (*entry.date_time[:5], entry.date_time[5] // 2)
     attributes = entry.create_system, entry.external_attr, entry.compress_type
-    return entry.filename, entry.file_size, seconds_in_pairs, *attributes
+    return entry.filename, entry.file_size, zip_time, *attributes
 
 
 def _checksum(source: Path | bytes) -> int:
@@ -131,7 +133,7 @@ def _reader(source: Path | bytes, advance: Advance = lambda _: None) -> IO[bytes
 
 
 class _Counted(io.FileIO):
-    """A file that tells how many bytes were read from it."""
+    """A file that reports the number of bytes read."""
 
     def __init__(self, path: Path, advance: Advance) -> None:
         super().__init__(path)

@@ -1,4 +1,4 @@
-"""Where a checkpoint came from: the `.source.json` beside its files."""
+"""The origin of a downloaded checkpoint, stored as `.source.json` in its folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FILE = ".source.json"
 
 
 class Source(BaseModel):
-    """A model, the revision that was asked for, the commit it stood for, and each file's size."""
+    """The model, the requested revision, its commit, and the size of each file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
@@ -23,28 +23,28 @@ class Source(BaseModel):
 
     @classmethod
     def read(cls, folder: Path) -> Source | None:
-        """Return a folder's source; None when it says none that can be read."""
+        """Read the source of a folder; None if it is missing or invalid."""
         try:
             return cls.model_validate_json((folder / FILE).read_bytes())
         except (OSError, ValidationError):
             return None
 
     def write(self, folder: Path) -> None:
-        """Lay the source down beside the files."""
+        """Write the source file into a folder."""
         (folder / FILE).write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
     @property
     def size(self) -> int:
-        """Bytes in all files together."""
+        """Total size of the files in bytes."""
         return sum(self.files.values())
 
     def matches(self, handler: HandlerSection) -> bool:
-        """Whether this is the model and the revision that a YAML names."""
-        asked = handler.revision
-        pinned = asked is not None and self.commit.startswith(asked)
-        return self.model_name == handler.model_name and (pinned or asked == self.revision)
+        """Return whether this is the model and revision of a handler config."""
+        revision = handler.revision
+        pinned = revision is not None and self.commit.startswith(revision)
+        return self.model_name == handler.model_name and (pinned or revision == self.revision)
 
     def is_complete_in(self, folder: Path) -> bool:
-        """Whether every file is in the folder with its size."""
-        paths = {folder / name: size for name, size in self.files.items()}
-        return all(path.is_file() and path.stat().st_size == paths[path] for path in paths)
+        """Return whether a folder contains every file with the expected size."""
+        sizes = {folder / name: size for name, size in self.files.items()}
+        return all(path.is_file() and path.stat().st_size == sizes[path] for path in sizes)

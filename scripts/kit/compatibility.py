@@ -1,4 +1,4 @@
-"""Whether a checkpoint fits its YAML, seen from its small files alone. Imports torch."""
+"""Check from the config and tokenizer files whether a checkpoint fits its YAML. Imports torch."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from handlers.config.handler_section import HandlerSection
 
 
 def check_compatible(handler: HandlerSection, folder: Path) -> None:
-    """Read config and tokenizer, and compare the head and the labels with what the mode needs.
+    """Check the config, tokenizer, head and labels of a checkpoint against its mode.
 
     Raises:
-        WrongCheckpoint: when something is missing, needs code of its own or does not fit.
+        WrongCheckpoint: a file is missing, requires custom code or does not fit.
     """
     config = read_checkpoint(folder, handler).config
     check_head(config, handler, tasks.get(handler.mode).auto_class)

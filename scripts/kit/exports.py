@@ -1,4 +1,4 @@
-"""Exported models, made once for a YAML and its checkpoint and kept under `build/exports/`."""
+"""Export models once per YAML file and checkpoint, cached under `build/exports/`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FINGERPRINT = ".fingerprint"
 
 
 def exported(config_path: Path, config: ModelConfig, checkpoint: Path) -> dict[str, Path]:
-    """Return the files of a YAML's exported model by name, exporting it if anything changed.
+    """Return the files of an exported model by name, exporting it again if anything changed.
 
-    A lossy export's files have `quality.json` among them: how well it agrees with the checkpoint.
+    A lossy export includes `quality.json`, the comparison with the checkpoint.
 
     Raises:
-        ConfigError: when it cannot be exported.
+        ConfigError: the model cannot be exported.
     """
     name, requests = model_name(config_path), samples(config_path, config)
     folder = BUILD / "exports" / name
@@ -48,19 +48,19 @@ def _is_current(folder: Path, fingerprint: str) -> bool:
 
 
 def _versions(save_mode: str) -> list[str]:
-    """Return the versions of torch, transformers and the packages that a format needs."""
-    needed = {"torch", "transformers", *formats.get(save_mode).packages}
-    names = {name.partition(".")[0] for name in needed}
+    """Return the versions of torch, transformers and the packages required by a format."""
+    required = {"torch", "transformers", *formats.get(save_mode).packages}
+    names = {name.partition(".")[0] for name in required}
     owners = packages_distributions()
     found = {owner for name in names for owner in owners.get(name, ())}
     return sorted(f"{name} {version(name)}" for name in found)
 
 
 def _fingerprint(config: ModelConfig, checkpoint: Path, requests: Sequence[Request]) -> str:
-    """Return a digest of all that decides on an export.
+    """Return a digest of everything an export depends on.
 
-    YAML, samples, this kit's code, the packages that export, the processor where it picks the
-    dtype, and names, sizes and times of the checkpoint's files.
+    This is the config, the samples, the code and package versions, the dtype chosen for the
+    processor, and the names, sizes and modification times of the checkpoint files.
     """
     digest = hashlib.sha256(config.handler.model_dump_json().encode())
     digest.update(repr((requests, config.batchSize, _versions(config.handler.save_mode))).encode())

@@ -1,4 +1,4 @@
-"""TorchServe's REST address, asked on behalf of a gRPC call."""
+"""Send requests to TorchServe's REST API on behalf of a gRPC call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATUSES = {
 
 
 class UpstreamError(Exception):
-    """TorchServe has not answered, or with an error; says which."""
+    """TorchServe did not respond, or responded with an error."""
 
     def __init__(self, code: grpc.StatusCode, text: str) -> None:
         super().__init__(text)
@@ -27,7 +27,7 @@ class UpstreamError(Exception):
 
     @classmethod
     def of(cls, answer: httpx.Response) -> UpstreamError:
-        """Return what an answer with an error says: the protocol's error, or TorchServe's own."""
+        """Read the error message of a response, from the protocol or from TorchServe."""
         try:
             body = answer.json()
             text = str(body.get("error") or body["message"])
@@ -37,23 +37,23 @@ class UpstreamError(Exception):
 
 
 class Upstream:
-    """TorchServe, as one gRPC call asks it: with its deadline and its token."""
+    """TorchServe, called with the deadline and token of a gRPC call."""
 
     def __init__(self, client: httpx.AsyncClient, context: Any) -> None:
         self._client = client
         self._seconds: float | None = context.time_remaining()
         token = dict(context.invocation_metadata()).get("authorization")
-        self._own = {"Authorization": str(token)} if token else {}
+        self._headers = {"Authorization": str(token)} if token else {}
 
     async def request(
         self, method: str, url: str, content: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> httpx.Response:
-        """Return TorchServe's answer.
+        """Send a request and return the response.
 
         Raises:
-            UpstreamError: it is an error, or there is none.
+            UpstreamError: the response is an error, or there is none.
         """
-        sent = {**self._own, **(headers or {})}
+        sent = {**self._headers, **(headers or {})}
         try:
             answer = await self._client.request(
                 method, url, content=content, headers=sent, timeout=self._seconds
@@ -76,23 +76,23 @@ class Upstream:
         content: bytes = b"",
         headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
-        """Ask below a model's path of the protocol; without a version TorchServe chooses one.
+        """Send a request to a model; without a version TorchServe uses the default one.
 
         Raises:
-            UpstreamError: the answer is an error, or there is none.
+            UpstreamError: the response is an error, or there is none.
         """
         model = quote(name, safe="")
         path = f"v2/models/{model}{end}"
         if version:
             url = f"/predictions/{model}/{quote(version, safe='')}/{path}"
             return await self.request("POST", url, content, headers)
-        # /predictions takes what follows the model for a version. This route takes none, and passes
-        # on the header in which TorchServe tells handlers the path.
-        below = {**(headers or {}), "url_path": path}
-        return await self.request("POST", f"/v2/models/{model}/infer", content, below)
+        # /predictions takes the next path segment as a version. This route does not, and forwards
+        # the header in which TorchServe passes the path to handlers.
+        forwarded = {**(headers or {}), "url_path": path}
+        return await self.request("POST", f"/v2/models/{model}/infer", content, forwarded)
 
     async def is_healthy(self) -> bool:
-        """Tell whether TorchServe answers, and says that it is well."""
+        """Return whether TorchServe is healthy."""
         try:
             await self.request("GET", "/ping")
         except UpstreamError:
@@ -100,7 +100,7 @@ class Upstream:
         return True
 
     async def is_ready(self, name: str, version: str) -> bool:
-        """Tell whether a model answers."""
+        """Return whether a model is ready."""
         try:
             await self.request_model(name, version, "/ready")
         except UpstreamError:

@@ -1,4 +1,4 @@
-"""Whether an unpacked archive loads by itself, in an interpreter that knows nothing else."""
+"""Check that an unpacked archive loads in an isolated Python interpreter."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 
 
 class ArchiveLoadError(ConfigError):
-    """An archive whose handler cannot be loaded; the text is the handler's own."""
+    """The handler of an archive failed to load; `reason` is its error message."""
 
     def __init__(self, name: str, reason: str) -> None:
         self.name, self.reason = name, reason
-        super().__init__(f"the archive {name} was not kept, because it does not load: {reason}")
+        super().__init__(f"the archive {name} was discarded because it does not load: {reason}")
 
 
 def check_loads(folder: Path, name: str) -> None:
-    """Load an unpacked archive in a bare interpreter, as a worker of TorchServe would.
+    """Load an unpacked archive in an isolated interpreter, as a TorchServe worker would.
 
     Raises:
-        ArchiveLoadError: with the last error of the handler.
+        ArchiveLoadError: the handler raised an error, which becomes the reason.
     """
     folder = folder.resolve()
-    # -I: neither this repository nor PYTHONPATH is in reach; -B: the folder stays as it is.
-    loaded = subprocess.run(
+    # -I hides this repository and PYTHONPATH; -B writes no bytecode into the folder.
+    process = subprocess.run(
         [sys.executable, "-I", "-B", str(PROGRAM), str(folder)],
         cwd=folder,
         env={**os.environ, **OFFLINE},
@@ -39,6 +39,6 @@ def check_loads(folder: Path, name: str) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    if loaded.returncode != 0:
-        silent = f"its interpreter ended with code {loaded.returncode} and no error"
-        raise ArchiveLoadError(name, last_error(loaded.stderr) or silent)
+    if process.returncode != 0:
+        fallback = f"its interpreter exited with code {process.returncode} and no traceback"
+        raise ArchiveLoadError(name, last_error(process.stderr) or fallback)

@@ -1,7 +1,7 @@
 """Load an unpacked archive as a TorchServe worker does: `python -I bare_load.py FOLDER`.
 
-Run alone in an interpreter that knows the installed packages and the folder, and nothing of this
-repository; it imports nothing of it. It ends with a traceback when the model does not load.
+Runs in an isolated interpreter with the installed packages and the folder on its path, and imports
+nothing from this repository. Exits with a traceback if the model does not load.
 """
 
 import importlib
@@ -15,10 +15,10 @@ import yaml
 
 
 def load(folder: Path) -> None:
-    """Import a folder's handler and initialize it on the CPU.
+    """Import the archive's handler and initialize it on the CPU.
 
     Raises:
-        ImportError: when the handlers package was taken from elsewhere.
+        ImportError: the handlers package was imported from outside the archive.
     """
     sys.path.insert(0, str(folder))
     manifest = json.loads((folder / "MAR-INF" / "MANIFEST.json").read_text(encoding="utf-8"))
@@ -33,15 +33,15 @@ def load(folder: Path) -> None:
 
 
 def require_own_handlers(folder: Path) -> None:
-    """Make sure that no module of the handlers package came from outside a folder."""
+    """Raise ImportError if a module of the handlers package was imported from another folder."""
     for name, module in sys.modules.items():
-        place = module.__file__ if name.partition(".")[0] == "handlers" else None
-        if place and not Path(place).resolve().is_relative_to(folder.resolve()):
-            raise ImportError(f"{name} comes from {place}, not from the archive")
+        path = module.__file__ if name.partition(".")[0] == "handlers" else None
+        if path and not Path(path).resolve().is_relative_to(folder.resolve()):
+            raise ImportError(f"{name} comes from {path}, not from the archive")
 
 
 def context(folder: Path, manifest: dict[str, Any]) -> SimpleNamespace:
-    """Return what a worker passes to a handler, on a machine without a GPU."""
+    """Return the context that a worker passes to a handler on a machine without a GPU."""
     config = (folder / manifest["model"]["configFile"]).read_text(encoding="utf-8")
     return SimpleNamespace(
         model_name=manifest["model"]["modelName"],

@@ -1,4 +1,4 @@
-"""A model store: which archives lie in it, and under which names."""
+"""List the archives of a model store."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ SUFFIXES = (".mar", ".tar.gz")
 
 
 class ArchiveNotFound(KitError):
-    """There is nothing to serve, or not what was asked for."""
+    """The model store is empty or lacks a requested model."""
 
     def __init__(self, store: Path, missing: list[str]) -> None:
         self.store, self.missing = store, missing
-        lacks = f"has no archive of {', '.join(missing)}" if missing else "has no archives"
-        super().__init__(f"{store} {lacks}; pack them with `python scripts/create_archive.py`.")
+        problem = f"has no archive of {', '.join(missing)}" if missing else "has no archives"
+        super().__init__(f"{store} {problem}; pack them with `python scripts/create_archive.py`.")
 
 
 def list_archives(store: Path, names: Collection[str] = ()) -> dict[str, str]:
-    """Return the archives' file names by model name: the file's own name without its suffix.
+    """Return archive file names by model name, which is the file name without its suffix.
 
-    Of one model packed in several formats, the .mar is taken, then the .tar.gz, then the folder.
+    If a model is packed in several formats, a .mar takes precedence over a .tar.gz, and that over
+    a folder.
 
     Raises:
-        ArchiveNotFound: when the store has none, or not every one of `names`.
+        ArchiveNotFound: the store is empty, or lacks one of `names`.
     """
     found = {path.parents[1].name: path.parents[1].name for path in store.glob(f"[!.]*/{MANIFEST}")}
     for suffix in reversed(SUFFIXES):

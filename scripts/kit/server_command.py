@@ -1,4 +1,4 @@
-"""The command line and the environment of TorchServe's Java process."""
+"""The command line and environment of the TorchServe Java process."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from scripts.kit.openmp import openmp_environment
 from scripts.kit.places import ROOT
 
-# A variable of the caller's that would change what runs: workers import from PYTHONPATH before
-# they look into their archive, and the others come before the settings file.
+# Variables not passed on: workers would import from PYTHONPATH before their archive, and the others
+# take precedence over the settings file.
 DROPPED = frozenset({"PYTHONPATH", "TS_CONFIG_FILE", "LOG_LOCATION", "METRICS_LOCATION"})
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 LOGGING = ROOT / "log4j2.xml"
@@ -21,9 +21,14 @@ CONSOLE = b'<AppenderRef ref="STDOUT"/>'
 def server_command(
     java: Path, settings: Path, scratch: Path, vmargs: str, *, console: bool
 ) -> list[str]:
-    """Return the command that starts TorchServe; `scratch` takes what it unpacks and its sockets.
+    """Return the command that starts TorchServe.
 
-    Its log goes to files only, unless `console`.
+    Args:
+        java: the Java home.
+        settings: the config.properties file.
+        scratch: the temporary folder for unpacked archives and sockets.
+        vmargs: options of the Java virtual machine.
+        console: whether to log to the console as well as to files.
     """
     home = Path(str(distribution("torchserve").locate_file("")))
     frontend = home / "ts" / "frontend"
@@ -42,18 +47,19 @@ def server_command(
 
 
 def server_environment(logs: Path, models: int) -> dict[str, str]:
-    """Return the variables of the server and its workers: the caller's, offline, logs in a folder.
+    """Return the environment of the server and its workers.
 
-    What a caller set itself stays as it is.
+    It adds offline mode, OpenMP settings and log folders to the caller's variables, which take
+    precedence over the first two.
     """
     kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
-    places = {"LOG_LOCATION": str(logs), "METRICS_LOCATION": str(logs)}
-    return {**OFFLINE, **openmp_environment(models, kept), **kept, "PATH": path, **places}
+    folders = {"LOG_LOCATION": str(logs), "METRICS_LOCATION": str(logs)}
+    return {**OFFLINE, **openmp_environment(models, kept), **kept, "PATH": path, **folders}
 
 
 def _files_only(scratch: Path) -> Path:
-    """Write the log settings without the console, which nothing would ever rotate."""
+    """Write log settings without the console appender, whose file is never rotated."""
     path = scratch / LOGGING.name
     path.write_bytes(LOGGING.read_bytes().replace(CONSOLE, b""))
     return path

@@ -1,4 +1,4 @@
-"""What went wrong, as one sentence, out of a Python traceback in a log."""
+"""Extract the error message from Python tracebacks in a log."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from itertools import dropwhile, takewhile
 
 TRACEBACK = "Traceback (most recent call last):"
 END = re.compile(r"$|During handling of|The above exception|Backend worker process died")
-OWN_ERROR = re.compile(r"^handlers\.\w+\.\w+: ")
-# What TorchServe's worker adds to the error that matters: it tries its own handlers when an import
-# fails, and ends with an error of its own when the model's was a RuntimeError.
-ECHO = re.compile(r"RuntimeError: 50\d - |.*No module named 'ts\.torch_handler\.")
+KIT_ERROR = re.compile(r"^handlers\.\w+\.\w+: ")
+# Errors that TorchServe raises after the actual one: it looks for a built-in handler when an import
+# fails, and raises another error after a RuntimeError of the model.
+FOLLOW_UP = re.compile(r"RuntimeError: 50\d - |.*No module named 'ts\.torch_handler\.")
 
 
 def last_error(log: str) -> str | None:
-    """Return the last exception of a log as one line, or None where no traceback is complete.
+    """Return the last exception in a log as one line, or None if there is no complete traceback.
 
-    An error of this kit is its sentence alone; any other keeps its class, as in `KeyError: 'x'`.
+    The class name is removed from errors of this kit and kept for others, as in `KeyError: 'x'`.
     """
     blocks = log.split(TRACEBACK)[1:]
-    told = [error for error in map(_exception, blocks) if error and not ECHO.match(error)]
-    return OWN_ERROR.sub("", told[-1]) if told else None
+    errors = [error for error in map(_exception, blocks) if error and not FOLLOW_UP.match(error)]
+    return KIT_ERROR.sub("", errors[-1]) if errors else None
 
 
 def _exception(block: str) -> str:

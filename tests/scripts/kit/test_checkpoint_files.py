@@ -63,10 +63,13 @@ def test_an_index_names_its_shards_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ('{"weight_map": {"a": "gone.safetensors"}}', "lists gone.safetensors, which is not there"),
-        ('{"weight_map": {"a": "../1.safetensors"}}', "which is not there"),
-        ('{"metadata": {}}', "is no index of shards"),
-        ("oops", "is no index of shards"),
+        (
+            '{"weight_map": {"a": "gone.safetensors"}}',
+            "lists gone.safetensors, which does not exist",
+        ),
+        ('{"weight_map": {"a": "../1.safetensors"}}', "which does not exist"),
+        ('{"metadata": {}}', "is not an index of shards"),
+        ("oops", "is not an index of shards"),
     ],
 )
 def test_a_broken_index_is_refused(tmp_path: Path, text: str, complaint: str) -> None:

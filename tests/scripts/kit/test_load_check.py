@@ -42,13 +42,15 @@ def test_nothing_of_the_repository_is_in_reach(
 def test_an_error_of_the_kit_is_told_by_its_sentence_alone(
     tmp_path: Path, config_path: Path
 ) -> None:
-    handlers = write_handlers(tmp_path / "h", "from handlers.errors import E; raise E('mend it.')")
+    handlers = write_handlers(
+        tmp_path / "h", "from handlers.errors import E; raise E('correct it.')"
+    )
     (handlers / "errors.py").write_text("class E(Exception): pass")
 
     with pytest.raises(ArchiveLoadError) as raised:
         check_loads(unpacked(tmp_path / "qa", config_path, handlers), "qa")
 
-    assert raised.value.reason == "mend it."
+    assert raised.value.reason == "correct it."
 
 
 def test_handlers_from_elsewhere_are_found_out(tmp_path: Path, config_path: Path) -> None:

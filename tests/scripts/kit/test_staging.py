@@ -70,5 +70,5 @@ def test_two_downloads_to_one_place_do_not_mix(target: Path) -> None:
 def test_files_that_do_not_fit_are_refused_before_they_come(target: Path) -> None:
     with Staging.open(target) as staging:
         staging.check_free_space(1)
-        with pytest.raises(InsufficientDiskSpace, match="make room"):
+        with pytest.raises(InsufficientDiskSpace, match="free disk space"):
             staging.check_free_space(1 << 60)

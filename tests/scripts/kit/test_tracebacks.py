@@ -16,7 +16,7 @@ CHAIN = "\nDuring handling of the above exception, another exception occurred:\n
     ("told", "sentence"),
     [
         ("KeyError: 'x'", "KeyError: 'x'"),
-        ("handlers.errors.WrongConfig: mode: is 'x'; mend it.", "mode: is 'x'; mend it."),
+        ("handlers.errors.WrongConfig: mode: is 'x'; correct it.", "mode: is 'x'; correct it."),
         ("RuntimeError: sizes differ\n\ta: 1\n\tb: 2", "RuntimeError: sizes differ a: 1 b: 2"),
     ],
 )
