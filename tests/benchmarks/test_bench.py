@@ -114,8 +114,8 @@ def test_nothing_is_left_running(folder: Path) -> None:
     ("options", "told"),
     [
         (("--only", "kit,nobody"), "There is no contender 'nobody'; there are kit, kit_"),
-        (("--modes", "poetry"), "'poetry' is not measured"),
-        (("--clients", "many"), "clients is 'many'; write numbers"),
+        (("--modes", "poetry"), "'poetry' is not a benchmarked mode"),
+        (("--clients", "many"), "clients is 'many'; use numbers"),
     ],
 )
 def test_what_cannot_be_measured_is_said_before_anything_starts(
