@@ -52,7 +52,7 @@ def processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
     return say
 
 
-@pytest.fixture(params=["torchscript", "torch_export"])
+@pytest.fixture(params=["torchscript", pytest.param("torch_export", marks=pytest.mark.slow)])
 def packed(
     request: Any, checkpoint: Callable[..., Path], tmp_path: Path, processor: Any
 ) -> Callable[..., Path]:
