@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from handlers import tasks
-from handlers.config.choices import module_names, modes
+from handlers.config.choices import modes, module_names
 from handlers.explainers import targets
 from scripts.kit import openapi
 from scripts.kit.openapi import DOCUMENTS

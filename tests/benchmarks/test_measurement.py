@@ -1,4 +1,4 @@
-"""One turn of the benchmark: a contender is started, asked, measured with `wrk` and stopped."""
+"""Measuring a contender: it is started, measured with `wrk` and stopped."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from threading import Thread
 
 import pytest
 
-from benchmarks.contenders.base import Contender, WrongAnswer
-from benchmarks.turn import Plan, turn
+from benchmarks.contenders.base import Contender, ErrorResponse
+from benchmarks.measurement import Plan, measure
 
 PLAN = Plan(clients=(2,), seconds=1, warm=1)
 
@@ -69,9 +69,9 @@ class InThisProcess(Contender):
         return os.getpgrp()
 
 
-def test_a_turn_measures_a_server_and_stops_it() -> None:
+def test_it_measures_a_server_and_stops_it() -> None:
     contender = InThisProcess()
-    found = turn(contender, ["a text", "another"], PLAN, None, {})
+    found = measure(contender, ["a text", "another"], PLAN, None, {})
     assert not contender.is_running
     assert found.first_answer_seconds > 0
     assert found.worker_bytes > 10e6
@@ -83,6 +83,6 @@ def test_a_turn_measures_a_server_and_stops_it() -> None:
 
 def test_a_contender_that_refuses_is_stopped_and_named() -> None:
     contender = InThisProcess(status=500)
-    with pytest.raises(WrongAnswer, match=r"^here answered a request with 500"):
-        turn(contender, ["a text"], PLAN, None, {})
+    with pytest.raises(ErrorResponse, match=r"^here responded with status 500"):
+        measure(contender, ["a text"], PLAN, None, {})
     assert not contender.is_running
