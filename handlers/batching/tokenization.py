@@ -64,7 +64,7 @@ def check_length(length: int, longest: int | None, what: str) -> None:
     if longest is not None and length > longest:
         raise RequestTooLarge(
             f"{what} has {length:,} tokens, and this model takes {longest:,}"
-            "; shorten it, or let the model's YAML set truncation: true."
+            "; shorten it, or set truncation: true in the YAML of the model."
         )
 
 
