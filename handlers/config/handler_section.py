@@ -1,4 +1,4 @@
-"""The sections of a model-config.yaml that the kit reads itself, key by key."""
+"""The `handler` and `pt2` sections of a model-config.yaml, which the handler reads."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pydantic import (
     model_validator,
 )
 
-from handlers.config.choices import modes, nearest, save_modes
+from handlers.config.choices import modes, save_modes, suggest
 
 DType = Literal["float32", "bfloat16", "float16", "auto"]
 Hardware = Literal["neuron", "neuronx"]
-Spread = Literal["auto", "balanced", "balanced_low_0", "sequential"]
+DeviceMapPolicy = Literal["auto", "balanced", "balanced_low_0", "sequential"]
 Quantization = Literal["int8", "int8_weights", "int4_weights"]
 
 
@@ -28,79 +28,181 @@ class _Section(BaseModel):
 
 
 class Tokenizer(_Section):
-    """How the checkpoint's tokenizer is set; what is left out stays as the checkpoint says."""
+    """The `tokenizer` section; omitted keys keep the checkpoint's value."""
 
-    truncation_side: Literal["left", "right"] | None = None
-    add_prefix_space: bool | None = None
-    strip_accents: bool | None = None
-    model_max_length: PositiveInt | None = None
+    truncation_side: Literal["left", "right"] | None = Field(
+        default=None,
+        description="Side on which a long text is cut. Default for `text_generation`: `left`.",
+    )
+    add_prefix_space: bool | None = Field(
+        default=None,
+        description="Adds a space before the first word (byte-level BPE tokenizers).",
+    )
+    strip_accents: bool | None = Field(
+        default=None, description="Removes accents before the text is split (BERT tokenizers)."
+    )
+    model_max_length: PositiveInt | None = Field(
+        default=None,
+        description="Token limit of the tokenizer, where the checkpoint has none or a wrong one.",
+    )
 
 
-# The format that is the checkpoint itself; the others are made from it.
+# The format of the checkpoint itself; all other formats are exported from it.
 CHECKPOINT = "pretrained"
 
 
 class HandlerSection(_Section):
-    """What is served and how: the `handler:` section."""
+    """The `handler` section: the model, its task, its format and its limits."""
 
-    mode: str
-    model_name: str | None = None
-    revision: str | None = None
-    save_mode: str = CHECKPOINT
-    dtype: DType = "float32"
-    do_lower_case: bool | None = None
-    num_labels: NonNegativeInt | None = None
-    max_length: PositiveInt | None = None
-    truncation: bool | None = None
-    tokenizer: Tokenizer = Tokenizer()
-    parameters: dict[str, Any] = Field(default_factory=dict)
-    responses: Literal["legacy"] | None = None
-    captum_explanation: bool = True
-    explain_timeout: PositiveFloat | None = None
-    embedding_name: str | None = None
-    batch_size: PositiveInt | None = None
-    hardware: Hardware | None = None
-    quantization: Quantization | None = None
-    calibration: str | None = None
-    min_agreement: float = Field(default=0.99, ge=0, le=1)
-    warmup_lengths: list[PositiveInt] = Field(default_factory=list)
-    BetterTransformer: bool = True
-    model_parallel: bool = False
-    device_map: dict[str, int | str] | Spread | None = None
-    allow_random_head: bool = False
-    allow_pickle: bool = False
-    max_batch_tokens: PositiveInt | None = None
-    max_rows: PositiveInt = 128
-    max_characters: PositiveInt = 200_000
-    profile: bool = False
+    mode: str = Field(description="Task of the model: the name of a file in `handlers/tasks/`.")
+    model_name: str | None = Field(
+        default=None,
+        description="Model id on the Hugging Face Hub, or a local folder with a checkpoint. "
+        "Without it, the checkpoint is read from `artifacts/models/<YAML name>/`.",
+    )
+    revision: str | None = Field(
+        default=None,
+        description="Commit, tag or branch to download. Without it, `main`.",
+    )
+    save_mode: str = Field(
+        default=CHECKPOINT,
+        description="Format of the packed model: the name of a file in `handlers/formats/`.",
+    )
+    dtype: DType = Field(
+        default="float32",
+        description="Data type of the computation. `auto` selects bfloat16 where the hardware "
+        "supports it. `onnx` always computes in float32; `torchscript` and `torch_export` keep "
+        "what the packing machine selected.",
+    )
+    do_lower_case: bool | None = Field(
+        default=None,
+        description="Forces lower-casing on or off. Without it, the tokenizer's own setting.",
+    )
+    num_labels: NonNegativeInt | None = Field(
+        default=None,
+        description="Checked against the checkpoint. With `allow_random_head: true`, the size of "
+        "the new head.",
+    )
+    max_length: PositiveInt | None = Field(
+        default=None,
+        description="Maximum tokens of a text, or of one window of a context. For "
+        "`text_generation` also the default number of new tokens. Without it, the model's limit.",
+    )
+    truncation: bool | None = Field(
+        default=None,
+        description="Whether a longer text is cut. `false` refuses it with status 413. Without "
+        "it, `true`, and `false` for `text_generation`.",
+    )
+    tokenizer: Tokenizer = Field(
+        default=Tokenizer(), description="Settings of the tokenizer, see below."
+    )
+    parameters: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Default request parameters of this model, for example `{top_k: 3}`.",
+    )
+    responses: Literal["legacy"] | None = Field(
+        default=None,
+        description="`legacy` answers bodies of TorchServe's old example in its response shapes.",
+    )
+    captum_explanation: bool = Field(
+        default=True, description="Whether `/explanations` is available."
+    )
+    explain_timeout: PositiveFloat | None = Field(
+        default=None,
+        description="Maximum seconds for the explanations of one batch. Without it, half of "
+        "`responseTimeout`.",
+    )
+    embedding_name: str | None = Field(
+        default=None,
+        description="Accepted for compatibility. The embeddings are found through the model.",
+    )
+    batch_size: PositiveInt | None = Field(
+        default=None,
+        description="Rows of a Neuron graph, whose shape is fixed. Without it, `batchSize`.",
+    )
+    hardware: Hardware | None = Field(
+        default=None,
+        description="Key of TorchServe's old example: the same as `save_mode: neuron` or "
+        "`neuronx`.",
+    )
+    quantization: Quantization | None = Field(
+        default=None,
+        description="Quantization with `save_mode: openvino`. `int8` quantizes weights and "
+        "activations and needs calibration rows; the others quantize weights only.",
+    )
+    calibration: str | None = Field(
+        default=None,
+        description="JSON Lines file of requests, relative to the YAML. `int8` is calibrated "
+        "with it, and every lossy export is measured on it. Without it, rows of this repository.",
+    )
+    min_agreement: float = Field(
+        default=0.99,
+        ge=0,
+        le=1,
+        description="Share of labels on which a lossy export must agree with the checkpoint. "
+        "Packing fails below it.",
+    )
+    warmup_lengths: list[PositiveInt] = Field(
+        default_factory=list,
+        description="Text lengths in tokens that run once at load. Without it, `[16, 48]`.",
+    )
+    BetterTransformer: bool = Field(
+        default=True,
+        description="Packs several texts into one row, so that no padding is computed, where the "
+        "model supports it. `false` pads.",
+    )
+    model_parallel: bool = Field(
+        default=False,
+        description="Distributes the layers evenly over the visible accelerators.",
+    )
+    device_map: dict[str, int | str] | DeviceMapPolicy | None = Field(
+        default=None,
+        description="Placement of layers by module name: `cpu`, `disk` or an accelerator number. "
+        "Or a strategy of Accelerate.",
+    )
+    allow_random_head: bool = Field(
+        default=False,
+        description="Serves a base checkpoint whose task head is not trained.",
+    )
+    allow_pickle: bool = Field(
+        default=False,
+        description="Accepts `pytorch_model.bin` where there are no safetensors. Pickle files "
+        "can run code when they load.",
+    )
+    max_batch_tokens: PositiveInt | None = Field(
+        default=None,
+        description="Maximum tokens in one forward pass, padding included. Without it, 1024, and "
+        "8192 for `text_generation`.",
+    )
+    max_rows: PositiveInt = Field(
+        default=128, description="Maximum items of one request, or windows of one context."
+    )
+    max_characters: PositiveInt = Field(
+        default=200_000, description="Maximum characters of one text."
+    )
+    profile: bool = Field(
+        default=False,
+        description="Accepted for compatibility. Stage times are always measured.",
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _hardware_is_a_format(cls, values: Any) -> Any:
-        """Read `hardware: neuronx`, which the old example has beside `save_mode: torchscript`."""
+        """Read `hardware: neuronx` beside `save_mode: torchscript`, as in TorchServe's example."""
         hardware = values.get("hardware") if isinstance(values, dict) else None
         if hardware not in get_args(Hardware):
             return values
-        named = values.get("save_mode", hardware)
-        if named not in (hardware, "torchscript"):
+        save_mode = values.get("save_mode", hardware)
+        if save_mode not in (hardware, "torchscript"):
             raise ValueError(
-                f"has hardware: {hardware} and save_mode: {named}"
+                f"has hardware: {hardware} and save_mode: {save_mode}"
                 f"; leave hardware out, or set save_mode: {hardware}"
             )
         return {**values, "save_mode": hardware}
 
     @model_validator(mode="after")
-    def _hardware_has_a_width(self) -> HandlerSection:
-        if self.save_mode in get_args(Hardware) and self.max_length is None:
-            raise ValueError(
-                f"has save_mode: {self.save_mode} and no max_length"
-                "; add max_length: 128, the one width that the graph is compiled for"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _device_map_is_for_layers(self) -> HandlerSection:
-        if not self.spreads:
+    def _device_map_needs_a_checkpoint(self) -> HandlerSection:
+        if not self.uses_device_map:
             return self
         if (
             self.device_map
@@ -115,54 +217,54 @@ class HandlerSection(_Section):
                 "; use save_mode: pretrained, or leave it out"
             )
         if isinstance(self.device_map, dict) and not set(self.device_map.values()) - {"disk"}:
-            raise ValueError("has no device in device_map that computes; put one part on cpu")
+            raise ValueError("has device_map with disk only; place at least one part on cpu")
         return self
 
     @property
     def is_exported(self) -> bool:
-        """Whether the format is made from a checkpoint, and is not the checkpoint itself."""
+        """Whether the model is exported from a checkpoint to another format."""
         return self.save_mode != CHECKPOINT
 
     @property
-    def spreads(self) -> bool:
-        """Whether layers go to several places."""
+    def uses_device_map(self) -> bool:
+        """Whether the layers are distributed over several devices."""
         return self.model_parallel or self.device_map is not None
 
     @field_validator("batch_size", mode="before")
     @classmethod
-    def _number_in_quotes(cls, value: Any) -> Any:
-        """Read `batch_size: "4"`, as the old example has it."""
+    def _parse_quoted_number(cls, value: Any) -> Any:
+        """Read `batch_size: "4"`, as in TorchServe's example."""
         return int(value) if isinstance(value, str) and value.isdecimal() else value
 
     @field_validator("mode")
     @classmethod
-    def _mode_has_a_file(cls, word: str) -> str:
-        return _known(word, modes())
+    def _check_mode(cls, mode: str) -> str:
+        return _check_choice(mode, modes())
 
     @field_validator("save_mode")
     @classmethod
-    def _save_mode_has_a_file(cls, word: str) -> str:
-        return _known(word, save_modes())
+    def _check_save_mode(cls, save_mode: str) -> str:
+        return _check_choice(save_mode, save_modes())
 
 
 class Compile(_Section):
-    """torch.compile: `enable` and the keyword arguments of `torch.compile`."""
+    """The `pt2.compile` section: `enable` and the keyword arguments of `torch.compile`."""
 
-    enable: bool = False
-    backend: str = "inductor"
-    mode: str | None = None
-    dynamic: bool | None = None
-    fullgraph: bool = False
-    options: dict[str, Any] | None = None
+    enable: bool = Field(default=False, description="Compiles the model at load.")
+    backend: str = Field(default="inductor", description="Backend of `torch.compile`.")
+    mode: str | None = Field(default=None, description="Mode of `torch.compile`.")
+    dynamic: bool | None = Field(default=None, description="Compiles for dynamic shapes.")
+    fullgraph: bool = Field(default=False, description="Fails on graph breaks.")
+    options: dict[str, Any] | None = Field(default=None, description="Options of the backend.")
 
 
 class Pt2(_Section):
-    """The `pt2:` section."""
+    """The `pt2` section."""
 
     compile: Compile = Compile()
 
 
-def _known(word: str, words: list[str]) -> str:
-    if word not in words:
-        raise ValueError(f"is {word!r}; {nearest(word, words)}")
+def _check_choice(word: str, choices: list[str]) -> str:
+    if word not in choices:
+        raise ValueError(f"is {word!r}; {suggest(word, choices)}")
     return word

@@ -1,7 +1,7 @@
-"""The keys of a model-config.yaml that TorchServe's frontend reads itself.
+"""The keys of a model-config.yaml that TorchServe's frontend reads.
 
-TorchServe ignores a key that it does not know and a value of the wrong type; here both are refused.
-Source: `ModelConfig.java` of TorchServe 0.12.
+TorchServe ignores unknown keys and values of the wrong type; this schema rejects both. Source:
+`ModelConfig.java` of TorchServe 0.12.
 """
 
 from __future__ import annotations
@@ -20,49 +20,106 @@ from pydantic import (
 
 
 class Torchrun(BaseModel):
-    """How torchrun starts the processes of one worker: the `torchrun:` section."""
+    """The `torchrun` section: how torchrun starts the processes of one worker."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    nnodes: PositiveInt = 1
-    nproc_per_node: PositiveInt = Field(default=1, alias="nproc-per-node")
-    node_rank: NonNegativeInt = Field(default=0, alias="node-rank")
-    rdzv_backend: str | None = Field(default=None, alias="rdzv-backend")
-    rdzv_endpoint: str | None = Field(default=None, alias="rdzv-endpoint")
-    rdzv_conf: str | None = Field(default=None, alias="rdzv-conf")
-    monitor_interval: PositiveInt | None = Field(default=None, alias="monitor-interval")
-    OMP_NUMBER_THREADS: PositiveInt | None = None
+    nnodes: PositiveInt = Field(default=1, description="Number of machines.")
+    nproc_per_node: PositiveInt = Field(
+        default=1, alias="nproc-per-node", description="Processes on each machine."
+    )
+    node_rank: NonNegativeInt = Field(
+        default=0, alias="node-rank", description="Rank of this machine."
+    )
+    rdzv_backend: str | None = Field(
+        default=None, alias="rdzv-backend", description="Rendezvous backend, for example `c10d`."
+    )
+    rdzv_endpoint: str | None = Field(
+        default=None, alias="rdzv-endpoint", description="Rendezvous address, `host:port`."
+    )
+    rdzv_conf: str | None = Field(
+        default=None, alias="rdzv-conf", description="More rendezvous settings, `key=value,…`."
+    )
+    monitor_interval: PositiveInt | None = Field(
+        default=None, alias="monitor-interval", description="Seconds between checks of workers."
+    )
+    OMP_NUMBER_THREADS: PositiveInt | None = Field(
+        default=None, description="OpenMP threads of each process."
+    )
 
     @property
     def processes(self) -> int:
-        """How many processes share the model, on all nodes together."""
+        """How many processes share the model on all nodes together."""
         return self.nnodes * self.nproc_per_node
 
 
 class TorchServeSection(BaseModel):
-    """Workers, batching and time limits, in TorchServe's own words."""
+    """TorchServe's keys for workers, batching and time limits."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    minWorkers: PositiveInt = 1
-    maxWorkers: PositiveInt = 1
-    batchSize: PositiveInt = 1
-    maxBatchDelay: int = Field(default=100, ge=0)
-    responseTimeout: PositiveInt = 120
-    startupTimeout: PositiveInt = 120
-    deviceType: Literal["cpu", "gpu"] | None = None
-    deviceIds: list[int] | None = None
-    parallelType: Literal["pp", "tp", "pptp", "custom"] | None = None
-    parallelLevel: PositiveInt | None = None
-    torchrun: Torchrun | None = None
-    maxRetryTimeoutInSec: PositiveInt | None = None
-    clientTimeoutInMills: PositiveInt | None = None
-    jobQueueSize: PositiveInt | None = None
-    useJobTicket: StrictBool | None = None
-    useVenv: StrictBool | None = None
+    minWorkers: PositiveInt = Field(
+        default=1, description="Workers that TorchServe starts. Each loads the weights."
+    )
+    maxWorkers: PositiveInt = Field(
+        default=1, description="Workers up to which the management API may scale."
+    )
+    batchSize: PositiveInt = Field(
+        default=1, description="Maximum requests that TorchServe passes to the handler at once."
+    )
+    maxBatchDelay: int = Field(
+        default=100,
+        ge=0,
+        description="Milliseconds that a request waits for others. With 0, TorchServe makes "
+        "batches of two at most.",
+    )
+    responseTimeout: PositiveInt = Field(
+        default=120,
+        description="Seconds for one batch. TorchServe restarts a worker that takes longer.",
+    )
+    startupTimeout: PositiveInt = Field(
+        default=120, description="Seconds for the load of a worker, warm-up included."
+    )
+    deviceType: Literal["cpu", "gpu"] | None = Field(
+        default=None, description="Device of the workers. Without it, GPUs where there are any."
+    )
+    deviceIds: list[int] | None = Field(
+        default=None, description="GPUs that the workers share, by number. Without it, all."
+    )
+    parallelType: Literal["pp", "tp", "pptp", "custom"] | None = Field(
+        default=None,
+        description="`tp` with `torchrun` splits each layer over processes. `custom` gives one "
+        "worker several GPUs. `pp` and `pptp` are refused.",
+    )
+    parallelLevel: PositiveInt | None = Field(
+        default=None, description="GPUs of one worker, with `parallelType: custom`."
+    )
+    torchrun: Torchrun | None = Field(
+        default=None, description="Processes of one worker, with `parallelType: tp`; see below."
+    )
+    maxRetryTimeoutInSec: PositiveInt | None = Field(
+        default=None, description="Seconds during which TorchServe restarts a failing worker."
+    )
+    clientTimeoutInMills: PositiveInt | None = Field(
+        default=None,
+        description="Milliseconds after which TorchServe drops a request that still waits.",
+    )
+    jobQueueSize: PositiveInt | None = Field(
+        default=None,
+        description="Requests that may wait for this model. Further ones get status 503. Without "
+        "it, `job_queue_size` of `config.properties`.",
+    )
+    useJobTicket: StrictBool | None = Field(
+        default=None, description="Accepts a request only while a worker is free, without a queue."
+    )
+    useVenv: StrictBool | None = Field(
+        default=None,
+        description="Installs the model's own requirements into a virtual environment. Needs "
+        "`install_py_dep_per_model=true` in `config.properties`.",
+    )
 
     @model_validator(mode="after")
-    def _workers_in_order(self) -> TorchServeSection:
+    def _check_workers(self) -> TorchServeSection:
         if self.maxWorkers < self.minWorkers:
             raise ValueError(
                 f"maxWorkers is {self.maxWorkers} and minWorkers is {self.minWorkers}"
@@ -71,23 +128,23 @@ class TorchServeSection(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _parallel_keys_belong_together(self) -> TorchServeSection:
+    def _check_parallel_level(self) -> TorchServeSection:
         if self.parallelLevel and not self.parallelType:
             raise ValueError("parallelLevel is set without parallelType; add parallelType: custom")
         return self
 
     @model_validator(mode="after")
-    def _torchrun_is_for_tensors(self) -> TorchServeSection:
-        """Only with tp does TorchServe give requests to every process that torchrun starts."""
+    def _check_torchrun(self) -> TorchServeSection:
+        """Check that torchrun is used with tp: only then does every process receive requests."""
         if (self.torchrun is None) != (self.parallelType != "tp"):
-            found = "set" if self.torchrun else "not set"
+            state = "set" if self.torchrun else "not set"
             raise ValueError(
-                f"parallelType is {self.parallelType or 'not set'} and torchrun is {found}"
+                f"parallelType is {self.parallelType or 'not set'} and torchrun is {state}"
                 "; set both, parallelType: tp and torchrun: with nproc-per-node, or neither"
             )
         if self.parallelType in ("pp", "pptp"):
             raise ValueError(
-                f"parallelType is {self.parallelType}, which this handler does not do"
+                f"parallelType is {self.parallelType}, which this handler does not support"
                 "; use tp with torchrun, or custom with handler.device_map"
             )
         return self

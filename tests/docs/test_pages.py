@@ -1,0 +1,208 @@
+"""What the pages say is true: tables, examples, links and messages."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from benchmarks.overview import PLOT, plot
+from handlers import tasks
+from handlers.config.choices import modes
+from handlers.config.handler_section import HandlerSection
+from handlers.config.model_config import ModelConfig
+from handlers.config.torchserve_section import TorchServeSection
+from handlers.protocols.dispatcher import Dispatcher
+from handlers.schemas.explanation_parameters import ExplanationParameters
+from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import COUNTERS
+from scripts.kit.docs import DESCRIPTIONS, render
+from scripts.kit.places import ROOT
+from tests.docs.pages import DOCS, PAGES, Block, blocks, calls
+from tests.serving import Served
+
+LINK = re.compile(r"(?<!`)\]\((?!https?://)([^)\s#]*)(?:#([^)\s]+))?\)")
+OTHERS = re.compile(r"<!-- messages of others -->.*?<!-- /messages of others -->", re.DOTALL)
+CURLS = [block for block in blocks("bash") if block.text.startswith("curl ")]
+EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Keep tiny models from threads that would mostly wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def read(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+@EVERY_PAGE
+def test_the_generated_tables_are_current(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert render(text) == text, "run python scripts/write_docs.py"
+
+
+def test_the_plot_is_current() -> None:
+    assert PLOT.read_text(encoding="utf-8") == plot(), "run python benchmarks/overview.py"
+
+
+def test_every_key_is_explained() -> None:
+    page = read("configuration.md")
+    for section in (HandlerSection, TorchServeSection):
+        for key, field in section.model_fields.items():
+            assert field.description, key
+            assert f"| `{key}` |" in page
+
+
+def test_every_parameter_is_described_once() -> None:
+    kinds = [tasks.get(mode).parameters for mode in modes()] + [ExplanationParameters]
+    for kind in kinds:
+        described = {name for name, field in kind.model_fields.items() if field.description}
+        assert described.isdisjoint(DESCRIPTIONS.get(kind.__name__, {}))
+        assert described | DESCRIPTIONS.get(kind.__name__, {}).keys() == set(kind.model_fields)
+
+
+def test_every_mode_has_a_section_and_an_example() -> None:
+    page, shown = read("tasks.md"), {call.mode for block in CURLS for call in calls(block)}
+    for mode in modes():
+        assert f"`mode: {mode}`" in page
+        assert f"<!-- generated: parameters {mode} -->" in page
+    assert shown == set(modes())
+
+
+@pytest.mark.parametrize("block", blocks("yaml"), ids=str)
+def test_a_yaml_file_is_valid(block: Block) -> None:
+    ModelConfig.parse(yaml.safe_load(block.text))
+
+
+@pytest.mark.parametrize("block", blocks("json"), ids=str)
+def test_json_can_be_read(block: Block) -> None:
+    json.loads(block.text)
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=str)
+def test_python_compiles(block: Block) -> None:
+    compile(block.text, str(block), "exec")
+
+
+@pytest.mark.parametrize("block", CURLS, ids=str)
+def test_a_curl_command_is_answered(block: Block, served: Callable[..., Served]) -> None:
+    for call in calls(block):
+        dispatcher = Dispatcher(served(call.mode).engine, call.mode)
+        (answer,) = dispatcher.dispatch([call.http_request], Meter())
+        assert answer.status == 200, answer.body
+
+
+ANSWERS = [block for block in blocks("json") if block.title == "Answer"]
+
+
+@pytest.mark.parametrize("block", ANSWERS, ids=str)
+def test_an_answer_has_the_keys_that_are_shown(block: Block, served: Callable[..., Served]) -> None:
+    assert block.after
+    (call,) = calls(block.after)
+    ((status, answer),) = served(call.mode).post(call.http_request)
+    assert status == 200
+    assert keys_of(answer) == keys_of(json.loads(block.text))
+
+
+def test_the_engine_example_runs(
+    checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = tmp_path / "artifacts" / "models"
+    models.mkdir(parents=True)
+    (models / "question_answering").symlink_to(checkpoint("question_answering"))
+    monkeypatch.chdir(tmp_path)
+    (example,) = (block for block in blocks("python") if block.page.name == "engine.md")
+    exec(compile(example.text, str(example), "exec"), {})  # noqa: S102
+
+
+@pytest.mark.parametrize("block", blocks("bash"), ids=str)
+def test_a_shell_command_names_what_exists(block: Block) -> None:
+    subprocess.run(["bash", "-n", "-c", block.text], check=True)
+    for script in re.findall(r"\b((?:scripts|benchmarks)/\w+\.py)", block.text):
+        assert (ROOT / script).is_file(), script
+    for name in re.findall(r"\b(requirements[\w-]*\.txt|config\.properties)", block.text):
+        assert (ROOT / name).is_file(), name
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    for target in re.findall(r"^make ([\w-]+)", block.text, re.MULTILINE):
+        assert target in targets
+
+
+@EVERY_PAGE
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    for target, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+        place = (page.parent / target).resolve() if target else page
+        assert place.exists(), target
+        if anchor:
+            assert anchor in anchors(place), f"{target}#{anchor}"
+
+
+def test_every_message_is_one_of_the_code() -> None:
+    known = "\n".join(messages())
+    tables = OTHERS.sub("", read("troubleshooting.md").split("## Clients")[0])
+    shown = [
+        message
+        for cell in re.findall(r"^\| (`.*?`) \|", tables, re.MULTILINE)
+        for message in re.findall(r"`(.+?)`", cell)
+    ]
+    assert len(shown) >= 25
+    assert not [message for message in shown if not all(part in known for part in fixed(message))]
+
+
+def test_every_metric_of_the_handler_is_listed() -> None:
+    page = read("metrics.md")
+    stages = ("read", "parse", "encode", "forward", "decode", "explain", "write")
+    assert all(f"`hf_{name}_total`" in page for name in COUNTERS)
+    assert all(f"`hf_{stage}_time`" in page for stage in stages)
+
+
+def test_every_package_is_described() -> None:
+    handlers = ROOT / "handlers"
+    names = {path.name for path in handlers.iterdir() if not path.name.startswith("_")}
+    listed = re.findall(r"^\| \[`handlers/([\w.]+)`\]", read("architecture.md"), re.MULTILINE)
+    assert set(listed) == names
+    assert len(listed) == len(names)
+
+
+def keys_of(value: Any) -> Any:
+    """Return the keys of an answer, of a list those of its first item."""
+    if isinstance(value, dict):
+        return {key: keys_of(each) for key, each in value.items()}
+    return [keys_of(value[0])] if isinstance(value, list) and value else None
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and the site make them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+def fixed(message: str) -> list[str]:
+    """Return the parts of a message that never differ; whose body it is does."""
+    parts = re.split(r"\s*…[:;]?\s*", message)
+    return [re.sub(r"^(parameters: |The body )", "", part) for part in parts if part]
+
+
+def messages() -> Iterator[str]:
+    """Yield each text in the code, with … for what is filled in."""
+    for path in [*(ROOT / "handlers").rglob("*.py"), *(ROOT / "scripts").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(
+                    str(part.value) if isinstance(part, ast.Constant) else "…"
+                    for part in node.values
+                )
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value

@@ -1,0 +1,35 @@
+"""The documentation site builds without a warning and needs no network."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from scripts.kit.places import ROOT
+
+MKDOCS = ROOT / ".venv-docs" / "bin" / "mkdocs"
+# What a browser loads by itself; links that a reader follows are not meant.
+LOADED = re.compile(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?(https?://[^\" >]+)")
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(
+    tmp_path: Path,
+) -> None:
+    done = subprocess.run(
+        [MKDOCS, "build", "--strict", "--site-dir", tmp_path],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    pages = list(tmp_path.rglob("index.html"))
+    assert len(pages) > 12
+    for page in pages:
+        assert not LOADED.findall(page.read_text(encoding="utf-8")), page
