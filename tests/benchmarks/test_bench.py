@@ -29,12 +29,12 @@ CONTENDERS = ("reference", "kit")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output folder of a quick run."""
     folder = tmp_path_factory.mktemp("bench")
-    program = ROOT / "benchmarks" / "bench.py"
     chosen = ("--only", ",".join(CONTENDERS), "--modes", "sequence_classification")
     done = subprocess.run(
         [
             sys.executable,
-            program,
+            "-m",
+            "benchmarks.bench",
             "--quick",
             *chosen,
             "--clients=1,4",
@@ -43,6 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "--work",
             folder,
         ],
+        cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
