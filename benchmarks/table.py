@@ -42,7 +42,7 @@ def _head(document: Mapping[str, Any]) -> str:
         f"- {plan['rounds']} rounds of {plan['seconds']:g} s for each number of clients, after"
         f" {plan['warm']:g} s to warm up; closed loop, wrk on the same cores.\n"
         "- An untrained model has no labels to keep, so int8 is int8 in every layer; a trained one"
-        " may keep first layers in floating point, as in the README's table of formats."
+        " may keep first layers in floating point, as in the table of docs/formats.md."
     )
 
 

@@ -128,8 +128,9 @@ def format_traits() -> str:
     rows = [
         ("`pretrained`", every, "every method", "of the checkpoint", NOTHING),
         ("`openvino`", every, no_gradients, "`int8`, `int8_weights`, `int4_weights`",
-         "`requirements-openvino.txt`; `requirements-optimum.txt` with `--no-deps`"),
-        ("`onnx`", encoders, no_gradients, NOTHING, NOTHING),
+         "[OpenVINO](deployment.md#openvino-and-onnx-runtime)"),
+        ("`onnx`", encoders, no_gradients, NOTHING,
+         "[ONNX Runtime](deployment.md#openvino-and-onnx-runtime)"),
         ("`torch_export`", encoders, no_gradients, NOTHING, NOTHING),
         ("`torchscript`", encoders, no_gradients, NOTHING, NOTHING),
         ("`neuronx`", encoders, no_gradients, NOTHING, "`torch-neuronx` of AWS"),
