@@ -1,4 +1,4 @@
-"""From a folder to a served model, and from requests to answers. No TorchServe, no HTTP."""
+"""The engine: loads a model from a folder and runs requests, without TorchServe and HTTP."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError, Unprocessable, attempt
 from handlers.explainers import explanation_schemas, targets
 from handlers.explainers.base import ExplainedModel
-from handlers.formats._compatibility import check_config, computes_in
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
-from handlers.schemas.explanation_parameters import ExplanationParameters, split
+from handlers.schemas.explanation_parameters import ExplanationParameters, split_parameters
 from handlers.schemas.json_schema import json_schema, parameter_schemas
 from handlers.schemas.model_info import Limits, ModelInfo
 from handlers.schemas.request import Request
@@ -33,7 +32,7 @@ Outcome = Any | RequestError
 
 
 class Engine:
-    """A task and the model that does it."""
+    """A task and a model that runs it."""
 
     def __init__(
         self, task: BaseTask[Any, Any], model: Model, explain_seconds: float = 60.0
@@ -61,7 +60,7 @@ class Engine:
             ConfigError: when the YAML or the checkpoint is wrong.
         """
         config = config or ModelConfig.read(directory / "model-config.yaml")
-        check_config(config)
+        formats.check_config(config)
         kind = tasks.get(config.handler.mode)
         checkpoint = read_checkpoint(directory, config.handler)
         check_head(checkpoint.config, config.handler, kind.auto_class)
@@ -74,21 +73,21 @@ class Engine:
         return cls(task, model, config.explain_seconds)
 
     def describe(self, name: str = "model", version: str = "1.0") -> ModelInfo:
-        """Return what clients are told about this model.
+        """Return the description of this model.
 
         Args:
             name: the name under which it is served.
             version: the archive's version.
         """
-        task, settings = self.task, self.settings
+        task, settings, target = self.task, self.settings, self._explanation_target
         return ModelInfo(
             name=name,
             version=version,
             mode=settings.mode,
             save_mode=settings.save_mode,
-            dtype=computes_in(settings.save_mode, settings.dtype),
+            dtype=formats.get(settings.save_mode).computes_in(settings.dtype),
             labels=list(task.labels),
-            limits=Limits(task.longest, settings.max_rows, task.longest_text, task.truncates),
+            limits=Limits(task.max_tokens, settings.max_rows, task.max_characters, task.truncation),
             inputs=json_schema(task.inputs),
             results=json_schema(task.results),
             parameters=parameter_schemas(task.parameters, task.defaults),
@@ -96,10 +95,16 @@ class Engine:
             sample=task.sample,
             settings=settings,
             architecture=task.checkpoint.architecture,
+            input_columns=task.input_columns,
+            result_columns=task.result_columns,
+            generates=task.generates,
+            nests_single_result=task.nests_single_result,
+            legacy_response=task.legacy_response,
+            legacy_explanation_keys=target.legacy_keys if target else (),
         )
 
     def predict(self, requests: Sequence[Request], meter: Meter | None = None) -> list[Outcome]:
-        """Answer every request; one that fails has its error in its place."""
+        """Return the result of each request; one that fails has its error in its place."""
         meter = meter or Meter()
         with meter.stage("parse"):
             parsed = [attempt(self._parse, request) for request in requests]
@@ -111,7 +116,7 @@ class Engine:
             ]
 
     def explain(self, requests: Sequence[Request], meter: Meter | None = None) -> list[Outcome]:
-        """Explain every request; one that fails has its error in its place."""
+        """Return the explanation of each request; one that fails has its error in its place."""
         meter = meter or Meter()
         with meter.stage("parse"):
             parsed = [attempt(self._parse_explanation, request) for request in requests]
@@ -125,7 +130,7 @@ class Engine:
         if self._explanation_target is None:
             return {}
         gradients = self.model.embeddings is not None
-        return explanation_schemas(self._explanation_target.usual_method, gradients=gradients)
+        return explanation_schemas(self._explanation_target.default_method, gradients=gradients)
 
     def _parse(self, request: Request) -> Job:
         return Job(self.task.parse(request), stream=request.stream)
@@ -136,19 +141,19 @@ class Engine:
                 "This model is not explained; its YAML has captum_explanation: false, "
                 "or its mode has no explanation."
             )
-        ours, own = split(request.parameters)
-        own = {**self._explanation_target.usual_parameters, **self.task.defaults, **own}
+        explanation, own = split_parameters(request.parameters)
+        own = {**self._explanation_target.default_parameters, **self.task.defaults, **own}
         query = self.task.parse(replace(request, parameters=own))
-        return Job(query, ExplanationParameters.of_request({}, ours))
+        return Job(query, ExplanationParameters.of_request({}, explanation))
 
     def _encode_and_run(self, parsed: Sequence[Job | RequestError], meter: Meter) -> list[Outcome]:
-        """Encode and run what could be parsed, together."""
+        """Encode and run together what could be parsed."""
         jobs = [job for job in parsed if isinstance(job, Job)]
         finished = iter(self._run_isolated(jobs, meter))
         return [next(finished) if isinstance(job, Job) else job for job in parsed]
 
     def _run_isolated(self, jobs: Sequence[Job], meter: Meter) -> list[Job | RequestError]:
-        """Run cases together, or each alone when that fails, so that one harms itself only."""
+        """Run jobs together, or each alone when that fails, so that an error stays in its job."""
         together = attempt(self._run_together, jobs, meter)
         if not isinstance(together, RequestError):
             return together
@@ -182,7 +187,7 @@ class Engine:
         return self.task.decode(job.query, job.rows, job.outputs)
 
     def _explained(self, jobs: Sequence[Job]) -> list[Outcome]:
-        """Explain cases; should that fail as a whole, predictions of the same batch do not."""
+        """Explain jobs; an error of all does not affect predictions of the same batch."""
         together = attempt(self._explain, jobs)
         return [together] * len(jobs) if isinstance(together, RequestError) else together
 
@@ -190,7 +195,7 @@ class Engine:
         if not jobs or self._explanation_target is None:
             return []
         model = ExplainedModel(
-            forward=self.model.trace,
+            forward=self.model.forward_with_gradients,
             embeddings=self.model.embeddings,
             padding=self.task.padding,
             baseline_token_id=self.task.checkpoint.baseline_token_id,

@@ -1,16 +1,16 @@
-"""Everything that can go wrong, each with its facts.
+"""The error hierarchy, and the isolation of errors between the rows of a batch.
 
 KitError
 ├── ConfigError              the YAML or the archive is wrong: loading, packing and downloading stop
-│   ├── WrongConfig          a key, a value or a pair of values in the YAML
-│   └── WrongCheckpoint      the files beside the YAML do not fit it
-└── RequestError             one request is wrong: its row gets the status, no other
-    ├── BadRequest           400  cannot be understood
-    ├── NotFound             404  no such path below the model's
-    ├── RequestTooLarge      413  too large or too long
-    ├── Unprocessable        422  understood, but not possible for this model
-    ├── Overloaded           503  not now
-    └── InternalError        500  a bug of this kit
+│   ├── WrongConfig          a key, a value or a combination of values in the YAML
+│   └── WrongCheckpoint      the checkpoint files do not match the YAML
+└── RequestError             one request failed: only its row has the error status
+    ├── BadRequest           400  malformed request
+    ├── NotFound             404  unknown path below the path of the model
+    ├── RequestTooLarge      413  too many rows or too long a text
+    ├── Unprocessable        422  well-formed, but not supported by this model
+    ├── Overloaded           503  temporarily not available
+    └── InternalError        500  a bug in this kit
 """
 
 from __future__ import annotations
@@ -22,15 +22,21 @@ from typing import Any, ClassVar, TypeVar
 
 
 class KitError(Exception):
-    """Base of every error that this kit raises on purpose."""
+    """Base class of the errors that this kit raises."""
 
 
 class ConfigError(KitError):
-    """A model cannot be downloaded, packed or loaded as its YAML asks."""
+    """A model cannot be downloaded, packed or loaded as its YAML specifies."""
 
 
 class WrongConfig(ConfigError):
-    """A key or value of the YAML is wrong; says where, what was found and what would be right."""
+    """A key or value of the YAML is wrong.
+
+    Args:
+        where: the key or file.
+        problem: what is wrong.
+        remedy: how to fix it.
+    """
 
     def __init__(self, where: str, problem: str, remedy: str) -> None:
         self.where, self.problem, self.remedy = where, problem, remedy
@@ -38,15 +44,21 @@ class WrongConfig(ConfigError):
 
 
 class WrongCheckpoint(ConfigError):
-    """The checkpoint's files do not do what the YAML asks of them."""
+    """The files of a checkpoint are missing, unreadable or do not match the YAML.
 
-    def __init__(self, place: str, problem: str, remedy: str) -> None:
-        self.place, self.problem, self.remedy = place, problem, remedy
-        super().__init__(_sentence(place, problem, remedy))
+    Args:
+        where: the file or checkpoint.
+        problem: what is wrong.
+        remedy: how to fix it.
+    """
+
+    def __init__(self, where: str, problem: str, remedy: str) -> None:
+        self.where, self.problem, self.remedy = where, problem, remedy
+        super().__init__(_sentence(where, problem, remedy))
 
 
 class RequestError(KitError):
-    """A request that gets an answer of its own instead of a result."""
+    """The error of a single request, which has the error as its response."""
 
     status: ClassVar[int]
     kind: ClassVar[str]
@@ -57,14 +69,14 @@ class RequestError(KitError):
 
 
 class BadRequest(RequestError):
-    """The request cannot be understood."""
+    """The request is malformed."""
 
     status = 400
     kind = "BadRequestException"
 
 
 class NotFound(RequestError):
-    """The path below the model's own leads nowhere."""
+    """The path below the path of the model does not exist."""
 
     status = 404
     kind = "ResourceNotFoundException"
@@ -78,21 +90,21 @@ class RequestTooLarge(RequestError):
 
 
 class Unprocessable(RequestError):
-    """The request is understood, but this model cannot do it."""
+    """The request is well-formed, but this model does not support it."""
 
     status = 422
     kind = "UnprocessableEntityException"
 
 
 class Overloaded(RequestError):
-    """The model cannot take the request now; the client may try again."""
+    """The model cannot process the request now; the client may retry."""
 
     status = 503
     kind = "ServiceUnavailableException"
 
 
 class InternalError(RequestError):
-    """A bug of this kit; the text carries no detail of the request."""
+    """A bug in this kit; the message contains no part of the request."""
 
     status = 500
     kind = "InternalServerException"
@@ -103,9 +115,12 @@ class InternalError(RequestError):
         )
 
 
-def short(error: BaseException, longest: int = 200) -> str:
-    """Return what a library's error says as part of a sentence: one line, cut if it is long."""
-    return " ".join(str(error).split())[:longest] or type(error).__name__
+def summarize(error: BaseException, max_length: int = 200) -> str:
+    """Return the message of a library's error on one line, truncated to `max_length`.
+
+    An error without a message is represented by the name of its class.
+    """
+    return " ".join(str(error).split())[:max_length] or type(error).__name__
 
 
 def _sentence(where: str, problem: str, remedy: str) -> str:
@@ -119,23 +134,26 @@ Result = TypeVar("Result")
 
 
 def attempt(function: Callable[..., Result], *arguments: Any) -> Result | RequestError:
-    """Call a function; an error becomes the outcome, so that neighbours go on."""
+    """Call a function and return its result, or its error instead of raising it.
+
+    Unexpected errors are logged and returned as :class:`InternalError`.
+    """
     try:
         return function(*arguments)
     except RequestError as error:
         return error
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # noqa: BLE001 - a panic in the tokenizer is no Exception
+    except BaseException as error:  # noqa: BLE001 - a panic in tokenizers derives from BaseException
         log_bug(error)
         return InternalError(error)
 
 
 def log_bug(error: BaseException) -> None:
-    """Log where an unexpected error arose, without its text: that can hold what a user sent."""
-    trace, places = error.__traceback__, []
+    """Log the stack of an unexpected error without its message, which can contain request text."""
+    trace, frames = error.__traceback__, []
     while trace:
         code = trace.tb_frame.f_code
-        places.append(f"{Path(code.co_filename).name}:{trace.tb_lineno} {code.co_name}")
+        frames.append(f"{Path(code.co_filename).name}:{trace.tb_lineno} {code.co_name}")
         trace = trace.tb_next
-    logger.error("%s in the handler, at %s", type(error).__name__, " > ".join(places))
+    logger.error("%s in the handler, at %s", type(error).__name__, " > ".join(frames))

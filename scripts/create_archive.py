@@ -15,8 +15,8 @@ from rich.table import Table
 
 from handlers.errors import KitError
 from scripts.kit.archive import Archive, pack
+from scripts.kit.archive_formats import FormatName
 from scripts.kit.command import split_names
-from scripts.kit.containers import Form
 from scripts.kit.places import MODEL_STORE, config_paths, model_name
 
 out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)
@@ -26,7 +26,9 @@ def main(
     configs: Annotated[
         list[Path] | None, typer.Argument(help="YAML files; none: all of model_configs/.")
     ] = None,
-    form: Annotated[Form, typer.Option("--format", help="The archive's form.")] = "mar",
+    archive_format: Annotated[
+        FormatName, typer.Option("--format", help="The archive's format.")
+    ] = "mar",
     export_path: Annotated[Path, typer.Option(help="Where archives are put.")] = MODEL_STORE,
     version: Annotated[str, typer.Option(help="The model's version.")] = "1.0",
     extra_files: Annotated[
@@ -45,7 +47,7 @@ def main(
     """
     make = partial(
         pack,
-        form=form,
+        archive_format=archive_format,
         export_path=export_path,
         version=version,
         extra_files=[Path(name) for name in split_names(extra_files)],

@@ -14,7 +14,8 @@ from rich.table import Column, Table
 
 from handlers.config.model_config import ModelConfig
 from handlers.errors import KitError
-from scripts.kit.download import check_folder, download, present
+from handlers.formats import check_config
+from scripts.kit.download import check_folder, download, find_downloaded
 from scripts.kit.hub import Hub
 from scripts.kit.places import ROOT, checkpoint_of, config_paths, model_name
 
@@ -59,12 +60,13 @@ def bring(config_path: Path, hub: Hub, *, force: bool) -> tuple[str, ...]:
         KitError: when it cannot be had or does not fit.
     """
     config, name = ModelConfig.read(config_path), model_name(config_path)
+    check_config(config)
     target, handler = checkpoint_of(config_path, config), config.handler
     if target.is_dir() and Path(handler.model_name or target) == target:
         typer.echo(f"{name}: checking the folder {target}")
         size, files = check_folder(handler, target)
         return name, "-", str(files), megabytes(size), shown(target)
-    source = None if force else present(handler, target)
+    source = None if force else find_downloaded(handler, target)
     if source:
         typer.echo(f"{name}: {source.model_name} is here already")
     else:

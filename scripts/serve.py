@@ -12,11 +12,11 @@ import typer
 from rich.console import Console
 
 from scripts.kit.command import plain_errors, split_names
+from scripts.kit.model_store import list_archives
 from scripts.kit.places import BUILD, MODEL_STORE, ROOT
 from scripts.kit.ports import Ports
 from scripts.kit.properties import read_properties
 from scripts.kit.server import Server
-from scripts.kit.store import archives_of
 from scripts.kit.torchserve import TorchServe
 
 CONFIG = ROOT / "config.properties"
@@ -54,7 +54,7 @@ def start(
         torchserve = TorchServe(
             workdir=workdir,
             model_store=model_store,
-            models=archives_of(model_store, split_names(models)),
+            models=list_archives(model_store, split_names(models)),
             ports=ports,
             config=CONFIG,
             timeout=timeout,

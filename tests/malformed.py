@@ -7,15 +7,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from handlers import tasks
+from handlers.config.choices import modes
 from tests.e2e.asking import Question
 
 JSON = {"Content-Type": "application/json"}
-GOOD: dict[str, Any] = {
-    "sequence_classification": "A fine film with a great cast.",
-    "token_classification": "Ada Lovelace lived in London.",
-    "question_answering": {"question": "Who sings?", "context": "Nina sings in the bar."},
-    "text_generation": "Once upon a time",
-}
+GOOD: dict[str, Any] = {mode: tasks.get(mode).sample["inputs"] for mode in modes()}
 # A name that no body and no mode knows.
 NAMES = st.from_regex(r"zz_[a-z]{0,9}", fullmatch=True)
 NUMBERS = st.integers() | st.floats() | st.booleans() | st.none()

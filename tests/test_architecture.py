@@ -33,7 +33,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # What a wire format knows of a model is in its `ModelInfo`; only the dispatcher knows the engine.
 DISPATCHER = HANDLERS / "protocols" / "dispatcher.py"
-WIRE_FORMATS = [path for path in sorted((HANDLERS / "protocols").rglob("*.py")) if path != DISPATCHER]
+WIRE_FORMATS = [
+    path for path in sorted((HANDLERS / "protocols").rglob("*.py")) if path != DISPATCHER
+]
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -60,7 +62,9 @@ def test_every_file_has_a_layer() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_an_import_points_down(path: Path) -> None:
     own = package_of(path)
-    used = {name.split(".")[1] for name in imports(path) if begins(name, "handlers") and "." in name}
+    used = {
+        name.split(".")[1] for name in imports(path) if begins(name, "handlers") and "." in name
+    }
     upward = sorted(
         name for name in used - {own} if own != "__init__" and LEVEL[name] <= LEVEL[own]
     )
@@ -87,7 +91,9 @@ def test_only_the_entry_point_imports_torchserve() -> None:
 def test_the_configuration_imports_no_torch() -> None:
     files = sorted((HANDLERS / "config").glob("*.py"))
     heavy = ("torch", "transformers", "numpy")
-    assert not [name for path in files for name in imports(path) for each in heavy if begins(name, each)]
+    assert not [
+        name for path in files for name in imports(path) for each in heavy if begins(name, each)
+    ]
 
 
 @pytest.mark.parametrize("package", sorted(LEVEL))

@@ -16,15 +16,9 @@ import torch
 import transformers
 from safetensors.numpy import save_file
 
+from handlers import tasks
+from tests.modes import cases
 from tests.tiny_tokenizers import POSITIONS, write_bert, write_gpt2, write_roberta
-
-ENTITIES = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
-OPINIONS = ("NEGATIVE", "NEUTRAL", "POSITIVE")
-HEADS = {
-    "sequence_classification": ("SequenceClassification", OPINIONS),
-    "token_classification": ("TokenClassification", ENTITIES),
-    "question_answering": ("QuestionAnswering", ()),
-}
 
 
 def write(folder: Path, mode: str, *, family: str = "Bert", seed: int = 0, **config: Any) -> Path:
@@ -38,7 +32,8 @@ def write(folder: Path, mode: str, *, family: str = "Bert", seed: int = 0, **con
         config: what the model's config holds beside its sizes and labels.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if mode == "text_generation":
+    task, labels = tasks.get(mode), cases(mode).labels
+    if task.generates:
         ids = {name: write_gpt2(folder) for name in ("bos_token_id", "eos_token_id")}
         if family == "Llama":
             llama = {"vocab_size": 400, **_sizes()}
@@ -53,10 +48,10 @@ def write(folder: Path, mode: str, *, family: str = "Bert", seed: int = 0, **con
         }
         _write_model(folder, "GPT2", "LMHeadModel", {**gpt2, **ids, **config}, seed)
         return folder
-    head, labels = HEADS[mode]
+    head = task.auto_class.removeprefix("AutoModel")
     names = {"id2label": dict(enumerate(labels))} if labels else {}
     tokens = write_bert(folder) if family == "Bert" else write_roberta(folder)
-    _write_model(folder, family, f"For{head}", {**_sizes(), **tokens, **names, **config}, seed)
+    _write_model(folder, family, head, {**_sizes(), **tokens, **names, **config}, seed)
     return folder
 
 

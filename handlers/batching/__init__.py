@@ -1,1 +1,1 @@
-"""Rows of tokens: tokenization, padding and packing."""
+"""Tokenization, padding and packing of rows."""

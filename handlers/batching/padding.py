@@ -1,4 +1,4 @@
-"""Which rows run together, and how they become tensors."""
+"""Batches of padded rows, grouped by length."""
 
 from __future__ import annotations
 
@@ -14,53 +14,56 @@ from handlers.telemetry.meter import Meter
 
 Batch = dict[str, torch.Tensor]
 Forward = Callable[[Batch], Mapping[str, torch.Tensor]]
-
-
 Side = Literal["left", "right"]
 
 
 @dataclass(frozen=True)
 class Padding:
-    """How short rows are filled: the id for each input (0 where none is named) and the side."""
+    """The padding id of each model input (0 for inputs not listed) and the side that is padded."""
 
     ids: Mapping[str, int]
     side: Side = "right"
 
 
-def by_length(lengths: Sequence[int], budget: int, waste: float = 0.5) -> Iterator[list[int]]:
-    """Yield groups of row numbers, longest first, each within a budget of padded tokens.
+def group_by_length(
+    lengths: Sequence[int], budget: int, max_padding_share: float = 0.5
+) -> Iterator[list[int]]:
+    """Yield groups of row indices, longest row first.
 
-    A row longer than the budget gets a group of its own; one that would be padded by more than
-    the share `waste` of the longest starts a new group.
+    Args:
+        lengths: the length of each row.
+        budget: the maximum number of tokens in a group, padding included. A longer row forms a
+            group alone.
+        max_padding_share: a row that would have a larger share of padding starts a new group.
     """
     order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
     group: list[int] = []
-    for number in order:
+    for index in order:
         longest = lengths[group[0]] if group else 0
         full = (len(group) + 1) * longest > budget
-        if group and (full or lengths[number] < (1 - waste) * longest):
+        if group and (full or lengths[index] < (1 - max_padding_share) * longest):
             yield group
             group = []
-        group.append(number)
+        group.append(index)
     if group:
         yield group
 
 
 def pad(rows: Sequence[Row], padding: Padding) -> Batch:
-    """Return the rows as tensors of shape (rows, longest row), with their attention mask."""
+    """Return the rows as tensors of shape (rows, longest row), with an attention mask."""
     shape = (len(rows), max(map(len, rows)))
-    spans = [span(len(row), shape[1], padding.side) for row in rows]
+    columns = [unpadded(len(row), shape[1], padding.side) for row in rows]
     batch = {name: np.full(shape, padding.ids.get(name, 0)) for name in rows[0].features}
     batch["attention_mask"] = np.zeros(shape, dtype=np.int64)
-    for number, (row, place) in enumerate(zip(rows, spans, strict=True)):
-        batch["attention_mask"][number, place] = 1
+    for index, (row, real) in enumerate(zip(rows, columns, strict=True)):
+        batch["attention_mask"][index, real] = 1
         for name, values in row.features.items():
-            batch[name][number, place] = values
+            batch[name][index, real] = values
     return {name: torch.from_numpy(array) for name, array in batch.items()}
 
 
-def span(length: int, width: int, side: Side) -> slice:
-    """Return where a row of some length lies in a padded one."""
+def unpadded(length: int, width: int, side: Side) -> slice:
+    """Return the columns of a row of `length` tokens that is padded to `width`."""
     return slice(0, length) if side == "right" else slice(width - length, width)
 
 
@@ -73,26 +76,32 @@ def run(
     per_token: Iterable[str],
     meter: Meter,
 ) -> list[Outputs]:
-    """Run every row once, in groups of like length, and return each row's own outputs.
+    """Run every row once, grouped by length, and return the outputs of each row in their order.
 
-    `per_token` names the outputs that have a value for each token; they are cut to the row.
+    Args:
+        forward: runs a padded batch.
+        rows: the rows.
+        padding: the padding ids and side.
+        budget: the maximum number of tokens per forward, padding included.
+        per_token: names of the outputs that have a value for each token; padding is removed.
+        meter: counts forwards, tokens and slots.
     """
     results: list[Outputs] = [{}] * len(rows)
-    for group in by_length([len(row) for row in rows], budget):
-        chosen = [rows[number] for number in group]
-        batch = pad(chosen, padding)
-        outputs = {name: numpy_of(tensor) for name, tensor in forward(batch).items()}
+    for group in group_by_length([len(row) for row in rows], budget):
+        members = [rows[index] for index in group]
+        batch = pad(members, padding)
+        outputs = {name: to_numpy(tensor) for name, tensor in forward(batch).items()}
         width = batch["input_ids"].shape[1]
-        for place, (number, row) in enumerate(zip(group, chosen, strict=True)):
-            own = span(len(row), width, padding.side)
-            results[number] = {
-                name: array[place, own] if name in per_token else array[place]
+        for position, (index, row) in enumerate(zip(group, members, strict=True)):
+            columns = unpadded(len(row), width, padding.side)
+            results[index] = {
+                name: array[position, columns] if name in per_token else array[position]
                 for name, array in outputs.items()
             }
-        meter.count(forwards=1, tokens=sum(map(len, chosen)), slots=batch["input_ids"].numel())
+        meter.count(forwards=1, tokens=sum(map(len, members)), slots=batch["input_ids"].numel())
     return results
 
 
-def numpy_of(tensor: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """Return a tensor's numbers as float32 on the host."""
+def to_numpy(tensor: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    """Return a tensor as a float32 array in host memory."""
     return tensor.detach().float().cpu().numpy()

@@ -1,4 +1,4 @@
-"""What the model computes on: one row of token ids, and what came out for it."""
+"""One row of token ids and the model outputs for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Outputs = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Row:
-    """The model inputs of one row: equally long lists by input name, without the attention mask."""
+    """The model inputs of one row: lists of equal length by input name, without attention mask."""
 
     features: Mapping[str, list[int]]
 

@@ -1,45 +1,88 @@
-"""Texts to token rows, many at once, and what happens to those that are too long."""
+"""Tokenizing texts into rows and windows, and checks of their length."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from tokenizers import Encoding
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
+from handlers.batching.rows import Row
 from handlers.errors import RequestTooLarge
 
 Text = tuple[str, str | None]
 
 
+@dataclass(frozen=True)
+class Window(Row):
+    """A row with the offsets, word ids and sequence ids of its tokens.
+
+    A text longer than the model's limit has several windows. `encoding.offsets` are character
+    offsets into the whole text in each of them.
+    """
+
+    encoding: Encoding
+
+
 def tokenize(
     tokenizer: PreTrainedTokenizerBase, texts: Sequence[Text], **options: Any
 ) -> BatchEncoding:
-    """Tokenize texts, or text pairs, in one call; all of them must be of one kind.
+    """Tokenize texts, or text pairs, in one call; either all or none of them have a second text.
 
-    The result has a list for each input name and for each text: `encoding["input_ids"][i]`.
+    The result has a list for each input name and text: `encoding["input_ids"][i]`.
     """
     firsts = [first for first, _ in texts]
     seconds = [second for _, second in texts if second is not None] or None
     return tokenizer(firsts, seconds, verbose=False, **options)
 
 
-def features(
-    encoding: Mapping[str, Any], number: int, names: Sequence[str]
-) -> dict[str, list[int]]:
-    """Return one row's model inputs; the attention mask comes with the padding."""
+def window(encoding: BatchEncoding, index: int, names: Sequence[str]) -> Window:
+    """Return one row of an encoding with its offsets.
+
+    Args:
+        encoding: the result of :func:`tokenize`.
+        index: the row.
+        names: the model's input names.
+    """
+    return Window(features(encoding, index, names), encoding.encodings[index])
+
+
+def features(encoding: Mapping[str, Any], index: int, names: Sequence[str]) -> dict[str, list[int]]:
+    """Return the model inputs of one row without the attention mask, which padding adds."""
     present = [name for name in names if name != "attention_mask" and name in encoding]
-    return {name: encoding[name][number] for name in present}
+    return {name: encoding[name][index] for name in present}
 
 
 def check_length(length: int, longest: int | None, what: str) -> None:
-    """Refuse a row that the model cannot take.
+    """Check that a row is not longer than the model's limit.
 
     Raises:
-        RequestTooLarge: with both lengths.
+        RequestTooLarge: the row is longer; the message has both lengths.
     """
     if longest is not None and length > longest:
         raise RequestTooLarge(
             f"{what} has {length:,} tokens, and this model takes {longest:,}"
             "; shorten it, or let the model's YAML set truncation: true."
+        )
+
+
+def check_windows(tokens: int, *, size: int, stride: int, limit: int) -> None:
+    """Check how many windows a text needs, before it is split.
+
+    Args:
+        tokens: the length of the text.
+        size: tokens of the text in each window.
+        stride: overlap of consecutive windows in tokens; less than `size`.
+        limit: the maximum number of windows per request.
+
+    Raises:
+        RequestTooLarge: the text needs more windows than `limit`.
+    """
+    count = 1 + max(0, -(-(tokens - size) // (size - stride)))
+    if count > limit:
+        raise RequestTooLarge(
+            f"the text makes {count:,} windows of {size} tokens that overlap by {stride}, and this "
+            f"model takes {limit:,} a request; send a shorter text, or let windows overlap less."
         )

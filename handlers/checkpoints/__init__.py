@@ -1,1 +1,1 @@
-"""Reading a checkpoint: config, tokenizer, labels, head, placement, dtype."""
+"""Reading a checkpoint: config, tokenizer, labels, model head, device placement and dtype."""

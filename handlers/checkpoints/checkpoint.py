@@ -1,7 +1,8 @@
-"""The checkpoint's small parts: its config, its tokenizer and its labels. Never from a hub."""
+"""The config, tokenizer and labels of a checkpoint, read from local files only."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,9 +10,9 @@ from typing import Any
 
 from handlers.runtime.imports import hide_packages
 
-# Where there is scikit-learn, transformers imports it and SciPy for a draft model's threshold in
-# assisted generation: 1.5 seconds of every start.
-with hide_packages("sklearn", unheard="transformers"):
+# transformers imports scikit-learn and SciPy, if installed, for assisted generation, which adds 1.5
+# seconds to every start.
+with hide_packages("sklearn", silence="transformers"):
     from transformers import (
         AutoConfig,
         AutoTokenizer,
@@ -21,11 +22,10 @@ with hide_packages("sklearn", unheard="transformers"):
     )
 
 from handlers.checkpoints.labels import read_labels
-from handlers.checkpoints.positions import first_position
 from handlers.config.handler_section import HandlerSection
-from handlers.errors import WrongCheckpoint, short
+from handlers.errors import WrongCheckpoint, summarize
 
-VOCABULARIES = (
+TOKENIZER_FILES = (
     "tokenizer.json",
     "vocab*",
     "*.model",
@@ -34,12 +34,14 @@ VOCABULARIES = (
     "*.tiktoken",
     "tekken.json",
 )
+# Tokenizers without a limit have a model_max_length of 1e30.
 UNLIMITED = 1_000_000
+OFFSET_FAMILIES = re.compile("roberta|camembert|longformer|mpnet|esm|data2vec-text|luke|ibert|xmod")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What tasks know of a model: everything but its weights."""
+    """A checkpoint without its weights."""
 
     directory: Path
     config: PreTrainedConfig
@@ -47,7 +49,7 @@ class Checkpoint:
 
     @cached_property
     def labels(self) -> list[str]:
-        """Names of the classes, by class number."""
+        """Class names by class id."""
         return read_labels(self.directory, self.config.id2label, self.config.num_labels)
 
     @property
@@ -57,15 +59,16 @@ class Checkpoint:
 
     @property
     def independent_labels(self) -> bool:
-        """Whether each label is a decision of its own."""
+        """Whether the model is a multi-label classifier."""
         return bool(self.config.problem_type == "multi_label_classification")
 
     @cached_property
     def baseline_token_id(self) -> int:
-        """The id that stands for a missing token in an explanation: padding, where that is neutral.
+        """The id that replaces a token in the baseline of an explanation.
 
-        RoBERTa and its kin count positions by what is not padding, and a decoder that pads with its
-        end token would see an end: there it is the mask, the unknown token or a space.
+        It is the padding token unless that changes the model's output: the RoBERTa family derives
+        position ids from padding, and decoders often pad with the end token. For these it is the
+        mask token, the unknown token or a space.
         """
         tokenizer, pad = self.tokenizer, self.tokenizer.pad_token_id
         if pad not in (None, tokenizer.eos_token_id) and not first_position(self.config):
@@ -77,10 +80,10 @@ class Checkpoint:
 
     @cached_property
     def generation_config(self) -> GenerationConfig:
-        """The checkpoint's own settings for generating.
+        """The generation config of the checkpoint.
 
         Raises:
-            WrongCheckpoint: when its generation_config.json cannot be read.
+            WrongCheckpoint: generation_config.json cannot be read.
         """
         name = "generation_config.json"
         if not (self.directory / name).is_file():
@@ -89,25 +92,33 @@ class Checkpoint:
             return GenerationConfig.from_pretrained(self.directory, local_files_only=True)
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise WrongCheckpoint(
-                name, f"cannot be read ({short(error)})", "mend it, or leave it out"
+                name, f"cannot be read ({summarize(error)})", "correct the file or remove it"
             ) from None
 
     @cached_property
     def limit(self) -> int | None:
-        """The longest row in tokens that model and tokenizer take; None where there is no limit."""
+        """The maximum number of tokens in a row; None if model and tokenizer have no limit."""
         positions = getattr(self.config.get_text_config(), "max_position_embeddings", None) or 0
-        known = [self.tokenizer.model_max_length]
+        limits = [self.tokenizer.model_max_length]
         if positions > 0:
-            known.append(positions - first_position(self.config))
-        shortest = min(known)
-        return shortest if shortest < UNLIMITED else None
+            limits.append(positions - first_position(self.config))
+        limit = min(limits)
+        return limit if limit < UNLIMITED else None
+
+
+def first_position(config: PreTrainedConfig) -> int:
+    """Return the position id of the first token, which the RoBERTa family offsets.
+
+    These models reserve the position ids up to the padding id.
+    """
+    return int(config.pad_token_id or 0) + 1 if OFFSET_FAMILIES.search(config.model_type) else 0
 
 
 def read_checkpoint(directory: Path, handler: HandlerSection) -> Checkpoint:
-    """Read config and tokenizer from a folder.
+    """Read config and tokenizer from a directory.
 
     Raises:
-        WrongCheckpoint: when either is missing or cannot be read without remote code.
+        WrongCheckpoint: either is missing or cannot be read without remote code.
     """
     return Checkpoint(directory, _config(directory, handler), _tokenizer(directory, handler))
 
@@ -123,22 +134,24 @@ def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise WrongCheckpoint(
-            "config.json", f"cannot be read ({short(error)})", "pack the checkpoint's config.json"
+            "config.json",
+            f"cannot be read ({summarize(error)})",
+            "pack the checkpoint's config.json",
         ) from None
 
 
 def _tokenizer(directory: Path, handler: HandlerSection) -> PreTrainedTokenizerBase:
-    if not any(path for pattern in VOCABULARIES for path in directory.glob(pattern)):
+    if not any(path for pattern in TOKENIZER_FILES for path in directory.glob(pattern)):
         raise WrongCheckpoint(
             "tokenizer",
             "the checkpoint has no tokenizer files",
             "add tokenizer.json and tokenizer_config.json (or vocab.txt, vocab.json, *.model)",
         )
-    tokenizer = _loaded_tokenizer(directory, handler)
+    tokenizer = _load_tokenizer(directory, handler)
     if not tokenizer.is_fast:
         raise WrongCheckpoint(
             "tokenizer",
-            f"{type(tokenizer).__name__} tells no character offsets",
+            f"{type(tokenizer).__name__} has no character offsets",
             "serve a checkpoint with a tokenizer.json",
         )
     if tokenizer.pad_token is None:
@@ -146,17 +159,17 @@ def _tokenizer(directory: Path, handler: HandlerSection) -> PreTrainedTokenizerB
     return tokenizer
 
 
-def _loaded_tokenizer(directory: Path, handler: HandlerSection) -> PreTrainedTokenizerBase:
+def _load_tokenizer(directory: Path, handler: HandlerSection) -> PreTrainedTokenizerBase:
     try:
         return AutoTokenizer.from_pretrained(
             directory, local_files_only=True, trust_remote_code=False, **_settings(handler)
         )
     except Exception as error:  # noqa: BLE001 - the tokenizers library raises bare Exceptions
         raise WrongCheckpoint(
-            "tokenizer", f"cannot be loaded ({short(error)})", "pack the checkpoint's own files"
+            "tokenizer", f"cannot be loaded ({summarize(error)})", "pack the checkpoint's own files"
         ) from None
 
 
 def _settings(handler: HandlerSection) -> dict[str, Any]:
-    given = {"do_lower_case": handler.do_lower_case, **handler.tokenizer.model_dump()}
-    return {key: value for key, value in given.items() if value is not None}
+    settings = {"do_lower_case": handler.do_lower_case, **handler.tokenizer.model_dump()}
+    return {key: value for key, value in settings.items() if value is not None}

@@ -1,4 +1,4 @@
-"""`model_parallel` and `device_map`: the layers of one model over devices, memory and disk."""
+"""`model_parallel` and `device_map`: layers of a model on several devices, in memory or on disk."""
 
 from __future__ import annotations
 
@@ -16,36 +16,41 @@ from transformers import PreTrainedModel
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongConfig
 
-HOST = ("cpu", "disk")
+ALWAYS_AVAILABLE = ("cpu", "disk")
 
 
-def spread(handler: HandlerSection, directory: Path) -> dict[str, Any]:
-    """Return what `from_pretrained` must be told so that layers are spread as a YAML says.
+def device_map_arguments(handler: HandlerSection, directory: Path) -> dict[str, Any]:
+    """Return the arguments of `from_pretrained` that distribute the layers as the YAML specifies.
+
+    Args:
+        handler: the `handler` section.
+        directory: the checkpoint.
 
     Raises:
-        WrongConfig: a device is named that this worker does not see, or there is only one.
+        WrongConfig: a device is not available, or `model_parallel` is set with a single device.
     """
-    named = handler.device_map
-    if isinstance(named, dict):
-        for device in named.values():
-            _require(device)
-    elif named is None and _accelerators() < 2:
+    device_map = handler.device_map
+    if isinstance(device_map, dict):
+        for device in device_map.values():
+            _check_available(device)
+    elif device_map is None and _accelerators() < 2:
         raise WrongConfig(
             "handler.model_parallel",
             f"is true, and this worker sees {_accelerators()} accelerators",
-            "give it several with parallelType: custom and parallelLevel, set it to false, or for a"
-            " model larger than the memory say with handler.device_map what is on cpu and on disk",
+            "assign several with parallelType: custom and parallelLevel, set it to false, or for a"
+            " model larger than memory set with handler.device_map what is on cpu and on disk",
         )
-    return {"device_map": named or "balanced", "offload_folder": _folder(directory)}
+    return {"device_map": device_map or "balanced", "offload_folder": _offload_directory(directory)}
 
 
 def check_embeddings(module: PreTrainedModel) -> None:
     """Check that the embeddings, and a head that shares their weights, are not on disk.
 
-    Every token would read all of them, and accelerate does not find shared weights there.
+    They would be read from disk for every token, and accelerate does not resolve shared weights
+    on disk.
 
     Raises:
-        WrongConfig: they are.
+        WrongConfig: one of them is on disk.
     """
     parts = [module.get_input_embeddings(), module.get_output_embeddings()]
     if not module.config.get_text_config().tie_word_embeddings:
@@ -59,26 +64,26 @@ def check_embeddings(module: PreTrainedModel) -> None:
 
 
 def describe_placement(module: PreTrainedModel) -> str:
-    """Return which parts of a module are on which device, for people."""
+    """Return the modules on each device as text for the log."""
     places = defaultdict[str, list[str]](list)
     for name, device in _map_of(module).items():
         places[str(device)].append(name or "everything")
-    return "; ".join(f"{device} has {_shortened(names)}" for device, names in places.items())
+    return "; ".join(f"{device} has {_abbreviate(names)}" for device, names in places.items())
 
 
 def _map_of(module: PreTrainedModel) -> dict[str, Any]:
-    """Return what is where, as transformers spread it; it keeps no map of a single device."""
+    """Return the device of each module; transformers keeps no map for a single device."""
     return getattr(module, "hf_device_map", None) or {"": module.device}
 
 
 def _device_of(module: PreTrainedModel, part: torch.nn.Module) -> Any:
     places = _map_of(module)
-    (whole, *_) = (name for name, each in module.named_modules() if each is part)
-    above = [name for name in places if not name or f"{whole}.".startswith(f"{name}.")]
-    return places[max(above, key=len)]
+    (path, *_) = (name for name, each in module.named_modules() if each is part)
+    parents = [name for name in places if not name or f"{path}.".startswith(f"{name}.")]
+    return places[max(parents, key=len)]
 
 
-def _shortened(names: list[str]) -> str:
+def _abbreviate(names: list[str]) -> str:
     if len(names) <= 4:
         return ", ".join(names)
     return f"{names[0]}, {names[1]} … {names[-1]} ({len(names)} parts)"
@@ -88,13 +93,8 @@ def _accelerators() -> int:
     return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
 
 
-def _require(device: int | str) -> None:
-    """Check that this worker sees a device.
-
-    Raises:
-        WrongConfig: it does not.
-    """
-    if device in HOST:
+def _check_available(device: int | str) -> None:
+    if device in ALWAYS_AVAILABLE:
         return
     try:
         number = torch.device(device).index or 0
@@ -108,14 +108,14 @@ def _require(device: int | str) -> None:
         )
 
 
-def _folder(directory: Path) -> Path:
-    """Return a folder for weights that cannot be read from the checkpoint as they lie there.
+def _offload_directory(directory: Path) -> Path:
+    """Return a directory for offloaded weights that cannot be read from the checkpoint directly.
 
-    TorchServe ends workers without asking them, so it is where TorchServe itself tidies up; beside
-    a checkpoint that is the user's own, nothing is written.
+    TorchServe kills workers without notice, so the directory is inside the unpacked archive, which
+    TorchServe removes. For a checkpoint outside an archive it is a temporary directory.
     """
     unpacked = (directory / "MAR-INF").is_dir() and not directory.is_symlink()
-    inside = directory if unpacked and os.access(directory, os.W_OK) else None
-    folder = Path(tempfile.mkdtemp(prefix="offloaded-", dir=inside))
+    parent = directory if unpacked and os.access(directory, os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="offloaded-", dir=parent))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

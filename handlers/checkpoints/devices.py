@@ -1,4 +1,4 @@
-"""Which device a worker computes on."""
+"""The device of a worker."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import torch
 
 
 def pick_device(properties: Mapping[str, Any]) -> torch.device:
-    """Return the device that TorchServe's BaseHandler would pick: a GPU only when one is assigned.
+    """Return the device that TorchServe's BaseHandler selects: a GPU only if one is assigned.
 
-    CUDA builds of torch serve NVIDIA's GPUs and ROCm builds AMD's, both as `cuda`.
+    NVIDIA GPUs and, with ROCm builds of torch, AMD GPUs are both `cuda` devices.
+
+    Args:
+        properties: `system_properties` of TorchServe's context.
     """
     gpu = properties.get("gpu_id")
     if gpu is None:

@@ -1,4 +1,4 @@
-"""The number format that a model computes in."""
+"""The dtype that a model computes in."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ BFLOAT16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
 
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:
-    """Return the torch dtype of a YAML's `dtype`.
+    """Return the torch dtype for `handler.dtype`.
 
-    `auto` is bfloat16 where the device has it in hardware, float16 on older GPUs, else float32.
+    `auto` is bfloat16 if the device supports it in hardware, float16 on older GPUs, and float32
+    otherwise.
     """
     if name != "auto":
-        named: torch.dtype = getattr(torch, name)
-        return named
+        dtype: torch.dtype = getattr(torch, name)
+        return dtype
     if device.type == "cpu":
         return torch.bfloat16 if _cpu_has_bfloat16() else torch.float32
     if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
@@ -27,7 +28,7 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def _cpu_has_bfloat16() -> bool:
-    """Tell whether the processor has bfloat16 in hardware; emulated, it would be slow."""
+    """Return whether the processor supports bfloat16 in hardware; emulation is slow."""
     if platform.system() != "Linux" or not CPUINFO.exists():
         return False
     lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -1,4 +1,7 @@
-"""Whether a checkpoint brings the head that its mode needs; one that it lacks would be random."""
+"""Checks that a checkpoint has the model head that its mode needs.
+
+transformers initializes a missing head with random weights.
+"""
 
 from __future__ import annotations
 
@@ -9,59 +12,64 @@ import transformers
 from transformers import PreTrainedConfig
 
 from handlers.config.handler_section import HandlerSection
-from handlers.errors import WrongCheckpoint, short
+from handlers.errors import WrongCheckpoint, summarize
 
 
 def check_head(config: PreTrainedConfig, handler: HandlerSection, auto_class_name: str) -> None:
-    """Compare a checkpoint's architecture and labels with what its YAML asks for.
+    """Check that the architecture and labels of a checkpoint match the YAML.
 
-    Only the config is read, so a mistake is found before any weights are downloaded or loaded.
+    Only the config is needed, so a mistake is reported before weights are downloaded or loaded.
+
+    Args:
+        config: the config of the checkpoint.
+        handler: the `handler` section.
+        auto_class_name: transformers' auto class for the mode.
 
     Raises:
-        WrongCheckpoint: when the auto class knows no such model, or, unless the YAML sets
-            `allow_random_head`, when the head or the number of labels is another one.
+        WrongCheckpoint: the auto class does not support the model type, or, unless the YAML sets
+            `allow_random_head`, the head or the number of labels differs.
     """
-    place = handler.model_name or config.name_or_path or "the checkpoint"
-    wanted = _class_name(config, auto_class_name, place)
+    checkpoint = handler.model_name or config.name_or_path or "the checkpoint"
+    required = _class_name(config, auto_class_name, checkpoint)
     if handler.allow_random_head:
         return
-    _check_architecture(config, wanted, place)
+    _check_architecture(config, required, checkpoint)
     if auto_class_name.endswith("Classification"):
-        _check_labels(config, handler.num_labels, place)
+        _check_labels(config, handler.num_labels, checkpoint)
 
 
-def _class_name(config: PreTrainedConfig, auto_class_name: str, place: str) -> str:
-    """Name the class that the auto class picks; one is built on the meta device, without memory."""
+def _class_name(config: PreTrainedConfig, auto_class_name: str, checkpoint: str) -> str:
+    """Return the model class of an auto class; building it on the meta device needs no memory."""
     auto_class = getattr(transformers, auto_class_name)
     try:
         with torch.device("meta"):
             model = auto_class.from_config(deepcopy(config), trust_remote_code=False)
     except (ValueError, ImportError) as error:
         raise WrongCheckpoint(
-            place,
-            f"is a {config.model_type} model, of which {auto_class_name} knows none"
-            f" ({short(error, 150)})",
-            "name a checkpoint of a model type that transformers itself has for this mode",
+            checkpoint,
+            f"is a {config.model_type} model, which {auto_class_name} does not support"
+            f" ({summarize(error, 150)})",
+            "use a checkpoint whose model type transformers supports for this mode",
         ) from None
     return type(model).__name__
 
 
-def _check_architecture(config: PreTrainedConfig, wanted: str, place: str) -> None:
-    found = config.architectures or []
-    if found and wanted not in found:
+def _check_architecture(config: PreTrainedConfig, required: str, checkpoint: str) -> None:
+    architectures = config.architectures or []
+    if architectures and required not in architectures:
         raise WrongCheckpoint(
-            place,
-            f"holds {' and '.join(found)} where this mode"
-            f" needs {wanted}, so its head would be random",
-            "name a checkpoint that was fine-tuned for this mode, or set"
+            checkpoint,
+            f"holds {' and '.join(architectures)} where this mode"
+            f" needs {required}, so its head would be random",
+            "use a checkpoint that was fine-tuned for this mode, or set"
             " handler.allow_random_head: true",
         )
 
 
-def _check_labels(config: PreTrainedConfig, num_labels: int | None, place: str) -> None:
+def _check_labels(config: PreTrainedConfig, num_labels: int | None, checkpoint: str) -> None:
     if num_labels not in (None, config.num_labels):
         raise WrongCheckpoint(
-            place,
+            checkpoint,
             f"has {config.num_labels} labels and handler.num_labels is {num_labels}",
             f"leave num_labels out or make it {config.num_labels}; for a new head with random"
             " weights set handler.allow_random_head: true",

@@ -1,7 +1,7 @@
-"""The names of a classifier's classes.
+"""Class names, read from `index_to_name.json` or else from the checkpoint's `id2label`.
 
-They come from `index_to_name.json` where the archive has one, in either form of the old example
-(`{"0": "Accepted"}` and `{"label_list": "[O, B-PER]"}`), else from the checkpoint's `id2label`.
+`index_to_name.json` has either form of TorchServe's example: `{"0": "Accepted"}` or
+`{"label_list": "[O, B-PER]"}`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,15 @@ FILE = "index_to_name.json"
 
 
 def read_labels(directory: Path, id2label: Mapping[int, str], count: int) -> list[str]:
-    """Return the class names by class number.
+    """Return the class names by class id.
+
+    Args:
+        directory: the directory of `index_to_name.json`, which is optional.
+        id2label: the labels of the checkpoint's config.
+        count: the number of classes.
 
     Raises:
-        WrongCheckpoint: when `index_to_name.json` cannot be read or does not name every class.
+        WrongCheckpoint: `index_to_name.json` cannot be read or does not name every class.
     """
     path = directory / FILE
     if not path.is_file():
@@ -39,7 +44,7 @@ def _parse(path: Path) -> list[str]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if "label_list" in document:
-            return _listed(document["label_list"])
+            return _parse_list(document["label_list"])
         return [_name(document[str(number)]) for number in range(len(document))]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise WrongCheckpoint(
@@ -49,7 +54,7 @@ def _parse(path: Path) -> list[str]:
         ) from None
 
 
-def _listed(labels: str | list[str]) -> list[str]:
+def _parse_list(labels: str | list[str]) -> list[str]:
     if isinstance(labels, list):
         return [str(label) for label in labels]
     return [label.strip(" '\"") for label in labels.strip().strip("[]").split(",")]

@@ -1,10 +1,11 @@
-"""What to load or export: a checkpoint, the YAML and the device."""
+"""The specification of a model to load or export."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -15,12 +16,18 @@ from handlers.config.model_config import ModelConfig
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What a format is asked to load or export: it never learns which task it is for.
+    """The model that a format loads or exports, independent of the task.
 
-    The weights lie in `directory`, which for an exported model need not have the checkpoint's other
-    files. `calibration` has batches as the model will meet them, for a quantized export. An export
-    with `padding` should take packed rows where it can; `per_token` are then the outputs for each
-    slot.
+    Attributes:
+        directory: the weights. For an exported model it can lack the other checkpoint files.
+        checkpoint: config, tokenizer and labels.
+        auto_class: the name of transformers' auto class.
+        outputs: names of the model outputs that the task reads.
+        config: the YAML.
+        device: the device to load the model on.
+        calibration: representative batches for a quantized export.
+        padding: padding ids, if the export should support packed rows where possible.
+        per_token: names of the outputs that have a value for each token.
     """
 
     directory: Path
@@ -32,3 +39,12 @@ class ModelSpec:
     calibration: Sequence[Batch] = ()
     padding: Padding | None = None
     per_token: tuple[str, ...] = ()
+
+    def with_settings(self, **settings: Any) -> ModelSpec:
+        """Return a copy with other values for keys of the `handler` section."""
+        handler = self.config.handler.model_copy(update=settings)
+        return replace(self, config=self.config.model_copy(update={"handler": handler}))
+
+    def in_float32(self) -> ModelSpec:
+        """Return a copy with dtype float32."""
+        return self.with_settings(dtype="float32")

@@ -1,4 +1,4 @@
-"""Checkpoints that were quantized before they came here: transformers reads them by itself."""
+"""Checkpoints with quantized weights, which transformers loads natively."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from handlers.config.handler_section import HandlerSection
-from handlers.errors import WrongCheckpoint, WrongConfig, short
+from handlers.errors import WrongCheckpoint, WrongConfig, summarize
 
-# Where the package has another name than the method.
+# The packages of quantization methods whose name differs.
 PACKAGES = {
     "auto-round": "'auto-round>=0.5'",
     "awq": "gptqmodel",
@@ -19,39 +19,39 @@ PACKAGES = {
 }
 
 
-def method_of(config: PreTrainedConfig) -> str | None:
-    """Return how a checkpoint says that it was quantized, in transformers' words."""
-    found: Any = getattr(config, "quantization_config", None)
-    if found is None:
+def quantization_method(config: PreTrainedConfig) -> str | None:
+    """Return the `quant_method` of a checkpoint; None if its weights are not quantized."""
+    quantization: Any = getattr(config, "quantization_config", None)
+    if quantization is None:
         return None
-    values = found if isinstance(found, dict) else found.to_dict()
+    values = quantization if isinstance(quantization, dict) else quantization.to_dict()
     method = values.get("quant_method", "an unnamed method")
     return str(getattr(method, "value", method))
 
 
 def check_dtype(config: PreTrainedConfig, handler: HandlerSection) -> None:
-    """Check that a YAML leaves quantized weights to compute in what they were made for.
+    """Check that the YAML does not change the dtype that quantized weights compute in.
 
     Raises:
-        WrongConfig: it names another dtype; parts of the model would have one, others the other.
+        WrongConfig: the YAML sets another dtype, so that the layers would have mixed dtypes.
     """
-    made_for = str(config.dtype).removeprefix("torch.")
-    named = handler.dtype if "dtype" in handler.model_fields_set else "auto"
-    if config.dtype is not None and named not in ("auto", made_for):
+    expected = str(config.dtype).removeprefix("torch.")
+    dtype = handler.dtype if "dtype" in handler.model_fields_set else "auto"
+    if config.dtype is not None and dtype not in ("auto", expected):
         raise WrongConfig(
             "handler.dtype",
-            f"is {named}, and the checkpoint's weights were quantized to compute in {made_for}",
+            f"is {dtype}, and the checkpoint's weights were quantized to compute in {expected}",
             "leave dtype out",
         )
 
 
-def check_exported(config: PreTrainedConfig, handler: HandlerSection) -> None:
-    """Check that the weights to export are plain ones.
+def check_not_quantized(config: PreTrainedConfig, handler: HandlerSection) -> None:
+    """Check that the weights to export are not quantized.
 
     Raises:
-        WrongConfig: they were quantized.
+        WrongConfig: the weights are quantized.
     """
-    if method := method_of(config):
+    if method := quantization_method(config):
         raise WrongConfig(
             "handler.save_mode",
             f"is {handler.save_mode}, and the checkpoint's weights were quantized with {method},"
@@ -60,11 +60,11 @@ def check_exported(config: PreTrainedConfig, handler: HandlerSection) -> None:
         )
 
 
-def lacks_package(method: str, error: Exception) -> WrongCheckpoint:
-    """Return the complaint about a package that reading quantized weights needs."""
+def missing_package(method: str, error: Exception) -> WrongCheckpoint:
+    """Return the error for a missing package that a quantization method needs."""
     return WrongCheckpoint(
         "config.json",
         f"says that the weights were quantized with {method}, and its package does not work here"
-        f" ({short(error).rstrip('.')})",
+        f" ({summarize(error).rstrip('.')})",
         f"pip install {PACKAGES.get(method, method)} where the worker runs",
     )

@@ -1,4 +1,4 @@
-"""`torchrun` with `parallelType: tp`: every matrix of one model over several processes."""
+"""Tensor parallelism, `parallelType: tp` with `torchrun`: matrices split over processes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ from handlers.errors import WrongConfig
 from handlers.runtime import ranks
 
 
-def check_can_split(config: PreTrainedConfig, processes: int) -> None:
-    """Check that transformers knows how to split a model, and that it goes into equal parts.
+def check_tensor_parallel(config: PreTrainedConfig, processes: int) -> None:
+    """Check that transformers can split a model into equal parts.
+
+    Args:
+        config: the config of the checkpoint.
+        processes: the number of parts.
 
     Raises:
-        WrongConfig: it does not; the text says what else there is.
+        WrongConfig: the model type has no tensor parallel plan, or its attention heads cannot be
+            divided by the number of processes.
     """
     text = config.get_text_config()
     if not text.base_model_tp_plan:
@@ -37,22 +42,24 @@ def check_can_split(config: PreTrainedConfig, processes: int) -> None:
 
 
 def is_sharded() -> bool:
-    """Tell whether this process holds one part of a model.
+    """Return whether this process holds one part of a model.
 
-    Not so where torchrun did not start it: an archive is checked with the whole model.
+    Without torchrun, as when an archive is checked, a process holds the whole model.
     """
-    return ranks.count() > 1
+    return ranks.world_size() > 1
 
 
-def part() -> dict[str, Any]:
-    """Return what `from_pretrained` must be told so that it loads this process's part."""
-    known = {field.name for field in fields(DistributedConfig)}
-    if "tp_plan" in known:
+def tensor_parallel_arguments() -> dict[str, Any]:
+    """Return the arguments of `from_pretrained` that load the part of this process."""
+    # Releases of transformers differ in where they take the plan.
+    if "tp_plan" in {field.name for field in fields(DistributedConfig)}:
         return {"distributed_config": DistributedConfig(tp_plan="auto")}
     return {"tp_plan": "auto"}
 
 
 def device() -> torch.device:
-    """Return where transformers puts this process's part: its own accelerator, if there is any."""
-    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return found or torch.device("cpu")
+    """Return the device of this process: its accelerator if there is one, else the CPU."""
+    accelerator = (
+        torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    )
+    return accelerator or torch.device("cpu")

@@ -1,1 +1,1 @@
-"""The model-config.yaml: its keys, their types and their defaults."""
+"""The model-config.yaml: keys, types, defaults and validation."""

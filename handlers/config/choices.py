@@ -1,4 +1,4 @@
-"""The words that a YAML may use: a word is the name of a file in a family's folder."""
+"""The values of `mode`, `save_mode` and `method`, which are module names."""
 
 from __future__ import annotations
 
@@ -8,23 +8,27 @@ from pathlib import Path
 HANDLERS = Path(__file__).parents[1]
 
 
-def files_of(family: str) -> list[str]:
-    """Return the names in a family's folder, sorted; `base` and private files are not words."""
-    stems = (path.stem for path in (HANDLERS / family).glob("*.py"))
+def module_names(package: str) -> list[str]:
+    """Return the sorted module names of a package, without `base` and private modules.
+
+    Args:
+        package: a path below `handlers/`, such as `tasks`.
+    """
+    stems = (path.stem for path in (HANDLERS / package).glob("*.py"))
     return sorted(stem for stem in stems if stem != "base" and not stem.startswith("_"))
 
 
 def modes() -> list[str]:
-    """Return every `mode` that there is a task for."""
-    return files_of("tasks")
+    """Return the values of `mode`, one for each task."""
+    return module_names("tasks")
 
 
 def save_modes() -> list[str]:
-    """Return every `save_mode` that there is a format for."""
-    return files_of("formats")
+    """Return the values of `save_mode`, one for each format."""
+    return module_names("formats")
 
 
-def nearest(word: str, words: list[str]) -> str:
-    """Say which known word was probably meant, or list them all."""
-    close = get_close_matches(word, words, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(words)}"
+def suggest(word: str, choices: list[str]) -> str:
+    """Return a hint for an unknown word: the closest choice, or the list of choices."""
+    matches = get_close_matches(word, choices, n=1)
+    return f"did you mean {matches[0]!r}?" if matches else f"use one of {', '.join(choices)}"

@@ -1,4 +1,4 @@
-"""The sections of a model-config.yaml that the kit reads itself, key by key."""
+"""The `handler` and `pt2` sections of a model-config.yaml, which the handler reads."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pydantic import (
     model_validator,
 )
 
-from handlers.config.choices import modes, nearest, save_modes
+from handlers.config.choices import modes, save_modes, suggest
 
 DType = Literal["float32", "bfloat16", "float16", "auto"]
 Hardware = Literal["neuron", "neuronx"]
-Spread = Literal["auto", "balanced", "balanced_low_0", "sequential"]
+DeviceMapPolicy = Literal["auto", "balanced", "balanced_low_0", "sequential"]
 Quantization = Literal["int8", "int8_weights", "int4_weights"]
 
 
@@ -28,7 +28,7 @@ class _Section(BaseModel):
 
 
 class Tokenizer(_Section):
-    """How the checkpoint's tokenizer is set; what is left out stays as the checkpoint says."""
+    """The `tokenizer` section; omitted keys keep the checkpoint's value."""
 
     truncation_side: Literal["left", "right"] | None = Field(
         default=None,
@@ -47,12 +47,12 @@ class Tokenizer(_Section):
     )
 
 
-# The format that is the checkpoint itself; the others are made from it.
+# The format of the checkpoint itself; all other formats are exported from it.
 CHECKPOINT = "pretrained"
 
 
 class HandlerSection(_Section):
-    """What is served and how: the `handler:` section."""
+    """The `handler` section: the model, its task, its format and its limits."""
 
     mode: str = Field(description="Task of the model: the name of a file in `handlers/tasks/`.")
     model_name: str | None = Field(
@@ -155,7 +155,7 @@ class HandlerSection(_Section):
         default=False,
         description="Distributes the layers evenly over the visible accelerators.",
     )
-    device_map: dict[str, int | str] | Spread | None = Field(
+    device_map: dict[str, int | str] | DeviceMapPolicy | None = Field(
         default=None,
         description="Placement of layers by module name: `cpu`, `disk` or an accelerator number. "
         "Or a strategy of Accelerate.",
@@ -188,30 +188,21 @@ class HandlerSection(_Section):
     @model_validator(mode="before")
     @classmethod
     def _hardware_is_a_format(cls, values: Any) -> Any:
-        """Read `hardware: neuronx`, which the old example has beside `save_mode: torchscript`."""
+        """Read `hardware: neuronx` beside `save_mode: torchscript`, as in TorchServe's example."""
         hardware = values.get("hardware") if isinstance(values, dict) else None
         if hardware not in get_args(Hardware):
             return values
-        named = values.get("save_mode", hardware)
-        if named not in (hardware, "torchscript"):
+        save_mode = values.get("save_mode", hardware)
+        if save_mode not in (hardware, "torchscript"):
             raise ValueError(
-                f"has hardware: {hardware} and save_mode: {named}"
+                f"has hardware: {hardware} and save_mode: {save_mode}"
                 f"; leave hardware out, or set save_mode: {hardware}"
             )
         return {**values, "save_mode": hardware}
 
     @model_validator(mode="after")
-    def _hardware_has_a_width(self) -> HandlerSection:
-        if self.save_mode in get_args(Hardware) and self.max_length is None:
-            raise ValueError(
-                f"has save_mode: {self.save_mode} and no max_length"
-                "; add max_length: 128, the one width that the graph is compiled for"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _device_map_is_for_layers(self) -> HandlerSection:
-        if not self.spreads:
+    def _device_map_needs_a_checkpoint(self) -> HandlerSection:
+        if not self.uses_device_map:
             return self
         if (
             self.device_map
@@ -226,38 +217,38 @@ class HandlerSection(_Section):
                 "; use save_mode: pretrained, or leave it out"
             )
         if isinstance(self.device_map, dict) and not set(self.device_map.values()) - {"disk"}:
-            raise ValueError("has no device in device_map that computes; put one part on cpu")
+            raise ValueError("has device_map with disk only; place at least one part on cpu")
         return self
 
     @property
     def is_exported(self) -> bool:
-        """Whether the format is made from a checkpoint, and is not the checkpoint itself."""
+        """Whether the model is exported from a checkpoint to another format."""
         return self.save_mode != CHECKPOINT
 
     @property
-    def spreads(self) -> bool:
-        """Whether layers go to several places."""
+    def uses_device_map(self) -> bool:
+        """Whether the layers are distributed over several devices."""
         return self.model_parallel or self.device_map is not None
 
     @field_validator("batch_size", mode="before")
     @classmethod
-    def _number_in_quotes(cls, value: Any) -> Any:
-        """Read `batch_size: "4"`, as the old example has it."""
+    def _parse_quoted_number(cls, value: Any) -> Any:
+        """Read `batch_size: "4"`, as in TorchServe's example."""
         return int(value) if isinstance(value, str) and value.isdecimal() else value
 
     @field_validator("mode")
     @classmethod
-    def _mode_has_a_file(cls, word: str) -> str:
-        return _known(word, modes())
+    def _check_mode(cls, mode: str) -> str:
+        return _check_choice(mode, modes())
 
     @field_validator("save_mode")
     @classmethod
-    def _save_mode_has_a_file(cls, word: str) -> str:
-        return _known(word, save_modes())
+    def _check_save_mode(cls, save_mode: str) -> str:
+        return _check_choice(save_mode, save_modes())
 
 
 class Compile(_Section):
-    """torch.compile: `enable` and the keyword arguments of `torch.compile`."""
+    """The `pt2.compile` section: `enable` and the keyword arguments of `torch.compile`."""
 
     enable: bool = Field(default=False, description="Compiles the model at load.")
     backend: str = Field(default="inductor", description="Backend of `torch.compile`.")
@@ -268,12 +259,12 @@ class Compile(_Section):
 
 
 class Pt2(_Section):
-    """The `pt2:` section."""
+    """The `pt2` section."""
 
     compile: Compile = Compile()
 
 
-def _known(word: str, words: list[str]) -> str:
-    if word not in words:
-        raise ValueError(f"is {word!r}; {nearest(word, words)}")
+def _check_choice(word: str, choices: list[str]) -> str:
+    if word not in choices:
+        raise ValueError(f"is {word!r}; {suggest(word, choices)}")
     return word

@@ -1,7 +1,7 @@
-"""The model-config.yaml: every key, its type, its default and which keys go together.
+"""The schema of model-config.yaml.
 
-Downloading, packing and loading read the same file through :meth:`ModelConfig.read`, so a mistake
-stops the first of them that meets it, with one sentence.
+The download, packaging and load steps all read the file with :meth:`ModelConfig.read`, so each of
+them reports a mistake with the same message.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from handlers.config.choices import modes
 from handlers.config.handler_section import HandlerSection, Pt2
 from handlers.config.torchserve_section import TorchServeSection
 from handlers.config.validation_messages import describe_validation_error
-from handlers.errors import WrongConfig, short
+from handlers.errors import WrongConfig, summarize
 
 
 class ModelConfig(TorchServeSection):
-    """A whole model-config.yaml."""
+    """The contents of a model-config.yaml."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
 
@@ -30,16 +30,16 @@ class ModelConfig(TorchServeSection):
 
     @field_validator("pt2", mode="before")
     @classmethod
-    def _backend_alone(cls, value: Any) -> Any:
+    def _expand_backend(cls, value: Any) -> Any:
         """Read `pt2: inductor`, the short form of TorchServe before 0.9."""
         if isinstance(value, str):
             return {"compile": {"enable": True, "backend": value}}
         return value
 
     @model_validator(mode="after")
-    def _one_way_to_spread(self) -> ModelConfig:
+    def _check_distribution(self) -> ModelConfig:
         key = "device_map" if self.handler.device_map is not None else "model_parallel"
-        if self.handler.spreads and self.torchrun:
+        if self.handler.uses_device_map and self.torchrun:
             raise ValueError(
                 f"handler.{key} and torchrun are both set"
                 f"; keep one: {key} spreads layers, torchrun splits them"
@@ -52,7 +52,7 @@ class ModelConfig(TorchServeSection):
         return self
 
     @model_validator(mode="after")
-    def _time_to_explain(self) -> ModelConfig:
+    def _check_explain_timeout(self) -> ModelConfig:
         if self.explain_seconds >= self.responseTimeout:
             raise ValueError(
                 f"handler.explain_timeout is {self.explain_seconds:g} s and responseTimeout"
@@ -63,20 +63,24 @@ class ModelConfig(TorchServeSection):
 
     @property
     def source(self) -> str:
-        """The file that the configuration was read from, for errors."""
+        """The file that the configuration was read from, for error messages."""
         return self._source
 
     @property
     def explain_seconds(self) -> float:
-        """How long explaining a batch may take; by default half of what TorchServe waits."""
+        """Time limit for explaining a batch in seconds; half of `responseTimeout` by default."""
         return self.handler.explain_timeout or self.responseTimeout / 2
 
     @classmethod
     def parse(cls, document: Any, where: str = "model-config.yaml") -> ModelConfig:
-        """Check a YAML document that was read already.
+        """Validate a parsed YAML document.
+
+        Args:
+            document: the document.
+            where: its file, for error messages.
 
         Raises:
-            WrongConfig: with the first mistake, where it is and what would be right.
+            WrongConfig: the document is invalid; the message describes the first mistake.
         """
         if not isinstance(document, dict) or "handler" not in document:
             raise WrongConfig(
@@ -91,10 +95,10 @@ class ModelConfig(TorchServeSection):
 
     @classmethod
     def read(cls, path: Path) -> ModelConfig:
-        """Read and check a YAML file.
+        """Read and validate a YAML file.
 
         Raises:
-            WrongConfig: when the file is missing, is not YAML or holds a mistake.
+            WrongConfig: the file is missing, is not YAML or is invalid.
         """
         try:
             document = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -105,5 +109,7 @@ class ModelConfig(TorchServeSection):
                 str(path), f"cannot be read ({error.strerror})", "give a YAML file"
             ) from None
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise WrongConfig(str(path), f"is not YAML ({short(error, 300)})", "mend it") from None
+            raise WrongConfig(
+                str(path), f"is not YAML ({summarize(error, 300)})", "correct the YAML syntax"
+            ) from None
         return cls.parse(document, str(path))

@@ -1,7 +1,7 @@
-"""The keys of a model-config.yaml that TorchServe's frontend reads itself.
+"""The keys of a model-config.yaml that TorchServe's frontend reads.
 
-TorchServe ignores a key that it does not know and a value of the wrong type; here both are refused.
-Source: `ModelConfig.java` of TorchServe 0.12.
+TorchServe ignores unknown keys and values of the wrong type; this schema rejects both. Source:
+`ModelConfig.java` of TorchServe 0.12.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pydantic import (
 
 
 class Torchrun(BaseModel):
-    """How torchrun starts the processes of one worker: the `torchrun:` section."""
+    """The `torchrun` section: how torchrun starts the processes of one worker."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -49,12 +49,12 @@ class Torchrun(BaseModel):
 
     @property
     def processes(self) -> int:
-        """How many processes share the model, on all nodes together."""
+        """How many processes share the model on all nodes together."""
         return self.nnodes * self.nproc_per_node
 
 
 class TorchServeSection(BaseModel):
-    """Workers, batching and time limits, in TorchServe's own words."""
+    """TorchServe's keys for workers, batching and time limits."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -119,7 +119,7 @@ class TorchServeSection(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _workers_in_order(self) -> TorchServeSection:
+    def _check_workers(self) -> TorchServeSection:
         if self.maxWorkers < self.minWorkers:
             raise ValueError(
                 f"maxWorkers is {self.maxWorkers} and minWorkers is {self.minWorkers}"
@@ -128,23 +128,23 @@ class TorchServeSection(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _parallel_keys_belong_together(self) -> TorchServeSection:
+    def _check_parallel_level(self) -> TorchServeSection:
         if self.parallelLevel and not self.parallelType:
             raise ValueError("parallelLevel is set without parallelType; add parallelType: custom")
         return self
 
     @model_validator(mode="after")
-    def _torchrun_is_for_tensors(self) -> TorchServeSection:
-        """Only with tp does TorchServe give requests to every process that torchrun starts."""
+    def _check_torchrun(self) -> TorchServeSection:
+        """Check that torchrun is used with tp: only then does every process receive requests."""
         if (self.torchrun is None) != (self.parallelType != "tp"):
-            found = "set" if self.torchrun else "not set"
+            state = "set" if self.torchrun else "not set"
             raise ValueError(
-                f"parallelType is {self.parallelType or 'not set'} and torchrun is {found}"
+                f"parallelType is {self.parallelType or 'not set'} and torchrun is {state}"
                 "; set both, parallelType: tp and torchrun: with nproc-per-node, or neither"
             )
         if self.parallelType in ("pp", "pptp"):
             raise ValueError(
-                f"parallelType is {self.parallelType}, which this handler does not do"
+                f"parallelType is {self.parallelType}, which this handler does not support"
                 "; use tp with torchrun, or custom with handler.device_map"
             )
         return self

@@ -1,4 +1,4 @@
-"""pydantic's validation errors as one sentence for people."""
+"""Readable messages for pydantic's validation errors."""
 
 from __future__ import annotations
 
@@ -11,53 +11,59 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from handlers.config.choices import nearest
+from handlers.config.choices import suggest
 
-# Where there are several types, pydantic adds to a place the name of each that it tried.
-ALTERNATIVE = re.compile(r"(str|int|float|bool)$|\w*\[")
+# For a union, pydantic appends the name of each member that it tried to the location.
+UNION_MEMBER = re.compile(r"(str|int|float|bool)$|\w*\[")
 
 
 def describe_validation_error(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
-    """Return (what is wrong and where, what would be right) for the first mistake."""
-    mistakes = error.errors(include_url=False)
-    details, keys = mistakes[0], [str(part) for part in mistakes[0]["loc"]]
+    """Return the problem and the remedy of the first validation error.
+
+    Args:
+        model: the validated model, whose keys are suggested for an unknown key.
+        error: the validation error.
+    """
+    errors = error.errors(include_url=False)
+    details, keys = errors[0], [str(part) for part in errors[0]["loc"]]
     if details["type"] == "extra_forbidden":
-        return f"unknown key {'.'.join(keys)}", nearest(keys[-1], _keys(model, keys[:-1]))
+        return f"unknown key {'.'.join(keys)}", suggest(keys[-1], _keys(model, keys[:-1]))
     if details["type"] == "missing":
         return f"{'.'.join(keys)} is missing", "add it"
     if details["type"] == "value_error":
         problem, _, remedy = str(details["ctx"]["error"]).partition("; ")
         return f"{'.'.join(keys)} {problem}".strip(), remedy
-    return _of_alternatives(mistakes)
+    return _describe_type_error(errors)
 
 
-def _of_alternatives(mistakes: Sequence[ErrorDetails]) -> tuple[str, str]:
-    """Tell of the first mistake; where several types were tried, of the one that came farthest."""
-    first, *_ = places = [_place(each["loc"]) for each in mistakes]
-    place = max((each for each in places if each[: len(first)] == first), key=len)
-    here = [each for each, keys in zip(mistakes, places, strict=True) if keys == place]
-    right = dict.fromkeys(each["msg"] for each in here)
-    return f"{'.'.join(place)} is {_shown(here[0]['input'])}", _expectation(*right)
+def _describe_type_error(errors: Sequence[ErrorDetails]) -> tuple[str, str]:
+    """Describe the first error; for a union, the error with the deepest location."""
+    first, *_ = paths = [_path(each["loc"]) for each in errors]
+    deepest = max((path for path in paths if path[: len(first)] == first), key=len)
+    selected = [each for each, path in zip(errors, paths, strict=True) if path == deepest]
+    messages = dict.fromkeys(each["msg"] for each in selected)
+    return f"{'.'.join(deepest)} is {_abbreviate(selected[0]['input'])}", _expectation(*messages)
 
 
-def _place(parts: Iterable[str | int]) -> list[str]:
-    return [part for part in map(str, parts) if not ALTERNATIVE.match(part)]
+def _path(parts: Iterable[str | int]) -> list[str]:
+    return [part for part in map(str, parts) if not UNION_MEMBER.match(part)]
 
 
-def _shown(value: Any) -> str:
+def _abbreviate(value: Any) -> str:
     text = reprlib.repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _expectation(message: str, *alternatives: str) -> str:
     others = (each.removeprefix("Input should be ") for each in alternatives)
-    told = " or ".join([message, *others]).replace("Input should", "it should", 1)
-    return re.sub(r"a valid dictionary( or instance of \w+)?", "a section with keys", told)
+    text = " or ".join([message, *others]).replace("Input should", "it should", 1)
+    return re.sub(r"a valid dictionary( or instance of \w+)?", "a section with keys", text)
 
 
-def _keys(model: type[BaseModel], above: Iterable[str]) -> list[str]:
-    for name in above:
-        if not name.isdecimal():  # as a place in a list is
+def _keys(model: type[BaseModel], parents: Iterable[str]) -> list[str]:
+    """Return the keys of a nested section, whose parents can include list indices."""
+    for name in parents:
+        if not name.isdecimal():
             model = _section(model.model_fields[name].annotation) or model
     return [field.alias or name for name, field in model.model_fields.items()]
 

@@ -1,11 +1,11 @@
-"""Why a model answered as it did: one file for each `method`, with one class `Explainer`."""
+"""Explanation methods: `<method>.py` has one class `Explainer`, which wraps a Captum method."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from handlers.config.choices import files_of
+from handlers.config.choices import module_names
 from handlers.schemas.explanation_parameters import ExplanationParameters
 from handlers.schemas.json_schema import parameter_schemas
 
@@ -21,16 +21,16 @@ def get(method: str) -> type[BaseExplainer]:
     return explainer
 
 
-def explanation_schemas(usual_method: str, *, gradients: bool) -> dict[str, Any]:
+def explanation_schemas(default_method: str, *, gradients: bool) -> dict[str, Any]:
     """Return the JSON schema of each explanation parameter by name.
 
     Args:
-        usual_method: the mode's default method.
+        default_method: the mode's default method.
         gradients: whether the model's format has gradients; without them fewer methods work.
     """
     methods = [
-        name for name in files_of("explainers") if gradients or not get(name).needs_gradients
+        name for name in module_names("explainers") if gradients or not get(name).needs_gradients
     ]
-    default = usual_method if gradients else METHOD_WITHOUT_GRADIENTS
+    default = default_method if gradients else METHOD_WITHOUT_GRADIENTS
     method = {"enum": [*methods, None], "default": default}
     return {**parameter_schemas(ExplanationParameters, {}), "method": method}

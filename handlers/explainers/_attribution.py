@@ -1,4 +1,4 @@
-"""What is to be explained, and the explanation as numbers."""
+"""The model output to explain, and its attribution to segments of the input."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from handlers.batching.windows import Window
+from handlers.batching.tokenization import Window
 from handlers.explainers._segments import Segment
 
-TOLERANCE = 0.05
+CONVERGENCE_TOLERANCE = 0.05
 
 
 @dataclass(frozen=True)
 class AttributionTarget:
-    """One number that the model computes for a row: F. Its causes are asked for.
+    """A scalar model output F to explain, for one row.
 
     Attributes:
         row: the row.
-        pieces: what the causes are counted by.
-        output: the model output that holds F.
-        index: where F lies in that output, behind the batch dimension.
-        score: F, where the prediction has told it already.
+        segments: the segments of the row that F is attributed to.
+        output: name of the model output that contains F.
+        index: index of F in that output, without the batch dimension.
+        score: F, if the prediction has computed it.
     """
 
     row: Window
@@ -35,12 +35,13 @@ class AttributionTarget:
 
 @dataclass(frozen=True)
 class Attribution:
-    """How much each piece of an aim contributed, before any normalisation.
+    """The contribution of each segment, before normalization.
 
     Attributes:
-        values: a number for each piece; with a complete method they sum to `output - baseline`.
+        values: the contribution of each segment; with a complete method they sum to
+            `output - baseline`. Shape: (segments,).
         output: F of the row.
-        baseline: F of the row with every piece replaced by padding.
+        baseline: F of the row with every segment replaced by the baseline token.
     """
 
     values: npt.NDArray[np.float64] = field(repr=False)
@@ -49,16 +50,16 @@ class Attribution:
 
     @property
     def delta(self) -> float:
-        """By how much the values miss the difference."""
+        """Captum's convergence delta: sum of the values minus `output - baseline`."""
         return float(self.values.sum() - (self.output - self.baseline))
 
     @property
     def relative_error(self) -> float:
-        """The delta as a share of the difference; infinite where there is none to explain."""
+        """The delta relative to `output - baseline`; infinite if there is no difference."""
         difference = abs(self.output - self.baseline)
         return abs(self.delta) / difference if difference else float("inf")
 
     @property
     def converged(self) -> bool:
-        """Whether the values sum to the difference within 5%."""
-        return self.relative_error <= TOLERANCE
+        """Whether the values sum to `output - baseline` within 5%."""
+        return self.relative_error <= CONVERGENCE_TOLERANCE

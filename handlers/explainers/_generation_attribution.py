@@ -1,7 +1,7 @@
-"""Captum's LLM attribution: which prompt tokens led to which produced tokens.
+"""Attribution of generated tokens to prompt tokens with Captum's LLM attribution.
 
-Works on one prompt at a time: `LLMAttribution` around the perturbation methods and
-`LLMGradientAttribution` around those that take gradients.
+It processes one prompt at a time: `LLMAttribution` wraps the perturbation methods and
+`LLMGradientAttribution` the gradient methods.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from captum.attr import (
 )
 from transformers import PreTrainedTokenizerBase
 
-from handlers.batching.windows import Window
+from handlers.batching.tokenization import Window
 from handlers.explainers.base import ExplainedModel, differentiable
 from handlers.generation.randomness import seeded
 from handlers.schemas.explanation_parameters import ExplanationParameters
@@ -35,7 +35,7 @@ Values = npt.NDArray[np.float64]
 
 
 class LanguageModel(torch.nn.Module):
-    """The subject as Captum wants a language model: called with ids, answering with logits."""
+    """Adapts a model to the interface that Captum expects: token ids to logits."""
 
     device = torch.device("cpu")
 
@@ -50,29 +50,29 @@ class LanguageModel(torch.nn.Module):
         return SimpleNamespace(logits=self._model.forward(batch)["logits"].float().cpu())
 
 
-class Characters:
-    """A tokenizer for Captum, which names tokens by decoding and encoding again: one for each id.
+class CharacterTokenizer:
+    """A tokenizer that represents each token id as one character.
 
-    The real one cannot always do that: half of a character's bytes have no text of their own.
+    Captum decodes and re-encodes tokens to name them. Byte-level tokenizers do not support that
+    for a token that is part of a character.
     """
 
-    first = 0x10000
+    offset = 0x10000
 
     def decode(self, ids: torch.Tensor) -> str:
-        """Return a character for each id."""
-        return "".join(chr(self.first + number) for number in ids.flatten().tolist())
+        """Return one character for each id."""
+        return "".join(chr(self.offset + token) for token in ids.flatten().tolist())
 
     def __call__(self, text: str, **_: Any) -> dict[str, Any]:
-        """Return the id and the place of each character."""
-        places = range(len(text))
+        """Return the id and the offsets of each character."""
         return {
-            "input_ids": [ord(letter) - self.first for letter in text],
-            "offset_mapping": [(place, place + 1) for place in places],
+            "input_ids": [ord(character) - self.offset for character in text],
+            "offset_mapping": [(start, start + 1) for start in range(len(text))],
         }
 
 
 class Prompt(TextTokenInput):
-    """A prompt that is tokenized already; special tokens stay what they are."""
+    """A tokenized prompt whose special tokens are not attributed or replaced."""
 
     def __init__(
         self, row: Window, tokenizer: PreTrainedTokenizerBase, baseline_token_id: int
@@ -87,7 +87,15 @@ class Prompt(TextTokenInput):
 
 @dataclass(frozen=True)
 class GenerationAttribution:
-    """A prompt, what followed it, and the model: all that an attribution needs."""
+    """The attribution of a target text to its prompt.
+
+    Attributes:
+        model: the model.
+        tokenizer: the tokenizer of the model.
+        row: the prompt.
+        target: the token ids that follow the prompt.
+        settings: the explanation parameters.
+    """
 
     model: ExplainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -97,82 +105,85 @@ class GenerationAttribution:
 
     @property
     def embeddings(self) -> torch.nn.Module:
-        """The module that turns ids into vectors, where the format has one."""
+        """The input embedding layer of the model."""
         if self.model.embeddings is None:
             raise NotImplementedError
         return self.model.embeddings
 
     def attribute(self, method: str) -> Values:
-        """Return the part of each prompt token in each produced token's log-probability.
+        """Attribute the log-probability of each target token to the prompt tokens.
 
-        Shape: (produced tokens, prompt tokens); special tokens have none. A method that knows
-        whole answers only gives one row.
+        Returns:
+            The contributions, 0 for special tokens. Shape: (target tokens, prompt tokens), or
+            (1, prompt tokens) for methods that attribute the whole target only.
         """
         prompt = Prompt(self.row, self.tokenizer, self.model.baseline_token_id)
         with seeded(0):
-            found = METHODS[method](self, LanguageModel(self.model), prompt)
-        values = np.zeros((len(found), len(self.row)))
-        values[:, prompt.itp_mask[0].numpy()] = found.detach().double().cpu().numpy()
+            attributions = METHODS[method](self, LanguageModel(self.model), prompt)
+        values = np.zeros((len(attributions), len(self.row)))
+        values[:, prompt.itp_mask[0].numpy()] = attributions.detach().double().cpu().numpy()
         return values
 
     @torch.no_grad()
     def log_probabilities(self) -> tuple[Values, Values]:
-        """Return each produced token's log-probability behind the prompt and behind padding."""
+        """Return the log-probabilities of the target after the prompt and after the baseline."""
         ids = torch.tensor(self.row.features["input_ids"])
         special = torch.tensor(self.row.encoding.special_tokens_mask) == 1
-        blank = torch.where(special, ids, self.model.baseline_token_id)
+        baseline = torch.where(special, ids, self.model.baseline_token_id)
         target = torch.tensor(self.target)
-        rows = torch.stack([torch.cat([ids, target]), torch.cat([blank, target])])
+        rows = torch.stack([torch.cat([ids, target]), torch.cat([baseline, target])])
         logits = LanguageModel(self.model)(rows).logits[:, len(ids) - 1 : -1]
-        chosen = logits.log_softmax(-1)[:, torch.arange(len(target)), target].double().numpy()
-        return chosen[0], chosen[1]
+        selected = logits.log_softmax(-1)[:, torch.arange(len(target)), target].double().numpy()
+        return selected[0], selected[1]
 
 
-def _perturbed(
-    make: Callable[[Any], Any], usual_samples: int | None = None
+def _perturbation(
+    captum_class: Callable[[Any], Any], default_samples: int | None = None
 ) -> Callable[[GenerationAttribution, LanguageModel, Prompt], torch.Tensor]:
     def attribute(
         attribution: GenerationAttribution, model: LanguageModel, prompt: Prompt
     ) -> torch.Tensor:
-        samples = attribution.settings.n_samples or usual_samples
-        options = {"n_samples": samples} if usual_samples else {}
+        samples = attribution.settings.n_samples or default_samples
+        options = {"n_samples": samples} if default_samples else {}
         with torch.no_grad():
-            found = LLMAttribution(make(model), Characters()).attribute(
+            result = LLMAttribution(captum_class(model), CharacterTokenizer()).attribute(
                 prompt, torch.tensor(attribution.target), forward_in_tokens=False, **options
             )
-        return found.seq_attr[None] if found.token_attr is None else found.token_attr
+        return result.seq_attr[None] if result.token_attr is None else result.token_attr
 
     return attribute
 
 
-def _integrated(
+def _integrated_gradients(
     attribution: GenerationAttribution, model: LanguageModel, prompt: Prompt
 ) -> torch.Tensor:
     captum = LayerIntegratedGradients(model, attribution.embeddings)
     steps = attribution.settings.n_steps or 24
     rows = max(1, attribution.model.budget // (len(attribution.row) + len(attribution.target)))
-    return _by_gradient(captum, attribution, prompt, n_steps=steps, internal_batch_size=rows)
+    return _attribute_gradients(
+        captum, attribution, prompt, n_steps=steps, internal_batch_size=rows
+    )
 
 
-def _times_gradient(
+def _input_x_gradient(
     attribution: GenerationAttribution, model: LanguageModel, prompt: Prompt
 ) -> torch.Tensor:
     with differentiable(attribution.embeddings):
         captum = LayerGradientXActivation(model, attribution.embeddings)
-        return _by_gradient(captum, attribution, prompt)
+        return _attribute_gradients(captum, attribution, prompt)
 
 
-def _by_gradient(
+def _attribute_gradients(
     captum: Any, attribution: GenerationAttribution, prompt: Prompt, **options: Any
 ) -> torch.Tensor:
-    wrapped = LLMGradientAttribution(captum, Characters())
+    wrapped = LLMGradientAttribution(captum, CharacterTokenizer())
     return wrapped.attribute(prompt, torch.tensor(attribution.target), **options).token_attr
 
 
 METHODS: dict[str, Callable[[GenerationAttribution, LanguageModel, Prompt], torch.Tensor]] = {
-    "layer_integrated_gradients": _integrated,
-    "input_x_gradient": _times_gradient,
-    "feature_ablation": _perturbed(FeatureAblation),
-    "shapley_value_sampling": _perturbed(ShapleyValueSampling, 10),
-    "kernel_shap": _perturbed(KernelShap, 100),
+    "layer_integrated_gradients": _integrated_gradients,
+    "input_x_gradient": _input_x_gradient,
+    "feature_ablation": _perturbation(FeatureAblation),
+    "shapley_value_sampling": _perturbation(ShapleyValueSampling, 10),
+    "kernel_shap": _perturbation(KernelShap, 100),
 }

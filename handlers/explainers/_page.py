@@ -1,4 +1,4 @@
-"""Explanations as one self-contained page: no script, nothing loaded, all text escaped."""
+"""Explanations as a self-contained HTML page without scripts and external resources."""
 
 from __future__ import annotations
 
@@ -24,7 +24,15 @@ _ENVIRONMENT = Environment(
 
 @dataclass(frozen=True)
 class Mark:
-    """A piece of text with its importance: `strength` from 0 to 100, `sign` of + or −."""
+    """A highlighted segment.
+
+    Attributes:
+        text: the text of the segment.
+        importance: its importance.
+        strength: the absolute importance relative to the largest, from 0 to 100.
+        sign: `+`, `−`, or empty if the strength is 0.
+        spaced: whether a space precedes the segment.
+    """
 
     text: str
     importance: float
@@ -35,20 +43,24 @@ class Mark:
 
 @dataclass(frozen=True)
 class View:
-    """One coloured line: what it shows, and the pieces."""
+    """A highlighted text with a title."""
 
     title: str
     marks: Sequence[Mark]
 
     @property
     def strongest(self) -> list[Mark]:
-        """The pieces that matter most, first."""
+        """Up to five segments in descending order of absolute importance."""
         ranked = sorted(self.marks, key=lambda mark: -abs(mark.importance))
         return [mark for mark in ranked if mark.strength][:5]
 
 
 def render(explanations: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return the page of one or several explanations, as `/explanations` gives them in JSON."""
+    """Return an HTML page.
+
+    Args:
+        explanations: explanations and error bodies in the JSON form of `/explanations`.
+    """
     page = _ENVIRONMENT.get_template("explanation.html.j2")
     cards = [
         {"explanation": explanation, "views": list(_views(explanation))}
@@ -58,36 +70,36 @@ def render(explanations: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def prefers_page(accept: str) -> bool:
-    """Tell whether an Accept header likes a page better than JSON, as a browser's does."""
-    wished = dict(parse_accept(accept))
-    others = max(wished.get("application/json", 0.0), wished.get("*/*", 0.0))
-    return wished.get("text/html", 0.0) > others
+    """Return whether an Accept header prefers HTML to JSON, as that of a browser does."""
+    qualities = dict(parse_accept(accept))
+    others = max(qualities.get("application/json", 0.0), qualities.get("*/*", 0.0))
+    return qualities.get("text/html", 0.0) > others
 
 
 def _views(explanation: Mapping[str, Any]) -> Iterator[View]:
     if "code" in explanation:
         return
     if "importances" in explanation:
-        yield View("What counted", _marks(explanation, explanation["importances"]))
+        yield View("Importance for the target", _marks(explanation, explanation["importances"]))
     else:
         for side in ("start", "end"):
             importances = explanation[f"importances_answer_{side}"]
-            yield View(f"Why it {side}s there", _marks(explanation, importances))
+            yield View(f"Importance for the {side} of the answer", _marks(explanation, importances))
     for token in explanation.get("tokens", ()):
-        title = f"What led to “{token['token']}”"
+        title = f"Importance for the token “{token['token']}”"
         yield View(title, _marks(explanation, token["importances"]))
 
 
 def _marks(explanation: Mapping[str, Any], importances: Sequence[float]) -> list[Mark]:
-    most = max((abs(value) for value in importances), default=0.0) or 1.0
-    places = zip(explanation["words"], explanation["offsets"], importances, strict=True)
+    largest = max((abs(value) for value in importances), default=0.0) or 1.0
+    segments = zip(explanation["words"], explanation["offsets"], importances, strict=True)
     marks, end = [], 0
-    for word, (start, stop), value in places:
-        strength = round(100 * abs(value) / most)
+    for word, (start, stop), value in segments:
+        strength = round(100 * abs(value) / largest)
         sign = "+" if value >= 0 else "−"
-        glued = start == end > 0
-        text = word.removeprefix("##") if glued else word
-        marks.append(Mark(text, value, strength, sign if strength else "", not glued))
+        continues = start == end > 0
+        text = word.removeprefix("##") if continues else word
+        marks.append(Mark(text, value, strength, sign if strength else "", not continues))
         end = stop
     return marks
 

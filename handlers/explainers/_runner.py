@@ -1,4 +1,4 @@
-"""Explaining a batch: every request's aims, side by side, by the method that each asked for."""
+"""Runs the explanations of a batch; requests with the same method share forward passes."""
 
 from __future__ import annotations
 
@@ -8,38 +8,39 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from handlers import explainers
-from handlers.batching.padding import by_length
+from handlers.batching.padding import group_by_length
 from handlers.errors import RequestError, Unprocessable, attempt
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers.base import AttributionBatch, BaseExplainer, ExplainedModel
-from handlers.runtime.deadline import DeadlinePassed
+from handlers.runtime.deadline import DeadlineExceeded
 from handlers.runtime.jobs import Job
 from handlers.schemas.explanation_parameters import ExplanationParameters
 
 NOT_CONVERGED = (
-    "The attributions do not sum to the difference that they explain within 5%; ask for more "
-    "n_steps or n_samples, or read them with care."
+    "The attributions do not sum to the difference that they explain within 5%; set a larger "
+    "n_steps or n_samples, or use them with caution."
 )
-WASTE = 0.25  # Each row is computed many times over, so like is explained with like.
+# Each row is computed many times, so a group has less padding than that of a prediction.
+MAX_PADDING_SHARE = 0.25
 
 
 class Selector(Protocol):
-    """What the runner needs of a mode's explanation target."""
+    """The part of an explanation target that the runner uses."""
 
-    usual_method: ClassVar[str]
+    default_method: ClassVar[str]
 
     def select(self, job: Job) -> list[AttributionTarget]:
-        """Return what is to be explained."""
+        """Return the model outputs to explain."""
 
     def to_response(
         self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
     ) -> dict[str, Any]:
-        """Return the explanation."""
+        """Return the response for a job."""
 
 
 @dataclass(frozen=True)
 class AttributionJob:
-    """One aim, the explainer that is to attribute it, and what that costs in tokens."""
+    """A target with the explainer and the parameters of its request."""
 
     target: AttributionTarget
     method: str
@@ -48,22 +49,22 @@ class AttributionJob:
 
     @property
     def cost(self) -> int:
-        """About how many tokens will be computed."""
+        """Approximate number of tokens to compute."""
         return len(self.target.row) * self.explainer.forwards(self.target, self.settings)
 
     @property
     def batch_key(self) -> Hashable:
-        """What jobs must have in common to share forwards."""
-        own = (self.settings.n_steps, self.settings.n_samples)
-        return self.method, self.target.output, len(self.target.index), *own
+        """The properties that jobs must have in common to share forward passes."""
+        settings = (self.settings.n_steps, self.settings.n_samples)
+        return self.method, self.target.output, len(self.target.index), *settings
 
 
 class ExplanationRunner:
-    """Explains the cases of one batch.
+    """Explains the jobs of one batch.
 
     Args:
-        account: what this mode explains.
-        subject: the model.
+        explanation_target: the explanation target of the mode.
+        model: the model.
     """
 
     def __init__(self, explanation_target: Selector, model: ExplainedModel) -> None:
@@ -71,12 +72,14 @@ class ExplanationRunner:
         self._model = model
 
     def explain(self, jobs: Sequence[Job]) -> list[dict[str, Any] | RequestError]:
-        """Return each case's explanation; one that fails has its error in its place."""
+        """Return the explanation or the error of each job, in their order."""
         planned = [attempt(self._plan, job) for job in jobs]
         items = [item for plan in planned if not isinstance(plan, RequestError) for item in plan]
-        found = self._work(items)
+        outcomes = self._run(items)
         return [
-            plan if isinstance(plan, RequestError) else attempt(self._to_response, job, plan, found)
+            plan
+            if isinstance(plan, RequestError)
+            else attempt(self._to_response, job, plan, outcomes)
             for job, plan in zip(jobs, planned, strict=True)
         ]
 
@@ -88,13 +91,13 @@ class ExplanationRunner:
             for target in self._target.select(job)
         ]
 
-    def _work(self, items: Sequence[AttributionJob]) -> dict[int, Attribution | RequestError]:
-        """Return outcomes by the jobs' identity; cheap groups first, as time may run out."""
+    def _run(self, items: Sequence[AttributionJob]) -> dict[int, Attribution | RequestError]:
+        """Return outcomes by `id` of the item; cheap groups run first, as the deadline may pass."""
         groups = sorted(self._groups(items), key=lambda group: max(item.cost for item in group))
-        found: dict[int, Attribution | RequestError] = {}
+        outcomes: dict[int, Attribution | RequestError] = {}
         for group in groups:
-            found |= zip(map(id, group), self._attribute(group), strict=True)
-        return found
+            outcomes |= zip(map(id, group), self._attribute(group), strict=True)
+        return outcomes
 
     def _groups(self, items: Sequence[AttributionJob]) -> Iterator[list[AttributionJob]]:
         batches: defaultdict[Hashable, list[AttributionJob]] = defaultdict(list)
@@ -102,11 +105,11 @@ class ExplanationRunner:
             batches[item.batch_key].append(item)
         for group in batches.values():
             lengths = [len(item.target.row) for item in group]
-            for part in by_length(lengths, self._model.budget, WASTE):
-                yield [group[number] for number in part]
+            for part in group_by_length(lengths, self._model.budget, MAX_PADDING_SHARE):
+                yield [group[index] for index in part]
 
     def _attribute(self, group: Sequence[AttributionJob]) -> list[Attribution | RequestError]:
-        """Attribute a group together, or each job alone when that fails."""
+        """Attribute a group together, or each item alone if that fails."""
         together = attempt(self._attribute_together, group)
         if not isinstance(together, RequestError):
             return list(together)
@@ -119,18 +122,18 @@ class ExplanationRunner:
         try:
             batch = AttributionBatch(self._model, [each.target for each in group])
             return item.explainer.attribute(batch, item.settings)
-        except DeadlinePassed:
+        except DeadlineExceeded:
             raise timed_out(item.method, self._model.deadline.seconds) from None
 
     def _to_response(
         self,
         job: Job,
         plan: Sequence[AttributionJob],
-        found: dict[int, Attribution | RequestError],
+        outcomes: dict[int, Attribution | RequestError],
     ) -> dict[str, Any]:
         attributions = []
         for item in plan:
-            outcome = found[id(item)]
+            outcome = outcomes[id(item)]
             if isinstance(outcome, RequestError):
                 raise outcome
             attributions.append(outcome)
@@ -141,27 +144,27 @@ class ExplanationRunner:
 def method_for(
     settings: ExplanationParameters, explanation_target: Selector, model: ExplainedModel
 ) -> str:
-    """Return the method that a request asked for, or the usual one.
+    """Return the method of a request, or the default one.
 
     Raises:
-        Unprocessable: it needs gradients, and this model's format has none.
+        Unprocessable: the method needs gradients, and the format of the model has none.
     """
     gradients = model.embeddings is not None
     method = settings.method or (
-        explanation_target.usual_method if gradients else explainers.METHOD_WITHOUT_GRADIENTS
+        explanation_target.default_method if gradients else explainers.METHOD_WITHOUT_GRADIENTS
     )
     if explainers.get(method).needs_gradients and not gradients:
         raise Unprocessable(
             f"method {method} needs gradients, and this model's save_mode has none"
-            "; ask for feature_ablation, shapley_value_sampling or kernel_shap."
+            "; use feature_ablation, shapley_value_sampling or kernel_shap."
         )
     return method
 
 
 def with_method(response: dict[str, Any], method: str) -> dict[str, Any]:
-    """Return an explanation with its method, and with a warning where that should sum but did not.
+    """Add the method to a response, and a warning if a complete method did not converge.
 
-    Feature ablation and input x gradient do not claim to sum: for them `converged` is null.
+    `converged` is null for methods that are not complete: feature ablation and input x gradient.
     """
     if not explainers.get(method).complete:
         return {**response, "method": method, "converged": None, "warning": None}
@@ -170,8 +173,8 @@ def with_method(response: dict[str, Any], method: str) -> dict[str, Any]:
 
 
 def timed_out(method: str, seconds: float) -> Unprocessable:
-    """Return the error of an explanation that did not finish, with what to lower."""
+    """Return the error of an explanation that exceeded its deadline."""
     return Unprocessable(
         f"{method} did not finish within explain_timeout, {seconds:g} s; lower n_steps or "
-        "n_samples, ask for granularity word or input_x_gradient, or send a shorter text."
+        "n_samples, use granularity word or input_x_gradient, or send a shorter text."
     )

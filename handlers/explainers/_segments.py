@@ -1,4 +1,4 @@
-"""What an explanation speaks of: tokens, or whole words, with their place in the text."""
+"""Segments of a row that an explanation refers to: tokens or words, with character offsets."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from itertools import groupby
 
 from tokenizers import Encoding
 
-from handlers.batching.windows import Window
+from handlers.batching.tokenization import Window
 from handlers.schemas.explanation_parameters import Granularity
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Some neighbouring tokens of a row.
+    """Consecutive tokens of a row.
 
-    `start` and `end` are characters of the text that they came from; `sequence` is the number of
-    that text, None for special tokens.
+    Attributes:
+        text: the text of the segment, or the token if it has none.
+        start: start offset in characters of the text.
+        end: end offset in characters.
+        tokens: token indices in the row.
+        sequence: 0 for the first text of a pair, 1 for the second, None for special tokens.
     """
 
     text: str
@@ -28,29 +32,29 @@ class Segment:
 
     @property
     def special(self) -> bool:
-        """Whether it is [CLS], [SEP] or the like, which no explanation changes."""
+        """Whether it is a special token such as [CLS], which is never replaced."""
         return self.sequence is None
 
 
 def segment_tokens(row: Window, texts: Sequence[str], granularity: Granularity) -> list[Segment]:
-    """Return the row's tokens, one a piece or joined to words.
+    """Return the segments of a row.
 
     Args:
-        row: the row as the tokenizer laid it.
+        row: the row.
         texts: the text, or both texts of a pair.
-        granularity: what a piece is.
+        granularity: whether a segment is a token or a word.
     """
     encoding = row.encoding
-    numbers = range(len(row))
+    indices = range(len(row))
     if granularity == "token":
-        return [_segment(encoding, texts, [number]) for number in numbers]
-    words = groupby(numbers, key=lambda number: _word(encoding, number))
+        return [_segment(encoding, texts, [index]) for index in indices]
+    words = groupby(indices, key=lambda index: _word_id(encoding, index))
     return [_segment(encoding, texts, list(tokens)) for _, tokens in words]
 
 
-def _word(encoding: Encoding, number: int) -> tuple[int, ...]:
-    word, sequence = encoding.word_ids[number], encoding.sequence_ids[number]
-    return (number,) if word is None or sequence is None else (sequence, word)
+def _word_id(encoding: Encoding, index: int) -> tuple[int, ...]:
+    word, sequence = encoding.word_ids[index], encoding.sequence_ids[index]
+    return (index,) if word is None or sequence is None else (sequence, word)
 
 
 def _segment(encoding: Encoding, texts: Sequence[str], tokens: list[int]) -> Segment:
@@ -58,10 +62,10 @@ def _segment(encoding: Encoding, texts: Sequence[str], tokens: list[int]) -> Seg
     start, end = encoding.offsets[tokens[0]][0], encoding.offsets[tokens[-1]][1]
     if encoding.special_tokens_mask[tokens[0]]:
         sequence = None
-    written = texts[sequence][start:end] if sequence is not None else ""
-    # Byte-level tokenizers count the space before a word to the word.
-    start += len(written) - len(written.lstrip())
-    written = written.strip()
+    text = texts[sequence][start:end] if sequence is not None else ""
+    # Byte-level tokenizers include the space before a word in its offsets.
+    start += len(text) - len(text.lstrip())
+    text = text.strip()
     token = encoding.tokens[tokens[0]]
-    whole = len(tokens) == 1 and token.isascii()
-    return Segment(token if whole or not written else written, start, end, tuple(tokens), sequence)
+    readable = len(tokens) == 1 and token.isascii()
+    return Segment(token if readable or not text else text, start, end, tuple(tokens), sequence)

@@ -1,4 +1,4 @@
-"""What every explainer sees, a model as a function of token ids, and what it gives."""
+"""The interface of explanation methods, and the batch of targets that they attribute."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from handlers.batching.padding import Batch, Padding, pad, span
+from handlers.batching.padding import Batch, Padding, pad, unpadded
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._segments import Segment
 from handlers.runtime.deadline import Deadline
@@ -23,15 +23,15 @@ Forward = Callable[[Batch], Mapping[str, torch.Tensor]]
 
 @dataclass(frozen=True)
 class ExplainedModel:
-    """The model to be explained.
+    """The model to explain.
 
     Attributes:
-        forward: a padded batch to outputs; differentiable where `embeddings` is given.
-        embeddings: the module that turns ids into vectors; None where there are no gradients.
-        padding: how rows are padded.
-        nothing: the id that a missing piece is replaced by.
-        budget: tokens that one forward may hold.
-        deadline: when to stop.
+        forward: runs a padded batch; differentiable if `embeddings` is set.
+        embeddings: the input embedding layer; None if the format has no gradients.
+        padding: padding ids and side.
+        baseline_token_id: the id that replaces tokens in the baseline.
+        budget: the maximum number of tokens per forward, padding included.
+        deadline: the time limit.
     """
 
     forward: Forward
@@ -43,7 +43,16 @@ class ExplainedModel:
 
 
 class AttributionBatch:
-    """Aims of one output, padded side by side, as Captum wants them: tensors and a function."""
+    """Targets of one model output as a padded batch, in the form of arguments for Captum.
+
+    Attributes:
+        model: the model.
+        targets: the targets, one for each row.
+        ids: token ids. Shape: (rows, width).
+        baseline: token ids of the baseline. Shape: (rows, width).
+        extra: the other model inputs and the indices of the targets, each with a first
+            dimension of rows: `additional_forward_args` of Captum.
+    """
 
     def __init__(self, model: ExplainedModel, targets: Sequence[AttributionTarget]) -> None:
         self.model, self.targets = model, targets
@@ -51,86 +60,89 @@ class AttributionBatch:
         self.ids = batch.pop("input_ids")
         self._names = list(batch)
         self._output = targets[0].output
-        picks = torch.tensor([target.index for target in targets])
-        self.extra = (*batch.values(), picks)
+        indices = torch.tensor([target.index for target in targets])
+        self.extra = (*batch.values(), indices)
         self.baseline = self._baseline()
 
     @property
     def embeddings(self) -> torch.nn.Module:
-        """The module that turns ids into vectors, where the format has one."""
+        """The input embedding layer of the model."""
         if self.model.embeddings is None:
             raise NotImplementedError
         return self.model.embeddings
 
     @property
-    def rows_at_once(self) -> int:
-        """How many rows of this width one forward may hold."""
+    def max_rows(self) -> int:
+        """The maximum number of rows of this width per forward."""
         return max(len(self.targets), self.model.budget // self.ids.shape[1])
 
     def score(self, ids: torch.Tensor, *extra: torch.Tensor) -> torch.Tensor:
-        """Return F of each row. Shape: (rows,)."""
+        """Return F of each row; the function that Captum attributes. Shape: (rows,)."""
         self.model.deadline.check()
-        *inputs, picks = extra
+        *inputs, indices = extra
         batch = {"input_ids": ids, **dict(zip(self._names, inputs, strict=True))}
         output = self.model.forward(batch)[self._output].float()
-        return output[(torch.arange(len(ids)), *picks.T)].cpu()
+        return output[(torch.arange(len(ids)), *indices.T)].cpu()
 
     @torch.no_grad()
-    def ends(self) -> list[tuple[float, float]]:
-        """Return F of each row and F of its baseline."""
+    def scores(self) -> list[tuple[float, float]]:
+        """Return F of each row and of its baseline."""
         baselines = self.score(self.baseline, *self.extra).tolist()
         known = [target.score for target in self.targets if target.score is not None]
-        whole = len(known) == len(self.targets)
-        scores = known if whole else self.score(self.ids, *self.extra).tolist()
+        complete = len(known) == len(self.targets)
+        scores = known if complete else self.score(self.ids, *self.extra).tolist()
         return list(zip(scores, baselines, strict=True))
 
-    def features(self) -> torch.Tensor:
-        """Return the piece number of each token; tokens that never change count to the first."""
-        return self._numbers().clamp(min=0)
+    def feature_mask(self) -> torch.Tensor:
+        """Return the segment index of each token. Shape: (rows, width).
 
-    def attributions(
-        self, tokens: torch.Tensor, ends: Sequence[tuple[float, float]], *, shared: bool
+        Special tokens and padding, which are equal in the baseline, count as the first segment.
+        """
+        return self._segment_indices().clamp(min=0)
+
+    def to_attributions(
+        self, values: torch.Tensor, scores: Sequence[tuple[float, float]], *, per_segment: bool
     ) -> list[Attribution]:
-        """Return Captum's values a token as values a piece.
+        """Convert Captum's values for tokens to attributions for segments.
 
         Args:
-            tokens: a value for each token. Shape: (rows, width).
-            ends: F of each row and of its baseline.
-            shared: whether each token of a piece carries the value of the whole piece, as
-                perturbation methods give it, or its own part.
+            values: a value for each token. Shape: (rows, width).
+            scores: F of each row and of its baseline.
+            per_segment: whether each token has the value of its whole segment, as in perturbation
+                methods, rather than a value that is summed over the segment.
         """
-        values = tokens.detach().double().cpu().numpy()
+        token_values = values.detach().double().cpu().numpy()
         results = []
-        for target, own, scores in zip(self.targets, values, ends, strict=True):
-            row = own[self._own(target)]
-            join = _whole if shared else _parts
+        for target, padded, ends in zip(self.targets, token_values, scores, strict=True):
+            row = padded[self._columns(target)]
+            join = _first_token if per_segment else _sum
             segments = np.array([join(row, segment) for segment in target.segments])
-            results.append(Attribution(segments, *scores))
+            results.append(Attribution(segments, *ends))
         return results
 
-    def _numbers(self) -> torch.Tensor:
-        """Return the number of the changeable piece that each token belongs to; -1 for none."""
-        numbers = torch.full_like(self.ids, -1)
-        for place, target in enumerate(self.targets):
-            first = self._own(target).start
-            changeable = [segment for segment in target.segments if not segment.special]
-            for number, segment in enumerate(changeable):
-                numbers[place, [first + token for token in segment.tokens]] = number
-        return numbers
+    def _segment_indices(self) -> torch.Tensor:
+        """Return the index of the replaceable segment of each token; -1 for other tokens."""
+        indices = torch.full_like(self.ids, -1)
+        for row, target in enumerate(self.targets):
+            first = self._columns(target).start
+            replaceable = [segment for segment in target.segments if not segment.special]
+            for index, segment in enumerate(replaceable):
+                indices[row, [first + token for token in segment.tokens]] = index
+        return indices
 
     def _baseline(self) -> torch.Tensor:
-        return torch.where(self._numbers() >= 0, self.model.baseline_token_id, self.ids)
+        return torch.where(self._segment_indices() >= 0, self.model.baseline_token_id, self.ids)
 
-    def _own(self, target: AttributionTarget) -> slice:
-        return span(len(target.row), self.ids.shape[1], self.model.padding.side)
+    def _columns(self, target: AttributionTarget) -> slice:
+        return unpadded(len(target.row), self.ids.shape[1], self.model.padding.side)
 
 
 class BaseExplainer(ABC):
-    """A family of Captum methods.
+    """An explanation method.
 
     Attributes:
-        needs_gradients: whether it works on formats that only run forward.
-        complete: whether its values sum to the difference that they explain.
+        needs_gradients: whether it needs a format with gradients.
+        complete: whether its values sum to the difference between output and baseline.
     """
 
     needs_gradients: ClassVar[bool]
@@ -138,24 +150,24 @@ class BaseExplainer(ABC):
 
     @abstractmethod
     def forwards(self, target: AttributionTarget, settings: Any) -> int:
-        """Return about how many forwards of its row an aim takes."""
+        """Return the approximate number of forward passes for a target."""
 
     @abstractmethod
     def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
-        """Return an attribution for each aim of a scene."""
+        """Return the attribution of each target of a batch."""
 
 
-def _parts(row: Values, segment: Segment) -> float:
+def _sum(row: Values, segment: Segment) -> float:
     return float(row[list(segment.tokens)].sum())
 
 
-def _whole(row: Values, segment: Segment) -> float:
+def _first_token(row: Values, segment: Segment) -> float:
     return 0.0 if segment.special else float(row[segment.tokens[0]])
 
 
 @contextmanager
 def differentiable(embeddings: torch.nn.Module) -> Iterator[None]:
-    """Let gradients reach the embeddings' output, though the weights take none."""
+    """Make the output of the embeddings require gradients, although the weights do not."""
     handle = embeddings.register_forward_hook(lambda _module, _inputs, out: out.requires_grad_())
     try:
         yield

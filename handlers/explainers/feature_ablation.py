@@ -1,6 +1,6 @@
-"""What the score loses when a piece is replaced by padding; needs only a forward.
+"""Feature ablation: the change of the score when a segment is replaced by the baseline token.
 
-By Captum's FeatureAblation.
+Uses Captum's FeatureAblation, which needs no gradients.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from handlers.explainers.base import AttributionBatch, BaseExplainer
 
 
 class Explainer(BaseExplainer):
-    """One forward a piece."""
+    """Needs one forward per segment."""
 
     needs_gradients = False
     complete = False
@@ -25,11 +25,11 @@ class Explainer(BaseExplainer):
 
     @torch.no_grad()
     def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
-        found = FeatureAblation(batch.score).attribute(
+        attributions = FeatureAblation(batch.score).attribute(
             batch.ids,
             baselines=batch.baseline,
             additional_forward_args=batch.extra,
-            feature_mask=batch.features(),
-            perturbations_per_eval=batch.rows_at_once // len(batch.targets),
+            feature_mask=batch.feature_mask(),
+            perturbations_per_eval=batch.max_rows // len(batch.targets),
         )
-        return batch.attributions(found, batch.ends(), shared=True)
+        return batch.to_attributions(attributions, batch.scores(), per_segment=True)

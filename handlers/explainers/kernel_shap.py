@@ -1,7 +1,7 @@
-"""Shapley values from a weighted linear fit over random subsets; needs only a forward.
+"""Kernel SHAP: Shapley values from a weighted linear regression over random subsets.
 
-Lundberg and Lee: A Unified Approach to Interpreting Model Predictions, 2017; by
-Captum's KernelShap.
+Lundberg and Lee: A Unified Approach to Interpreting Model Predictions, 2017.
+Uses Captum's KernelShap, which needs no gradients.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from handlers.generation.randomness import seeded
 
 
 class Explainer(BaseExplainer):
-    """A forward a subset; without `n_samples` it draws several for each piece."""
+    """Needs one forward per sample; by default their number depends on the segments."""
 
     needs_gradients = False
     complete = True
-    samples_a_piece = 8
+    samples_per_segment = 8
 
     def forwards(self, target: AttributionTarget, settings: Any) -> int:
-        return int(settings.n_samples or self.samples_a_piece * (len(target.segments) + 1))
+        return int(settings.n_samples or self.samples_per_segment * (len(target.segments) + 1))
 
     @torch.no_grad()
     def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
-        features = batch.features()
+        feature_mask = batch.feature_mask()
         with seeded(0):
-            found = KernelShap(batch.score).attribute(
+            attributions = KernelShap(batch.score).attribute(
                 batch.ids,
                 baselines=batch.baseline,
                 additional_forward_args=batch.extra,
-                feature_mask=features,
-                n_samples=settings.n_samples or self.samples_a_piece * (int(features.max()) + 2),
-                perturbations_per_eval=batch.rows_at_once // len(batch.targets),
+                feature_mask=feature_mask,
+                n_samples=settings.n_samples
+                or self.samples_per_segment * (int(feature_mask.max()) + 2),
+                perturbations_per_eval=batch.max_rows // len(batch.targets),
             )
-        return batch.attributions(found, batch.ends(), shared=True)
+        return batch.to_attributions(attributions, batch.scores(), per_segment=True)

@@ -1,8 +1,8 @@
-"""Integrated gradients of the word embeddings, from padding to the text.
+"""Integrated gradients of the word embeddings, from the baseline to the text.
 
-Sundararajan, Taly and Yan: Axiomatic Attribution for Deep Networks, 2017; by Captum's
-IntegratedGradients with Gauss-Legendre nodes. Steps are spent where they are needed: gradients over
-a part of the way must sum to what the score gains there, and a part where they do not is halved.
+Sundararajan, Taly and Yan: Axiomatic Attribution for Deep Networks, 2017. Uses Captum's
+IntegratedGradients with Gauss-Legendre quadrature. The integration is adaptive: an interval whose
+attributions do not sum to its score difference is bisected.
 """
 
 from __future__ import annotations
@@ -20,64 +20,69 @@ from handlers.explainers.base import AttributionBatch, BaseExplainer
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of the way of one row, from 0 (all padding) to 1 (the text)."""
+class Interval:
+    """An interval of the path of one row; the path runs from 0, the baseline, to 1, the text."""
 
     row: int
     start: float
     end: float
 
-    def halves(self) -> tuple[Part, Part]:
-        """Return both halves of the part."""
+    def bisect(self) -> tuple[Interval, Interval]:
+        """Return both halves of the interval."""
         middle = (self.start + self.end) / 2
-        return Part(self.row, self.start, middle), Part(self.row, middle, self.end)
+        return Interval(self.row, self.start, middle), Interval(self.row, middle, self.end)
 
 
 class Explainer(BaseExplainer):
-    """`n_steps` takes that many over the whole way; without it, as many as it takes."""
+    """Takes `n_steps` steps on the whole path; by default the number of steps is adaptive."""
 
     needs_gradients = True
     complete = True
     steps = 3
     tolerance = 0.02
-    most_parts = 40
-    most_parts_in_half_precision = 4  # What is missed there is rounding; halving does not mend it.
+    max_intervals = 40
+    # In half precision the error is mostly rounding, which bisection does not reduce.
+    max_intervals_in_half_precision = 4
 
     def forwards(self, target: AttributionTarget, settings: Any) -> int:
         return int(settings.n_steps or self.steps)
 
     def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
         path = IntegrationPath(batch)
-        whole = [Part(row, 0.0, 1.0) for row in range(len(batch.targets))]
+        whole = [Interval(row, 0.0, 1.0) for row in range(len(batch.targets))]
         if settings.n_steps:
-            found = path.integrate(whole, settings.n_steps)
+            attributions = path.integrate(whole, settings.n_steps)
         else:
-            found = self._as_finely_as_needed(path, whole)
-        return batch.attributions(found, path.ends(whole), shared=False)
+            attributions = self._integrate_adaptively(path, whole)
+        return batch.to_attributions(attributions, path.scores(whole), per_segment=False)
 
-    def _as_finely_as_needed(self, path: IntegrationPath, whole: Sequence[Part]) -> torch.Tensor:
-        """Return each token's value for each row; parts that miss what they gain are halved."""
-        sums = [torch.zeros(1)] * len(whole)
-        most = self.most_parts if path.exact else self.most_parts_in_half_precision
-        taken = [1] * len(whole)
-        parts = list(whole)
-        while parts:
-            found = path.integrate(parts, self.steps).double().cpu()
-            missed = (found.sum(-1) - path.gains(parts)).abs()
-            fine = missed <= path.allowed(parts, self.tolerance)
-            halved: list[Part] = []
-            for part, values, enough in zip(parts, found, fine.tolist(), strict=True):
-                if enough or taken[part.row] >= most:
-                    sums[part.row] = sums[part.row] + values
+    def _integrate_adaptively(
+        self, path: IntegrationPath, whole: Sequence[Interval]
+    ) -> torch.Tensor:
+        """Return the value of each token; intervals with too large an error are bisected."""
+        totals = [torch.zeros(1)] * len(whole)
+        limit = self.max_intervals if path.exact else self.max_intervals_in_half_precision
+        counts = [1] * len(whole)
+        intervals = list(whole)
+        while intervals:
+            attributions = path.integrate(intervals, self.steps).double().cpu()
+            errors = (attributions.sum(-1) - path.score_differences(intervals)).abs()
+            converged = errors <= path.tolerances(intervals, self.tolerance)
+            bisected: list[Interval] = []
+            for interval, values, done in zip(
+                intervals, attributions, converged.tolist(), strict=True
+            ):
+                if done or counts[interval.row] >= limit:
+                    totals[interval.row] = totals[interval.row] + values
                 else:
-                    taken[part.row] += 1
-                    halved += part.halves()
-            parts = halved
-        return torch.stack(sums)
+                    counts[interval.row] += 1
+                    bisected += interval.bisect()
+            intervals = bisected
+        return torch.stack(totals)
 
 
 class IntegrationPath:
-    """The straight lines from each row's baseline to its text, in the space of embeddings."""
+    """The straight line in embedding space from the baseline to the text, for each row."""
 
     def __init__(self, batch: AttributionBatch) -> None:
         self._batch = batch
@@ -86,9 +91,9 @@ class IntegrationPath:
             self._end = batch.embeddings(batch.ids.to(device))
             self._start = batch.embeddings(batch.baseline.to(device))
         self._scores = {
-            (row, place): score
-            for row, ends in enumerate(batch.ends())
-            for place, score in zip((1.0, 0.0), ends, strict=True)
+            (row, position): score
+            for row, scores in enumerate(batch.scores())
+            for position, score in zip((1.0, 0.0), scores, strict=True)
         }
 
     @property
@@ -96,54 +101,61 @@ class IntegrationPath:
         """Whether the model computes in float32 or better."""
         return torch.finfo(self._end.dtype).bits >= 32
 
-    def integrate(self, parts: Sequence[Part], steps: int) -> torch.Tensor:
-        """Return each token's value for each part. Shape: (parts, width)."""
-        rows = [part.row for part in parts]
-        found = IntegratedGradients(self._score_at).attribute(
-            self._at(rows, [part.end for part in parts]),
-            baselines=self._at(rows, [part.start for part in parts]),
+    def integrate(self, intervals: Sequence[Interval], steps: int) -> torch.Tensor:
+        """Return the value of each token for each interval. Shape: (intervals, width)."""
+        rows = [interval.row for interval in intervals]
+        attributions = IntegratedGradients(self._score_at).attribute(
+            self._points(rows, [interval.end for interval in intervals]),
+            baselines=self._points(rows, [interval.start for interval in intervals]),
             additional_forward_args=self._inputs(rows),
             n_steps=steps,
             method="gausslegendre",
-            internal_batch_size=max(len(parts), self._batch.rows_at_once),
+            internal_batch_size=max(len(intervals), self._batch.max_rows),
         )
-        return torch.as_tensor(found).float().sum(-1)
+        return torch.as_tensor(attributions).float().sum(-1)
 
-    def ends(self, parts: Sequence[Part]) -> list[tuple[float, float]]:
-        """Return the score at the end and at the start of each part."""
-        points = [(part.row, place) for part in parts for place in (part.end, part.start)]
-        scores = self._scores_at(points).tolist()
+    def scores(self, intervals: Sequence[Interval]) -> list[tuple[float, float]]:
+        """Return the score at the end and at the start of each interval."""
+        positions = [
+            (interval.row, position)
+            for interval in intervals
+            for position in (interval.end, interval.start)
+        ]
+        scores = self._scores_at(positions).tolist()
         return list(zip(scores[::2], scores[1::2], strict=True))
 
-    def gains(self, parts: Sequence[Part]) -> torch.Tensor:
-        """Return by how much the score grows over each part. Shape: (parts,)."""
-        ends = torch.tensor(self.ends(parts), dtype=torch.float64)
-        return ends[:, 0] - ends[:, 1]
+    def score_differences(self, intervals: Sequence[Interval]) -> torch.Tensor:
+        """Return the increase of the score over each interval. Shape: (intervals,)."""
+        scores = torch.tensor(self.scores(intervals), dtype=torch.float64)
+        return scores[:, 0] - scores[:, 1]
 
-    def allowed(self, parts: Sequence[Part], tolerance: float) -> torch.Tensor:
-        """Return by how much each part may miss: its share of the whole, but not below rounding.
+    def tolerances(self, intervals: Sequence[Interval], tolerance: float) -> torch.Tensor:
+        """Return the maximum error of each interval. Shape: (intervals,).
 
-        A score below 1 was summed from terms of about that size, so it is rounded as if it were 1.
+        It is proportional to the length of the interval and at least the rounding error. The
+        rounding error of scores below 1 is that of 1, the size of the terms that they sum.
         """
-        whole = self.gains([Part(part.row, 0.0, 1.0) for part in parts]).abs()
-        shares = torch.tensor([max(0.1, part.end - part.start) for part in parts])
-        sizes = torch.tensor(self.ends(parts)).abs().amax(-1).clamp(min=1)
+        whole = [Interval(interval.row, 0.0, 1.0) for interval in intervals]
+        differences = self.score_differences(whole).abs()
+        lengths = torch.tensor([max(0.1, interval.end - interval.start) for interval in intervals])
+        magnitudes = torch.tensor(self.scores(intervals)).abs().amax(-1).clamp(min=1)
         rounding = 4 * torch.finfo(self._end.dtype).eps
-        return torch.maximum(tolerance * shares * whole, rounding * sizes)
+        return torch.maximum(tolerance * lengths * differences, rounding * magnitudes)
 
     @torch.no_grad()
-    def _scores_at(self, points: Sequence[tuple[int, float]]) -> torch.Tensor:
-        new = [point for point in dict.fromkeys(points) if point not in self._scores]
+    def _scores_at(self, positions: Sequence[tuple[int, float]]) -> torch.Tensor:
+        new = [each for each in dict.fromkeys(positions) if each not in self._scores]
         if new:
-            rows, places = [row for row, _ in new], [place for _, place in new]
-            scores = self._score_at(self._at(rows, places), *self._inputs(rows)).tolist()
+            rows, fractions = [row for row, _ in new], [fraction for _, fraction in new]
+            scores = self._score_at(self._points(rows, fractions), *self._inputs(rows)).tolist()
             self._scores |= dict(zip(new, scores, strict=True))
-        return torch.tensor([self._scores[point] for point in points])
+        return torch.tensor([self._scores[position] for position in positions])
 
-    def _at(self, rows: Sequence[int], places: Sequence[float]) -> torch.Tensor:
-        share = torch.tensor(places, dtype=self._end.dtype, device=self._end.device)[:, None, None]
+    def _points(self, rows: Sequence[int], fractions: Sequence[float]) -> torch.Tensor:
+        weights = torch.tensor(fractions, dtype=self._end.dtype, device=self._end.device)
         chosen = list(rows)
-        return self._start[chosen] + share * (self._end[chosen] - self._start[chosen])
+        difference = self._end[chosen] - self._start[chosen]
+        return self._start[chosen] + weights[:, None, None] * difference
 
     def _inputs(self, rows: Sequence[int]) -> tuple[torch.Tensor, ...]:
         return tuple(tensor[list(rows)] for tensor in (self._batch.ids, *self._batch.extra))
@@ -155,7 +167,7 @@ class IntegrationPath:
 
 @contextmanager
 def replaced(embeddings: torch.nn.Module, vectors: torch.Tensor) -> Iterator[None]:
-    """Let the embeddings give these vectors within the block, whatever ids they are asked for."""
+    """Replace the output of the embeddings by fixed vectors within the block."""
     handle = embeddings.register_forward_hook(lambda _module, _inputs, _output: vectors)
     try:
         yield

@@ -1,7 +1,7 @@
-"""Each piece's mean share over random orders of adding pieces; needs only a forward.
+"""Shapley value sampling: the mean contribution of a segment over random permutations.
 
 Strumbelj and Kononenko: An Efficient Explanation of Individual Classifications using Game Theory,
-2010; by Captum's ShapleyValueSampling.
+2010. Uses Captum's ShapleyValueSampling, which needs no gradients.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from handlers.generation.randomness import seeded
 
 
 class Explainer(BaseExplainer):
-    """A forward a piece and order; the values sum to the difference exactly."""
+    """Needs one forward per segment and permutation."""
 
     needs_gradients = False
     complete = True
-    usual_samples = 10
+    default_samples = 10
 
     def forwards(self, target: AttributionTarget, settings: Any) -> int:
-        return len(target.segments) * int(settings.n_samples or self.usual_samples)
+        return len(target.segments) * int(settings.n_samples or self.default_samples)
 
     @torch.no_grad()
     def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
         with seeded(0):
-            found = ShapleyValueSampling(batch.score).attribute(
+            attributions = ShapleyValueSampling(batch.score).attribute(
                 batch.ids,
                 baselines=batch.baseline,
                 additional_forward_args=batch.extra,
-                feature_mask=batch.features(),
-                n_samples=settings.n_samples or self.usual_samples,
-                perturbations_per_eval=batch.rows_at_once // len(batch.targets),
+                feature_mask=batch.feature_mask(),
+                n_samples=settings.n_samples or self.default_samples,
+                perturbations_per_eval=batch.max_rows // len(batch.targets),
             )
-        return batch.attributions(found, batch.ends(), shared=True)
+        return batch.to_attributions(attributions, batch.scores(), per_segment=True)

@@ -1,4 +1,4 @@
-"""What an exported model takes and gives, in which order."""
+"""The manifest of an exported model: `export.json` beside its graph."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -13,45 +14,105 @@ from handlers.batching.packing import SEGMENTS, pack_padded
 from handlers.errors import WrongCheckpoint
 
 FILE = "export.json"
+# Versions before 0.2 wrote these files instead of keys of export.json.
+LEGACY_FILES = {"dtype": "dtype.json", "shape": "shape.json"}
 
 
 @dataclass(frozen=True)
 class Signature:
-    """Names of an exported model's inputs and outputs, in the order in which it takes them."""
+    """Names of the inputs and outputs of an exported model, in positional order."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
     @property
     def packs(self) -> bool:
-        """Whether rows are packed."""
+        """Whether the model takes packed rows."""
         return SEGMENTS in self.inputs
 
     def by_position(self, batch: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Return a padded batch's tensors in the order of the inputs."""
-        given = pack_padded(batch).inputs if self.packs else batch
-        return tuple(given[name] for name in self.inputs)
+        """Return the tensors of a padded batch in positional order."""
+        tensors = pack_padded(batch).inputs if self.packs else batch
+        return tuple(tensors[name] for name in self.inputs)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The fixed shape of a compiled graph.
+
+    Attributes:
+        rows: rows per batch.
+        width: tokens per row.
+        per_token: names of the outputs that have a value for each token.
+    """
+
+    rows: int
+    width: int
+    per_token: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ExportManifest:
+    """The description of an exported graph.
+
+    Attributes:
+        signature: its inputs and outputs.
+        dtype: the dtype that it computes in; None if that is set when it is loaded.
+        shape: the shape that it was compiled for; None if it takes any shape.
+    """
+
+    signature: Signature
+    dtype: str | None = None
+    shape: Shape | None = None
 
     def write(self, folder: Path) -> None:
-        """Lay the names beside the exported model."""
-        (folder / FILE).write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+        """Write the manifest to a directory."""
+        document = {
+            **asdict(self.signature),
+            **({"dtype": self.dtype} if self.dtype else {}),
+            **({"shape": asdict(self.shape)} if self.shape else {}),
+        }
+        (folder / FILE).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
     @classmethod
-    def read(cls, folder: Path, outputs: Sequence[str]) -> Signature:
-        """Read the names; without a file, those of the old example: ids and mask, outputs in order.
+    def read(cls, folder: Path, outputs: Sequence[str]) -> ExportManifest:
+        """Read the manifest in a directory.
+
+        A graph without a manifest comes from TorchServe's example: its inputs are token ids and
+        attention mask, its outputs those of the task.
+
+        Args:
+            folder: the exported model.
+            outputs: names of the outputs that the task reads.
 
         Raises:
-            WrongCheckpoint: when the file names other outputs than the mode reads.
+            WrongCheckpoint: the graph lacks one of the outputs.
         """
-        path = folder / FILE
-        if not path.is_file():
-            return cls(("input_ids", "attention_mask"), tuple(outputs))
-        names = json.loads(path.read_text(encoding="utf-8"))
-        found = cls(tuple(names["inputs"]), tuple(names["outputs"]))
-        if missing := set(outputs) - set(found.outputs):
+        document = _documents(folder)
+        if "inputs" not in document:
+            signature = Signature(("input_ids", "attention_mask"), tuple(outputs))
+        else:
+            signature = Signature(tuple(document["inputs"]), tuple(document["outputs"]))
+        if missing := set(outputs) - set(signature.outputs):
             raise WrongCheckpoint(
                 FILE,
-                f"the exported model gives {', '.join(found.outputs)}, not {missing.pop()}",
+                f"the exported model gives {', '.join(signature.outputs)}, not {missing.pop()}",
                 "export it again with this YAML's mode",
             )
-        return found
+        return cls(signature, document.get("dtype"), _shape(document.get("shape")))
+
+
+def _documents(folder: Path) -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    if (path := folder / LEGACY_FILES["shape"]).is_file():
+        document["shape"] = json.loads(path.read_text(encoding="utf-8"))
+    for path in (folder / LEGACY_FILES["dtype"], folder / FILE):
+        if path.is_file():
+            document |= json.loads(path.read_text(encoding="utf-8"))
+    return document
+
+
+def _shape(document: Mapping[str, Any] | None) -> Shape | None:
+    if document is None:
+        return None
+    return Shape(document["rows"], document["width"], tuple(document["per_token"]))

@@ -1,1 +1,168 @@
-"""What every format declares."""
+"""The interface of formats, and the checks of a YAML against the properties of a format."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from handlers.checkpoints.model_spec import ModelSpec
+from handlers.config.handler_section import DType
+from handlers.config.model_config import ModelConfig
+from handlers.errors import WrongConfig
+from handlers.runtime.imports import require_package
+from handlers.runtime.model import Model
+from handlers.tasks.base import BaseTask
+
+
+class BaseFormat(ABC):
+    """A storage and execution format; `handlers/formats/<save_mode>.py` has one class `Format`.
+
+    Attributes:
+        generates: whether its models generate text.
+        lossy: whether outputs differ from the checkpoint even in float32, so that every export is
+            evaluated.
+        dtypes: the supported values of `handler.dtype`, in addition to `auto`.
+        quantizations: the supported values of `handler.quantization`.
+        calibrated: quantizations that need calibration, which generating tasks do not support.
+        takes_compile: whether the YAML may enable `pt2.compile`.
+        takes_batch_size: whether the YAML may set `handler.batch_size`.
+        fixed_shape: whether a graph has a fixed shape of `batch_size` rows and `max_length` tokens.
+        packages: the install command of each required package other than torch and transformers.
+    """
+
+    generates: ClassVar[bool] = False
+    lossy: ClassVar[bool] = False
+    dtypes: ClassVar[tuple[DType, ...]] = ("float32", "bfloat16", "float16")
+    quantizations: ClassVar[tuple[str, ...]] = ()
+    calibrated: ClassVar[tuple[str, ...]] = ()
+    takes_compile: ClassVar[bool] = False
+    takes_batch_size: ClassVar[bool] = False
+    fixed_shape: ClassVar[bool] = False
+    packages: ClassVar[Mapping[str, str]] = {}
+
+    @property
+    def name(self) -> str:
+        """The value of `save_mode`, which is the module name of the format."""
+        return type(self).__module__.rpartition(".")[2]
+
+    @abstractmethod
+    def load(self, spec: ModelSpec) -> Model:
+        """Load a model of this format.
+
+        Raises:
+            ConfigError: the files cannot be loaded, or a package is missing.
+        """
+
+    def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
+        """Export a checkpoint to this format, and check that the outputs are equal.
+
+        Args:
+            spec: the checkpoint and the YAML.
+            target: the output directory.
+            inputs: names of the model's inputs, including the attention mask.
+
+        Raises:
+            ConfigError: the checkpoint cannot be exported, the outputs differ, or a package is
+                missing.
+        """
+        raise NotImplementedError
+
+    def computes_in(self, dtype: str) -> str:
+        """Return the dtype that a model computes in for a value of `handler.dtype`."""
+        return dtype if len(self.dtypes) > 1 else self.dtypes[0]
+
+    def require(self, package: str, reason: str | None = None) -> Any:
+        """Import one of the packages of the format.
+
+        Args:
+            package: a key of `packages`.
+            reason: the setting that requires it, for the error message; `save_mode` by default.
+
+        Raises:
+            WrongConfig: the package is not installed.
+        """
+        reason = reason or f"save_mode: {self.name}"
+        return require_package(package, reason, self.packages[package])
+
+    def check(self, config: ModelConfig, task: type[BaseTask[Any, Any]]) -> None:
+        """Check that the format supports a task and the keys of a YAML.
+
+        Raises:
+            WrongConfig: a key or the task is not supported.
+        """
+        for problem in (
+            self._task_problem(config, task),
+            self._quantization_problem(config, task),
+            self._dtype_problem(config),
+            self._shape_problem(config),
+            self._compile_problem(config),
+        ):
+            if problem:
+                raise WrongConfig(config.source, *problem)
+
+    def _task_problem(
+        self, config: ModelConfig, task: type[BaseTask[Any, Any]]
+    ) -> tuple[str, str] | None:
+        if self.generates or not task.generates:
+            return None
+        return (
+            f"handler.mode is {config.handler.mode} and handler.save_mode is {self.name}, which"
+            " cannot generate",
+            "use save_mode: openvino or pretrained",
+        )
+
+    def _quantization_problem(
+        self, config: ModelConfig, task: type[BaseTask[Any, Any]]
+    ) -> tuple[str, str] | None:
+        quantization = config.handler.quantization
+        if quantization is None:
+            return None
+        if quantization not in self.quantizations:
+            return (
+                f"handler.quantization is {quantization} and handler.save_mode is {self.name}",
+                "use save_mode: openvino, or leave quantization out",
+            )
+        if quantization in self.calibrated and task.generates:
+            others = [each for each in self.quantizations if each not in self.calibrated]
+            return (
+                f"handler.mode is {config.handler.mode}, which cannot be calibrated for"
+                f" quantization: {quantization}",
+                f"use {' or '.join(others)}",
+            )
+        return None
+
+    def _dtype_problem(self, config: ModelConfig) -> tuple[str, str] | None:
+        dtype = config.handler.dtype
+        if dtype in (*self.dtypes, "auto"):
+            return None
+        return (
+            f"handler.dtype is {dtype} and handler.save_mode is {self.name}, which computes in"
+            f" {' or '.join(self.dtypes)}",
+            "use save_mode: pretrained or openvino, or leave dtype out",
+        )
+
+    def _shape_problem(self, config: ModelConfig) -> tuple[str, str] | None:
+        handler = config.handler
+        if self.fixed_shape and handler.max_length is None:
+            return (
+                f"handler has save_mode: {self.name} and no max_length",
+                "add max_length: 128, the one width that the graph is compiled for",
+            )
+        if handler.batch_size is None or self.takes_batch_size:
+            return None
+        return (
+            f"handler.batch_size is {handler.batch_size} and handler.save_mode is {self.name}, "
+            "which takes any number of rows",
+            "use batchSize, TorchServe's own key, or leave it out",
+        )
+
+    def _compile_problem(self, config: ModelConfig) -> tuple[str, str] | None:
+        if self.takes_compile or not config.pt2.compile.enable:
+            return None
+        return (
+            f"pt2.compile is enabled and handler.save_mode is {self.name}, which torch does not"
+            " compile",
+            "use save_mode: pretrained, or leave pt2 out",
+        )

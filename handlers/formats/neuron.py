@@ -1,18 +1,22 @@
-"""`save_mode: neuron`: a graph for the first Inferentia, compiled for one shape.
+"""`save_mode: neuron`: a graph for the first generation of Inferentia, compiled for one shape.
 
-It is exported and served on a machine that has such a device and AWS's `torch-neuron`. AWS has
-archived that package, whose last release is for torch 1.13, older than today's transformers take:
-where there is a choice, `save_mode: neuronx` is the one that lives.
+Export and serving need a machine with the device and AWS's `torch-neuron`. AWS has archived that
+package; its last release needs torch 1.13, which current transformers do not support. Prefer
+`save_mode: neuronx` for Inferentia2 and Trainium.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Mapping
+from typing import ClassVar
 
-from handlers.formats import _neuron
+from handlers.formats._neuron import NEURON_INDEX, NeuronFormat
 
-GENERATES = False
-LOSSY = True
 
-export = partial(_neuron.export, "torch_neuron")
-load = partial(_neuron.load, "torch_neuron")
+class Format(NeuronFormat):
+    """A graph compiled by `torch_neuron`."""
+
+    package = "torch_neuron"
+    packages: ClassVar[Mapping[str, str]] = {
+        package: f"pip install --extra-index-url {NEURON_INDEX} neuron-cc torch-neuron"
+    }

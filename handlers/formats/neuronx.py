@@ -1,16 +1,20 @@
 """`save_mode: neuronx`: a graph for Inferentia2 and Trainium, compiled for one shape.
 
-It is exported and served on a machine that has such a device and AWS's `torch-neuronx`.
+Export and serving need a machine with the device and AWS's `torch-neuronx`.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Mapping
+from typing import ClassVar
 
-from handlers.formats import _neuron
+from handlers.formats._neuron import NEURON_INDEX, NeuronFormat
 
-GENERATES = False
-LOSSY = True
 
-export = partial(_neuron.export, "torch_neuronx")
-load = partial(_neuron.load, "torch_neuronx")
+class Format(NeuronFormat):
+    """A graph compiled by `torch_neuronx`."""
+
+    package = "torch_neuronx"
+    packages: ClassVar[Mapping[str, str]] = {
+        package: f"pip install --extra-index-url {NEURON_INDEX} neuronx-cc torch-neuronx"
+    }

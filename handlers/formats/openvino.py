@@ -1,9 +1,9 @@
-"""`save_mode: openvino`: for CPUs above all.
+"""`save_mode: openvino`: OpenVINO, primarily for CPUs.
 
-Encoders that can take packed rows are converted so that they do; generation and all others go
-through optimum-intel's OVModel classes. `dtype` sets the precision in which OpenVINO computes
-(`auto`: what it thinks best for the processor), `quantization` whether weights, or weights and
-activations, are stored in fewer bits. What `optimum-cli export openvino` lays down loads as well.
+Encoders that support packed rows are converted by this module, all other models by optimum-intel's
+OVModel classes. `dtype` sets OpenVINO's inference precision (`auto`: OpenVINO's default for the
+processor) and `quantization` that of weights and activations. It also loads the files of
+`optimum-cli export openvino`.
 """
 
 from __future__ import annotations
@@ -13,69 +13,130 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import GenerationConfig
 
-from handlers.batching.packing import Packed
-from handlers.batching.padding import Batch
+from handlers.batching.packing import PackedBatch
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.errors import WrongCheckpoint, short
+from handlers.errors import WrongCheckpoint, summarize
 from handlers.export.manifest import Signature
 from handlers.export.parity import check_parity, parity_batches
-from handlers.export.quantize import EXACT, AccuracyTarget, quantize
-from handlers.formats import pretrained
-from handlers.formats._graph import PackedGraph, example_inputs, exporting, graph_of
-from handlers.formats._graph_file import graph_file, loading
-from handlers.runtime.imports import require_package
+from handlers.export.quantize import FLOAT32_SETTINGS, AccuracyTarget, quantize
+from handlers.formats._graph import (
+    PackedGraph,
+    build_graph,
+    example_inputs,
+    find_graph_file,
+    translate_export_errors,
+    translate_load_errors,
+)
+from handlers.formats.base import BaseFormat
+from handlers.formats.pretrained import read_weights
 from handlers.runtime.model import ForwardOnlyModel, Model
 
 FILE = "openvino_model.xml"
-GENERATES = True
 OFFLINE = {"local_files_only": True, "trust_remote_code": False}
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 
-def export(spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
-    """Convert the checkpoint in `wanted.directory` into a folder, quantized as the YAML says.
+class Format(BaseFormat):
+    """OpenVINO, on the CPU."""
 
-    Raises:
-        WrongCheckpoint: this architecture cannot be converted.
-        WrongConfig: OpenVINO's packages are not installed.
-    """
-    require_package("openvino", "save_mode: openvino")
-    if not (spec.padding and _export_packed(spec, target, inputs)):
-        _export_padded(spec, target)
-    for path in spec.directory.glob("*config.json"):
-        if not (target / path.name).exists():
-            shutil.copyfile(path, target / path.name)
+    generates = True
+    quantizations = ("int8", "int8_weights", "int4_weights")
+    calibrated = ("int8",)
+    packages: ClassVar[Mapping[str, str]] = {
+        "openvino": "pip install openvino",
+        "nncf": "pip install nncf",
+        "optimum.intel.openvino": "pip install openvino openvino-tokenizers nncf, and optimum and"
+        " optimum-intel with --no-deps",
+    }
 
+    def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
+        self.require("openvino")
+        if not (spec.padding and self._export_packed(spec, target, inputs)):
+            self._export_padded(spec, target)
+        for path in spec.directory.glob("*config.json"):
+            if not (target / path.name).exists():
+                shutil.copyfile(path, target / path.name)
 
-def load(spec: ModelSpec) -> Model:
-    """Load and compile the graph.
+    def load(self, spec: ModelSpec) -> Model:
+        openvino = self.require("openvino")
+        path = find_graph_file(spec.directory, FILE)
+        settings = _compile_settings(spec)
+        with translate_load_errors(FILE):
+            graph = openvino.Core().read_model(path)
+            signature = Signature(_names(graph.inputs), spec.outputs)
+            if signature.packs:
+                return PackedModel(openvino.compile_model(graph, "CPU", settings), signature)
+            del graph
+            model = self._class(spec).from_pretrained(
+                str(spec.directory), export=False, ov_config=settings, **OFFLINE
+            )
+        return OpenVinoModel(model, spec.outputs)
 
-    Raises:
-        WrongCheckpoint: no `openvino_model.xml`, or none that OpenVINO can run.
-        WrongConfig: OpenVINO's packages are not installed.
-    """
-    openvino = require_package("openvino", "save_mode: openvino")
-    path = graph_file(spec.directory, FILE)
-    settings = _settings(spec)
-    with loading(FILE):
-        graph = openvino.Core().read_model(path)
-        signature = Signature(_names(graph.inputs), spec.outputs)
-        if signature.packs:
-            return PackedModel(openvino.compile_model(graph, "CPU", settings), signature)
-        del graph
-        model = _class(spec).from_pretrained(
-            str(spec.directory), export=False, ov_config=settings, **OFFLINE
+    def _export_packed(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> bool:
+        """Export a graph for packed rows; returns False if the model does not support them."""
+        openvino = self.require("openvino")
+        module = read_weights(spec.in_float32()).eval().requires_grad_(requires_grad=False)
+        graph = build_graph(module, spec, inputs)
+        if not isinstance(graph, PackedGraph):
+            return False
+        batches = parity_batches(module, inputs)
+        with translate_export_errors(module):
+            converted = openvino.convert_model(graph, example_input=example_inputs(graph, batches))
+            _set_names(converted.inputs, graph.signature.inputs)
+            _set_names(converted.outputs, graph.signature.outputs)
+        settings = {**_compile_settings(spec), **FLOAT32_SETTINGS}
+        model = PackedModel(openvino.compile_model(converted, "CPU", settings), graph.signature)
+        check_parity(module, model, batches, FILE)
+        quantized = self._quantize(spec, converted, graph.signature)
+        openvino.save_model(quantized, target / FILE, compress_to_fp16=False)
+        return True
+
+    def _export_padded(self, spec: ModelSpec, target: Path) -> None:
+        """Export a model with optimum-intel."""
+        try:
+            model = self._class(spec).from_pretrained(
+                str(spec.directory), export=True, compile=False, load_in_8bit=False, **OFFLINE
+            )
+        except Exception as error:  # noqa: BLE001 - each converter has its own error types
+            raise WrongCheckpoint(
+                FILE, f"cannot be exported ({summarize(error)})", "use save_mode: pretrained"
+            ) from None
+        signature = Signature(_names(model.model.inputs), spec.outputs)
+        model.model = self._quantize(spec, model.model, signature)
+        with TemporaryDirectory(dir=target) as temporary:
+            model.save_pretrained(temporary)
+            for path in Path(temporary).glob("openvino_*"):
+                path.replace(target / path.name)
+
+    def _quantize(self, spec: ModelSpec, graph: Any, signature: Signature) -> Any:
+        """Return the graph with the quantization of the YAML."""
+        handler = spec.config.handler
+        if handler.quantization is None:
+            return graph
+        nncf = self.require("nncf", f"handler.quantization: {handler.quantization}")
+        return quantize(
+            graph,
+            handler.quantization,
+            [_named_arrays(signature, batch) for batch in spec.calibration],
+            AccuracyTarget(
+                handler.min_agreement, spec.checkpoint.independent_labels, _compile_settings(spec)
+            ),
+            nncf=nncf,
+            compile_model=self.require("openvino").compile_model,
         )
-    return OpenVinoModel(model, spec.outputs)
+
+    def _class(self, spec: ModelSpec) -> Any:
+        intel = self.require("optimum.intel.openvino")
+        return getattr(intel, f"OV{spec.auto_class.removeprefix('Auto')}")
 
 
 class PackedModel(ForwardOnlyModel):
-    """A compiled graph that takes packed rows."""
+    """A compiled graph for packed rows."""
 
     def __init__(self, compiled: Any, signature: Signature) -> None:
         self._compiled, self._signature = compiled, signature
@@ -91,27 +152,27 @@ class PackedModel(ForwardOnlyModel):
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         return self._run(self._signature.by_position(batch))
 
-    def forward_packed(self, packed: Packed) -> Mapping[str, torch.Tensor]:
+    def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
         return self._run([packed.inputs[name] for name in self._signature.inputs])
 
     def _run(self, inputs: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:
         names = self._signature.inputs
-        given = dict(zip(names, (each.numpy() for each in inputs), strict=True))
-        found = self._compiled(given, share_inputs=True)
-        return {name: torch.from_numpy(found[name]) for name in self._signature.outputs}
+        arrays = dict(zip(names, (each.numpy() for each in inputs), strict=True))
+        outputs = self._compiled(arrays, share_inputs=True)
+        return {name: torch.from_numpy(outputs[name]) for name in self._signature.outputs}
 
 
 class OpenVinoModel(Model):
-    """One of optimum-intel's models."""
+    """A model of optimum-intel."""
 
     def __init__(self, model: Any, outputs: tuple[str, ...]) -> None:
         self._model, self._outputs = model, outputs
         self._inputs = set(_names(model.model.inputs))
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        known = {name: tensor for name, tensor in batch.items() if name in self._inputs}
-        found = self._model(**known)
-        return {name: found[name] for name in self._outputs}
+        inputs = {name: tensor for name, tensor in batch.items() if name in self._inputs}
+        outputs = self._model(**inputs)
+        return {name: outputs[name] for name in self._outputs}
 
     def generate(
         self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any
@@ -120,77 +181,13 @@ class OpenVinoModel(Model):
         return torch.as_tensor(ids)
 
 
-def _export_packed(spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> bool:
-    """Convert a model for packed rows; one that cannot take them is left."""
-    openvino = require_package("openvino", "save_mode: openvino")
-    exact = spec.config.handler.model_copy(update={"dtype": "float32"})
-    source = replace(spec, config=spec.config.model_copy(update={"handler": exact}))
-    module = pretrained.read(source).eval().requires_grad_(requires_grad=False)
-    graph = graph_of(module, spec, inputs)
-    if not isinstance(graph, PackedGraph):
-        return False
-    batches = parity_batches(module, inputs)
-    with exporting(module):
-        made = openvino.convert_model(graph, example_input=example_inputs(graph, batches))
-        _name(made.inputs, graph.signature.inputs)
-        _name(made.outputs, graph.signature.outputs)
-    _check(spec, made, graph.signature, module, batches)
-    feeds = [_feed(graph.signature, batch) for batch in spec.calibration]
-    small = _fewer_bits(spec, made, feeds)
-    openvino.save_model(small, target / FILE, compress_to_fp16=False)
-    return True
-
-
-def _check(
-    spec: ModelSpec,
-    made: Any,
-    signature: Signature,
-    module: PreTrainedModel,
-    batches: list[Batch],
-) -> None:
-    openvino = require_package("openvino", "save_mode: openvino")
-    exact = {**_settings(spec), **EXACT}
-    model = PackedModel(openvino.compile_model(made, "CPU", exact), signature)
-    inputs = [
-        name for name in signature.inputs if name in spec.checkpoint.tokenizer.model_input_names
-    ]
-    check_parity(module, model, parity_batches(module, (*inputs, "attention_mask")), FILE)
-
-
-def _export_padded(spec: ModelSpec, target: Path) -> None:
-    """Convert a model as optimum-intel does."""
-    kind = _class(spec)
-    try:
-        model = kind.from_pretrained(
-            str(spec.directory), export=True, compile=False, load_in_8bit=False, **OFFLINE
-        )
-    except Exception as error:  # noqa: BLE001 - converters raise errors of their own
-        raise WrongCheckpoint(
-            FILE, f"cannot be made ({short(error)})", "use save_mode: pretrained"
-        ) from None
-    signature = Signature(_names(model.model.inputs), spec.outputs)
-    feeds = [_feed(signature, batch) for batch in spec.calibration]
-    model.model = _fewer_bits(spec, model.model, feeds)
-    with TemporaryDirectory(dir=target) as scratch:
-        model.save_pretrained(scratch)
-        for path in Path(scratch).glob("openvino_*"):
-            path.replace(target / path.name)
-
-
-def _fewer_bits(spec: ModelSpec, graph: Any, feeds: Sequence[Mapping[str, Any]]) -> Any:
-    handler = spec.config.handler
-    independent = spec.checkpoint.independent_labels
-    gate = AccuracyTarget(handler.min_agreement, independent, _settings(spec))
-    return quantize(graph, handler.quantization, feeds, gate)
-
-
-def _feed(signature: Signature, batch: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+def _named_arrays(signature: Signature, batch: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     names = [name for name in signature.inputs if signature.packs or name in batch]
     tensors = replace(signature, inputs=tuple(names)).by_position(batch)
     return dict(zip(names, (tensor.numpy() for tensor in tensors), strict=True))
 
 
-def _settings(spec: ModelSpec) -> dict[str, int | str]:
+def _compile_settings(spec: ModelSpec) -> dict[str, int | str]:
     settings: dict[str, int | str] = {"INFERENCE_NUM_THREADS": torch.get_num_threads()}
     if precision := PRECISIONS.get(spec.config.handler.dtype):
         settings["INFERENCE_PRECISION_HINT"] = precision
@@ -201,11 +198,6 @@ def _names(ports: Sequence[Any]) -> tuple[str, ...]:
     return tuple(each.get_any_name() for each in ports)
 
 
-def _name(ports: Sequence[Any], names: Sequence[str]) -> None:
+def _set_names(ports: Sequence[Any], names: Sequence[str]) -> None:
     for port, name in zip(ports, names, strict=True):
         port.get_tensor().set_names({name})
-
-
-def _class(spec: ModelSpec) -> Any:
-    intel = require_package("optimum.intel.openvino", "save_mode: openvino")
-    return getattr(intel, f"OV{spec.auto_class.removeprefix('Auto')}")

@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 from transformers import GenerationConfig, PreTrainedTokenizerBase, StoppingCriteriaList
 
-from handlers.batching.padding import Padding, by_length, pad
+from handlers.batching.padding import Padding, group_by_length, pad
 from handlers.batching.rows import Outputs
-from handlers.batching.windows import Window
+from handlers.batching.tokenization import Window
 from handlers.generation.parameters import GenerationParameters
 from handlers.generation.randomness import seeded
 from handlers.generation.stopping import PerRowStopStrings
 from handlers.generation.streaming import StreamingCallback
 from handlers.runtime.model import Model
-from handlers.schemas.text_stream import TextStream
+from handlers.schemas.request import TextStream
 from handlers.telemetry.meter import Meter
 
 Ids = npt.NDArray[np.int64]
@@ -68,7 +68,7 @@ class Generator:
         results: dict[int, Outputs] = {}
         for numbers in groups.values():
             sizes = [_size(prompts[number]) for number in numbers]
-            for part in by_length(sizes, budget):
+            for part in group_by_length(sizes, budget):
                 chosen = [numbers[place] for place in part]
                 together = self._together([prompts[number] for number in chosen])
                 results.update(zip(chosen, together, strict=True))

@@ -1,4 +1,4 @@
-"""What a text-generation request may set: the names of transformers' `GenerationConfig`."""
+"""The parameters of text generation, by the names of transformers' `GenerationConfig`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ StopTexts = StopText | list[StopText] | None
 
 # The first are what text-generation-inference's clients always send, the others are a pipeline's.
 NAMES = PipelineNames(
-    idle={
+    ignored={
         "adapter_id": [0],
         "best_of": [0, 1],
         "decoder_input_details": [False],

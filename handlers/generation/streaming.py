@@ -10,7 +10,7 @@ from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerBase, StoppingCriteria
 
 from handlers.generation.stopping import Stops, before_stop
-from handlers.schemas.text_stream import TextStream
+from handlers.schemas.request import TextStream
 
 
 class StreamingCallback(StoppingCriteria):

@@ -1,4 +1,4 @@
-"""Tables as CSV, as RFC 4180 and Python's `csv` have it."""
+"""Tables as CSV, as RFC 4180 and Python's `csv` module define it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from handlers.errors import BadRequest
 from handlers.http.response import encode_json
 
-# Its usual limit is below a text's own, which the model's YAML sets.
+# The default limit of a field is below that of a text, which the model's YAML sets.
 csv.field_size_limit(2**31 - 1)
 
 
-def rows_of(text: str) -> Iterator[list[str] | BadRequest]:
-    """Return the rows of a table without empty lines; one whose quotes are wrong is its error."""
+def read_csv(text: str) -> Iterator[list[str] | BadRequest]:
+    """Return the rows of a table without empty lines; a row with wrong quotes is its error."""
     reader = csv.reader(StringIO(text, newline=""), strict=True)
     while True:
         try:
@@ -29,11 +29,11 @@ def rows_of(text: str) -> Iterator[list[str] | BadRequest]:
                 yield row
 
 
-def table_of(rows: Sequence[Sequence[Any]]) -> bytes:
-    """Return rows as CSV; a cell that is no text is JSON.
+def write_csv(rows: Sequence[Sequence[Any]]) -> bytes:
+    """Return rows as CSV; a cell that is not a text is JSON.
 
     Raises:
-        ValueError: a number is not finite: JSON has none such.
+        ValueError: a number is not finite, which JSON cannot represent.
     """
     stream = StringIO()
     csv.writer(stream, lineterminator="\n").writerows(

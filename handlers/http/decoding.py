@@ -1,27 +1,38 @@
-"""Bytes to text: UTF-8, or the character set that a content type declares."""
+"""The bytes of a body to its content: decompression, character sets, and JSON."""
 
 from __future__ import annotations
 
 import ast
 import codecs
+import gzip
 import json
 import re
 import warnings
+import zlib
+from collections.abc import Callable
+from io import BytesIO
 from typing import Any
 
-from handlers.errors import BadRequest
+from handlers.errors import BadRequest, RequestTooLarge
 
-UTF_8 = "utf-8-sig"  # as UTF-8, but for the mark that may stand before it
+MAX_BYTES = 64 * 2**20  # a small body can decompress to more than there is memory
+NO_HEADER = -zlib.MAX_WBITS
+NOT_COMPRESSED = (zlib.error, gzip.BadGzipFile, EOFError)
+Bytes = bytes | bytearray
+
+UTF_8 = "utf-8-sig"  # UTF-8 with or without a byte order mark
+LOOKS_LIKE_OBJECT = re.compile(r"\s*\{\s*(['\"]|\})")
+MAX_LITERAL = 100_000
 CHARSET = re.compile(r";\s*charset\s*=\s*\"?([^\s\";]+)")
-# As Python calls them: others that it knows are no character sets, or no usual ones.
-KNOWN = re.compile(r"utf-16(-le|-be)?|iso8859-\d+|cp125\d")
+# By their names in Python, which also knows codecs that are not character sets.
+CHARSETS = re.compile(r"utf-16(-le|-be)?|iso8859-\d+|cp125\d")
 
 
 def charset_of(content_type: str) -> str:
-    """Return what Python calls the character set of a content type in lower case, usually UTF-8.
+    """Return Python's name of the character set of a content type, by default UTF-8.
 
     Raises:
-        BadRequest: a character set that is not read here.
+        BadRequest: the character set is not supported.
     """
     declared = CHARSET.search(content_type)
     if declared is None or declared[1] in ("utf-8", "utf8", "us-ascii"):
@@ -30,21 +41,21 @@ def charset_of(content_type: str) -> str:
         name = codecs.lookup(declared[1]).name
     except (LookupError, ValueError):
         name = ""
-    if not KNOWN.fullmatch(name):
+    if not CHARSETS.fullmatch(name):
         raise BadRequest(f"The body's charset {declared[1][:40]} is not known; send UTF-8.")
     return name
 
 
-def text_of(value: Any, name: str = "The body", content_type: str = "") -> Any:
-    """Return bytes as the text that they are; other values as they are.
+def decode_text(value: Any, name: str = "The body", content_type: str = "") -> Any:
+    """Return the text of bytes; other values as they are.
 
     Args:
-        value: what was sent.
-        name: what to call it in an error.
+        value: the value in the request.
+        name: its name in an error.
         content_type: its type in lower case, which may declare a character set.
 
     Raises:
-        BadRequest: they are not in that character set, or it is not read here.
+        BadRequest: they are not in that character set, or it is not supported.
     """
     if not isinstance(value, (bytes, bytearray)):
         return value
@@ -52,34 +63,34 @@ def text_of(value: Any, name: str = "The body", content_type: str = "") -> Any:
     try:
         return value.decode(charset)
     except UnicodeDecodeError as error:
-        told = "UTF-8" if charset == UTF_8 else charset
+        shown = "UTF-8" if charset == UTF_8 else charset
         raise BadRequest(
-            f"{name} is not {told}: byte {value[error.start]:#04x} at position {error.start}."
+            f"{name} is not {shown}: byte {value[error.start]:#04x} at position {error.start}."
         ) from None
 
 
-LOOKS_LIKE_OBJECT = re.compile(r"\s*\{\s*(['\"]|\})")
-LONGEST_LITERAL = 100_000
-
-
 def value_or_text(text: str, name: str = "The body") -> Any:
-    """Return the JSON, or the Python literal of an object, that a text looks like; else itself.
+    """Return the value of a text that looks like JSON or a Python literal; else the text.
 
     Raises:
-        BadRequest: it looks like an object, and is none.
+        BadRequest: it looks like an object and cannot be parsed.
     """
     if LOOKS_LIKE_OBJECT.match(text):
-        return _object(text, name)
+        return _parse_object(text, name)
     if text.lstrip().startswith("["):
         try:
-            return json_of(text, name)
+            return parse_json(text, name)
         except BadRequest:
             return text
     return text
 
 
-def json_of(text: str, name: str = "The body") -> Any:
-    """Return the value that a text is in JSON, or say where it is none, under the given name."""
+def parse_json(text: str, name: str = "The body") -> Any:
+    """Return the value of a text in JSON.
+
+    Raises:
+        BadRequest: it is not JSON; the text says where, under the given name.
+    """
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -90,23 +101,77 @@ def json_of(text: str, name: str = "The body") -> Any:
         raise BadRequest(f"{name} is not JSON that can be read: {type(error).__name__}.") from None
 
 
-def _object(text: str, name: str) -> Any:
-    """Read JSON, or the Python literal that the old example's sample files are."""
+def _parse_object(text: str, name: str) -> Any:
+    """Return the value of JSON, or of a Python literal, as in the old example's sample files."""
     try:
-        return json_of(text, name)
+        return parse_json(text, name)
     except BadRequest:
-        literal = literal_of(text)
+        literal = parse_literal(text)
         if not isinstance(literal, dict):
             raise
         return literal
 
 
-def literal_of(text: str) -> Any:
-    """Return the value of a Python literal; None where it is none, or too long for one."""
-    if len(text) > LONGEST_LITERAL:
+def parse_literal(text: str) -> Any:
+    """Return the value of a Python literal; None where it is not one, or too long."""
+    if len(text) > MAX_LITERAL:
         return None
     try:
-        with warnings.catch_warnings(action="ignore"):  # they would quote the text in the log
+        with warnings.catch_warnings(action="ignore"):  # warnings would quote the text in the log
             return ast.literal_eval(text.strip())
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
+
+
+def decompress(body: Bytes, coding: str) -> Bytes:
+    """Return a body without its compression.
+
+    Args:
+        body: the bytes of the request.
+        coding: the Content-Encoding header in lower case; empty where it is missing.
+
+    Raises:
+        BadRequest: another coding, or bytes that are not in it.
+        RequestTooLarge: it decompresses to more than a request may have.
+    """
+    if coding in ("", "identity"):
+        return body
+    if coding not in DECODERS:
+        raise BadRequest(f"The body's Content-Encoding is {coding}; send gzip, deflate or none.")
+    for decoder in DECODERS[coding]:
+        try:
+            content = decoder(body)
+        except NOT_COMPRESSED:
+            continue
+        if len(content) > MAX_BYTES:
+            raise RequestTooLarge(f"The body unpacks to more than {MAX_BYTES:,} bytes; send less.")
+        return content
+    raise BadRequest(f"The body's Content-Encoding is {coding}, and its bytes are not.")
+
+
+def _gunzip(body: Bytes) -> bytes:
+    """Return the decompressed members of a body, concatenated."""
+    if not body:
+        raise EOFError
+    with gzip.GzipFile(fileobj=BytesIO(body)) as members:
+        return members.read(MAX_BYTES + 1)
+
+
+def _inflate(body: Bytes, window: int = zlib.MAX_WBITS) -> bytes:
+    decompressor = zlib.decompressobj(window)
+    content = decompressor.decompress(body, MAX_BYTES + 1)
+    ended = decompressor.eof and not decompressor.unused_data
+    if not ended and len(content) <= MAX_BYTES:
+        raise zlib.error("it ends too early, or other bytes follow it")
+    return content
+
+
+def _inflate_bare(body: Bytes) -> bytes:
+    return _inflate(body, NO_HEADER)
+
+
+DECODERS: dict[str, list[Callable[[Bytes], bytes]]] = {
+    "gzip": [_gunzip],
+    "x-gzip": [_gunzip],
+    "deflate": [_inflate, _inflate_bare],
+}

@@ -1,4 +1,4 @@
-"""What a client posted, taken out of a TorchServe row and decoded, whatever its wire format."""
+"""The HTTP request in a row of a TorchServe batch, decoded, whatever its wire format."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from functools import cached_property
 from typing import Any
 
 from handlers.errors import BadRequest
-from handlers.http.compression import unpack
-from handlers.http.decoding import json_of, literal_of, text_of, value_or_text
+from handlers.http.decoding import (
+    decode_text,
+    decompress,
+    parse_json,
+    parse_literal,
+    value_or_text,
+)
 from handlers.http.response import HttpResponse
 
 JSON = "application/json"
 EXPLAIN = ("/explain", ":explain")
-# Fields that make of a field `data` one of a form, and no body.
-BESIDE_DATA = ("parameters", "target", "options")
-# What /invocations has in its query, which TorchServe puts among the fields.
-NAME_OF_MODEL = "model_name"
-READ_FIELDS = ("inputs", "data", *BESIDE_DATA)
+# With one of these fields, the field `data` belongs to a form and is not the body.
+FORM_FIELDS = ("parameters", "target", "options")
+# A parameter in the query of /invocations, which TorchServe adds to the fields.
+MODEL_NAME_FIELD = "model_name"
+PARSED_FIELDS = ("inputs", "data", *FORM_FIELDS)
 FORM = "application/x-www-form-urlencoded"
-LOST = (
+NO_FIELDS = (
     "The body came as a form without fields, as curl -d sends it; add -H 'Content-Type: text/plain'"
     " for a text or -H 'Content-Type: application/json' for JSON."
 )
@@ -30,8 +35,8 @@ LOST = (
 class HttpRequest:
     """One row of a TorchServe batch: its fields, and its headers as the client spelled them.
 
-    `send` sends a part of the answer before the rest is known; None where that cannot be done.
-    `takes_bytes` is False where the answer has to be text.
+    `send` sends a part of the response before it is complete; None where that is not possible.
+    `takes_bytes` is False where the response has to be text.
     """
 
     row: Mapping[str, Any]
@@ -41,22 +46,22 @@ class HttpRequest:
 
     @property
     def explains(self) -> bool:
-        """Whether it came to `/explanations`, or to a path of another server's that ends so."""
+        """Whether its path is `/explanations` or ends as in another protocol."""
         return self.headers.get("explain") == "True" or self.path.endswith(EXPLAIN)
 
     @property
     def describes(self) -> bool:
-        """Whether it is TorchServe's describe call: any client can send the header, with a row."""
+        """Whether it is TorchServe's describe call, which has the header and no row."""
         return self.headers.get("describe") == "True" and not self.row
 
     @property
     def by_grpc(self) -> bool:
-        """Whether it came by gRPC: over HTTP there are headers beside what describes the fields."""
+        """Whether it came by gRPC: HTTP has headers beside the descriptions of fields."""
         return not any(isinstance(value, str) for value in self.headers.values())
 
     @property
     def path(self) -> str:
-        """What stands behind the model's name and version in the URL; most often nothing."""
+        """The part of the URL behind the model's name and version; usually empty."""
         return self.header("url_path").strip("/")
 
     @property
@@ -66,51 +71,51 @@ class HttpRequest:
 
     @cached_property
     def raw(self) -> Any:
-        """The body as TorchServe handed it over, uncompressed; None for a form's fields.
+        """The body from TorchServe, decompressed; None for the fields of a form.
 
         Raises:
-            RequestError: its compression cannot be undone.
+            RequestError: it cannot be decompressed.
         """
         name = self._body_name
         body = None if name is None else self.row[name]
         if not isinstance(body, (bytes, bytearray)):
             return body
-        return unpack(body, self.header("content-encoding").strip().lower())
+        return decompress(body, self.header("content-encoding").strip().lower())
 
     @property
     def text(self) -> Any:
-        """The body as the text that its bytes are; other values as they are.
+        """The text of the body's bytes; other values as they are.
 
         Raises:
-            RequestError: they are none, or not in the character set that its type declares.
+            RequestError: they are not a text in the character set of the content type.
         """
-        return text_of(self.raw, content_type=self._described_type)
+        return decode_text(self.raw, content_type=self._described_type)
 
     @cached_property
     def content(self) -> Any:
         """The content: JSON values, a text, or the fields of a form.
 
-        A body without a type, as `curl -T` sends it, is JSON when it looks like an object, else
-        text. So are a form's fields that may hold more than a text; `target` may also be a number.
+        A body without a type, as `curl -T` sends it, is JSON if it looks like an object, else
+        text. So are the fields of a form that can be more than a text; `target` may be a number.
 
         Raises:
-            BadRequest: no body, not UTF-8, broken JSON, or compressed in an unknown way.
-            RequestTooLarge: it unpacks to more than any request may hold.
+            BadRequest: no body, not UTF-8, broken JSON, or an unknown compression.
+            RequestTooLarge: it decompresses to more than a request may have.
         """
         if self._body_name is not None:
             return _decode(self.raw, self._described_type)
         if self.type == FORM and not (self.row and all(map(str.isidentifier, self.row))):
-            raise BadRequest(LOST)
+            raise BadRequest(NO_FIELDS)
         if not self.row:
             raise BadRequest(
                 "The request has no body; send JSON with -H 'Content-Type: application/json' "
                 "or a file with -T."
             )
-        fields = {name: self.row[name] for name in self.row if name != NAME_OF_MODEL}
-        return {name: _field(name, text_of(value, name)) for name, value in fields.items()}
+        fields = {name: self.row[name] for name in self.row if name != MODEL_NAME_FIELD}
+        return {name: _field(name, decode_text(value, name)) for name, value in fields.items()}
 
     def header(self, name: str) -> str:
-        """Return an HTTP header whatever its case; empty when there is none."""
+        """Return an HTTP header, whatever its case; empty when it is missing."""
         return self._headers.get(name.lower(), "")
 
     @cached_property
@@ -123,7 +128,7 @@ class HttpRequest:
     def _body_name(self) -> str | None:
         if "body" in self.row:
             return "body"
-        return "data" if "data" in self.row and self.row.keys().isdisjoint(BESIDE_DATA) else None
+        return "data" if "data" in self.row and self.row.keys().isdisjoint(FORM_FIELDS) else None
 
     @property
     def _described_type(self) -> str:
@@ -136,20 +141,20 @@ class HttpRequest:
 def _decode(value: Any, content_type: str) -> Any:
     if not isinstance(value, (str, bytes, bytearray)):
         return value
-    text = text_of(value, content_type=content_type)
+    text = decode_text(value, content_type=content_type)
     if not text.strip():
         raise BadRequest("The body is empty; send a text or JSON.")
     if content_type == JSON and isinstance(value, str):
-        return value  # TorchServe has read this type already: the JSON was a text
+        return value  # TorchServe has parsed this type already: the JSON was a text
     if content_type.split(";", maxsplit=1)[0].strip().endswith("json"):
-        return json_of(text)
+        return parse_json(text)
     return value_or_text(text)
 
 
 def _field(name: str, value: Any) -> Any:
-    """Return the value of a form's field; those that can hold more than a text are read."""
-    if not isinstance(value, str) or name not in READ_FIELDS:
+    """Return the value of a form's field, parsed if the field can be more than a text."""
+    if not isinstance(value, str) or name not in PARSED_FIELDS:
         return value
     content = value_or_text(value, name)
-    literal = literal_of(value) if name == "target" else None
+    literal = parse_literal(value) if name == "target" else None
     return literal if type(literal) in (int, tuple) else content

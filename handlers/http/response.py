@@ -1,4 +1,4 @@
-"""What goes back to a client, as bytes."""
+"""The HTTP response to a row of a TorchServe batch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ JSON = "application/json"
 
 @dataclass(frozen=True)
 class HttpResponse:
-    """What goes back for one row of a TorchServe batch.
+    """The response to one row of a TorchServe batch.
 
-    Header values are Latin-1 without line breaks: any other ends TorchServe's worker.
+    Header values are Latin-1 without line breaks: others end TorchServe's worker.
     """
 
     body: bytes
@@ -24,10 +24,10 @@ class HttpResponse:
 
 
 def encode_json(value: Any) -> bytes:
-    """Return compact JSON as UTF-8; half a surrogate pair stays the escape that it came as.
+    """Return compact JSON as UTF-8; half of a surrogate pair stays escaped.
 
     Raises:
-        ValueError: a number is not finite: JSON has none such.
+        ValueError: a number is not finite, which JSON cannot represent.
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""Server-sent events: an answer in parts, each as soon as it is known.
+"""Server-sent events: a response in parts, each sent as soon as it is known.
 
 https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
@@ -11,27 +11,26 @@ from typing import Any
 
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
-from handlers.schemas.request import Request
-from handlers.schemas.text_stream import TextStream
+from handlers.schemas.request import Request, TextStream
 
 EVENTS = "text/event-stream"
 
 
 def event(value: Any) -> bytes:
-    """Return one event that carries JSON."""
+    """Return one event with JSON."""
     return b"data: " + encode_json(value) + b"\n\n"
 
 
 def streaming_started(requests: Sequence[Request]) -> bool:
-    """Tell whether a part of the answer to some requests was sent."""
+    """Return whether a part of the response to some requests was sent."""
     return any(each.stream.emitted for each in requests if each.stream)
 
 
 class EventStream(TextStream, ABC):
-    """Sends what it hears, an event each; where that cannot be done, it hears nothing.
+    """Sends new text as events, where the HTTP request can be answered in parts.
 
     Args:
-        post: whose answer it is.
+        http_request: the request.
     """
 
     def __init__(self, http_request: HttpRequest) -> None:

@@ -1,4 +1,4 @@
-"""How clients ask: one file or package for each wire format, with one class `Protocol`."""
+"""Wire formats: one file or package for each, with one class `Protocol`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from importlib import import_module
 from handlers.protocols.base import BaseProtocol
 from handlers.schemas.model_info import ModelInfo
 
-# The first that recognises a request reads it. Those that a path or a content type tells come
-# before those that must read the body.
+# The first protocol that recognises a request parses it. Those that decide by a path or a content
+# type come before those that read the body.
 ORDER = (
     "describe",
     "openai",
@@ -22,5 +22,5 @@ ORDER = (
 
 
 def create(model: ModelInfo) -> list[BaseProtocol]:
-    """Return one of each protocol for a model, in the order in which they are tried."""
+    """Return one instance of each protocol for a model, in the order in which they are tried."""
     return [import_module(f"{__name__}.{name}").Protocol(model) for name in ORDER]

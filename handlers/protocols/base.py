@@ -1,9 +1,10 @@
-"""What every wire format does: body -> requests, results -> body."""
+"""The interface of a wire format: an HTTP request to requests, and their outcomes to a response."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from handlers.errors import BadRequest, RequestError, RequestTooLarge
@@ -13,55 +14,95 @@ from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.request import Request
 
 
+@dataclass(frozen=True)
+class Exchange:
+    """A parsed HTTP request, and what its protocol needs to write the response.
+
+    Attributes:
+        http_request: the HTTP request.
+        items: the request in each item of the body, or the error of an item that is not readable.
+        context: whatever else the protocol read from the body and needs for the response.
+    """
+
+    http_request: HttpRequest
+    items: Sequence[Request | RequestError] = ()
+    context: Any = None
+
+    @property
+    def requests(self) -> list[Request]:
+        """The requests for the engine, in the order of their items."""
+        return [item for item in self.items if isinstance(item, Request)]
+
+    @property
+    def explains(self) -> bool:
+        """Whether the requests are for explanations."""
+        return self.http_request.explains
+
+    def by_item(self, outcomes: Sequence[Any]) -> list[Any]:
+        """Return the outcome of each item, from the outcomes of the requests."""
+        found = iter(outcomes)
+        return [next(found) if isinstance(item, Request) else item for item in self.items]
+
+
 class BaseProtocol(ABC):
-    """One way of asking; an instance serves one model, and keeps nothing about a request."""
+    """A wire format; an instance serves one model and stores nothing about a request."""
 
     def __init__(self, model: ModelInfo) -> None:
         self.model = model
 
     @abstractmethod
     def recognises(self, http_request: HttpRequest) -> bool:
-        """Tell whether a post is in this format, from its path, its content type or its content.
+        """Return whether a request is in this format, by its path, content type or content.
 
         Raises:
-            RequestError: when it asks for the content and that cannot be read.
+            RequestError: the content decides and cannot be decoded.
         """
 
     @abstractmethod
-    def read(self, http_request: HttpRequest) -> list[Request]:
-        """Return the requests in a post; none where the answer needs no model.
+    def parse(self, http_request: HttpRequest) -> Exchange:
+        """Parse a request, once.
 
         Raises:
-            RequestError: when the post as a whole cannot be understood.
+            RequestError: the request as a whole cannot be understood.
         """
 
-    @abstractmethod
-    def write(
-        self, http_request: HttpRequest, requests: Sequence[Request], outcomes: Sequence[Any]
-    ) -> HttpResponse:
-        """Return the answer to a post, from the outcome of each of its requests."""
+    def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
+        """Return the response, from the outcome of each request.
 
-    def places(self, http_request: HttpRequest, outcomes: Sequence[Any]) -> list[Any]:
-        """Return what is told in each place of a post: the outcomes, or why there is none."""
-        return list(outcomes)
+        An error stands in the place of its item; where all items failed, the first error is the
+        response.
+        """
+        by_item = exchange.by_item(outcomes)
+        errors = [outcome for outcome in by_item if isinstance(outcome, RequestError)]
+        if errors and len(errors) == len(by_item):
+            return self.error_response(exchange.http_request, errors[0])
+        return self.response(exchange, [result_or_error_body(outcome) for outcome in by_item])
 
-    def complaint(self, error: RequestError) -> Any:
-        """Return an error in this format's own shape, ready for JSON."""
+    def response(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
+        """Return the response with the result of each item, or its error's body."""
+        return HttpResponse(encode_json(self.response_body(exchange, results)))
+
+    def response_body(self, exchange: Exchange, results: Sequence[Any]) -> Any:
+        """Return the body of the response, ready for JSON."""
+        return list(results)
+
+    def error_body(self, error: RequestError) -> Any:
+        """Return an error in this format, ready for JSON."""
         return error.body()
 
-    def refuse(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
-        """Return the answer to a post that failed as a whole."""
-        return HttpResponse(encode_json(self.complaint(error)), error.status)
+    def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
+        """Return the response to a request that failed as a whole."""
+        return HttpResponse(encode_json(self.error_body(error)), error.status)
 
     def requests(
         self, inputs: Any, parameters: Mapping[str, Any], name: str = "inputs"
     ) -> list[Request]:
-        """Return a request for each item of a list, or the one request that inputs are.
+        """Return a request for each item of a list, or one request for other inputs.
 
         Args:
-            inputs: what the body asks about; the messages of one chat are one request.
-            parameters: what every request of the body is to get.
-            name: what the body calls the inputs, for errors.
+            inputs: the inputs in the body; the messages of a chat are one request.
+            parameters: the parameters of every request.
+            name: the key of the inputs in the body, for errors.
         """
         if not isinstance(inputs, list) or is_chat(inputs):
             return [Request(inputs, parameters)]
@@ -69,11 +110,11 @@ class BaseProtocol(ABC):
         return [Request(item, parameters, alone=False) for item in inputs]
 
     def check_count(self, count: int, name: str) -> None:
-        """Check that a body holds at least one item, and not too many.
+        """Check that a body has at least one item, and at most `max_rows` of the YAML.
 
         Raises:
-            BadRequest: it holds none.
-            RequestTooLarge: it holds more than the YAML's `max_rows`.
+            BadRequest: it has none.
+            RequestTooLarge: it has too many.
         """
         if not count:
             raise BadRequest(f"{name} is an empty list; send at least one item.")
@@ -84,64 +125,11 @@ class BaseProtocol(ABC):
             )
 
 
-class RowProtocol(BaseProtocol):
-    """A way of asking whose answers have a place for each request's result, or its error."""
-
-    @abstractmethod
-    def reply(
-        self, http_request: HttpRequest, requests: Sequence[Request], results: Sequence[Any]
-    ) -> Any:
-        """Return the answer, ready for JSON; a request that failed has its error's body there."""
-
-    def write(
-        self, http_request: HttpRequest, requests: Sequence[Request], outcomes: Sequence[Any]
-    ) -> HttpResponse:
-        """Return the answer to a post, from the outcome of each of its requests."""
-        failed = [outcome for outcome in outcomes if isinstance(outcome, RequestError)]
-        if failed and len(failed) == len(outcomes):
-            return self.refuse(http_request, failed[0])
-        results = [in_place(outcome) for outcome in outcomes]
-        return self.lay_out(http_request, requests, results)
-
-    def lay_out(
-        self, http_request: HttpRequest, requests: Sequence[Request], results: Sequence[Any]
-    ) -> HttpResponse:
-        """Return an answer as bytes: the reply as JSON, unless a format has others."""
-        return HttpResponse(encode_json(self.reply(http_request, requests, results)))
-
-
-class ItemProtocol(RowProtocol):
-    """A way of asking whose items are read one by one: a wrong one harms itself only."""
-
-    @abstractmethod
-    def items(self, http_request: HttpRequest) -> Sequence[Request | RequestError]:
-        """Return the request of each item in a post, or why there is none; always the same.
-
-        Raises:
-            RequestError: when the post as a whole cannot be understood.
-        """
-
-    def read(self, http_request: HttpRequest) -> list[Request]:
-        return [item for item in self.items(http_request) if isinstance(item, Request)]
-
-    def write(
-        self, http_request: HttpRequest, requests: Sequence[Request], outcomes: Sequence[Any]
-    ) -> HttpResponse:
-        """Return the answer to a post; what could not be read has its error in its place."""
-        return super().write(http_request, requests, self.places(http_request, outcomes))
-
-    def places(self, http_request: HttpRequest, outcomes: Sequence[Any]) -> list[Any]:
-        known = iter(outcomes)
-        return [
-            next(known) if isinstance(item, Request) else item for item in self.items(http_request)
-        ]
-
-
-def in_place(outcome: Any) -> Any:
-    """Return a result, or an error's body where the result would be."""
+def result_or_error_body(outcome: Any) -> Any:
+    """Return a result as it is, and an error as the body that stands in the result's place."""
     return outcome.body() if isinstance(outcome, RequestError) else outcome
 
 
 def is_chat(inputs: Any) -> bool:
-    """Tell whether a list holds the messages of a chat, each with a role."""
+    """Return whether a list holds the messages of a chat, each with a role."""
     return bool(inputs) and all(isinstance(item, dict) and "role" in item for item in inputs)

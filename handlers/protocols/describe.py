@@ -9,27 +9,24 @@ from typing import Any
 
 import handlers
 from handlers.http.request import HttpRequest
-from handlers.protocols.base import RowProtocol
-from handlers.schemas.request import Request
+from handlers.protocols.base import BaseProtocol, Exchange
 
 LIBRARIES = ("torch", "transformers")
 
 
-class Protocol(RowProtocol):
-    """Tells what is served; TorchServe shows it as the object `customizedMetadata`.
+class Protocol(BaseProtocol):
+    """Describes the served model; TorchServe returns it as the object `customizedMetadata`.
 
-    What is null there, such as a limit that there is not, TorchServe leaves out.
+    TorchServe leaves out what is null there, such as a limit that is not set.
     """
 
     def recognises(self, http_request: HttpRequest) -> bool:
         return http_request.describes
 
-    def read(self, http_request: HttpRequest) -> list[Request]:
-        return []
+    def parse(self, http_request: HttpRequest) -> Exchange:
+        return Exchange(http_request)
 
-    def reply(
-        self, http_request: HttpRequest, requests: Sequence[Request], results: Sequence[Any]
-    ) -> Any:
+    def response_body(self, exchange: Exchange, results: Sequence[Any]) -> Any:
         versions = {name: version(name) for name in LIBRARIES}
         kit = {"transformers-on-torchserve": handlers.__version__}
         return {

@@ -1,40 +1,79 @@
-"""The Hugging Face way: `{"inputs": …, "parameters": {…}}`; a list of inputs gets a list back.
+"""Hugging Face: `{"inputs": …, "parameters": {…}}`; a list of inputs gets a list of results.
 
-With `"stream": true` a prompt's continuation comes as text-generation-inference's events.
+With `"stream": true` a generated text comes as the events of text-generation-inference. Each has
+new text in place of a token; its id and probability are null:
+
+    data: {"index": 1, "token": {"id": null, "text": " a", "logprob": null, "special": false},
+           "generated_text": null, "details": null}
+
+The last event has the rest of the text, the whole result and, where requested, its details.
+
+https://huggingface.co/docs/text-generation-inference/conceptual/streaming
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import JSON, HttpResponse
-from handlers.http.server_sent_events import EVENTS, streaming_started
-from handlers.protocols.base import RowProtocol
+from handlers.http.server_sent_events import EVENTS, EventStream, event, streaming_started
+from handlers.protocols.base import BaseProtocol, Exchange
 from handlers.protocols.items import (
-    asks_elsewhere,
     check_keys,
     from_base64,
-    parameters_in,
-    streams,
-    target_in,
+    has_other_input_keys,
+    read_parameters,
+    read_stream,
+    read_target,
 )
 from handlers.protocols.result_formats import format_results, preferred_type
-from handlers.protocols.token_events import TokenEventStream, broken
 from handlers.schemas.request import Request
 
 KEYS = ["inputs", "parameters", "options", "stream", "target"]
-# These take the first of several lists of labels, as their own hub answers for one text.
+# For one text these clients read the first of several lists of labels, as the hub returns them.
 NESTING_CLIENTS = ("hf_hub/", "@huggingface/inference/")
-# Where the hub's own clients look for what went wrong.
+# The header in which the hub's own clients look for an error message.
 MESSAGE = "X-Error-Message"
+ERROR_TYPES = {400: "validation", 413: "validation", 422: "validation", 503: "overloaded"}
 
 
-class Protocol(RowProtocol):
-    """Bodies of the Hugging Face inference toolkit; `options` are for its hub and are left.
+class TokenEventStream(EventStream):
+    """Sends the text of one request as text-generation-inference's events.
+
+    Args:
+        http_request: the request.
+    """
+
+    def __init__(self, http_request: HttpRequest) -> None:
+        super().__init__(http_request)
+        self._count = 0
+
+    def part(self, text: str, *, first: bool) -> bytes:
+        return self._event(text)
+
+    def last(self, new_text: str, result: Mapping[str, Any]) -> bytes:
+        """Return the last event.
+
+        Args:
+            new_text: the whole generated text, without the prompt.
+            result: the task's result, whose text may begin with the prompt.
+        """
+        rest = self.not_emitted(new_text)
+        return self._event(rest, result["generated_text"], result.get("details"))
+
+    def _event(self, text: str, generated_text: Any = None, details: Any = None) -> bytes:
+        self._count += 1
+        token = {"id": None, "text": text, "logprob": None, "special": False}
+        whole = {"generated_text": generated_text, "details": details}
+        return event({"index": self._count, "token": token, **whole})
+
+
+class Protocol(BaseProtocol):
+    """Bodies of the Hugging Face inference toolkit; `options` are for its hub and ignored.
 
     `target` is for explanations only.
     """
@@ -43,75 +82,77 @@ class Protocol(RowProtocol):
         content = http_request.content
         if not isinstance(content, dict):
             return False
-        return "inputs" in content or ("parameters" in content and not asks_elsewhere(content))
+        return "inputs" in content or (
+            "parameters" in content and not has_other_input_keys(content)
+        )
 
-    def read(self, http_request: HttpRequest) -> list[Request]:
+    def parse(self, http_request: HttpRequest) -> Exchange:
         content = http_request.content
         check_keys(content, KEYS, "The body")
         if "inputs" not in content:
             raise BadRequest("The body has no inputs; send them under that key.")
-        parameters = parameters_in(content) | target_in(content, explains=http_request.explains)
+        parameters = read_parameters(content) | read_target(content, explains=http_request.explains)
         requests = self.requests(from_base64(content["inputs"]), parameters)
-        if not streams(content):
-            return requests
+        if not read_stream(content):
+            return Exchange(http_request, requests)
         self._check_stream(http_request, requests[0])
-        return [replace(requests[0], stream=TokenEventStream(http_request))]
+        return Exchange(http_request, [replace(requests[0], stream=TokenEventStream(http_request))])
 
-    def write(
-        self, http_request: HttpRequest, requests: Sequence[Request], outcomes: Sequence[Any]
-    ) -> HttpResponse:
-        stream, outcome = requests[0].stream, outcomes[0]
-        if not isinstance(stream, TokenEventStream):
-            return super().write(http_request, requests, outcomes)
+    def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
+        request, outcome = exchange.requests[0], outcomes[0]
+        if not isinstance(request.stream, TokenEventStream):
+            return super().write(exchange, outcomes)
         if not isinstance(outcome, RequestError):
-            new = self._new_text(outcome[0]["generated_text"], requests[0])
-            return HttpResponse(stream.last(new, outcome[0]), content_type=EVENTS)
-        if streaming_started(requests):
-            return HttpResponse(broken(outcome), content_type=EVENTS)
-        return self.refuse(http_request, outcome)
+            new_text = self._new_text(outcome[0]["generated_text"], request)
+            return HttpResponse(request.stream.last(new_text, outcome[0]), content_type=EVENTS)
+        if streaming_started([request]):
+            return HttpResponse(_error_event(outcome), content_type=EVENTS)
+        return self.error_response(exchange.http_request, outcome)
 
-    def refuse(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
-        """Return the usual answer, with its sentence in a header as well."""
-        return replace(
-            super().refuse(http_request, error), headers={MESSAGE: _in_ascii(str(error))}
-        )
+    def response(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
+        content_type = preferred_type(exchange.http_request, default=JSON)
+        if content_type == JSON:
+            return super().response(exchange, results)
+        columns = () if exchange.explains else self.model.result_columns
+        return format_results(results, content_type, columns)
 
-    def lay_out(
-        self, http_request: HttpRequest, requests: Sequence[Request], results: Sequence[Any]
-    ) -> HttpResponse:
-        kind = preferred_type(http_request, usual=JSON)
-        if kind == JSON:
-            return super().lay_out(http_request, requests, results)
-        return format_results(results, kind, self.model.mode, explains=http_request.explains)
+    def response_body(self, exchange: Exchange, results: Sequence[Any]) -> Any:
+        if exchange.requests[0].alone and not self._nests(exchange.http_request, results[0]):
+            return results[0]
+        return list(results)
 
-    def reply(
-        self, http_request: HttpRequest, requests: Sequence[Request], results: Sequence[Any]
-    ) -> Any:
-        if not requests[0].alone:
-            return list(results)
-        return list(results) if self._nests(http_request, results[0]) else results[0]
+    def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
+        """Return the usual response, with its message in a header as well."""
+        response = super().error_response(http_request, error)
+        return replace(response, headers={MESSAGE: _in_ascii(str(error))})
 
     def _check_stream(self, http_request: HttpRequest, request: Request) -> None:
-        if self.model.mode != "text_generation" or http_request.explains:
+        if not self.model.generates or http_request.explains:
             raise Unprocessable("Only generated texts are streamed; leave stream out.")
-        if not request.alone or self._setting("num_return_sequences", request) not in (None, 1):
+        if not request.alone or self._parameter("num_return_sequences", request) not in (None, 1):
             raise Unprocessable("A stream tells one text; send one prompt and ask for one answer.")
 
-    def _setting(self, name: str, request: Request) -> Any:
-        """Return what a request sets, or what its model's YAML does."""
+    def _parameter(self, name: str, request: Request) -> Any:
+        """Return a parameter of a request, or the default of its model."""
         return request.parameters.get(name, self.model.parameters[name].get("default"))
 
     def _new_text(self, generated: Any, request: Request) -> str:
-        """Return what of a generated text stands behind the prompt."""
+        """Return the part of a result's text that stands behind the prompt."""
         if isinstance(generated, list):
             return str(generated[-1]["content"])
-        whole = self._setting("return_full_text", request) and isinstance(request.inputs, str)
+        whole = self._parameter("return_full_text", request) and isinstance(request.inputs, str)
         return str(generated[len(request.inputs) :] if whole else generated)
 
     def _nests(self, http_request: HttpRequest, result: Any) -> bool:
-        labels = self.model.mode == "sequence_classification" and isinstance(result, list)
+        if not self.model.nests_single_result or not isinstance(result, list):
+            return False
         agent = http_request.header("user-agent")
-        return labels and any(client in agent for client in NESTING_CLIENTS)
+        return any(client in agent for client in NESTING_CLIENTS)
+
+
+def _error_event(error: RequestError) -> bytes:
+    """Return the last event of a response that an error ends."""
+    return event({"error": str(error), "error_type": ERROR_TYPES.get(error.status, "generation")})
 
 
 def _in_ascii(sentence: str) -> str:

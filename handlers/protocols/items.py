@@ -1,12 +1,12 @@
-"""One thing that a body asks about, out of the ways people write it down.
+"""The forms in which clients write one item: its inputs and its parameters.
 
-    "a text"                                        what the mode asks about, as it is
-    {"inputs": …, "parameters": {…}, "target": …}   with settings of its own
-    {"text": …, "text_pair": …}                     the old example's way
+    "a text"                                        the inputs as they are
+    {"inputs": …, "parameters": {…}, "target": …}   inputs with parameters
+    {"text": …, "text_pair": …}                     as in TorchServe's old example
     {"question": …, "context": …}
-    {"data": …}, {"prompt": …}, {"messages": […]}   what other servers call inputs
+    {"data": …}, {"prompt": …}, {"messages": […]}   the inputs under the keys of other servers
     {"features": […]}, […]                          the columns of a table's row
-    {"b64": …}                                      a text in base64, also in place of inputs
+    {"b64": …}                                      a text in base64, also as the value of inputs
 
 `target` is for explanations only, and `options` are for a hub.
 """
@@ -18,159 +18,146 @@ from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from handlers.config.choices import nearest
+from handlers.config.choices import suggest
 from handlers.errors import BadRequest
 from handlers.protocols.base import is_chat
+from handlers.schemas.model_info import TEXT_COLUMN, Columns
 from handlers.schemas.text_checks import json_type
 
-NAMES_OF_INPUTS = ("inputs", "data", "prompt", "messages", "features")
-# What only bodies of other shapes have.
-NAMES_OF_PARTS = ("text", "text_pair", "question", "context", "b64")
-# Where callers of pipelines and hubs put what goes to `generate`.
-PARAMETERS_WITHIN = ("generate_kwargs", "generation_parameters")
-BESIDE_INPUTS = ("parameters", "target", "options")
+INPUT_KEYS = ("inputs", "data", "prompt", "messages", "features")
+# Keys of bodies that have no key for the inputs as a whole.
+PART_KEYS = ("text", "text_pair", "question", "context", "b64")
+# Objects within parameters where callers of pipelines and hubs put those of `generate`.
+NESTED_PARAMETERS = ("generate_kwargs", "generation_parameters")
+OTHER_KEYS = ("parameters", "target", "options")
 SHAPES = 'a text, {"inputs": …}, {"text": …} or {"question": …, "context": …}'
 
-Layout = tuple[str, ...]
-PLAIN: Layout = ("text",)
-LAYOUTS: dict[str, list[Layout]] = {
-    "question_answering": [("question", "context")],
-    "sequence_classification": [PLAIN, ("text", "text_pair")],
-}
 
-
-def read_item(given: Any, mode: str, noun: str, *, explains: bool) -> tuple[Any, dict[str, Any]]:
-    """Return what an item asks about, and its own parameters.
+def read_item(
+    item: Any, columns: Sequence[Columns], item_name: str, *, explains: bool
+) -> tuple[Any, dict[str, Any]]:
+    """Return the inputs of an item and its parameters.
 
     Args:
-        given: the item, one request whatever it holds.
-        mode: the model's, which tells what columns mean.
-        noun: what the format calls an item, for errors.
-        explains: whether it came to an explanation route.
+        item: the item, one request in any of the forms above.
+        columns: the model's `input_columns`, the names that the columns of a row may have.
+        item_name: what the format calls an item, for errors.
+        explains: whether the request is for an explanation.
 
     Raises:
-        BadRequest: it is an object of another shape.
+        BadRequest: it is an object of another form.
     """
-    if isinstance(given, list) and not is_chat(given):
-        return from_columns(given, layouts_of(mode), f"The {noun}"), {}
-    if not isinstance(given, dict):
-        return given, {}
-    asked = {key: value for key, value in given.items() if key not in BESIDE_INPUTS}
-    parameters = parameters_in(given) | target_in(given, explains=explains)
-    return _inputs_in(asked, mode, f"The {noun}"), parameters
+    if isinstance(item, list) and not is_chat(item):
+        return from_columns(item, columns, f"The {item_name}"), {}
+    if not isinstance(item, dict):
+        return item, {}
+    inputs = {key: value for key, value in item.items() if key not in OTHER_KEYS}
+    parameters = read_parameters(item) | read_target(item, explains=explains)
+    return _read_inputs(inputs, columns, f"The {item_name}"), parameters
 
 
-def asks_elsewhere(given: Mapping[str, Any]) -> bool:
-    """Tell whether an object has what it asks about under other names than `inputs`."""
-    names = {*NAMES_OF_INPUTS, *NAMES_OF_PARTS} - {"inputs"}
-    return not names.isdisjoint(given)
+def has_other_input_keys(body: Mapping[str, Any]) -> bool:
+    """Return whether an object has its inputs under other keys than `inputs`."""
+    names = {*INPUT_KEYS, *PART_KEYS} - {"inputs"}
+    return not names.isdisjoint(body)
 
 
-def parameters_in(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object's `parameters`, with those in objects within; none where it has none.
+def read_parameters(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object's `parameters`, those in objects within them included.
 
     Raises:
-        BadRequest: they are no object.
+        BadRequest: they are not an object.
     """
-    own = _object_in(given, "parameters")
-    within = [_object_in(own, name) for name in PARAMETERS_WITHIN]
-    named = {name: value for name, value in own.items() if name not in PARAMETERS_WITHIN}
-    return dict(ChainMap(named, *within))
+    parameters = _read_object(body, "parameters")
+    nested = [_read_object(parameters, name) for name in NESTED_PARAMETERS]
+    own = {name: value for name, value in parameters.items() if name not in NESTED_PARAMETERS}
+    return dict(ChainMap(own, *nested))
 
 
-def _object_in(given: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = given.get(name) or {}
-    if not isinstance(found, dict):
-        raise BadRequest(f"{name} must be an object, and is {json_type(found)}.")
-    return found
+def _read_object(body: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = body.get(name) or {}
+    if not isinstance(value, dict):
+        raise BadRequest(f"{name} must be an object, and is {json_type(value)}.")
+    return value
 
 
-def target_in(given: Mapping[str, Any], *, explains: bool) -> dict[str, Any]:
-    """Return the parameter that an object's `target` is on an explanation route."""
-    return {"target": given["target"]} if explains and "target" in given else {}
+def read_target(body: Mapping[str, Any], *, explains: bool) -> dict[str, Any]:
+    """Return the `target` of an object as a parameter, where an explanation is requested."""
+    return {"target": body["target"]} if explains and "target" in body else {}
 
 
-def streams(given: Mapping[str, Any]) -> bool:
-    """Tell whether an object asks for a stream of events.
+def read_stream(body: Mapping[str, Any]) -> bool:
+    """Return whether an object requests a stream of events.
 
     Raises:
-        BadRequest: it neither does nor does not.
+        BadRequest: `stream` is neither true nor false.
     """
-    asked = given.get("stream")
-    if asked not in (None, True, False):
-        raise BadRequest(f"stream must be true or false, and is {json_type(asked)}.")
-    return bool(asked)
+    stream = body.get("stream")
+    if stream not in (None, True, False):
+        raise BadRequest(f"stream must be true or false, and is {json_type(stream)}.")
+    return bool(stream)
 
 
-def check_keys(given: Mapping[str, Any], known: Sequence[str], owner: str) -> None:
+def check_keys(body: Mapping[str, Any], known: Sequence[str], owner: str) -> None:
     """Check that an object has no other keys.
 
     Raises:
         BadRequest: it has; the text names the nearest known one.
     """
-    if unknown := sorted(str(key) for key in given.keys() - set(known)):
+    if unknown := sorted(str(key) for key in body.keys() - set(known)):
         raise BadRequest(
-            f"{owner} has the unknown key {unknown[0]!r}; {nearest(unknown[0], list(known))}"
+            f"{owner} has the unknown key {unknown[0]!r}; {suggest(unknown[0], list(known))}"
         )
 
 
-def old_inputs(given: Mapping[str, Any], owner: str) -> Any:
-    """Return what an object of the old example's keys asks about.
+def from_columns(values: Any, columns: Sequence[Columns], owner: str) -> Any:
+    """Return the inputs that the columns of a row hold.
 
     Raises:
-        BadRequest: it has other keys.
-    """
-    keys = set(given)
-    if keys == {"text"}:
-        return given["text"]
-    if keys == {"text", "text_pair"} or keys & {"question", "context"}:
-        return given
-    found = f"the keys {', '.join(sorted(map(str, keys)))}" if keys else "no keys"
-    raise BadRequest(f"{owner} has {found}; send {SHAPES}.")
-
-
-def layouts_of(mode: str) -> list[Layout]:
-    """Return the columns that a mode's rows may have in a table."""
-    return LAYOUTS.get(mode, [PLAIN])
-
-
-def from_columns(values: Any, layouts: Sequence[Layout], owner: str) -> Any:
-    """Return what the columns of a row ask about.
-
-    Raises:
-        BadRequest: there are more or fewer of them than any layout has.
+        BadRequest: there are more or fewer of them than the model's inputs have.
     """
     if not isinstance(values, list):
         raise BadRequest(f"{owner} must have a list of columns, and has {json_type(values)}.")
-    for names in layouts:
+    for names in columns:
         if len(values) == len(names):
-            return values[0] if names == PLAIN else dict(zip(names, values, strict=True))
-    known = " or ".join(",".join(names) for names in layouts)
+            return values[0] if names == TEXT_COLUMN else dict(zip(names, values, strict=True))
+    known = " or ".join(",".join(names) for names in columns)
     raise BadRequest(f"{owner} has {len(values)} columns; send {known}.")
 
 
-def _inputs_in(asked: dict[str, Any], mode: str, owner: str) -> Any:
-    name = next((name for name in NAMES_OF_INPUTS if name in asked), None)
+def from_base64(inputs: Any) -> Any:
+    """Return the text of `{"b64": …}`; other inputs as they are.
+
+    Raises:
+        BadRequest: it is not a text in base64.
+    """
+    if not isinstance(inputs, dict) or inputs.keys() != {"b64"}:
+        return inputs
+    try:
+        return base64.b64decode(inputs["b64"], validate=True).decode("utf-8")
+    except (TypeError, ValueError):
+        raise BadRequest("b64 must be a UTF-8 text in base64, and is not.") from None
+
+
+def _read_inputs(body: dict[str, Any], columns: Sequence[Columns], owner: str) -> Any:
+    name = next((name for name in INPUT_KEYS if name in body), None)
     if name is None:
-        return from_base64(asked) if asked.keys() == {"b64"} else old_inputs(asked, owner)
-    check_keys(asked, [name, *BESIDE_INPUTS], owner)
-    inputs = asked[name]
+        return from_base64(body) if body.keys() == {"b64"} else _read_parts(body, owner)
+    check_keys(body, [name, *OTHER_KEYS], owner)
+    inputs = body[name]
     if name == "features":
-        return from_columns(inputs, layouts_of(mode), owner)
+        return from_columns(inputs, columns, owner)
     if isinstance(inputs, list) and not is_chat(inputs):
         raise BadRequest(f"{owner} has a list of {name}, and asks about one; send each by itself.")
     return from_base64(inputs)
 
 
-def from_base64(given: Any) -> Any:
-    """Return the text of `{"b64": …}`; other inputs as they are.
-
-    Raises:
-        BadRequest: it is no text in base64.
-    """
-    if not isinstance(given, dict) or given.keys() != {"b64"}:
-        return given
-    try:
-        return base64.b64decode(given["b64"], validate=True).decode("utf-8")
-    except (TypeError, ValueError):
-        raise BadRequest("b64 must be a UTF-8 text in base64, and is not.") from None
+def _read_parts(body: Mapping[str, Any], owner: str) -> Any:
+    """Return the inputs that an object with the old example's keys has."""
+    keys = set(body)
+    if keys == {"text"}:
+        return body["text"]
+    if keys == {"text", "text_pair"} or keys & {"question", "context"}:
+        return body
+    found = f"the keys {', '.join(sorted(map(str, keys)))}" if keys else "no keys"
+    raise BadRequest(f"{owner} has {found}; send {SHAPES}.")

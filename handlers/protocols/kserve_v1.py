@@ -14,8 +14,8 @@ from typing import Any
 
 from handlers.errors import BadRequest, RequestError, attempt
 from handlers.http.request import HttpRequest
-from handlers.protocols.base import ItemProtocol
-from handlers.protocols.items import check_keys, parameters_in, read_item
+from handlers.protocols.base import BaseProtocol, Exchange
+from handlers.protocols.items import check_keys, read_item, read_parameters
 from handlers.schemas.request import Request
 from handlers.schemas.text_checks import json_type
 
@@ -23,33 +23,33 @@ from handlers.schemas.text_checks import json_type
 KEYS = ["instances", "parameters", "signature_name"]
 
 
-class Protocol(ItemProtocol):
-    """One request an instance, answered as an item of a list is; its parameters go first."""
+class Protocol(BaseProtocol):
+    """One request for each instance; an instance's parameters take precedence over the body's."""
 
     def recognises(self, http_request: HttpRequest) -> bool:
         content = http_request.content
         return isinstance(content, dict) and "instances" in content
 
-    def items(self, http_request: HttpRequest) -> list[Request | RequestError]:
+    def parse(self, http_request: HttpRequest) -> Exchange:
         body = http_request.content
         check_keys(body, KEYS, "The body")
-        instances, shared = body["instances"], parameters_in(body)
+        instances, shared = body["instances"], read_parameters(body)
         if not isinstance(instances, list):
             raise BadRequest(f"instances must be a list, and is {json_type(instances)}.")
         self.check_count(len(instances), "instances")
-        return [attempt(self._request, http_request, instance, shared) for instance in instances]
+        items = [
+            attempt(self._request, instance, shared, http_request.explains)
+            for instance in instances
+        ]
+        return Exchange(http_request, items)
 
-    def reply(
-        self, http_request: HttpRequest, requests: Sequence[Request], results: Sequence[Any]
-    ) -> Any:
-        return {"explanations" if http_request.explains else "predictions": list(results)}
+    def response_body(self, exchange: Exchange, results: Sequence[Any]) -> Any:
+        return {"explanations" if exchange.explains else "predictions": list(results)}
 
-    def complaint(self, error: RequestError) -> Any:
+    def error_body(self, error: RequestError) -> Any:
         return {"error": str(error)}
 
-    def _request(
-        self, http_request: HttpRequest, instance: Any, shared: Mapping[str, Any]
-    ) -> Request:
-        mode = self.model.mode
-        inputs, own = read_item(instance, mode, "instance", explains=http_request.explains)
+    def _request(self, instance: Any, shared: Mapping[str, Any], explains: bool) -> Request:
+        columns = self.model.input_columns
+        inputs, own = read_item(instance, columns, "instance", explains=explains)
         return Request(inputs, {**shared, **own}, alone=False)

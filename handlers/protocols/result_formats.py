@@ -1,16 +1,16 @@
-"""Answers of several results as a client's Accept header asks: JSON Lines, CSV or JSON."""
+"""Responses of several results in the format of the Accept header: JSON Lines, CSV or JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from handlers.http.accept import parse_accept
-from handlers.http.csv import table_of
+from handlers.http.accept import preferred
+from handlers.http.csv import write_csv
 from handlers.http.request import HttpRequest
 from handlers.http.response import JSON, HttpResponse, encode_json
 
-LINES = (
+JSON_LINES = (
     "application/jsonlines",
     "application/jsonl",
     "application/x-ndjson",
@@ -19,54 +19,40 @@ LINES = (
 )
 CSV = "text/csv"
 ANYTHING = "*/*"
-# What a table tells of a result; of several, the best.
-TOLD = {
-    "sequence_classification": ("label", "score"),
-    "question_answering": ("answer", "score"),
-    "text_generation": ("generated_text",),
-}
 
 
-def preferred_type(http_request: HttpRequest, usual: str) -> str:
-    """Return the type that an answer is to have, as the post's Accept header likes best.
+def preferred_type(http_request: HttpRequest, default: str) -> str:
+    """Return the content type of the response that the Accept header prefers.
 
     Args:
-        post: what was asked.
-        usual: the type where the header likes no known one better.
+        http_request: the request.
+        default: the type where the header prefers no known one.
     """
-    liked = preferred(http_request.header("accept"), (*LINES, CSV, JSON, ANYTHING))
-    return usual if liked in ("", ANYTHING) else liked
+    found = preferred(http_request.header("accept"), (*JSON_LINES, CSV, JSON, ANYTHING))
+    return default if found in ("", ANYTHING) else found
 
 
-def format_results(results: Sequence[Any], kind: str, mode: str, *, explains: bool) -> HttpResponse:
-    """Return results, a line or a row for each, or as a list.
+def format_results(
+    results: Sequence[Any], content_type: str, columns: Sequence[str]
+) -> HttpResponse:
+    """Return results as a line or a row for each, or as a list.
 
     Args:
-        results: what came out, ready for JSON.
-        kind: the type of the answer: one of JSON Lines', CSV, or JSON.
-        mode: the model's, which decides on a table's columns.
-        explains: whether the results are explanations.
+        results: the results, ready for JSON.
+        content_type: JSON Lines, CSV or JSON.
+        columns: the keys of a result that are columns in CSV; none for one column of JSON.
     """
-    if kind == CSV:
-        told = () if explains else TOLD.get(mode, ())
-        table = table_of([_row_of(result, told) for result in results])
+    if content_type == CSV:
+        table = write_csv([_row(result, columns) for result in results])
         return HttpResponse(table, content_type=f"{CSV}; charset=utf-8")
-    if kind in LINES:
+    if content_type in JSON_LINES:
         lines = b"".join(encode_json(result) + b"\n" for result in results)
-        return HttpResponse(lines, content_type=kind)
+        return HttpResponse(lines, content_type=content_type)
     return HttpResponse(encode_json(list(results)))
 
 
-def preferred(accept: str, known: Collection[str]) -> str:
-    """Return the known type that an Accept header likes best, of equals the first; else nothing."""
-    liked = [
-        (kind, quality) for kind, quality in parse_accept(accept) if kind in known and quality > 0
-    ]
-    return max(liked, key=lambda wish: wish[1], default=("", 0.0))[0]
-
-
-def _row_of(result: Any, names: Sequence[str]) -> list[Any]:
-    """Return what a table tells of a result, or all of it as JSON in one column."""
+def _row(result: Any, columns: Sequence[str]) -> list[Any]:
+    """Return the columns of a result, of several results the best; else one column of JSON."""
     best = result[0] if isinstance(result, list) and result else result
-    told = names and isinstance(best, dict) and best.keys() >= set(names)
-    return [best[name] for name in names] if told else [result]
+    has_columns = columns and isinstance(best, dict) and best.keys() >= set(columns)
+    return [best[name] for name in columns] if has_columns else [result]

@@ -1,4 +1,4 @@
-"""SageMaker's JSON Lines and CSV: a request a line, and its result in the same place.
+"""SageMaker's JSON Lines and CSV: a request in each line, and its result in the same place.
 
     application/jsonlines   {"inputs": …, "parameters": {…}}, "a text", {"features": [a text]} …
     text/csv                a text; a text and its pair; a question and its context
@@ -11,118 +11,118 @@ https://docs.aws.amazon.com/sagemaker/latest/dg/cdf-inference.html
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from handlers.errors import BadRequest, RequestError, Unprocessable, attempt
-from handlers.http.csv import rows_of
-from handlers.http.decoding import json_of
+from handlers.http.csv import read_csv
+from handlers.http.decoding import parse_json
 from handlers.http.request import HttpRequest
 from handlers.http.response import JSON, HttpResponse
-from handlers.protocols.base import ItemProtocol, is_chat
-from handlers.protocols.items import Layout, from_columns, layouts_of, read_item, streams
-from handlers.protocols.result_formats import CSV, LINES, format_results, preferred_type
+from handlers.protocols.base import BaseProtocol, Exchange, is_chat
+from handlers.protocols.items import from_columns, read_item, read_stream
+from handlers.protocols.result_formats import CSV, JSON_LINES, format_results, preferred_type
+from handlers.schemas.model_info import Columns
 from handlers.schemas.request import Request
 
 # Other names that a header line may have for a text.
-HEADINGS = {"inputs": "text", "prompt": "text"}
+COLUMN_ALIASES = {"inputs": "text", "prompt": "text"}
 
 
 @dataclass(frozen=True)
 class Line:
-    """What a line asks: one thing, or with a list of inputs several."""
+    """The items of a line: one, or with a list of inputs several, whose results are a list."""
 
     items: Sequence[Request | RequestError]
-    several: bool = False
-
-    def told(self, results: Iterator[Any]) -> Any:
-        """Return what answers it, out of the results of all lines."""
-        own = [next(results) for _ in self.items]
-        return own if self.several else own[0]
+    is_list: bool = False
 
 
-class Protocol(ItemProtocol):
+class Protocol(BaseProtocol):
     """A line of JSON is answered as if it came alone, a row of a table as an item of a list."""
 
     def recognises(self, http_request: HttpRequest) -> bool:
-        return http_request.type in (*LINES, CSV)
+        return http_request.type in (*JSON_LINES, CSV)
 
-    def items(self, http_request: HttpRequest) -> list[Request | RequestError]:
-        items = [item for line in self._by_line(http_request) for item in line.items]
+    def parse(self, http_request: HttpRequest) -> Exchange:
+        lines = self._lines(http_request)
+        items = [item for line in lines for item in line.items]
         if not items:
             raise BadRequest("The body has no lines; send a request in each.")
         self.check_count(len(items), "The body")
-        return items
+        return Exchange(http_request, items, context=lines)
 
-    def reply(
-        self, http_request: HttpRequest, requests: Sequence[Request], results: Sequence[Any]
-    ) -> Any:
-        return list(results)
+    def response(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
+        default = JSON if exchange.http_request.type == CSV else JSON_LINES[0]
+        remaining, by_line = iter(results), []
+        for line in exchange.context:
+            own = list(islice(remaining, len(line.items)))
+            by_line.append(own if line.is_list else own[0])
+        columns = () if exchange.explains else self.model.result_columns
+        return format_results(by_line, preferred_type(exchange.http_request, default), columns)
 
-    def lay_out(
-        self, http_request: HttpRequest, requests: Sequence[Request], results: Sequence[Any]
-    ) -> HttpResponse:
-        kind = preferred_type(http_request, usual=JSON if http_request.type == CSV else LINES[0])
-        told = iter(results)
-        own = [line.told(told) for line in self._by_line(http_request)]
-        return format_results(own, kind, self.model.mode, explains=http_request.explains)
-
-    def _by_line(self, http_request: HttpRequest) -> list[Line]:
+    def _lines(self, http_request: HttpRequest) -> list[Line]:
         text = (http_request.text or "").removeprefix("\ufeff")
         if http_request.type == CSV:
             return [Line([row]) for row in self._rows(text)]
-        # Not splitlines: JSON may hold other ends of lines than this one.
+        # Not splitlines: JSON may hold other line separators than this one.
         lines = [
-            attempt(self._asked, line, http_request) for line in text.split("\n") if line.strip()
+            attempt(self._line, line, http_request.explains)
+            for line in text.split("\n")
+            if line.strip()
         ]
         return [Line([line]) if isinstance(line, RequestError) else line for line in lines]
 
-    def _asked(self, line: str, http_request: HttpRequest) -> Line:
-        item = _without_stream(json_of(line, "The line"))
-        several = _list_in(item)
-        if several is None:
-            return Line([self._request(item, http_request)])
-        self.check_count(len(several), "inputs")
-        parts = [self._request({**item, "inputs": each}, http_request) for each in several]
-        return Line([replace(part, alone=False) for part in parts], several=True)
+    def _line(self, text: str, explains: bool) -> Line:
+        item = _without_stream(parse_json(text, "The line"))
+        inputs = _list_of_inputs(item)
+        if inputs is None:
+            return Line([self._request(item, explains)])
+        self.check_count(len(inputs), "inputs")
+        requests = [self._request({**item, "inputs": each}, explains) for each in inputs]
+        return Line([replace(request, alone=False) for request in requests], is_list=True)
 
-    def _request(self, item: Any, http_request: HttpRequest) -> Request:
-        return Request(*read_item(item, self.model.mode, "line", explains=http_request.explains))
+    def _request(self, item: Any, explains: bool) -> Request:
+        return Request(*read_item(item, self.model.input_columns, "line", explains=explains))
 
     def _rows(self, text: str) -> list[Request | RequestError]:
-        rows, layouts = list(rows_of(text)), layouts_of(self.model.mode)
-        if rows and (header := _header(rows[0], layouts)):
-            rows, layouts = rows[1:], [header]
-        return [attempt(_read, row, layouts) for row in rows]
+        rows, columns = list(read_csv(text)), self.model.input_columns
+        if rows and (header := _header(rows[0], columns)):
+            rows, columns = rows[1:], [header]
+        return [attempt(_row_request, row, columns) for row in rows]
 
 
-def _list_in(item: Any) -> list[Any] | None:
-    """Return the list of inputs that a line's item has, if it has one."""
+def _list_of_inputs(item: Any) -> list[Any] | None:
+    """Return the list of inputs in a line's item; None where it has none."""
     inputs = item.get("inputs") if isinstance(item, dict) else None
     return inputs if isinstance(inputs, list) and not is_chat(inputs) else None
 
 
 def _without_stream(item: Any) -> Any:
-    """Return a line's item without what says that its answer comes whole."""
+    """Return a line's item without a `stream` of false.
+
+    Raises:
+        Unprocessable: `stream` is true.
+    """
     if not isinstance(item, dict):
         return item
-    if streams(item):
+    if read_stream(item):
         raise Unprocessable(
             "The line asks for a stream, and lines are answered whole; leave it out."
         )
     return {name: value for name, value in item.items() if name != "stream"}
 
 
-def _read(row: list[str] | BadRequest, layouts: Sequence[Layout]) -> Request:
+def _row_request(row: list[str] | BadRequest, columns: Sequence[Columns]) -> Request:
     if isinstance(row, BadRequest):
         raise row
-    return Request(from_columns(row, layouts, "The line"), alone=False)
+    return Request(from_columns(row, columns, "The line"), alone=False)
 
 
-def _header(row: list[str] | BadRequest, layouts: Sequence[Layout]) -> Layout | None:
-    """Return the layout that a table's first row names, if it does."""
+def _header(row: list[str] | BadRequest, columns: Sequence[Columns]) -> Columns | None:
+    """Return the columns that the first row of a table names, if it is a header."""
     if isinstance(row, BadRequest):
         return None
-    names = tuple(HEADINGS.get(cell.strip(), cell.strip()) for cell in row)
-    return names if sorted(names) in map(sorted, layouts) else None
+    names = tuple(COLUMN_ALIASES.get(cell.strip(), cell.strip()) for cell in row)
+    return names if sorted(names) in map(sorted, columns) else None

@@ -1,1 +1,1 @@
-"""The process that a model runs in: threads, ranks, optional packages."""
+"""The worker process and the loaded model: threads, ranks, deadlines, jobs, optional packages."""

@@ -1,4 +1,4 @@
-"""A limit to how long explaining a batch may take, so that TorchServe does not end the worker."""
+"""The time limit of explanations, which end before TorchServe kills the worker."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import time
 from handlers.runtime.ranks import broadcast_from_rank0
 
 
-class DeadlinePassed(Exception):
-    """The time is over."""
+class DeadlineExceeded(Exception):
+    """The time limit has passed."""
 
 
 class Deadline:
-    """Counts from its making.
+    """A time limit that starts when the object is created.
 
     Args:
-        seconds: how long.
+        seconds: the time limit.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -23,10 +23,10 @@ class Deadline:
         self._end = time.monotonic() + seconds
 
     def check(self) -> None:
-        """Raise when the time is over.
+        """Check that time is left.
 
         Raises:
-            DeadlinePassed: it is.
+            DeadlineExceeded: the time limit has passed.
         """
         if broadcast_from_rank0(time.monotonic() > self._end):
-            raise DeadlinePassed
+            raise DeadlineExceeded

@@ -1,4 +1,4 @@
-"""Modules that an import is not to find."""
+"""Imports of optional packages, and hiding packages from other packages' imports."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ from handlers.telemetry.log_levels import silence_imported
 
 
 @contextmanager
-def hide_packages(*names: str, unheard: str) -> Iterator[None]:
-    """Let imports within find modules missing, as where they are not installed.
+def hide_packages(*names: str, silence: str) -> Iterator[None]:
+    """Make modules appear as not installed to imports within the block.
 
-    What is imported already is left. The logger `unheard` may not complain meanwhile.
+    Modules that are already imported stay available.
+
+    Args:
+        *names: the modules.
+        silence: a logger that is limited to errors within the block.
     """
-    logger, hidden = getLogger(unheard), [name for name in names if name not in sys.modules]
+    logger, hidden = getLogger(silence), [name for name in names if name not in sys.modules]
     level = logger.level
     logger.setLevel(ERROR)
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: not to be found
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None makes an import fail
     try:
         yield
     finally:
@@ -31,31 +35,22 @@ def hide_packages(*names: str, unheard: str) -> Iterator[None]:
             del sys.modules[name]
 
 
-# AWS's own: of these names the public index has empty packages, or none.
-NEURON_INDEX = "https://pip.repos.neuron.amazonaws.com"
-INSTALL = {
-    "onnxruntime": "pip install onnxruntime",
-    "onnxscript": "pip install onnx onnxscript onnxruntime",
-    "optimum.intel.openvino": "pip install openvino openvino-tokenizers nncf, and optimum and"
-    " optimum-intel with --no-deps",
-    "openvino": "pip install openvino",
-    "nncf": "pip install nncf",
-    "torch_neuronx": f"pip install --extra-index-url {NEURON_INDEX} neuronx-cc torch-neuronx",
-    "torch_neuron": f"pip install --extra-index-url {NEURON_INDEX} neuron-cc torch-neuron",
-}
+def require_package(package: str, reason: str, install: str) -> Any:
+    """Import an optional package and limit the loggers of export libraries to errors.
 
-
-def require_package(package: str, reason: str) -> Any:
-    """Return a package's module, and keep what it brought along quiet.
+    Args:
+        package: the name of the module.
+        reason: the setting that requires it, for the error message.
+        install: the command that installs it, for the error message.
 
     Raises:
-        WrongConfig: it is not installed; the text says what asks for it, and how to get it.
+        WrongConfig: the package is not installed or cannot be imported.
     """
     try:
         module = import_module(package)
     except ImportError as error:
         raise WrongConfig(
-            reason, f"needs {package}, which does not import ({error})", INSTALL[package]
+            reason, f"needs {package}, which does not import ({error})", install
         ) from None
     silence_imported()
     return module

@@ -1,4 +1,4 @@
-"""One request on its way through the engine."""
+"""The state of one request in the engine."""
 
 from __future__ import annotations
 
@@ -7,27 +7,32 @@ from dataclasses import dataclass
 from typing import Any
 
 from handlers.batching.rows import Outputs
-from handlers.batching.windows import Window
+from handlers.batching.tokenization import Window
 from handlers.schemas.explanation_parameters import ExplanationParameters
-from handlers.schemas.text_stream import TextStream
+from handlers.schemas.request import TextStream
 
-USUAL = ExplanationParameters()
+DEFAULT_SETTINGS = ExplanationParameters()
 
 
 @dataclass(frozen=True)
 class Job:
-    """A query, how it is to be explained if at all, its rows and what came out for them.
+    """A parsed request, its rows and their outputs.
 
-    `listener` hears its text while it is made.
+    Attributes:
+        query: the request as the task parsed it.
+        settings: the explanation parameters; unused for predictions.
+        rows: the encoded rows.
+        outputs: the model outputs of each row.
+        stream: receives generated text as it is produced; None without streaming.
     """
 
     query: Any
-    settings: ExplanationParameters = USUAL
+    settings: ExplanationParameters = DEFAULT_SETTINGS
     rows: Sequence[Window] = ()
     outputs: Sequence[Outputs] = ()
     stream: TextStream | None = None
 
     @property
     def streaming_started(self) -> bool:
-        """Whether a part of its answer was told already, so that it cannot be made anew."""
+        """Whether part of the response was sent, so that the job cannot be run again."""
         return self.stream is not None and bool(self.stream.emitted)

@@ -1,4 +1,4 @@
-"""A loaded model, whatever its format: it runs batches."""
+"""The interface of a loaded model, which is the same for every format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from handlers.batching.packing import Packed
+from handlers.batching.packing import PackedBatch
 from handlers.batching.padding import Padding
 from handlers.config.handler_section import Compile
 
@@ -19,48 +19,68 @@ class Model(ABC):
 
     @abstractmethod
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        """Return the wanted outputs of a padded batch, without gradients."""
+        """Run a padded batch without gradients and return the outputs that the task needs."""
 
     def pack(self, padding: Padding, per_token: tuple[str, ...]) -> bool:
-        """Find out whether packed rows can be run, remember how, and say so."""
+        """Enable packed rows if the model supports them, and return whether it does.
+
+        Args:
+            padding: the padding ids.
+            per_token: names of the outputs that have a value for each token.
+        """
         return False
 
     @property
     def packs(self) -> bool:
-        """Whether `forward_packed` works."""
+        """Whether the model runs packed rows."""
         return False
 
     @property
     def compiles_shapes(self) -> bool:
-        """Whether each new shape costs something the first time, so that they should be few."""
+        """Whether the first batch of each shape is slow, so that few shapes should be used."""
         return False
 
-    def forward_packed(self, packed: Packed) -> Mapping[str, torch.Tensor]:
-        """Return the wanted outputs of packed rows, without gradients."""
+    def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
+        """Run packed rows without gradients and return the outputs that the task needs."""
         raise NotImplementedError
 
     def compile(self, options: Compile | None) -> bool:
-        """Compile what runs batches when it next runs, with None undo that; say whether it is."""
+        """Compile the forward pass with torch.compile at its next call, or undo that with None.
+
+        Returns:
+            Whether the forward pass is compiled.
+        """
         return False
 
     @property
     def embeddings(self) -> torch.nn.Module | None:
-        """The module that turns ids into vectors; None where the format takes no gradients."""
+        """The input embedding layer; None if the format has no gradients."""
         return None
 
-    def trace(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        """Return what `forward` does; with gradients where there are embeddings."""
+    def forward_with_gradients(
+        self, batch: Mapping[str, torch.Tensor]
+    ) -> Mapping[str, torch.Tensor]:
+        """Run a padded batch, with gradients if the format has them."""
         return self.forward(batch)
 
     @abstractmethod
     def generate(
         self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any
     ) -> torch.Tensor:
-        """Return token ids of shape (rows x sequences, prompt + new), left-padded as given."""
+        """Generate text.
+
+        Args:
+            batch: left-padded prompts.
+            config: the generation parameters.
+            **extra: further arguments of transformers' `generate`.
+
+        Returns:
+            Prompts and generated token ids. Shape: (rows * num_return_sequences, tokens).
+        """
 
 
 class ForwardOnlyModel(Model):
-    """A format that runs batches and cannot generate; its YAML is refused for generation."""
+    """A model that cannot generate text; the format rejects the YAML of a generating task."""
 
     def generate(
         self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any

@@ -1,4 +1,7 @@
-"""The processes that torchrun starts for one worker: each sees every request, the first answers."""
+"""The processes that torchrun starts for one worker.
+
+Each process receives every request; TorchServe sends the responses of local rank 0.
+"""
 
 from __future__ import annotations
 
@@ -7,34 +10,34 @@ import os
 from torch import distributed
 
 
-def count() -> int:
-    """Return how many processes share this worker's model; one where torchrun started none."""
+def world_size() -> int:
+    """Return how many processes share the model of this worker; 1 without torchrun."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def by_torchrun() -> bool:
-    """Tell whether torchrun started this process."""
-    return "LOCAL_WORLD_SIZE" in os.environ
-
-
-def count_here() -> int:
-    """Return how many of the processes that :func:`count` counts run on this machine."""
+def local_world_size() -> int:
+    """Return how many processes of :func:`world_size` run on this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
-def is_first() -> bool:
-    """Tell whether this is the process whose answers TorchServe sends."""
+def started_by_torchrun() -> bool:
+    """Return whether torchrun started this process."""
+    return "LOCAL_WORLD_SIZE" in os.environ
+
+
+def is_rank0() -> bool:
+    """Return whether TorchServe sends the responses of this process."""
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def broadcast_from_rank0(value: int) -> int:
-    """Return the first process's value, in every process.
+    """Return the value of rank 0 in every process.
 
-    What follows from chance or from a clock must pass here: processes that went different ways
-    would wait for each other for ever.
+    Decisions that depend on random numbers or on time must use it: processes that take different
+    branches would deadlock in the next collective operation.
     """
     if not (distributed.is_available() and distributed.is_initialized()):
         return value
-    box = [value]
-    distributed.broadcast_object_list(box)
-    return box[0]
+    values = [value]
+    distributed.broadcast_object_list(values)
+    return values[0]

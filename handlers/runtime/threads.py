@@ -1,4 +1,4 @@
-"""How many threads a worker computes with, so that workers do not fight over cores."""
+"""The number of threads of a worker, so that several workers do not oversubscribe the cores."""
 
 from __future__ import annotations
 
@@ -13,33 +13,36 @@ from handlers.runtime import ranks
 
 logger = logging.getLogger(__name__)
 
-SET_BY_USER = "OMP_NUM_THREADS"
-QUOTA = Path("/sys/fs/cgroup/cpu.max")
+OMP_VARIABLE = "OMP_NUM_THREADS"
+CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
-def share_cores(workers: int, torchrun: Torchrun | None = None) -> int:
-    """Let torch and the other engines use this process's share of the cores; returns its size.
+def set_num_threads(workers: int, torchrun: Torchrun | None = None) -> int:
+    """Set the number of threads of torch and the other inference engines, and return it.
 
-    Cores are those that this process may use; those that torchrun starts for one worker divide the
-    worker's share. A number that was set from outside stays; under torchrun only the YAML's
-    `OMP_NUMBER_THREADS` is one, for TorchServe and torchrun set a 1 where there is none.
+    The available cores are divided among workers and the processes of each worker. A number that
+    the user set is kept: `OMP_NUM_THREADS`, or under torchrun only the YAML's
+    `OMP_NUMBER_THREADS`, because TorchServe and torchrun set the variable to 1 by default.
+
+    Args:
+        workers: how many workers serve the model.
+        torchrun: the `torchrun` section of the YAML.
     """
-    if not _is_set(torchrun):
-        torch.set_num_threads(max(1, _cores() // (workers * ranks.count_here())))
+    if not _is_set_by_user(torchrun):
+        torch.set_num_threads(max(1, _cores() // (workers * ranks.local_world_size())))
     threads = torch.get_num_threads()
     logger.info("Threads of this process: %d", threads)
     return threads
 
 
-def _is_set(torchrun: Torchrun | None) -> bool:
-    """Tell whether somebody chose the number of threads that the environment has."""
-    if ranks.by_torchrun():
+def _is_set_by_user(torchrun: Torchrun | None) -> bool:
+    if ranks.started_by_torchrun():
         return torchrun is not None and torchrun.OMP_NUMBER_THREADS is not None
-    return bool(os.environ.get(SET_BY_USER))
+    return bool(os.environ.get(OMP_VARIABLE))
 
 
 def _cores() -> int:
-    """Return how many cores this process may use, by its affinity and its container's quota."""
+    """Return how many cores the CPU affinity and the container's quota allow."""
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
@@ -47,8 +50,8 @@ def _cores() -> int:
 
 
 def _quota() -> int | None:
-    """Return a container's quota in whole cores; Linux, control groups 2: "max 100000"."""
-    if not QUOTA.is_file():
+    """Return the CPU quota of a container in cores; the file of cgroup v2 has `max 100000`."""
+    if not CGROUP_QUOTA.is_file():
         return None
-    allowed, period = QUOTA.read_text(encoding="utf-8").split()
+    allowed, period = CGROUP_QUOTA.read_text(encoding="utf-8").split()
     return None if allowed == "max" else max(1, int(allowed) // int(period))

@@ -1,1 +1,1 @@
-"""What a request and a served model look like, whatever the wire format."""
+"""Requests to the engine, their parameters, and the description of a model."""

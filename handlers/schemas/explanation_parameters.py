@@ -1,4 +1,4 @@
-"""What a request to `/explanations` may set beside its mode's own parameters."""
+"""The parameters of `/explanations` beside those of the mode."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from handlers.config.choices import files_of, nearest
+from handlers.config.choices import module_names, suggest
 from handlers.schemas.parameters import Parameters
 
 Granularity = Literal["token", "word"]
@@ -30,13 +30,13 @@ class ExplanationParameters(Parameters):
     @field_validator("method")
     @classmethod
     def _method_has_a_file(cls, word: str | None) -> str | None:
-        known = files_of("explainers")
+        known = module_names("explainers")
         if word is not None and word not in known:
-            raise ValueError(f"is {word!r}; {nearest(word, known)}")
+            raise ValueError(f"is {word!r}; {suggest(word, known)}")
         return word
 
 
-def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the parameters that say how to explain, and those that are the mode's own."""
-    ours = {key: given[key] for key in given if key in ExplanationParameters.model_fields}
-    return ours, {key: given[key] for key in given if key not in ours}
+def split_parameters(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parameters of the explanation, and those of the mode."""
+    explanation = {key: given[key] for key in given if key in ExplanationParameters.model_fields}
+    return explanation, {key: given[key] for key in given if key not in explanation}

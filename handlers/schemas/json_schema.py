@@ -1,4 +1,4 @@
-"""JSON schemas of the types that requests and answers have."""
+"""JSON schemas of the types of requests and results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from handlers.schemas.parameters import Parameters
 
 
 class PlainSchema(GenerateJsonSchema):
-    """JSON schemas without the titles that only repeat a field's name."""
+    """JSON schemas without titles that repeat a field's name."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False

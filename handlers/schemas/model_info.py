@@ -1,26 +1,44 @@
-"""What a served model tells about itself."""
+"""The description of a served model, for clients and for wire formats."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from handlers.config.handler_section import HandlerSection
 
 Schema = Mapping[str, Any]
-TOLD_SETTINGS = ("quantization", "responses")
+Columns = tuple[str, ...]
+# The columns of inputs that are one text, which stands by itself and not in an object.
+TEXT_COLUMN: Columns = ("text",)
+PUBLIC = (
+    "name",
+    "version",
+    "mode",
+    "save_mode",
+    "dtype",
+    "labels",
+    "limits",
+    "inputs",
+    "results",
+    "parameters",
+    "explanation",
+    "sample",
+    "architecture",
+)
+PUBLIC_SETTINGS = ("quantization", "responses")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one request may hold; None where there is no limit.
+    """The limits of one request; None for no limit.
 
     Attributes:
         max_length: tokens of a text, or of a window of one.
         max_rows: items of a list, or windows of a text.
         max_characters: characters of a text.
-        truncation: whether a text with more tokens is cut, or refused.
+        truncation: whether a text with more tokens is truncated or refused.
     """
 
     max_length: int | None
@@ -30,25 +48,46 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class LegacyResponse:
+    """The response of TorchServe's old Hugging Face example in one mode.
+
+    Attributes:
+        parameters: the task's parameters that give all that the old response needs.
+        convert: returns the old response, from the task's result.
+    """
+
+    parameters: Mapping[str, Any]
+    convert: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
 class ModelInfo:
-    """A served model, as a client should know it.
+    """A served model: the public part is for clients, the other for wire formats.
 
     Attributes:
         name: the name under which TorchServe serves it.
         version: the archive's version.
-        mode: what is asked of it.
+        mode: its task.
         save_mode: its format.
-        dtype: what it computes in, as its YAML says.
+        dtype: the type of its numbers, as its YAML says.
         labels: names of its classes, by class number; empty where it has none.
-        limits: how much one request may hold.
-        inputs: JSON schema of what one request asks about.
-        results: JSON schema of the answer to one request.
+        limits: the limits of one request.
+        inputs: JSON schema of the inputs of one request.
+        results: JSON schema of the result of one request.
         parameters: JSON schemas of the parameters by name, with this model's defaults.
-        explanation: JSON schemas of what `/explanations` takes beside them; empty where the model
-            is not explained.
-        sample: a body that it answers.
-        settings: the YAML's `handler:` section, for what protocols are told there.
+        explanation: JSON schemas of the additional parameters of `/explanations`; empty where the
+            model is not explained.
+        sample: the body of a request that it answers.
+        settings: the YAML's `handler:` section.
         architecture: the checkpoint's model class.
+        input_columns: the names that the columns of a table's row may have, or the tensors of its
+            inputs; the first are the usual ones.
+        result_columns: the keys of a result that are columns in a table; none for one of JSON.
+        generates: whether results are generated texts, which can be streamed.
+        nests_single_result: whether Hugging Face's clients read the result of one text from a list
+            of results.
+        legacy_response: the response of TorchServe's old example; None where it had no such mode.
+        legacy_explanation_keys: the keys of that example's explanations.
     """
 
     name: str
@@ -65,10 +104,15 @@ class ModelInfo:
     sample: Mapping[str, Any]
     settings: HandlerSection = field(repr=False)
     architecture: str = ""
+    input_columns: Sequence[Columns] = (TEXT_COLUMN,)
+    result_columns: Sequence[str] = ()
+    generates: bool = False
+    nests_single_result: bool = False
+    legacy_response: LegacyResponse | None = None
+    legacy_explanation_keys: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return what is told to clients; of the settings, only what is named here."""
-        facts = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        del facts["settings"]
-        settings = {name: getattr(self.settings, name) for name in TOLD_SETTINGS}
+        """Return the public part, ready for JSON."""
+        facts = {name: getattr(self, name) for name in PUBLIC}
+        settings = {name: getattr(self.settings, name) for name in PUBLIC_SETTINGS}
         return {**facts, **settings, "limits": asdict(self.limits)}

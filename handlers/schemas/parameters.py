@@ -1,9 +1,9 @@
-"""The parameters that a request may carry: pydantic models that complain in one sentence."""
+"""Bases of parameters and request bodies: pydantic models whose errors are one sentence."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, ClassVar, Self, TypeVar, get_args
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -11,10 +11,13 @@ from pydantic.fields import FieldInfo
 from handlers.config.validation_messages import describe_validation_error
 from handlers.errors import BadRequest, WrongConfig
 from handlers.schemas.pipeline_names import PipelineNames
+from handlers.schemas.text_checks import json_type
+
+BodyT = TypeVar("BodyT", bound=BaseModel)
 
 
 class WholeNumbers(BaseModel):
-    """Base of what takes 2.0 where it takes 2; a field of fractions takes both as well."""
+    """Base of models that accept 2.0 for 2; a field of floats accepts both as well."""
 
     @model_validator(mode="before")
     @classmethod
@@ -25,7 +28,7 @@ class WholeNumbers(BaseModel):
 
 
 def _with_whole_numbers(value: Any) -> Any:
-    """Return a value with its whole numbers as integers; of a list or an object, what it holds."""
+    """Return a value with whole numbers as integers, those in a list or an object included."""
     if isinstance(value, list):
         return [_whole(each) for each in value]
     if isinstance(value, dict):
@@ -38,10 +41,10 @@ def _whole(value: Any) -> Any:
 
 
 class Parameters(WholeNumbers):
-    """Base of every mode's parameters: strict types, unknown names refused.
+    """Base of every mode's parameters, with strict types and without unknown names.
 
     Attributes:
-        pipeline_names: what else is taken of callers of transformers' pipelines.
+        pipeline_names: other names of transformers' pipelines that are accepted.
     """
 
     pipeline_names: ClassVar[PipelineNames] = PipelineNames()
@@ -65,31 +68,35 @@ class Parameters(WholeNumbers):
 
     @classmethod
     def of_request(cls, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Self:
-        """Return a request's own parameters over the YAML's defaults.
+        """Return a request's parameters over the YAML's defaults.
 
-        Clients send null for what they leave open: where it has no meaning of its own, the default
-        stands.
+        Clients send null for parameters that they do not set: where null has no meaning, it is the
+        default.
 
         Raises:
             BadRequest: with the first mistake.
-            Unprocessable: it sets for a pipeline what cannot be done.
+            Unprocessable: it sets a pipeline's parameter that is not supported.
         """
-        named = cls.pipeline_names.meant_by(cls._by_name(given))
+        named = cls.pipeline_names.resolve(cls._by_name(given))
         try:
-            return cls.model_validate({**defaults, **cls._meant(named)})
+            return cls.model_validate({**defaults, **cls._without_nulls(named)})
         except ValidationError as error:
             problem, remedy = describe_validation_error(cls, error)
             raise BadRequest(f"parameters: {problem}; {remedy}") from None
 
     @classmethod
-    def _meant(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return parameters without nulls that say nothing."""
-        silent = {name for name, field in cls.model_fields.items() if not _takes_null(field)}
-        return {name: it for name, it in given.items() if it is not None or name not in silent}
+    def _without_nulls(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return parameters without those whose null has no meaning."""
+        not_null = {name for name, field in cls.model_fields.items() if not _accepts_null(field)}
+        return {
+            name: value
+            for name, value in given.items()
+            if value is not None or name not in not_null
+        }
 
     @classmethod
     def _by_name(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return parameters under the names of their fields, so that an alias meets its default."""
+        """Return parameters under the names of their fields instead of their aliases."""
         aliases = ((name, field.validation_alias) for name, field in cls.model_fields.items())
         names = {
             choice: name
@@ -100,5 +107,20 @@ class Parameters(WholeNumbers):
         return {names.get(key, key): value for key, value in given.items()}
 
 
-def _takes_null(field: FieldInfo) -> bool:
+def _accepts_null(field: FieldInfo) -> bool:
     return type(None) in get_args(field.annotation)
+
+
+def parse_body(model: type[BodyT], content: Any) -> BodyT:
+    """Return the content of a request's body, checked by its pydantic model.
+
+    Raises:
+        BadRequest: with the first mistake.
+    """
+    if not isinstance(content, dict):
+        raise BadRequest(f"The body must be an object, and is {json_type(content)}.")
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        problem, remedy = describe_validation_error(model, error)
+        raise BadRequest(f"{problem}; {remedy}") from None

@@ -1,4 +1,4 @@
-"""Names that callers of transformers' pipelines set beside a mode's own parameters."""
+"""Parameters of transformers' pipelines that callers set beside a mode's own."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from handlers.errors import BadRequest, Unprocessable
 from handlers.schemas.text_checks import json_type
 
 ANY = None
-# What is done with a text that is too long, unless the YAML says otherwise.
+# A text that is too long is truncated, unless the YAML says otherwise.
 TRUNCATED = (True, "longest_first")
 
 
 @dataclass(frozen=True)
 class PipelineNames:
-    """What a mode makes of them.
+    """The names that a mode accepts.
 
     Attributes:
-        idle: names that change nothing here, and the values for which that is so, or ANY.
-        switches: names that are true or false, and the parameters that are meant by true.
+        ignored: names that change nothing, and the values that are ignored, or ANY.
+        switches: names that are true or false, and the parameters that true stands for.
     """
 
-    idle: Mapping[str, Collection[Any] | None] = field(default_factory=dict)
+    ignored: Mapping[str, Collection[Any] | None] = field(default_factory=dict)
     switches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def meant_by(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parameters that are meant; those that are given by their own name stand.
+    def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the mode's parameters; those under their own names take precedence.
 
         Raises:
             BadRequest: a switch is neither true nor false.
-            Unprocessable: another value of an idle name.
+            Unprocessable: another value of an ignored name.
         """
         own = {name: value for name, value in given.items() if name not in self}
-        for name in given.keys() & self.idle.keys():
-            self._check_idle(name, given[name])
+        for name in given.keys() & self.ignored.keys():
+            self._check_ignored(name, given[name])
         for name in given.keys() & self.switches.keys():
             own = {**self._switched(name, given[name]), **own}
         return own
 
     def __contains__(self, name: object) -> bool:
-        return name in self.idle or name in self.switches
+        return name in self.ignored or name in self.switches
 
-    def _check_idle(self, name: str, value: Any) -> None:
-        known = self.idle[name]
+    def _check_ignored(self, name: str, value: Any) -> None:
+        known = self.ignored[name]
         if known is not ANY and value not in (None, [], *known):
             raise Unprocessable(f"{name} cannot be done by this server; leave it out.")
 

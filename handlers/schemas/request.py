@@ -1,21 +1,71 @@
-"""One question to the model, free of any wire format."""
+"""A request to the engine, independent of wire formats."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from handlers.schemas.text_stream import TextStream
+from handlers.errors import BadRequest
+
+
+class TextStream:
+    """Sends a generated text before it is complete; `emitted` is the part that was sent."""
+
+    def __init__(self, send: Callable[[str], None]) -> None:
+        self._send = send
+        self.emitted = ""
+
+    def not_emitted(self, text: str) -> str:
+        """Return the part of a text that was not sent; empty if it begins differently."""
+        return text[len(self.emitted) :] if text.startswith(self.emitted) else ""
+
+    def emit(self, text: str) -> None:
+        """Send the part of a text that was not sent; nothing if it begins differently."""
+        if new := self.not_emitted(text):
+            self.emitted = text
+            self._send(new)
+
+
+@dataclass(frozen=True)
+class TokenIds:
+    """A tokenized prompt, as OpenAI's `completions` accepts it; no special tokens are added."""
+
+    ids: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def check(self, vocabulary: int) -> None:
+        """Check that there are ids and that all are in the vocabulary.
+
+        Raises:
+            BadRequest: there are none, or with the first that is not in the vocabulary.
+        """
+        if not self.ids:
+            raise BadRequest("The prompt is an empty list of token ids; send at least one.")
+        unknown = next((number for number in self.ids if not 0 <= number < vocabulary), None)
+        if unknown is not None:
+            raise BadRequest(
+                f"The prompt has the token {unknown}, and this model's go from 0 to"
+                f" {vocabulary - 1:,}; send a text, or ids of this model's tokenizer."
+            )
+
+    def truncate(self, max_tokens: int, side: str) -> TokenIds:
+        """Return at most so many ids; the others are removed on the `left` or the `right`."""
+        return TokenIds(self.ids[-max_tokens:] if side == "left" else self.ids[:max_tokens])
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked.
+    """One request to the engine.
 
-    `alone` is False for an item of a list: transformers pipelines answer some items in a list
-    with another shape than the same item sent by itself. `listener` hears a generated text while it
-    is made.
+    Attributes:
+        inputs: the inputs, in a form that the task reads.
+        parameters: the task's parameters by name.
+        alone: False for an item of a list, for which transformers' pipelines return some results
+            in another shape than for the same item alone.
+        stream: sends a generated text before it is complete.
     """
 
     inputs: Any
@@ -26,11 +76,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Sample(Request):
-    """A request that stands in a file; `place` says where, and what it holds stays untold."""
+    """A request from a file; `place` names the line for errors, which never quote its content."""
 
     place: str = field(default="", repr=False, compare=False)
 
 
 def place_of(request: Request) -> str:
-    """Return where a request stands, for errors."""
+    """Return the place of a request, for errors."""
     return request.place if isinstance(request, Sample) else "a row of handler.calibration"

@@ -1,4 +1,4 @@
-"""What counts as a text: a string, not empty, not endless, and encodable."""
+"""The checks of a text: a string, not empty, not too long, and encodable."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 from handlers.errors import BadRequest, RequestTooLarge
 
 
-def check_text(value: Any, name: str, longest: int) -> str:
+def check_text(value: Any, name: str, max_characters: int) -> str:
     """Return a text that a tokenizer can take.
 
     Args:
-        value: what the client sent.
-        name: what to call it in an error, for example `inputs`.
-        longest: how many characters are allowed.
+        value: the value in the request.
+        name: its name in an error, for example `inputs`.
+        max_characters: the maximum number of characters.
 
     Raises:
         BadRequest: not a string, empty, or with half a surrogate pair.
@@ -23,9 +23,10 @@ def check_text(value: Any, name: str, longest: int) -> str:
         raise BadRequest(f"{name} must be a text, and is {json_type(value)}.")
     if not value.strip():
         raise BadRequest(f"{name} is empty; send a text.")
-    if len(value) > longest:
+    if len(value) > max_characters:
         raise RequestTooLarge(
-            f"{name} has {len(value):,} characters, and this model takes {longest:,}; send less."
+            f"{name} has {len(value):,} characters, and this model takes {max_characters:,}"
+            "; send less."
         )
     try:
         value.encode("utf-8")
@@ -38,7 +39,7 @@ def check_text(value: Any, name: str, longest: int) -> str:
 
 
 def json_type(value: Any) -> str:
-    """Name a JSON value's type as JSON does."""
+    """Return the name of a JSON value's type."""
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
     names |= {int: "a number", float: "a number", type(None): "null"}
     return names.get(type(value), f"a {type(value).__name__}")

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from handlers.batching.rows import Outputs
-from handlers.batching.windows import Window
+from handlers.batching.tokenization import Window
 from handlers.tasks._activations import softmax
 
 

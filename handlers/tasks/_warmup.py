@@ -52,7 +52,7 @@ def warmup_batches(task: BaseTask[Any, Any], config: ModelConfig, model: Model) 
     that one alone may get, as wide as packed rows may be.
     """
     declared = config.handler.warmup_lengths or USUAL_LENGTHS
-    longest = (task.longest or max(declared)) - (NEW_TOKENS if task.generates else 0)
+    longest = (task.max_tokens or max(declared)) - (NEW_TOKENS if task.generates else 0)
     lengths = dict.fromkeys(min(length, max(1, longest)) for length in declared)
     counts = [*sorted({2, max(2, config.batchSize)}), 1]
     shapes = dict.fromkeys(

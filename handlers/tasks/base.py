@@ -1,4 +1,4 @@
-"""What every task does: parse -> encode -> run -> decode."""
+"""The interface of a task: parse -> encode -> run -> decode."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from transformers import BatchEncoding
+from typing_extensions import TypedDict
 
 from handlers.batching.packing import run_packed
 from handlers.batching.padding import Padding, run
 from handlers.batching.rows import Outputs, Row
-from handlers.batching.tokenization import Text, check_length, tokenize
-from handlers.batching.windows import Window, window
+from handlers.batching.tokenization import Text, Window, check_length, tokenize, window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError, WrongConfig, attempt
 from handlers.runtime.model import Model
+from handlers.schemas.model_info import TEXT_COLUMN, Columns, LegacyResponse
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
@@ -25,23 +26,36 @@ QueryT = TypeVar("QueryT")
 RowT = TypeVar("RowT", bound=Row)
 
 
-class BaseTask(ABC, Generic[QueryT, RowT]):
-    """A mode: turns requests into rows of tokens and a model's outputs into answers.
+class Label(TypedDict):
+    """One class and how well it fits."""
 
-    A task knows tokenizers, labels and shapes; it knows neither how weights are stored nor HTTP.
+    label: str
+    score: float
+
+
+class BaseTask(ABC, Generic[QueryT, RowT]):
+    """A mode: converts requests to rows of tokens, and the outputs of a model to results.
+
+    A task uses tokenizers, labels and shapes; it depends neither on the storage of weights nor on
+    HTTP. It declares everything that is particular to its mode.
 
     Attributes:
         auto_class: name of the transformers auto class whose checkpoints it serves.
         outputs: names of the model outputs that `decode` reads.
         per_token: those of them that have a value for each token.
-        parameters: what a request may set.
-        usual_budget: tokens in one forward where the YAML sets no `max_batch_tokens`.
-        inputs: type of what one request asks about, for its schema.
-        results: type of the answer to one request, for its schema.
-        sample: a body that every model of the mode answers.
+        parameters: the parameters of a request.
+        inputs: type of the inputs of one request, for its schema.
+        results: type of the result of one request, for its schema.
+        sample: the body of a request that every model of the mode answers.
+        input_columns: the columns that the inputs may have in a table, or the names of their
+            tensors; the first are the usual ones.
+        result_columns: the keys of a result that are columns in a table; none for one of JSON.
+        nests_single_result: whether Hugging Face's hub returns the result of one text in a list.
+        legacy_response: the response of TorchServe's old example; None where it had no such mode.
         labels: names of the classes, by class number; empty where there are none.
-        generates: whether it needs a format that can generate.
-        packs: whether rows may be laid end to end where the model can run that.
+        default_batch_tokens: tokens in one forward where the YAML sets no `max_batch_tokens`.
+        packs: whether several rows may be packed into one where the model can run that.
+        generates: whether results are generated texts, for which a format must generate.
     """
 
     auto_class: ClassVar[str]
@@ -51,8 +65,12 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     inputs: ClassVar[Any]
     results: ClassVar[Any]
     sample: ClassVar[Mapping[str, Any]]
+    input_columns: ClassVar[Sequence[Columns]] = (TEXT_COLUMN,)
+    result_columns: ClassVar[Sequence[str]] = ()
+    nests_single_result: ClassVar[bool] = False
+    legacy_response: ClassVar[LegacyResponse | None] = None
     labels: Sequence[str] = ()
-    usual_budget: ClassVar[int] = 1024
+    default_batch_tokens: ClassVar[int] = 1024
     packs: ClassVar[bool] = True
     generates: ClassVar[bool] = False
 
@@ -61,14 +79,14 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         self.settings = settings
         self.tokenizer = checkpoint.tokenizer
         self.defaults = self.parameters.defaults_from(settings.parameters)
-        self._check_room()
+        self._check_max_tokens()
 
     @abstractmethod
     def parse(self, request: Request) -> QueryT:
         """Check one request.
 
         Raises:
-            RequestError: when it cannot be understood or done.
+            RequestError: it cannot be understood, or this model cannot do it.
         """
 
     @abstractmethod
@@ -77,12 +95,12 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
 
     @abstractmethod
     def decode(self, query: QueryT, rows: Sequence[RowT], outputs: Sequence[Outputs]) -> Any:
-        """Return a query's answer, ready for JSON, from its rows and what came out for them."""
+        """Return the result of a query, ready for JSON, from its rows and their outputs."""
 
     def run(self, model: Model, rows: Sequence[RowT], meter: Meter) -> Sequence[Outputs]:
-        """Run the rows of a whole batch; returns each row's outputs in order.
+        """Run the rows of a whole batch; returns the outputs of each row in order.
 
-        A row alone is as wide as it is, unless few widths are better.
+        A single row is packed only for an engine that compiles each width.
         """
         options: dict[str, Any] = {
             "padding": self.padding,
@@ -96,38 +114,38 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
 
     @property
     def padding(self) -> Padding:
-        """How this checkpoint's rows are padded."""
+        """The padding of this checkpoint's rows."""
         return Padding(
             self._pad_ids(), "left" if self.tokenizer.padding_side == "left" else "right"
         )
 
     @property
     def budget(self) -> int:
-        """How many tokens, padding counted, one forward may hold."""
-        return self.settings.max_batch_tokens or self.usual_budget
+        """The maximum number of tokens in one forward, padding included."""
+        return self.settings.max_batch_tokens or self.default_batch_tokens
 
     @property
-    def longest(self) -> int | None:
-        """The longest row in tokens: the YAML's `max_length` or the checkpoint's own limit."""
+    def max_tokens(self) -> int | None:
+        """The maximum number of tokens in a row: `max_length` or the checkpoint's limit."""
         limits = [self.settings.max_length, self.checkpoint.limit]
         return min((limit for limit in limits if limit), default=None)
 
     @property
-    def longest_text(self) -> int:
-        """The longest text in characters."""
+    def max_characters(self) -> int:
+        """The maximum number of characters in a text."""
         return self.settings.max_characters
 
     @property
-    def truncates(self) -> bool:
-        """Whether a text that is too long is cut; the YAML's `truncation`, by default yes."""
+    def truncation(self) -> bool:
+        """Whether a text that is too long is truncated: `truncation`, by default true."""
         return self.settings.truncation is not False
 
     def encode_texts(
         self, texts: Sequence[Text], **options: Any
     ) -> list[list[Window] | RequestError]:
-        """Return a row for each text or pair; one that is too long is cut or refused.
+        """Return a row for each text or pair; one that is too long is truncated or refused.
 
-        Options go to the tokenizer.
+        Options are passed to the tokenizer.
         """
         if not texts:
             return []
@@ -140,23 +158,23 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         self, text: Text, encoding: BatchEncoding, number: int, options: Mapping[str, Any]
     ) -> list[Window]:
         length = len(encoding["input_ids"][number])
-        if self.longest is not None and length > self.longest and self.truncates:
-            cut = {"truncation": True, "max_length": self.longest}
-            encoding = tokenize(self.tokenizer, [text], **{**options, **cut})
-            number, length = 0, self.longest
-        check_length(length, self.longest, "the text")
+        if self.max_tokens is not None and length > self.max_tokens and self.truncation:
+            truncation = {"truncation": True, "max_length": self.max_tokens}
+            encoding = tokenize(self.tokenizer, [text], **{**options, **truncation})
+            number, length = 0, self.max_tokens
+        check_length(length, self.max_tokens, "the text")
         return [window(encoding, number, self.tokenizer.model_input_names)]
 
     def read_parameters(self, given: Mapping[str, Any]) -> Any:
         """Return a request's parameters, checked, over the YAML's defaults."""
         return self.parameters.of_request(self.defaults, given)
 
-    def _check_room(self) -> None:
+    def _check_max_tokens(self) -> None:
         special = self.tokenizer.num_special_tokens_to_add()
-        if self.longest is not None and self.longest <= special:
+        if self.max_tokens is not None and self.max_tokens <= special:
             raise WrongConfig(
                 "handler.max_length",
-                f"is {self.longest}, and {special} tokens of each row are special ones",
+                f"is {self.max_tokens}, and {special} tokens of each row are special ones",
                 "allow more, or leave it out",
             )
 

@@ -21,9 +21,9 @@ from transformers import BatchEncoding
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import tokenize
-from handlers.batching.windows import Window, check_windows, window
+from handlers.batching.tokenization import Window, check_windows, tokenize, window
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, attempt
+from handlers.schemas.model_info import LegacyResponse
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.request import Request
@@ -40,7 +40,7 @@ class AnswerParameters(Parameters):
     """The question-answering pipeline's own parameters."""
 
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(
-        idle={"batch_size": ANY, "padding": ANY}
+        ignored={"batch_size": ANY, "padding": ANY}
     )
 
     top_k: int = Field(
@@ -71,7 +71,7 @@ class AnswerSpan(TypedDict):
 
 
 @dataclass(frozen=True)
-class Question:
+class QuestionQuery:
     """One question about one context."""
 
     question: str
@@ -79,7 +79,12 @@ class Question:
     parameters: AnswerParameters
 
 
-class Task(BaseTask[Question, Window]):
+def _legacy_response(answer: Any) -> str:
+    """Return the text of the answer alone."""
+    return str(answer["answer"])
+
+
+class Task(BaseTask[QuestionQuery, Window]):
     """Extractive question answering; answers as the pipeline of transformers 4 does."""
 
     auto_class = "AutoModelForQuestionAnswering"
@@ -91,8 +96,11 @@ class Task(BaseTask[Question, Window]):
     sample: ClassVar[Mapping[str, Any]] = {
         "inputs": {"question": "Who sings?", "context": "Nina sings in the bar."}
     }
+    input_columns = (("question", "context"),)
+    result_columns = ("answer", "score")
+    legacy_response = LegacyResponse({"top_k": 1}, _legacy_response)
 
-    def parse(self, request: Request) -> Question:
+    def parse(self, request: Request) -> QuestionQuery:
         inputs = request.inputs
         if not isinstance(inputs, dict):
             raise BadRequest(
@@ -102,23 +110,25 @@ class Task(BaseTask[Question, Window]):
             if key not in inputs:
                 raise BadRequest(f"inputs has no {key}; send both a question and a context.")
         parameters: AnswerParameters = self.read_parameters(request.parameters)
-        question = check_text(inputs["question"], "question", self.longest_text)
-        context = check_text(inputs["context"], "context", self.longest_text)
-        return Question(self._cut(question, parameters.max_question_len), context, parameters)
+        question = check_text(inputs["question"], "question", self.max_characters)
+        context = check_text(inputs["context"], "context", self.max_characters)
+        return QuestionQuery(self._cut(question, parameters.max_question_len), context, parameters)
 
-    def encode(self, queries: Sequence[Question]) -> list[list[Window] | RequestError]:
+    def encode(self, queries: Sequence[QuestionQuery]) -> list[list[Window] | RequestError]:
         encoding = tokenize(self.tokenizer, [self.texts(query) for query in queries])
         return [
             attempt(self._fit_windows, query, encoding, number)
             for number, query in enumerate(queries)
         ]
 
-    def decode(self, query: Question, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
+    def decode(
+        self, query: QuestionQuery, rows: Sequence[Window], outputs: Sequence[Outputs]
+    ) -> Any:
         best = self.answers(query, rows, outputs)
         return best[0] if query.parameters.top_k == 1 else best
 
     def answers(
-        self, query: Question, rows: Sequence[Window], outputs: Sequence[Outputs]
+        self, query: QuestionQuery, rows: Sequence[Window], outputs: Sequence[Outputs]
     ) -> list[dict[str, Any]]:
         """Return the `top_k` best answers over all windows, best first; at least one."""
         windows = list(zip(rows, outputs, strict=True))
@@ -141,7 +151,7 @@ class Task(BaseTask[Question, Window]):
         """What finds spans in a window."""
         return AnswerReader(self._context, self.tokenizer.cls_token_id)
 
-    def texts(self, query: Question) -> tuple[str, str]:
+    def texts(self, query: QuestionQuery) -> tuple[str, str]:
         """Return question and context in the order in which they stand in a row."""
         pair = (query.question, query.context)
         return pair if self._context else (query.context, query.question)
@@ -154,7 +164,9 @@ class Task(BaseTask[Question, Window]):
         places = self.tokenizer(question, **options)["offset_mapping"]
         return question[: places[most - 1][1]] if len(places) > most else question
 
-    def _fit_windows(self, query: Question, encoding: BatchEncoding, number: int) -> list[Window]:
+    def _fit_windows(
+        self, query: QuestionQuery, encoding: BatchEncoding, number: int
+    ) -> list[Window]:
         names = self.tokenizer.model_input_names
         size = self._window_size(query)
         if len(encoding["input_ids"][number]) <= size:
@@ -169,7 +181,7 @@ class Task(BaseTask[Question, Window]):
             )
         stride = min(self._stride(query, size), room - 1)
         tokens = len(sequences) - others
-        check_windows(tokens, room=room, stride=stride, most=self.settings.max_rows)
+        check_windows(tokens, size=room, stride=stride, limit=self.settings.max_rows)
         parts = tokenize(
             self.tokenizer,
             [self.texts(query)],
@@ -180,11 +192,11 @@ class Task(BaseTask[Question, Window]):
         )
         return [window(parts, part, names) for part in range(len(parts["input_ids"]))]
 
-    def _window_size(self, query: Question) -> int:
+    def _window_size(self, query: QuestionQuery) -> int:
         wanted = query.parameters.max_seq_len or WINDOW
-        return min(wanted, self.longest or wanted)
+        return min(wanted, self.max_tokens or wanted)
 
-    def _stride(self, query: Question, size: int) -> int:
+    def _stride(self, query: QuestionQuery, size: int) -> int:
         asked = query.parameters.doc_stride
         return min(size // 2, 128) if asked is None else asked
 

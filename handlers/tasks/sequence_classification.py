@@ -17,17 +17,17 @@ from pydantic import BeforeValidator, PositiveInt
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Text, tokenize
-from handlers.batching.windows import Window, window
+from handlers.batching.tokenization import Text, Window, tokenize, window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import BadRequest, RequestError
+from handlers.schemas.model_info import TEXT_COLUMN, LegacyResponse
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, TRUNCATED, PipelineNames, in_lower_case
 from handlers.schemas.request import Request
 from handlers.schemas.text_checks import check_text, json_type
 from handlers.tasks._activations import sigmoid, softmax
-from handlers.tasks.base import BaseTask
+from handlers.tasks.base import BaseTask, Label
 
 Function = Literal["sigmoid", "softmax", "none"]
 
@@ -39,7 +39,7 @@ class ClassificationParameters(Parameters):
     """
 
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(
-        idle={"batch_size": ANY, "padding": ANY, "truncation": TRUNCATED},
+        ignored={"batch_size": ANY, "padding": ANY, "truncation": TRUNCATED},
         switches={"return_all_scores": {"top_k": None}},
     )
 
@@ -55,26 +55,24 @@ class TextPair(TypedDict):
     text_pair: NotRequired[str]
 
 
-class Label(TypedDict):
-    """One class and how well it fits."""
-
-    label: str
-    score: float
-
-
 @dataclass(frozen=True)
-class Classification:
-    """One text or pair to classify; `bare` answers with a label outside of a list.
+class ClassificationQuery:
+    """One text or pair to classify; `single` is whether the result is a label and not a list.
 
-    So does the pipeline, for a pair and for items of a list, unless `top_k` is given.
+    As in the pipeline, it is for a pair and for items of a list, unless `top_k` is set.
     """
 
     text: Text
     parameters: ClassificationParameters
-    bare: bool
+    single: bool
 
 
-class Task(BaseTask[Classification, Window]):
+def _legacy_response(labels: Any) -> str:
+    """Return the label alone."""
+    return str(labels[0]["label"])
+
+
+class Task(BaseTask[ClassificationQuery, Window]):
     """Sequence classification; answers as the text-classification pipeline does."""
 
     auto_class = "AutoModelForSequenceClassification"
@@ -83,52 +81,56 @@ class Task(BaseTask[Classification, Window]):
     inputs = str | TextPair
     results = Label | list[Label]
     sample: ClassVar[Mapping[str, Any]] = {"inputs": "A fine film with a great cast."}
+    input_columns = (TEXT_COLUMN, ("text", "text_pair"))
+    result_columns = ("label", "score")
+    nests_single_result = True
+    legacy_response = LegacyResponse({"top_k": 1}, _legacy_response)
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
         self.labels = checkpoint.labels
 
-    def parse(self, request: Request) -> Classification:
+    def parse(self, request: Request) -> ClassificationQuery:
         parameters: ClassificationParameters = self.read_parameters(request.parameters)
-        lone_text = request.alone and isinstance(request.inputs, str)
-        bare = not lone_text and "top_k" not in parameters.model_fields_set
+        single_text = request.alone and isinstance(request.inputs, str)
+        single = not single_text and "top_k" not in parameters.model_fields_set
         text = self._text(request.inputs)
-        self._check_most(parameters.max_length, paired=text[1] is not None)
-        return Classification(text, parameters, bare)
+        self._check_max_length(parameters.max_length, paired=text[1] is not None)
+        return ClassificationQuery(text, parameters, single)
 
-    def encode(self, queries: Sequence[Classification]) -> list[list[Window] | RequestError]:
+    def encode(self, queries: Sequence[ClassificationQuery]) -> list[list[Window] | RequestError]:
         rows: dict[int, list[Window] | RequestError] = {}
         order = sorted(range(len(queries)), key=lambda number: _paired(queries[number]))
         for _, group in groupby(order, key=lambda number: _paired(queries[number])):
             numbers = list(group)
             encoded = self.encode_texts([queries[number].text for number in numbers])
-            cut = map(self._cut, (queries[number] for number in numbers), encoded)
+            cut = map(self._truncate, (queries[number] for number in numbers), encoded)
             rows |= dict(zip(numbers, cut, strict=True))
         return [rows[number] for number in range(len(queries))]
 
     def decode(
-        self, query: Classification, rows: Sequence[Window], outputs: Sequence[Outputs]
+        self, query: ClassificationQuery, rows: Sequence[Window], outputs: Sequence[Outputs]
     ) -> Any:
         scores = self.scores(query, outputs[0])
         best = np.argsort(-scores, kind="stable")[: query.parameters.top_k]
         answers = [
             {"label": self.labels[number], "score": float(scores[number])} for number in best
         ]
-        return answers[0] if query.bare else answers
+        return answers[0] if query.single else answers
 
-    def scores(self, query: Classification, outputs: Outputs) -> npt.NDArray[Any]:
+    def scores(self, query: ClassificationQuery, outputs: Outputs) -> npt.NDArray[Any]:
         """Return the score of each class. Shape: (classes,)."""
         functions: dict[str, Any] = {"sigmoid": sigmoid, "softmax": softmax, "none": np.asarray}
         return functions[query.parameters.function_to_apply or self._function()](outputs["logits"])
 
-    def _cut(
-        self, query: Classification, rows: list[Window] | RequestError
+    def _truncate(
+        self, query: ClassificationQuery, rows: list[Window] | RequestError
     ) -> list[Window] | RequestError:
-        """Return a query's rows, no longer than it asks for."""
-        most = query.parameters.max_length
-        if most is None or isinstance(rows, RequestError) or len(rows[0]) <= most:
+        """Return the rows of a query, at most as long as its parameter `max_length`."""
+        max_length = query.parameters.max_length
+        if max_length is None or isinstance(rows, RequestError) or len(rows[0]) <= max_length:
             return rows
-        encoding = tokenize(self.tokenizer, [query.text], truncation=True, max_length=most)
+        encoding = tokenize(self.tokenizer, [query.text], truncation=True, max_length=max_length)
         return [window(encoding, 0, self.tokenizer.model_input_names)]
 
     def _function(self) -> str:
@@ -138,11 +140,11 @@ class Task(BaseTask[Classification, Window]):
             return "sigmoid"
         return "softmax"
 
-    def _check_most(self, most: int | None, *, paired: bool) -> None:
+    def _check_max_length(self, max_length: int | None, *, paired: bool) -> None:
         special = self.tokenizer.num_special_tokens_to_add(paired)
-        if most is not None and most <= special:
+        if max_length is not None and max_length <= special:
             raise BadRequest(
-                f"parameters: max_length is {most}, and {special} tokens of a row are special"
+                f"parameters: max_length is {max_length}, and {special} tokens of a row are special"
                 " ones; allow more."
             )
 
@@ -153,18 +155,19 @@ class Task(BaseTask[Classification, Window]):
             return self._pair(*inputs)
         if not isinstance(inputs, str):
             raise BadRequest(
-                f'inputs must be a text or {{"text": …, "text_pair": …}}, and is {json_type(inputs)}.'
+                'inputs must be a text or {"text": …, "text_pair": …}'
+                f", and is {json_type(inputs)}."
             )
         return self._pair(inputs)
 
     def _pair(self, text: Any = None, text_pair: Any = None) -> Text:
-        first = check_text(text, "inputs" if text_pair is None else "text", self.longest_text)
+        first = check_text(text, "inputs" if text_pair is None else "text", self.max_characters)
         if text_pair is None:
             return first, None
-        return first, check_text(text_pair, "text_pair", self.longest_text)
+        return first, check_text(text_pair, "text_pair", self.max_characters)
 
 
-def _paired(query: Classification) -> bool:
+def _paired(query: ClassificationQuery) -> bool:
     return query.text[1] is not None
 
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NotRequired
 
 from pydantic import Field
+from tokenizers import Encoding
 from typing_extensions import TypedDict
 
 from handlers.batching.padding import Padding
 from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Text, check_length
-from handlers.batching.windows import Window
+from handlers.batching.tokenization import Text, Window, check_length
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError, RequestTooLarge, Unprocessable, attempt
@@ -32,10 +32,9 @@ from handlers.generation.generator import Generator, Prompt
 from handlers.generation.parameters import GenerationParameters
 from handlers.generation.stopping import before_stop
 from handlers.runtime.model import Model
-from handlers.schemas.request import Request
+from handlers.schemas.model_info import LegacyResponse
+from handlers.schemas.request import Request, TextStream, TokenIds
 from handlers.schemas.text_checks import check_text
-from handlers.schemas.text_stream import TextStream
-from handlers.schemas.token_ids import TokenIds
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
 
@@ -60,10 +59,10 @@ class Generated(TypedDict):
 
 
 @dataclass(frozen=True)
-class Continuation:
-    """One prompt to continue; of a chat, what its template makes of the messages.
+class PromptQuery:
+    """One prompt to continue; of a chat, the result of its template.
 
-    `ids` are the prompt's tokens, where its sender has made them.
+    `ids` are the tokens of a prompt that the client tokenized.
     """
 
     prompt: str
@@ -73,7 +72,13 @@ class Continuation:
     ids: TokenIds | None = None
 
 
-class Task(BaseTask[Continuation, Prompt]):
+def _legacy_response(texts: Any) -> str:
+    """Return the prompt and the new text; of a chat, the new message alone."""
+    text = texts[0]["generated_text"]
+    return str(text if isinstance(text, str) else text[-1]["content"])
+
+
+class Task(BaseTask[PromptQuery, Prompt]):
     """Text generation with a decoder; answers as the text-generation pipeline does."""
 
     auto_class = "AutoModelForCausalLM"
@@ -86,7 +91,9 @@ class Task(BaseTask[Continuation, Prompt]):
         "inputs": "Once upon a time",
         "parameters": {"max_new_tokens": 8},
     }
-    usual_budget = 8192
+    result_columns = ("generated_text",)
+    legacy_response = LegacyResponse({"return_full_text": True}, _legacy_response)
+    default_batch_tokens = 8192
     packs = False
     generates = True
 
@@ -96,7 +103,7 @@ class Task(BaseTask[Continuation, Prompt]):
         if settings.tokenizer.truncation_side is None:
             self.tokenizer.truncation_side = "left"
 
-    def parse(self, request: Request) -> Continuation:
+    def parse(self, request: Request) -> PromptQuery:
         parameters: GenerationParameters = self.read_parameters(request.parameters)
         beams, sequences = parameters.num_beams, parameters.num_return_sequences
         if sequences > beams and (beams > 1 or not parameters.do_sample):
@@ -115,7 +122,7 @@ class Task(BaseTask[Continuation, Prompt]):
             own.setdefault("max_new_tokens")  # the YAML's would go before it
         return super().read_parameters(own)
 
-    def encode(self, queries: Sequence[Continuation]) -> list[list[Prompt] | RequestError]:
+    def encode(self, queries: Sequence[PromptQuery]) -> list[list[Prompt] | RequestError]:
         rows: dict[int, list[Window] | RequestError] = {}
         alike = defaultdict[tuple[bool, int | None], list[int]](list)
         for number, query in enumerate(queries):
@@ -136,9 +143,7 @@ class Task(BaseTask[Continuation, Prompt]):
         generator = Generator(model, self.tokenizer, self.base, padding, meter, limit)
         return generator.all(rows, self.budget)
 
-    def decode(
-        self, query: Continuation, rows: Sequence[Window], outputs: Sequence[Outputs]
-    ) -> Any:
+    def decode(self, query: PromptQuery, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
         pairs = zip(outputs[0]["sequences"], outputs[0]["ended"], strict=True)
         return [self._generated(query, rows[0], *pair) for pair in pairs]
 
@@ -147,37 +152,40 @@ class Task(BaseTask[Continuation, Prompt]):
         return Padding(self._pad_ids(), "left")
 
     @property
-    def truncates(self) -> bool:
+    def truncation(self) -> bool:
         return self.settings.truncation is True
 
-    def _continuation(self, request: Request, parameters: GenerationParameters) -> Continuation:
+    def _continuation(self, request: Request, parameters: GenerationParameters) -> PromptQuery:
         inputs, stream = request.inputs, request.stream
         if isinstance(inputs, list) and any(isinstance(item, dict) for item in inputs):
-            messages = check_messages(inputs, self.longest_text)
+            messages = check_messages(inputs, self.max_characters)
             prompt = prompt_of(messages, self.tokenizer)
-            return Continuation(prompt, parameters, messages, stream)
+            return PromptQuery(prompt, parameters, messages, stream)
         if isinstance(inputs, TokenIds):
             inputs.check(self.checkpoint.config.get_text_config().vocab_size)
             prompt = str(self.tokenizer.decode(inputs.ids, **AS_WRITTEN))
             # Who hears the new text cannot tell the prompt's before it: it comes with the answer.
             hears = None if parameters.return_full_text else stream
-            return Continuation(prompt, parameters, stream=hears, ids=inputs)
-        prompt = check_text(inputs, "inputs", self.longest_text)
-        return Continuation(prompt, parameters, stream=stream)
+            return PromptQuery(prompt, parameters, stream=hears, ids=inputs)
+        prompt = check_text(inputs, "inputs", self.max_characters)
+        return PromptQuery(prompt, parameters, stream=stream)
 
-    def _fit_ids(self, ids: TokenIds, most: int | None) -> list[Window]:
-        limits = (most, self.longest if self.truncates else None)
-        if room := min(filter(None, limits), default=None):
-            ids = ids.cut(room, self.tokenizer.truncation_side)
-        check_length(len(ids), self.longest, "the prompt")
-        return [ids.window(self.tokenizer.model_input_names)]
+    def _fit_ids(self, ids: TokenIds, truncate: int | None) -> list[Window]:
+        limits = (truncate, self.max_tokens if self.truncation else None)
+        if limit := min(filter(None, limits), default=None):
+            ids = ids.truncate(limit, self.tokenizer.truncation_side)
+        check_length(len(ids), self.max_tokens, "the prompt")
+        others = (name for name in self.tokenizer.model_input_names if name != "attention_mask")
+        zeros = {name: [0] * len(ids) for name in others}
+        # The places of these tokens in a text are unknown, so their encoding is empty.
+        return [Window({**zeros, "input_ids": list(ids.ids)}, Encoding())]
 
     def _row(
-        self, query: Continuation, row: list[Window] | RequestError
+        self, query: PromptQuery, row: list[Window] | RequestError
     ) -> list[Prompt] | RequestError:
         return row if isinstance(row, RequestError) else attempt(self._prompt, query, row[0])
 
-    def _prompt(self, query: Continuation, row: Window) -> list[Prompt]:
+    def _prompt(self, query: PromptQuery, row: Window) -> list[Prompt]:
         asked, limit = query.parameters.new_tokens_behind(len(row)), self.checkpoint.limit
         room = limit - len(row) if limit else asked or self._usual
         if room < (asked or 1):
@@ -194,7 +202,7 @@ class Task(BaseTask[Continuation, Prompt]):
         named = self.base.max_new_tokens
         return int(self.settings.max_length or named or NEW_TOKENS)
 
-    def _generated(self, query: Continuation, row: Window, ids: Any, ended: Any) -> dict[str, Any]:
+    def _generated(self, query: PromptQuery, row: Window, ids: Any, ended: Any) -> dict[str, Any]:
         whole = self._text(row, ids)
         text = before_stop(whole, query.parameters.stop)
         answer: dict[str, Any] = {"generated_text": _behind(query, text)}
@@ -216,7 +224,7 @@ class Task(BaseTask[Continuation, Prompt]):
         return str(decode([*prompt, *ids.tolist()], **AS_WRITTEN)[before:])
 
 
-def _behind(query: Continuation, text: str) -> Any:
+def _behind(query: PromptQuery, text: str) -> Any:
     """Return the new text behind what was asked, or alone."""
     if not query.parameters.return_full_text:
         return text

@@ -19,11 +19,11 @@ from transformers import BatchEncoding
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import check_length, tokenize
-from handlers.batching.windows import Window, check_windows, window
+from handlers.batching.tokenization import Window, check_length, check_windows, tokenize, window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError, attempt
+from handlers.schemas.model_info import LegacyResponse
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, TRUNCATED, PipelineNames, in_lower_case
 from handlers.schemas.request import Request
@@ -40,7 +40,7 @@ class TokenParameters(Parameters):
     """
 
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(
-        idle={"batch_size": ANY, "padding": ANY, "truncation": TRUNCATED},
+        ignored={"batch_size": ANY, "padding": ANY, "truncation": TRUNCATED},
         switches={"grouped_entities": {"aggregation_strategy": "simple"}},
     )
 
@@ -84,14 +84,19 @@ class Entity(TypedDict):
 
 
 @dataclass(frozen=True)
-class Tagging:
-    """One text whose tokens are to be labelled."""
+class TokenQuery:
+    """One text whose tokens get labels."""
 
     text: str
     parameters: TokenParameters
 
 
-class Task(BaseTask[Tagging, Window]):
+def _legacy_response(tokens: Any) -> list[list[str]]:
+    """Return pairs of token and label, without those of padding in the old example."""
+    return [[token["word"], token["entity"]] for token in tokens]
+
+
+class Task(BaseTask[TokenQuery, Window]):
     """Token classification; answers as the token-classification pipeline does."""
 
     auto_class = "AutoModelForTokenClassification"
@@ -101,53 +106,62 @@ class Task(BaseTask[Tagging, Window]):
     inputs = str
     results = list[LabelledToken | Entity]
     sample: ClassVar[Mapping[str, Any]] = {"inputs": "Ada Lovelace lived in London."}
+    legacy_response = LegacyResponse(
+        {
+            "aggregation_strategy": "none",
+            "ignore_labels": [],
+            "special_tokens": True,
+            "stride": None,
+        },
+        _legacy_response,
+    )
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
         self.labels = checkpoint.labels
 
-    def parse(self, request: Request) -> Tagging:
+    def parse(self, request: Request) -> TokenQuery:
         parameters = self.read_parameters(request.parameters)
-        return Tagging(check_text(request.inputs, "inputs", self.longest_text), parameters)
+        return TokenQuery(check_text(request.inputs, "inputs", self.max_characters), parameters)
 
-    def encode(self, queries: Sequence[Tagging]) -> list[list[Window] | RequestError]:
+    def encode(self, queries: Sequence[TokenQuery]) -> list[list[Window] | RequestError]:
         encoding = tokenize(self.tokenizer, [(query.text, None) for query in queries])
         return [
             attempt(self._fit_windows, query, encoding, number)
             for number, query in enumerate(queries)
         ]
 
-    def decode(self, query: Tagging, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
+    def decode(self, query: TokenQuery, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
         pairs = zip(rows, outputs, strict=True)
         entities = chain.from_iterable(self._entities(query, *pair) for pair in pairs)
         ignored = query.parameters.ignore_labels
         kept = (entity for entity in entities if _label(entity) not in ignored)
         return list(kept) if len(rows) == 1 else without_overlaps(kept)
 
-    def _fit_windows(self, query: Tagging, encoding: BatchEncoding, number: int) -> list[Window]:
+    def _fit_windows(self, query: TokenQuery, encoding: BatchEncoding, number: int) -> list[Window]:
         names = self.tokenizer.model_input_names
-        if self.longest is None or len(encoding["input_ids"][number]) <= self.longest:
+        if self.max_tokens is None or len(encoding["input_ids"][number]) <= self.max_tokens:
             return [window(encoding, number, names)]
         length, asked = len(encoding["input_ids"][number]), query.parameters.stride
-        if asked is None and not self.truncates:
-            check_length(length, self.longest, "the text")
+        if asked is None and not self.truncation:
+            check_length(length, self.max_tokens, "the text")
         special = self.tokenizer.num_special_tokens_to_add()
-        room = self.longest - special
+        room = self.max_tokens - special
         stride = min(asked or 0, room - 1)
         if asked is not None:
             most = self.settings.max_rows
-            check_windows(length - special, room=room, stride=stride, most=most)
+            check_windows(length - special, size=room, stride=stride, limit=most)
         parts = tokenize(
             self.tokenizer,
             [(query.text, None)],
             truncation=True,
-            max_length=self.longest,
+            max_length=self.max_tokens,
             stride=stride,
             return_overflowing_tokens=asked is not None,
         )
         return [window(parts, part, names) for part in range(len(parts["input_ids"]))]
 
-    def _entities(self, query: Tagging, row: Window, output: Outputs) -> list[dict[str, Any]]:
+    def _entities(self, query: TokenQuery, row: Window, output: Outputs) -> list[dict[str, Any]]:
         strategy = query.parameters.aggregation_strategy
         tokens = list(self._tokens(query, row, output))
         if strategy == "none":
@@ -155,7 +169,7 @@ class Task(BaseTask[Tagging, Window]):
         to_text = self.tokenizer.convert_tokens_to_string
         return join_entities(tokens, self.labels, strategy, to_text)
 
-    def _tokens(self, query: Tagging, row: Window, output: Outputs) -> Iterator[Token]:
+    def _tokens(self, query: TokenQuery, row: Window, output: Outputs) -> Iterator[Token]:
         encoding, scores = row.encoding, softmax(output["logits"])
         text, raw, unknown_id = query.text, query.parameters.special_tokens, self._unknown_id
         # Each of the encoding's lists is made anew when it is asked for.

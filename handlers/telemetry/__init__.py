@@ -1,1 +1,1 @@
-"""Counts, times and log levels."""
+"""Metrics, stage times and log levels."""

@@ -1,4 +1,4 @@
-"""Libraries that write progress bars and reports into a worker's log are asked not to."""
+"""Log levels of libraries whose progress bars and reports would fill the log of a worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transformers.utils import logging
 
 @contextmanager
 def silence_exporters() -> Iterator[None]:
-    """Keep what exporters say of every traced line out of the report; what fails is raised."""
+    """Suppress warnings and log records of exporters within the block; errors are raised."""
     silence_libraries()
     for name in ("torch.onnx", "torch.export"):
         getLogger(name).setLevel(ERROR)
@@ -23,19 +23,20 @@ def silence_exporters() -> Iterator[None]:
 
 
 def silence_libraries() -> None:
-    """Keep transformers to errors; TorchServe logs each line that a worker prints."""
+    """Limit transformers, bitsandbytes and Captum to errors; TorchServe logs every printed line."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    # Of 8-bit weights it says for every matrix of every batch that it casts.
+    # bitsandbytes logs a cast for every 8-bit matrix of every batch.
     getLogger("bitsandbytes").setLevel(ERROR)
     for module in ("transformers", "captum"):
         warnings.filterwarnings("ignore", module=module)
 
 
 def silence_imported() -> None:
-    """Keep exporting libraries to errors; each sets its own level when it is imported.
+    """Limit export libraries to errors; each sets its log level when it is imported.
 
-    NNCF must have been the first to ask for its logger, which is of a class of its own.
+    Loggers of libraries that are not imported are left alone: NNCF creates its logger with a
+    custom class, which fails if the logger exists.
     """
     for name in ("optimum", "nncf", "openvino"):
         if name in sys.modules:

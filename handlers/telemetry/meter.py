@@ -1,4 +1,4 @@
-"""What one TorchServe batch cost: counts, and the time spent in each stage."""
+"""Counts and stage times of one TorchServe batch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from contextlib import contextmanager
 class Meter:
     """Counts and stage times of one batch.
 
-    `counts` holds requests, errors, rows, tokens (real ones), slots (tokens computed, padding
-    counted) and forwards; `seconds` the time by stage name.
+    Attributes:
+        counts: requests, errors, rows, tokens without padding, slots (tokens with padding) and
+            forwards.
+        seconds: time by stage name.
     """
 
     def __init__(self) -> None:
@@ -25,7 +27,7 @@ class Meter:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Add the time that the block takes to a stage."""
+        """Add the duration of the block to a stage."""
         start = time.perf_counter()
         try:
             yield
@@ -34,6 +36,6 @@ class Meter:
 
     @property
     def padding_share(self) -> float:
-        """Share of the computed tokens that were padding, from 0 to 1."""
+        """Share of padding in the computed tokens, from 0 to 1."""
         slots = self.counts["slots"]
         return 1 - self.counts["tokens"] / slots if slots else 0.0

@@ -1,1 +1,1 @@
-"""What the command lines share: places, downloads, archives, servers and the demo models."""
+"""Code shared by the command-line scripts: downloads, archives, servers and demo models."""

@@ -1,4 +1,4 @@
-"""From a YAML to an archive in the model store: whole, loaded once, or not at all."""
+"""Pack a model archive from a YAML file, check that it loads, and install it in the model store."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 
 from handlers.export.parity_report import FILE as QUALITY
 from handlers.export.parity_report import ParityReport
-from scripts.kit.bare_check import check
-from scripts.kit.containers import CONTAINERS, Form, is_current_mar
-from scripts.kit.contents import HANDLERS, contents, size_of
+from scripts.kit.archive_contents import HANDLERS, contents, size_of
+from scripts.kit.archive_formats import ARCHIVE_FORMATS, FormatName, is_current_mar
+from scripts.kit.load_check import check_loads
 from scripts.kit.places import MODEL_STORE, model_name
 
 
@@ -20,8 +20,9 @@ from scripts.kit.places import MODEL_STORE, model_name
 class Archive:
     """A packed model.
 
-    `made` is false where the same bytes were there already; `quality` says how well a lossy
-    format agrees with the checkpoint.
+    Attributes:
+        made: false if an identical archive already existed and was kept.
+        quality: how closely a lossy format matches the checkpoint; None for other formats.
     """
 
     name: str
@@ -35,7 +36,7 @@ class Archive:
 def pack(
     config_path: Path,
     *,
-    form: Form = "mar",
+    archive_format: FormatName = "mar",
     export_path: Path = MODEL_STORE,
     version: str = "1.0",
     extra_files: Iterable[Path] = (),
@@ -44,33 +45,34 @@ def pack(
     checked: bool = True,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Archive:
-    """Pack a YAML's model with everything that it needs, and put it in place of an older one.
+    """Pack a model and everything it needs, replacing any existing archive.
 
-    The archive is written beside its place and loaded by a bare interpreter before it takes it. A
-    .mar that would not change stays, unless `force`. `on_progress` gets bytes done and in all.
+    The archive is written to a temporary folder and, if `checked`, loaded in an isolated
+    interpreter before it is installed. An identical .mar is kept unless `force` is set.
+    `on_progress` is called with the number of bytes written and the total.
 
     Raises:
-        WrongConfig: when the YAML is wrong.
-        WrongCheckpoint: when its checkpoint is missing or not whole.
-        DoesNotLoad: when the archive does not load; nothing is kept of it.
+        WrongConfig: the YAML file is invalid.
+        WrongCheckpoint: the checkpoint is missing or incomplete.
+        ArchiveLoadError: the archive does not load; it is discarded.
     """
-    began = time.monotonic()
-    name, container = model_name(config_path), CONTAINERS[form]
+    started = time.monotonic()
+    name, container = model_name(config_path), ARCHIVE_FORMATS[archive_format]
     parts = contents(config_path, version, extra_files, handlers)
     target, size = export_path / f"{name}{container.suffix}", sum(map(size_of, parts.values()))
-    made = force or form != "mar" or not is_current_mar(target, parts)
+    made = force or archive_format != "mar" or not is_current_mar(target, parts)
     if made:
         export_path.mkdir(parents=True, exist_ok=True)
-        # Hidden, so that a TorchServe that loads all of the store passes it by.
+        # Hidden, so that a TorchServe that loads the whole store ignores it.
         with TemporaryDirectory(prefix=f".{name}-", dir=export_path) as scratch:
             draft = Path(scratch) / target.name
             container.write(draft, name, parts, _counter(size, on_progress))
             if checked:
-                check(container.unpack(draft, Path(scratch) / "unpacked"), name)
-            _put(draft, target, Path(scratch))
+                check_loads(container.unpack(draft, Path(scratch) / "unpacked"), name)
+            _replace(draft, target, Path(scratch))
     quality = parts.get(QUALITY)
     measured = ParityReport.read(quality) if isinstance(quality, Path) else None
-    return Archive(name, target, size, time.monotonic() - began, made, measured)
+    return Archive(name, target, size, time.monotonic() - started, made, measured)
 
 
 def _counter(total: int, on_progress: Callable[[int, int], None]) -> Callable[[int], None]:
@@ -84,7 +86,7 @@ def _counter(total: int, on_progress: Callable[[int, int], None]) -> Callable[[i
     return advance
 
 
-def _put(draft: Path, target: Path, scratch: Path) -> None:
+def _replace(draft: Path, target: Path, scratch: Path) -> None:
     if target.is_dir():
-        target.rename(scratch / "before")
+        target.rename(scratch / "previous")
     draft.replace(target)

@@ -1,4 +1,4 @@
-"""The requests on which a YAML's exported model is calibrated and measured."""
+"""Read the requests used to calibrate and evaluate an exported model."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from scripts.kit.places import ARTIFACTS
 
 
 def samples(config_path: Path, config: ModelConfig) -> list[Sample]:
-    """Read the JSON lines of `handler.calibration`, or the kit's own rows for the mode.
+    """Read the JSON lines of `handler.calibration`, or the default file for the mode.
 
-    A path in the YAML counts from the YAML's folder. A line is a body as clients send it: a list of
-    inputs is as many requests. Blank lines are left.
+    The path is relative to the YAML file. Each line is a request body; a list of inputs counts as
+    one request per item. Blank lines are skipped.
 
     Raises:
-        WrongConfig: the file is missing or no UTF-8, or a line is no request.
+        WrongConfig: the file cannot be read as UTF-8, or a line is not a valid request.
     """
-    named = config.handler.calibration
-    own = ARTIFACTS / config.handler.mode / "calibration.jsonl"
-    path = config_path.parent / named if named else own
-    # Not splitlines(): a text may hold other characters that end a line for it.
+    configured = config.handler.calibration
+    default = ARTIFACTS / config.handler.mode / "calibration.jsonl"
+    path = config_path.parent / configured if configured else default
+    # Not splitlines(), which also splits at other line separators inside a text.
     lines = enumerate(_text(path).split("\n"), 1)
     filled = ((f"{path}, line {number}", line) for number, line in lines if line.strip())
     return [sample for place, line in filled for sample in _samples(line, place)]
@@ -35,11 +35,11 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise WrongConfig(
-            "handler.calibration", f"{path} cannot be read ({error.strerror})", "mend the path"
+            "handler.calibration", f"{path} cannot be read ({error.strerror})", "correct the path"
         ) from None
     except UnicodeDecodeError:
         raise WrongConfig(
-            "handler.calibration", f"{path} is not UTF-8", "save it in that encoding"
+            "handler.calibration", f"{path} is not UTF-8", "save it as UTF-8"
         ) from None
 
 
@@ -49,10 +49,10 @@ def _samples(line: str, place: str) -> list[Sample]:
         inputs, parameters = body["inputs"], dict(body.get("parameters") or {})
     except (ValueError, TypeError, KeyError, AttributeError):
         raise WrongConfig(
-            place, "is no request", 'write {"inputs": ...} as one line of JSON'
+            place, "is not a request", 'write {"inputs": ...} as one line of JSON'
         ) from None
     if inputs == []:
-        raise WrongConfig(place, "has an empty list of inputs", "add one, or take the line out")
+        raise WrongConfig(place, "has an empty list of inputs", "add one, or remove the line")
     if not isinstance(inputs, list) or is_chat(inputs):
         return [Sample(inputs, parameters, place=place)]
     return [

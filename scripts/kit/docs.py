@@ -17,10 +17,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from handlers import tasks
+from handlers import formats, tasks
 from handlers.config.choices import modes, save_modes
 from handlers.config.handler_section import Compile, HandlerSection, Tokenizer
 from handlers.config.torchserve_section import Torchrun, TorchServeSection
+from handlers.formats.base import BaseFormat
 from handlers.schemas.explanation_parameters import ExplanationParameters
 from handlers.schemas.json_schema import parameter_schemas
 from handlers.schemas.parameters import Parameters
@@ -105,10 +106,10 @@ def parameters_of(kind: type[Parameters]) -> str:
 def accepted_by(kind: type[Parameters]) -> str:
     """Return the sentences about pipeline arguments that are accepted besides the parameters."""
     names = kind.pipeline_names
-    free = [f"`{name}`" for name, values in names.idle.items() if values is ANY]
+    free = [f"`{name}`" for name, values in names.ignored.items() if values is ANY]
     bound = [
         f"`{name}` ({_alternatives(values)})"
-        for name, values in names.idle.items()
+        for name, values in names.ignored.items()
         if values is not ANY
     ]
     switched = [
@@ -120,23 +121,20 @@ def accepted_by(kind: type[Parameters]) -> str:
 
 
 def format_traits() -> str:
-    """Return the table of what each format supports."""
-    # TODO: read the traits that formats declare (handlers/formats/base.py) instead of this table.
-    head = ("`save_mode`", "Tasks", "Explanations", "Quantization", "Install")
-    encoders, every = "all but `text_generation`", "all"
-    no_gradients = "methods without gradients"
-    rows = [
-        ("`pretrained`", every, "every method", "of the checkpoint", NOTHING),
-        ("`openvino`", every, no_gradients, "`int8`, `int8_weights`, `int4_weights`",
-         "[OpenVINO](deployment.md#openvino-and-onnx-runtime)"),
-        ("`onnx`", encoders, no_gradients, NOTHING,
-         "[ONNX Runtime](deployment.md#openvino-and-onnx-runtime)"),
-        ("`torch_export`", encoders, no_gradients, NOTHING, NOTHING),
-        ("`torchscript`", encoders, no_gradients, NOTHING, NOTHING),
-        ("`neuronx`", encoders, no_gradients, NOTHING, "`torch-neuronx` of AWS"),
-        ("`neuron`", encoders, no_gradients, NOTHING, "`torch-neuron` of AWS"),
-    ]  # fmt: skip
+    """Return the table of what each format declares."""
+    head = ("`save_mode`", "Generation", "`dtype`", "`quantization`", "Shapes", "Packages")
+    rows = [(f"`{name}`", *_traits(formats.get(name))) for name in save_modes()]
     return _table(head, rows)
+
+
+def _traits(declared: BaseFormat) -> Row:
+    return (
+        "yes" if declared.generates else "no",
+        _alternatives(declared.dtypes),
+        _alternatives(declared.quantizations) or NOTHING,
+        "one, of `batch_size` and `max_length`" if declared.fixed_shape else "any",
+        _alternatives(declared.packages) or NOTHING,
+    )
 
 
 def type_of(schema: Mapping[str, Any]) -> str:

@@ -1,35 +1,32 @@
-"""Exported models, made once for a YAML and its checkpoint and kept under `build/exports/`."""
+"""Export models once per YAML file and checkpoint, cached under `build/exports/`."""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
 from collections.abc import Sequence
-from importlib.metadata import distributions
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 import torch
 
+from handlers import formats
 from handlers.checkpoints.dtypes import pick_dtype
 from handlers.config.model_config import ModelConfig
-from handlers.formats import export
 from handlers.schemas.request import Request
 from scripts.kit.calibration import samples
 from scripts.kit.places import BUILD, ROOT, model_name
 
 FINGERPRINT = ".fingerprint"
-EXPORTERS = frozenset(
-    {"torch", "transformers", "onnx", "onnxscript", "openvino", "optimum-intel", "nncf"}
-)
 
 
 def exported(config_path: Path, config: ModelConfig, checkpoint: Path) -> dict[str, Path]:
-    """Return the files of a YAML's exported model by name, exporting it if anything changed.
+    """Return the files of an exported model by name, exporting it again if anything changed.
 
-    A lossy export's files have `quality.json` among them: how well it agrees with the checkpoint.
+    A lossy export includes `quality.json`, the comparison with the checkpoint.
 
     Raises:
-        ConfigError: when it cannot be exported.
+        ConfigError: the model cannot be exported.
     """
     name, requests = model_name(config_path), samples(config_path, config)
     folder = BUILD / "exports" / name
@@ -38,7 +35,7 @@ def exported(config_path: Path, config: ModelConfig, checkpoint: Path) -> dict[s
         draft = folder.with_name(f".{name}.draft")
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
-        export(checkpoint, config, draft, requests)
+        formats.export(checkpoint, config, draft, requests)
         (draft / FINGERPRINT).write_text(fingerprint, encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         draft.rename(folder)
@@ -50,19 +47,23 @@ def _is_current(folder: Path, fingerprint: str) -> bool:
     return path.is_file() and path.read_text(encoding="utf-8") == fingerprint
 
 
-def _versions() -> list[str]:
-    installed = {each.name: each.version for each in distributions() if each.name in EXPORTERS}
-    return sorted(f"{name} {version}" for name, version in installed.items())
+def _versions(save_mode: str) -> list[str]:
+    """Return the versions of torch, transformers and the packages required by a format."""
+    required = {"torch", "transformers", *formats.get(save_mode).packages}
+    names = {name.partition(".")[0] for name in required}
+    owners = packages_distributions()
+    found = {owner for name in names for owner in owners.get(name, ())}
+    return sorted(f"{name} {version(name)}" for name in found)
 
 
 def _fingerprint(config: ModelConfig, checkpoint: Path, requests: Sequence[Request]) -> str:
-    """Return a digest of all that decides on an export.
+    """Return a digest of everything an export depends on.
 
-    YAML, samples, this kit's code, the packages that export, the processor where it picks the
-    dtype, and names, sizes and times of the checkpoint's files.
+    This is the config, the samples, the code and package versions, the dtype chosen for the
+    processor, and the names, sizes and modification times of the checkpoint files.
     """
     digest = hashlib.sha256(config.handler.model_dump_json().encode())
-    digest.update(repr((requests, config.batchSize, _versions())).encode())
+    digest.update(repr((requests, config.batchSize, _versions(config.handler.save_mode))).encode())
     digest.update(str(pick_dtype(config.handler.dtype, torch.device("cpu"))).encode())
     for path in sorted((ROOT / "handlers").rglob("*.py")):
         digest.update(path.read_bytes())

@@ -1,6 +1,6 @@
-"""Requests and answers of the Open Inference Protocol, between gRPC's messages and HTTP bodies.
+"""Convert requests and responses of the Open Inference Protocol between gRPC and HTTP.
 
-Over HTTP, tensors of BYTES lie as bytes behind the JSON, so that they need not be UTF-8:
+Over HTTP, BYTES tensors follow the JSON as binary data, so that they need not be UTF-8:
 https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_binary_data.md
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 from tritonclient.grpc import service_pb2 as messages
 
 LENGTH = struct.Struct("<I")
-# Where a message has the elements of each datatype.
+# The field of a message that contains the elements of each datatype.
 FIELDS = {
     "BOOL": "bool_contents",
     "UINT8": "uint_contents",
@@ -30,16 +30,21 @@ FIELDS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
-KINDS = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}
+PARAMETER_FIELDS = {
+    bool: "bool_param",
+    int: "int64_param",
+    float: "double_param",
+    str: "string_param",
+}
 
 
-def body_of(request: Any) -> tuple[bytes, int]:
-    """Return a ModelInferRequest as an HTTP body, and the length of its JSON."""
+def to_http_body(request: Any) -> tuple[bytes, int]:
+    """Convert a ModelInferRequest to an HTTP body; return it with the length of its JSON part."""
     raw = request.raw_input_contents
-    written = [_input(*each) for each in zip_longest(request.inputs, raw[: len(request.inputs)])]
+    converted = [_input(*each) for each in zip_longest(request.inputs, raw[: len(request.inputs)])]
     head = {
         "parameters": {**_parameters(request.parameters), "binary_data_output": True},
-        "inputs": [given for given, _ in written],
+        "inputs": [tensor for tensor, _ in converted],
     }
     if request.id:
         head["id"] = request.id
@@ -49,17 +54,17 @@ def body_of(request: Any) -> tuple[bytes, int]:
             for each in request.outputs
         ]
     start = json.dumps(head).encode()
-    # More raw contents than inputs are sent as well: what is too much will be refused.
-    return b"".join([start, *(data for _, data in written), *raw[len(written) :]]), len(start)
+    # Surplus raw contents are sent as well, so that the model rejects the request.
+    return b"".join([start, *(data for _, data in converted), *raw[len(converted) :]]), len(start)
 
 
-def answer_of(body: bytes, length: int, *, raw: bool) -> Any:
-    """Return a ModelInferResponse.
+def to_infer_response(body: bytes, length: int, *, raw: bool) -> Any:
+    """Convert an HTTP response to a ModelInferResponse.
 
     Args:
-        body: the HTTP body of an answer, whose tensors lie as bytes behind the JSON.
-        length: of its JSON.
-        raw: whether the client sent raw contents, and so reads them.
+        body: the JSON, followed by the binary data of the tensors.
+        length: the length of the JSON part.
+        raw: whether to return raw contents, as in the request.
     """
     head, start = json.loads(body[:length]), length
     answer = messages.ModelInferResponse(
@@ -72,7 +77,7 @@ def answer_of(body: bytes, length: int, *, raw: bool) -> Any:
             name=each["name"], datatype=each["datatype"], shape=each["shape"]
         )
         for name, value in parameters.items():
-            setattr(output.parameters[name], KINDS[type(value)], value)
+            setattr(output.parameters[name], PARAMETER_FIELDS[type(value)], value)
         if raw:
             answer.raw_output_contents.append(body[start:end])
         else:
@@ -82,20 +87,20 @@ def answer_of(body: bytes, length: int, *, raw: bool) -> Any:
 
 
 def _input(given: Any, raw: bytes | None) -> tuple[dict[str, Any], bytes]:
-    """Return a tensor's part of the JSON, and its bytes behind it."""
-    told = {
+    """Return the JSON of a tensor, and the binary data that follows."""
+    tensor = {
         "name": given.name,
         "datatype": given.datatype,
         "shape": list(given.shape),
         "parameters": _parameters(given.parameters),
     }
-    field = FIELDS.get(given.datatype, FIELDS["BYTES"])  # of another, the model tells what is wrong
+    field = FIELDS.get(given.datatype, FIELDS["BYTES"])  # rejected by the model
     elements = getattr(given.contents, field)
     if raw is None and field != FIELDS["BYTES"]:
-        return {**told, "data": list(elements)}, b""
+        return {**tensor, "data": list(elements)}, b""
     data = _join(elements) if raw is None else raw
-    told["parameters"]["binary_data_size"] = len(data)
-    return told, data
+    tensor["parameters"]["binary_data_size"] = len(data)
+    return tensor, data
 
 
 def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:

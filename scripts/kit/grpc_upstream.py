@@ -1,4 +1,4 @@
-"""TorchServe's REST address, asked on behalf of a gRPC call."""
+"""Send requests to TorchServe's REST API on behalf of a gRPC call."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ STATUSES = {
 }
 
 
-class Refused(Exception):
-    """TorchServe has not answered, or with an error; says which."""
+class UpstreamError(Exception):
+    """TorchServe did not respond, or responded with an error."""
 
     def __init__(self, code: grpc.StatusCode, text: str) -> None:
         super().__init__(text)
         self.code = code
 
     @classmethod
-    def of(cls, answer: httpx.Response) -> Refused:
-        """Return what an answer with an error says: the protocol's error, or TorchServe's own."""
+    def of(cls, answer: httpx.Response) -> UpstreamError:
+        """Read the error message of a response, from the protocol or from TorchServe."""
         try:
             body = answer.json()
             text = str(body.get("error") or body["message"])
@@ -37,38 +37,38 @@ class Refused(Exception):
 
 
 class Upstream:
-    """TorchServe, as one gRPC call asks it: with its deadline and its token."""
+    """TorchServe, called with the deadline and token of a gRPC call."""
 
     def __init__(self, client: httpx.AsyncClient, context: Any) -> None:
         self._client = client
         self._seconds: float | None = context.time_remaining()
         token = dict(context.invocation_metadata()).get("authorization")
-        self._own = {"Authorization": str(token)} if token else {}
+        self._headers = {"Authorization": str(token)} if token else {}
 
-    async def ask(
+    async def request(
         self, method: str, url: str, content: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> httpx.Response:
-        """Return TorchServe's answer.
+        """Send a request and return the response.
 
         Raises:
-            Refused: it is an error, or there is none.
+            UpstreamError: the response is an error, or there is none.
         """
-        sent = {**self._own, **(headers or {})}
+        sent = {**self._headers, **(headers or {})}
         try:
             answer = await self._client.request(
                 method, url, content=content, headers=sent, timeout=self._seconds
             )
         except httpx.TimeoutException:
             code = grpc.StatusCode.DEADLINE_EXCEEDED
-            raise Refused(code, "TorchServe did not answer in time.") from None
+            raise UpstreamError(code, "TorchServe did not answer in time.") from None
         except httpx.TransportError as error:
             reason = f"TorchServe cannot be reached: {type(error).__name__}."
-            raise Refused(grpc.StatusCode.UNAVAILABLE, reason) from None
+            raise UpstreamError(grpc.StatusCode.UNAVAILABLE, reason) from None
         if not answer.is_success:
-            raise Refused.of(answer)
+            raise UpstreamError.of(answer)
         return answer
 
-    async def ask_model(
+    async def request_model(
         self,
         name: str,
         version: str,
@@ -76,33 +76,33 @@ class Upstream:
         content: bytes = b"",
         headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
-        """Ask below a model's path of the protocol; without a version TorchServe chooses one.
+        """Send a request to a model; without a version TorchServe uses the default one.
 
         Raises:
-            Refused: the answer is an error, or there is none.
+            UpstreamError: the response is an error, or there is none.
         """
         model = quote(name, safe="")
         path = f"v2/models/{model}{end}"
         if version:
             url = f"/predictions/{model}/{quote(version, safe='')}/{path}"
-            return await self.ask("POST", url, content, headers)
-        # /predictions takes what follows the model for a version. This route takes none, and passes
-        # on the header in which TorchServe tells handlers the path.
-        below = {**(headers or {}), "url_path": path}
-        return await self.ask("POST", f"/v2/models/{model}/infer", content, below)
+            return await self.request("POST", url, content, headers)
+        # /predictions takes the next path segment as a version. This route does not, and forwards
+        # the header in which TorchServe passes the path to handlers.
+        forwarded = {**(headers or {}), "url_path": path}
+        return await self.request("POST", f"/v2/models/{model}/infer", content, forwarded)
 
     async def is_healthy(self) -> bool:
-        """Tell whether TorchServe answers, and says that it is well."""
+        """Return whether TorchServe is healthy."""
         try:
-            await self.ask("GET", "/ping")
-        except Refused:
+            await self.request("GET", "/ping")
+        except UpstreamError:
             return False
         return True
 
     async def is_ready(self, name: str, version: str) -> bool:
-        """Tell whether a model answers."""
+        """Return whether a model is ready."""
         try:
-            await self.ask_model(name, version, "/ready")
-        except Refused:
+            await self.request_model(name, version, "/ready")
+        except UpstreamError:
             return False
         return True

@@ -1,7 +1,7 @@
-"""A model hub: what a repository holds at a commit, and each file fetched, resumed and verified.
+"""List the files of a model repository, and download each with resume and verification.
 
-The library's own `snapshot_download` keeps no part of a file that was cut off; here the part stays
-and the next run asks for the rest only.
+Unlike `snapshot_download` of huggingface_hub, an interrupted download keeps the partial file, and
+the next run requests only the rest.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from huggingface_hub.file_download import http_get
 from huggingface_hub.hf_api import ModelInfo, RepoSibling
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
-from scripts.kit.hub_errors import DamagedFile, NotAHub, hub_errors
+from scripts.kit.hub_errors import CorruptFile, NotAHub, hub_errors
 
-PATIENCE = 10.0  # seconds until a hub that does not answer counts as out of reach
+TIMEOUT = 10.0  # seconds to wait for the hub's response
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file as the hub describes it; large files have a SHA-256, small ones git's own hash."""
+    """A file of a repository, with a git blob hash and, for large files, a SHA-256 hash."""
 
     name: str
     size: int
@@ -32,26 +32,28 @@ class RemoteFile:
 
     @property
     def digest(self) -> str:
-        """The hash that tells this content from any other."""
+        """The SHA-256 hash, or the git blob hash if there is none."""
         return self.sha256 or self.git_hash
 
     def partial_in(self, folder: Path) -> Path:
-        """Return where the part that has arrived is kept."""
+        """Return the path of the partial download."""
         return folder / f"{self.name}.{self.digest[:12]}.partial"
 
-    def bytes_to_come(self, folder: Path) -> int:
-        """Return how much of the file is not in a folder yet."""
-        here = (folder / self.name, self.partial_in(folder))
-        return self.size - max((path.stat().st_size for path in here if path.exists()), default=0)
+    def remaining_bytes(self, folder: Path) -> int:
+        """Return the number of bytes that are still to be downloaded to a folder."""
+        candidates = (folder / self.name, self.partial_in(folder))
+        return self.size - max(
+            (path.stat().st_size for path in candidates if path.exists()), default=0
+        )
 
     def is_at(self, path: Path) -> bool:
-        """Whether the file at a path is this one, byte for byte."""
+        """Return whether the file at a path has this size and hash."""
         if not path.is_file() or path.stat().st_size != self.size:
             return False
         content_hash = hashlib.sha256() if self.sha256 else _git_hash(self.size)
         with path.open("rb") as content:
-            while piece := content.read(1 << 20):
-                content_hash.update(piece)
+            while chunk := content.read(1 << 20):
+                content_hash.update(chunk)
         return content_hash.hexdigest() == self.digest
 
 
@@ -72,11 +74,11 @@ class Hub:
         self.endpoint = self._api.endpoint
 
     def snapshot(self, model: str, revision: str | None) -> Snapshot:
-        """Resolve a revision to its commit and list the files there.
+        """Resolve a revision to a commit and list its files.
 
         Raises:
-            HubError: when the hub or the model is out of reach.
-            WrongConfig: when `model` cannot be the id of a model.
+            HubError: the hub or the model is not available.
+            WrongConfig: `model` is not a valid model id.
         """
         with hub_errors(self.endpoint, model, revision):
             info = self._model_info(model, revision)
@@ -87,40 +89,40 @@ class Hub:
         return Snapshot(model, info.sha, known)
 
     def fetch(self, snapshot: Snapshot, file: RemoteFile, folder: Path) -> Path:
-        """Bring one file into a folder, from where an earlier try stopped; returns its path.
+        """Download a file to a folder, resuming a partial download; return its path.
 
         Raises:
-            HubError: when the hub is out of reach or the file arrives damaged.
-            OSError: when it cannot be written.
+            HubError: the hub is not available or the downloaded file is corrupt.
+            OSError: the file cannot be written.
         """
         path = folder / file.name
         if file.is_at(path):
             return path
         partial = file.partial_in(folder)
         try:
-            self._continue(snapshot, file, partial)
+            self._resume(snapshot, file, partial)
         except OSError as error:
             if error.errno:
                 raise
-            # Without a number it is http_get's word for a wrong size, which the next line sees too.
+            # Without an errno this is http_get reporting a wrong size, which is_at checks below.
         if not file.is_at(partial):
             partial.unlink()
-            raise DamagedFile(snapshot.model, file.name)
+            raise CorruptFile(snapshot.model, file.name)
         return partial.replace(path)
 
     def _model_info(self, model: str, revision: str | None) -> ModelInfo:
         try:
             return self._api.model_info(
-                model, revision=revision, files_metadata=True, timeout=PATIENCE
+                model, revision=revision, files_metadata=True, timeout=TIMEOUT
             )
         except (JSONDecodeError, KeyError, TypeError) as error:
             raise NotAHub(self.endpoint) from error
 
-    def _continue(self, snapshot: Snapshot, file: RemoteFile, partial: Path) -> None:
+    def _resume(self, snapshot: Snapshot, file: RemoteFile, partial: Path) -> None:
         url = hf_hub_url(
             snapshot.model, file.name, revision=snapshot.commit, endpoint=self.endpoint
         )
-        # Compressed on the way, a file could not be resumed by counting bytes.
+        # A compressed transfer cannot be resumed by byte offset.
         headers = build_hf_headers() | {"Accept-Encoding": "identity"}
         with hub_errors(self.endpoint, snapshot.model, snapshot.commit), partial.open("ab") as sink:
             http_get(

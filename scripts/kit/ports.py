@@ -1,4 +1,4 @@
-"""The five ports of a TorchServe."""
+"""The five ports of a TorchServe instance."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ HOST = "127.0.0.1"
 
 
 class PortInUse(KitError):
-    """Another program listens where the server should."""
+    """A port of the server is already in use."""
 
     def __init__(self, port: int) -> None:
         self.port = port
         super().__init__(
-            f"Port {port} is in use; stop what listens there or choose another port "
+            f"Port {port} is in use; stop the program that uses it or choose another port "
             "(python scripts/serve.py start --help)."
         )
 
 
 @dataclass(frozen=True)
 class Ports:
-    """Where a server listens, all of it on the loopback."""
+    """The ports of a server, all on the loopback interface."""
 
     inference: int = 8080
     management: int = 8081
@@ -36,7 +36,7 @@ class Ports:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Ports:
-        """Return the ports that a config.properties names, TorchServe's own where it names none."""
+        """Return the ports of a config.properties, with TorchServe's defaults for missing keys."""
         default = cls()
         return cls(
             *(
@@ -50,7 +50,7 @@ class Ports:
         )
 
     def properties(self) -> dict[str, str]:
-        """Return the settings that make TorchServe listen here."""
+        """Return the config.properties keys for these ports."""
         return {
             "inference_address": f"http://{HOST}:{self.inference}",
             "management_address": f"http://{HOST}:{self.management}",
@@ -62,10 +62,10 @@ class Ports:
         }
 
     def require_free(self) -> None:
-        """Make sure that nothing listens on any of them.
+        """Check that no port is in use.
 
         Raises:
-            PortInUse: naming the first that is taken.
+            PortInUse: for the first port that is in use.
         """
         for port in astuple(self):
             try:
@@ -76,7 +76,7 @@ class Ports:
 
 
 def free_ports() -> Ports:
-    """Return five ports that nothing uses now."""
+    """Return five ports that are currently free."""
     with ExitStack() as held:
         listeners = [held.enter_context(_listener()) for _ in range(5)]
         for listener in listeners:
@@ -86,6 +86,6 @@ def free_ports() -> Ports:
 
 def _listener() -> socket.socket:
     listener = socket.socket()
-    # A port that a stopped server used a moment ago is free, as it is for Java.
+    # Like Java, count a port in TIME_WAIT as free.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     return listener

@@ -1,4 +1,4 @@
-"""Processes that were started as the leader of their own group, and everything they started."""
+"""List and terminate process groups."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from contextlib import suppress
 
 import psutil
 
-PAUSE = 0.05
+POLL_INTERVAL = 0.05
 
 
-def members(leader: int) -> list[psutil.Process]:
-    """Return the living processes of a group, the leader among them."""
-    return [process for process in psutil.process_iter() if _lives_in(process, leader)]
+def group_members(leader: int) -> list[psutil.Process]:
+    """Return the running processes of a group, including the leader."""
+    return [process for process in psutil.process_iter() if _is_member(process, leader)]
 
 
-def end_group(leader: int, patience: float = 15.0) -> None:
-    """Ask a group's leader to end, wait, and kill whatever of the group is left."""
+def end_group(leader: int, timeout: float = 15.0) -> None:
+    """Terminate the leader of a group, then kill the remaining processes after a timeout."""
     with suppress(psutil.NoSuchProcess):
         psutil.Process(leader).terminate()
-    _wait(leader, patience)
-    for process in members(leader):
+    _wait(leader, timeout)
+    for process in group_members(leader):
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    _wait(leader, patience)
-    # A child of this process stays as a zombie until somebody has asked how it ended.
+    _wait(leader, timeout)
+    # A child of this process remains a zombie until its exit status is read.
     with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
         psutil.Process(leader).wait(0)
 
 
 def started_at(pid: int) -> float | None:
-    """Return when a process began, or None when there is none with this id or it has ended."""
+    """Return when a process was started, or None if there is no such running process."""
     try:
         process = psutil.Process(pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
@@ -39,14 +39,14 @@ def started_at(pid: int) -> float | None:
         return None
 
 
-def _wait(leader: int, patience: float) -> None:
-    # Not psutil's own waiting: it counts a zombie, which only a careful init removes, as alive.
-    end = time.monotonic() + patience
-    while members(leader) and time.monotonic() < end:
-        time.sleep(PAUSE)
+def _wait(leader: int, timeout: float) -> None:
+    # Not psutil.wait_procs, which counts a zombie as running.
+    end = time.monotonic() + timeout
+    while group_members(leader) and time.monotonic() < end:
+        time.sleep(POLL_INTERVAL)
 
 
-def _lives_in(process: psutil.Process, group: int) -> bool:
+def _is_member(process: psutil.Process, group: int) -> bool:
     try:
         return os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE
     except (psutil.NoSuchProcess, ProcessLookupError, PermissionError):

@@ -1,4 +1,4 @@
-"""Waiting for a server's models, and saying early and plainly why one will not come."""
+"""Wait until the models of a server are loaded, and report early why one failed."""
 
 from __future__ import annotations
 
@@ -9,31 +9,33 @@ from collections.abc import Callable
 
 from handlers.errors import KitError
 from scripts.kit.server import Server
-from scripts.kit.traces import last_error
+from scripts.kit.tracebacks import last_error
 
-PAUSE = 0.2
-# TorchServe reads a worker's last words in a thread of its own, which a busy machine makes wait.
-STILL, SILENCE = 1.0, 5.0
-SILENT_DEATH = "its worker ended without a word; the machine may be out of memory"
-WORD = re.compile(r"W-\d+-(?P<model>.+)_[^_ ]+-std(?:out|err) MODEL_LOG - (?P<text>.*)")
-DEATH = re.compile(r"W-\d+-(?P<model>.+)_[^_ ]+ org\.pytorch\.serve\.\S+ - Retry worker")
-COMPLAINT = re.compile(r"^(?:Invalid|Unrecognized|Error|.*Exception).*", re.M)
-REFUSAL = re.compile(r"Failed to load model: (?P<file>.+)\n[\w.$]*?(?P<reason>\w+(?:: .*)?)$", re.M)
+POLL_INTERVAL = 0.2
+# TorchServe reads a worker's output in a separate thread, which can lag behind on a busy machine.
+SETTLE_SECONDS, SETTLE_SECONDS_WITHOUT_ERROR = 1.0, 5.0
+NO_ERROR_LOGGED = "its worker exited without an error message; the machine may be out of memory"
+OUTPUT_LINE = re.compile(r"W-\d+-(?P<model>.+)_[^_ ]+-std(?:out|err) MODEL_LOG - (?P<text>.*)")
+WORKER_EXIT = re.compile(r"W-\d+-(?P<model>.+)_[^_ ]+ org\.pytorch\.serve\.\S+ - Retry worker")
+CONSOLE_ERROR = re.compile(r"^(?:Invalid|Unrecognized|Error|.*Exception).*", re.M)
+ARCHIVE_ERROR = re.compile(
+    r"Failed to load model: (?P<file>.+)\n[\w.$]*?(?P<reason>\w+(?:: .*)?)$", re.M
+)
 
 
 class ServerFailed(KitError):
-    """TorchServe ended, or never began to answer."""
+    """TorchServe exited before its models were loaded."""
 
     def __init__(self, server: Server) -> None:
-        told = COMPLAINT.search(server.log("console.log"))
+        error = CONSOLE_ERROR.search(server.log("console.log"))
         super().__init__(
-            f"TorchServe ended before its models were loaded: "
-            f"{told[0] if told else 'it left no word'} (logs in {server.workdir / 'logs'})."
+            f"TorchServe exited before its models were loaded: "
+            f"{error[0] if error else 'no error was logged'} (logs in {server.workdir / 'logs'})."
         )
 
 
 class ModelsFailed(KitError):
-    """Models that cannot be loaded, each with the reason that its worker gave."""
+    """Models that failed to load, with the reason for each."""
 
     def __init__(self, reasons: dict[str, str]) -> None:
         self.reasons = reasons
@@ -41,64 +43,65 @@ class ModelsFailed(KitError):
 
 
 class NotReadyInTime(KitError):
-    """Models that are still loading when patience ends."""
+    """Models that are still loading after the timeout."""
 
     def __init__(self, models: list[str], timeout: float) -> None:
         self.models = models
         super().__init__(
             f"{', '.join(models)} did not answer within {timeout:.0f} s; "
-            "give more with --timeout, or read the logs."
+            "increase --timeout, or read the logs."
         )
 
 
 def wait_until_ready(
     server: Server, timeout: float, on_ready: Callable[[str, float], None] = lambda *_: None
 ) -> None:
-    """Return once every model has a worker that waits for requests.
+    """Wait until every model has a worker that is ready.
 
-    `on_ready` is called with each model's name and the seconds that it took.
+    `on_ready` is called with the name of each model and the seconds it took.
 
     Raises:
-        ModelsFailed: as soon as a worker has died while it loaded.
-        ServerFailed: when the server ends.
-        NotReadyInTime: after `timeout` seconds.
+        ModelsFailed: a worker exited while it loaded its model.
+        ServerFailed: the server exited.
+        NotReadyInTime: a model is not ready after `timeout` seconds.
     """
-    began, waiting, failed = time.monotonic(), list(server.models), dict[str, str]()
-    changed = began
+    started, waiting, failed = time.monotonic(), list(server.models), dict[str, str]()
+    changed = started
     while waiting:
         alive = server.is_alive()
         for model in filter(server.is_ready, tuple(waiting)):
             waiting.remove(model)
-            on_ready(model, time.monotonic() - began)
-        before, failed = failed, failures(server, waiting)
-        # A worker's last words arrive line by line: they count once they stand still.
-        changed = changed if failed == before else time.monotonic()
-        if failed and time.monotonic() - changed > _patience(failed):
+            on_ready(model, time.monotonic() - started)
+        previous, failed = failed, failures(server, waiting)
+        # A traceback arrives line by line: wait until the errors no longer change.
+        changed = changed if failed == previous else time.monotonic()
+        if failed and time.monotonic() - changed > _settle_seconds(failed):
             raise ModelsFailed(failed)
         if not alive:
             raise ServerFailed(server)
-        if waiting and time.monotonic() - began > timeout:
+        if waiting and time.monotonic() - started > timeout:
             raise NotReadyInTime(waiting, timeout)
-        time.sleep(PAUSE)
+        time.sleep(POLL_INTERVAL)
 
 
-def _patience(failed: dict[str, str]) -> float:
-    return SILENCE if SILENT_DEATH in failed.values() else STILL
+def _settle_seconds(failed: dict[str, str]) -> float:
+    without_error = NO_ERROR_LOGGED in failed.values()
+    return SETTLE_SECONDS_WITHOUT_ERROR if without_error else SETTLE_SECONDS
 
 
 def failures(server: Server, models: list[str]) -> dict[str, str]:
-    """Return why each of some models failed to load, for those that did."""
+    """Return the reason for each of the models that failed to load."""
     log = server.log("ts_log.log")
-    refused = {refusal["file"]: refusal["reason"] for refusal in REFUSAL.finditer(log)}
-    died = _last_words(log)
-    reasons = {model: refused.get(server.models[model]) or died.get(model) for model in models}
+    archives = {match["file"]: match["reason"] for match in ARCHIVE_ERROR.finditer(log)}
+    workers = _worker_errors(log)
+    reasons = {model: archives.get(server.models[model]) or workers.get(model) for model in models}
     return {model: reason for model, reason in reasons.items() if reason}
 
 
-def _last_words(log: str) -> dict[str, str]:
-    """Return the last error of each model of which a worker has died."""
-    words = defaultdict[str, list[str]](list)
-    for word in WORD.finditer(log):
-        words[word["model"]].append(word["text"])
-    died = {death["model"] for death in DEATH.finditer(log)}
-    return {model: last_error("\n".join(words[model])) or SILENT_DEATH for model in died}
+def _worker_errors(log: str) -> dict[str, str]:
+    """Return the last error of each model with a worker that exited."""
+    output = defaultdict[str, list[str]](list)
+    for line in OUTPUT_LINE.finditer(log):
+        output[line["model"]].append(line["text"])
+    exited = {match["model"] for match in WORKER_EXIT.finditer(log)}
+    return {model: last_error("\n".join(output[model])) or NO_ERROR_LOGGED for model in exited}

@@ -1,4 +1,4 @@
-"""The folder where a checkpoint is put together before it takes its place in one step."""
+"""A staging folder in which a checkpoint is assembled before it replaces the target."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from handlers.errors import ConfigError, KitError
 
 
 class AlreadyRunning(KitError):
-    """Another process puts the same checkpoint together."""
+    """Another process is downloading the same checkpoint."""
 
     def __init__(self, target: Path) -> None:
-        super().__init__(f"Another command downloads to {target} now; wait until it is done.")
+        super().__init__(f"Another command is downloading to {target}; wait until it has finished.")
 
 
-class NoRoom(KitError):
-    """The files do not fit on the disk."""
+class InsufficientDiskSpace(KitError):
+    """There is not enough free disk space."""
 
-    def __init__(self, place: Path, needed: int, free: int) -> None:
+    def __init__(self, path: Path, required: int, free: int) -> None:
         super().__init__(
-            f"{place} needs {needed / 1e6:,.0f} MB more and its disk has {free / 1e6:,.0f} MB;"
-            " make room and run the command again."
+            f"{path} needs {required / 1e6:,.0f} MB more and its disk has {free / 1e6:,.0f} MB;"
+            " free disk space and run the command again."
         )
 
 
 class Staging:
-    """`.incomplete/<name>` beside a target; what a download left there is used by the next."""
+    """The folder `.incomplete/<name>` beside a target, kept between downloads to resume them."""
 
     def __init__(self, target: Path) -> None:
         self.target = target
@@ -39,15 +39,15 @@ class Staging:
 
     @classmethod
     @contextmanager
-    def of(cls, target: Path) -> Iterator[Staging]:
-        """Open the staging folder of a target for this process alone; a refused model leaves none.
+    def open(cls, target: Path) -> Iterator[Staging]:
+        """Lock and create the staging folder of a target; it is removed if the model is rejected.
 
         Raises:
-            AlreadyRunning: when another process has it open.
+            AlreadyRunning: another process holds the lock.
         """
         staging = cls(target)
-        with staging._alone():
-            staging._bring_back()
+        with staging._lock():
+            staging._recover()
             staging.folder.mkdir(exist_ok=True)
             try:
                 yield staging
@@ -55,33 +55,33 @@ class Staging:
                 shutil.rmtree(staging.folder)
                 raise
             finally:
-                staging._tidy()
+                staging._clean_up()
 
-    def check_room(self, needed: int) -> None:
-        """Compare what is still to come with the free disk space.
+    def check_free_space(self, required: int) -> None:
+        """Check that a number of bytes fits on the disk.
 
         Raises:
-            NoRoom: when it does not fit.
+            InsufficientDiskSpace: it does not.
         """
         free = shutil.disk_usage(self.folder).free
-        if needed > free:
-            raise NoRoom(self.folder, needed, free)
+        if required > free:
+            raise InsufficientDiskSpace(self.folder, required, free)
 
     def keep_only(self, names: Collection[str]) -> None:
-        """Remove what earlier tries, perhaps of another revision, have left."""
+        """Remove all other files, such as those of an interrupted download of another revision."""
         for path in self.folder.iterdir():
             if path.name not in names:
                 path.unlink()
 
     def install(self) -> None:
-        """Move the folder to the target; a checkpoint that is there goes in the same moment."""
+        """Move the folder to the target, replacing an existing checkpoint."""
         if self.target.exists():
             self.target.rename(self._aside)
         self.folder.rename(self.target)
         shutil.rmtree(self._aside, ignore_errors=True)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(f"{self.folder}.lock", timeout=0)
         try:
@@ -93,16 +93,16 @@ class Staging:
         finally:
             lock.release()
 
-    def _tidy(self) -> None:
-        """Leave a folder only where there is something in it to go on from."""
+    def _clean_up(self) -> None:
+        """Remove empty files, and the folder if nothing is left to resume."""
         for path in self.folder.glob("*"):
             if not path.stat().st_size:
                 path.unlink()
         with suppress(OSError):
             self.folder.rmdir()
 
-    def _bring_back(self) -> None:
-        """Undo an `install` that was killed between its two renames."""
+    def _recover(self) -> None:
+        """Restore the target if `install` was interrupted between its two renames."""
         if self._aside.exists() and not self.target.exists():
             self._aside.rename(self.target)
         shutil.rmtree(self._aside, ignore_errors=True)

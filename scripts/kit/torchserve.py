@@ -1,4 +1,4 @@
-"""Starting TorchServe with a folder, ports and process group of its own: many can run at once."""
+"""Start TorchServe with a separate work folder, ports and process group."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from types import TracebackType
 from typing import Literal
 
 from scripts.kit.java import java_home
-from scripts.kit.launch import command, environment
+from scripts.kit.model_store import list_archives
 from scripts.kit.places import MODEL_STORE, ROOT
 from scripts.kit.ports import Ports, free_ports
 from scripts.kit.processes import started_at
-from scripts.kit.properties import escaped, read_properties, write_properties
+from scripts.kit.properties import escape, read_properties, write_properties
 from scripts.kit.readiness import wait_until_ready
 from scripts.kit.server import Server
-from scripts.kit.store import archives_of
+from scripts.kit.server_command import server_command, server_environment
 
 
 @dataclass
 class TorchServe:
-    """A server to be started: `with TorchServe(workdir, model_store=...) as server: ...`.
+    """A TorchServe to start: `with TorchServe(workdir, model_store=...) as server: ...`.
 
     Attributes:
-        workdir: takes its settings, and its logs in `logs/`; those of the start before stay in
-            `logs.before/`.
-        model_store: the folder of its archives.
-        models: `"all"`, each under its file's name, or the file in the store by model name.
-        ports: where it listens; free ports by default.
+        workdir: folder for the settings and, in `logs/`, the logs; the logs of the previous start
+            are kept in `logs.before/`.
+        model_store: the folder of the archives.
+        models: `"all"`, or archive file names by model name.
+        ports: the ports of the server; free ports by default.
         config: the config.properties to start from.
-        config_overrides: settings that differ from that file.
+        config_overrides: settings that replace those of the file.
         timeout: seconds until every model must be ready.
-        console: whether its log also goes to this process's output.
-        on_ready: called with a model's name and the seconds it took, as each becomes ready.
+        console: whether to log to the output of this process as well.
+        on_ready: called with the name of each model and the seconds it took to load.
     """
 
     workdir: Path
@@ -50,13 +50,13 @@ class TorchServe:
     on_ready: Callable[[str, float], None] = lambda _name, _seconds: None
 
     def start(self) -> Server:
-        """Start the server and wait until every model has a worker that waits for requests.
+        """Start the server and wait until every model is ready.
 
         Raises:
-            KitError: when there is no archive, a port is taken, there is no Java, or a model does
-                not load; the text says which, and nothing is left running.
+            KitError: an archive or Java is missing, a port is in use, or a model does not load;
+                the server is stopped.
         """
-        models = archives_of(self.model_store) if self.models == "all" else self.models
+        models = list_archives(self.model_store) if self.models == "all" else self.models
         self.ports.require_free()
         server = self._launch(java_home(), models)
         try:
@@ -82,21 +82,23 @@ class TorchServe:
         workdir = self.workdir.resolve()
         logs, settings = _fresh_logs(workdir), self._settings(models)
         write_properties(workdir / "config.properties", settings)
-        # Not under the work folder: a Unix socket lies here, and its path must be short.
+        # Not in the work folder: the path of the Unix sockets in it must be short.
         scratch = Path(tempfile.mkdtemp(prefix="torchserve-"))
         vmargs = settings.get("vmargs", "")
         with (logs / "console.log").open("wb") as output:
             process = subprocess.Popen(
-                command(java, workdir / "config.properties", scratch, vmargs, console=self.console),
+                server_command(
+                    java, workdir / "config.properties", scratch, vmargs, console=self.console
+                ),
                 cwd=workdir,
-                env=environment(logs, len(models)),
+                env=server_environment(logs, len(models)),
                 stdin=subprocess.DEVNULL,
                 stdout=None if self.console else output,
                 stderr=None if self.console else output,
                 start_new_session=True,
             )
-        began = started_at(process.pid) or 0.0
-        server = Server(process.pid, began, dict(models), self.ports, workdir, scratch)
+        started = started_at(process.pid) or 0.0
+        server = Server(process.pid, started, dict(models), self.ports, workdir, scratch)
         server.save()
         return server
 
@@ -104,16 +106,16 @@ class TorchServe:
         return {
             **read_properties(self.config),
             **self.ports.properties(),
-            "model_store": escaped(self.model_store.resolve()),
+            "model_store": escape(self.model_store.resolve()),
             "load_models": ",".join(f"{name}={file}" for name, file in models.items()),
             **self.config_overrides,
         }
 
 
 def _fresh_logs(workdir: Path) -> Path:
-    logs, before = workdir / "logs", workdir / "logs.before"
+    logs, previous = workdir / "logs", workdir / "logs.before"
     if logs.exists():
-        shutil.rmtree(before, ignore_errors=True)
-        logs.rename(before)
+        shutil.rmtree(previous, ignore_errors=True)
+        logs.rename(previous)
     logs.mkdir(parents=True)
     return logs

@@ -1,4 +1,7 @@
-"""The whole benchmark, on a tiny model: starts this kit and the reference on a real TorchServe."""
+"""The whole benchmark, on a tiny model: starts this kit and the reference on a real TorchServe.
+
+`test_turn.py` measures a server of a few lines instead, without this run of a minute.
+"""
 
 from __future__ import annotations
 
@@ -54,6 +57,7 @@ def measured(folder: Path) -> dict[str, Any]:
     return dict(json.loads((folder / "results" / "serving.json").read_text(encoding="utf-8")))
 
 
+@pytest.mark.slow
 def test_every_contender_has_figures_at_every_number_of_clients(measured: dict[str, Any]) -> None:
     lines = measured["modes"]["sequence_classification"]["lines"]
     assert {(line["contender"], line["clients"]) for line in lines} == {
@@ -65,6 +69,7 @@ def test_every_contender_has_figures_at_every_number_of_clients(measured: dict[s
         assert 0 < line["p50_ms"] <= line["p90_ms"] <= line["p99_ms"]
 
 
+@pytest.mark.slow
 def test_this_kit_is_set_against_the_reference_and_its_own_engine(
     measured: dict[str, Any],
 ) -> None:
@@ -76,6 +81,7 @@ def test_this_kit_is_set_against_the_reference_and_its_own_engine(
     assert reference["share_of_engine"] is None
 
 
+@pytest.mark.slow
 def test_start_archive_and_memory_are_measured(measured: dict[str, Any]) -> None:
     reference, kit = measured["modes"]["sequence_classification"]["starts"]
     for start in (reference, kit):
@@ -85,6 +91,7 @@ def test_start_archive_and_memory_are_measured(measured: dict[str, Any]) -> None
     assert reference["archive_bytes"] is None
 
 
+@pytest.mark.slow
 def test_rows_of_growing_length_are_measured(measured: dict[str, Any]) -> None:
     lines = measured["modes"]["sequence_classification"]["scaling"]
     assert [line["times"] for line in lines] == [1, 2, 4, 8]
@@ -93,6 +100,7 @@ def test_rows_of_growing_length_are_measured(measured: dict[str, Any]) -> None:
         assert line["tokens_per_second"] > 0
 
 
+@pytest.mark.slow
 def test_the_page_and_the_pictures_are_written(folder: Path) -> None:
     page = (folder / "RESULTS.md").read_text(encoding="utf-8")
     computed = str(pick_dtype("auto", torch.device("cpu"))).removeprefix("torch.")
@@ -104,6 +112,7 @@ def test_the_page_and_the_pictures_are_written(folder: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_nothing_is_left_running(folder: Path) -> None:
     running = psutil.process_iter(["cmdline"])
     commands = (" ".join(process.info["cmdline"] or ()) for process in running)
@@ -114,8 +123,8 @@ def test_nothing_is_left_running(folder: Path) -> None:
     ("options", "told"),
     [
         (("--only", "kit,nobody"), "There is no contender 'nobody'; there are kit, kit_"),
-        (("--modes", "poetry"), "'poetry' is not measured"),
-        (("--clients", "many"), "clients is 'many'; write numbers"),
+        (("--modes", "poetry"), "'poetry' is not a benchmarked mode"),
+        (("--clients", "many"), "clients is 'many'; use numbers"),
     ],
 )
 def test_what_cannot_be_measured_is_said_before_anything_starts(

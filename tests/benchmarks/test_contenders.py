@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.contenders.base import Contender, NoAnswer
-from benchmarks.contenders.foreign import NotInstalled
+from benchmarks.contenders.base import Contender, NoResponse
+from benchmarks.contenders.external import NotInstalled
 from benchmarks.contenders.litserve import LitServe
 from benchmarks.contenders.mlserver import MLServer
 from benchmarks.entry import entries
@@ -47,15 +47,17 @@ def listening() -> Iterator[Listening]:
 
 def test_a_server_that_is_gone_is_told_as_an_error_of_this_kit(listening: Listening) -> None:
     listening.stop()
-    with pytest.raises(NoAnswer, match=r"^listening gave .* \(ConnectError: .+\); read"):
+    with pytest.raises(
+        NoResponse, match=r"^listening did not respond .* \(ConnectError: .+\); read"
+    ):
         listening.ask("a text")
 
 
 def test_a_server_that_does_not_answer_in_time_is_told(
     listening: Listening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchmarks.contenders.base.PATIENCE", 0.1)
-    with pytest.raises(NoAnswer, match=r"no answer within 0.1 s \(ReadTimeout: .+\); read"):
+    monkeypatch.setattr("benchmarks.contenders.base.TIMEOUT", 0.1)
+    with pytest.raises(NoResponse, match=r"did not respond within 0.1 s \(ReadTimeout: .+\); read"):
         listening.ask("a text")
 
 
@@ -95,6 +97,6 @@ def test_mlserver_gets_the_same_checkpoint_on_the_loopback(tmp_path: Path) -> No
 def test_a_server_that_is_not_installed_says_how_to_install_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchmarks.contenders.foreign.ROOT", tmp_path)
+    monkeypatch.setattr("benchmarks.contenders.external.ROOT", tmp_path)
     with pytest.raises(NotInstalled, match=r"litserve is not installed; run `make \.venv-bench"):
         LitServe(CHECKPOINT, tmp_path, "float32", 16).start()

@@ -8,9 +8,9 @@ from benchmarks.contenders.base import Contender
 from benchmarks.engine import EngineSpeed
 from benchmarks.entry import Entry
 from benchmarks.load import Load
+from benchmarks.measurement import Measurement
 from benchmarks.ratio import Ratio
 from benchmarks.summary import Line, lines, starts
-from benchmarks.turn import Turn
 
 
 class Named(Contender):
@@ -28,14 +28,14 @@ class Named(Contender):
         raise NotImplementedError
 
 
-def took(rows_per_second: float, p50_ms: float = 10.0, engine: float | None = None) -> Turn:
+def took(rows_per_second: float, p50_ms: float = 10.0, engine: float | None = None) -> Measurement:
     one = Load(100, 1, 1.0, rows_per_second, p50_ms, 2 * p50_ms, 3 * p50_ms)
     alone = EngineSpeed(engine, p50_ms - 1.5, 0.1) if engine else None
-    return Turn(7.0, 500_000_000, {1: one, 32: one}, alone)
+    return Measurement(7.0, 500_000_000, {1: one, 32: one}, alone)
 
 
-def entry(name: str, *turns: Turn, **more: Any) -> Entry:
-    return Entry(Named(name), turns=list(turns), **more)
+def entry(name: str, *turns: Measurement, **more: Any) -> Entry:
+    return Entry(Named(name), measurements=list(turns), **more)
 
 
 def found(*entries: Entry, clients: int = 32) -> dict[str, Line]:
@@ -68,7 +68,7 @@ def test_the_engine_of_the_same_turn_is_the_ceiling() -> None:
 
 def test_the_share_of_the_peak_counts_the_real_tokens_work() -> None:
     assert found(entry("kit", took(100)))["kit"].share_of_peak == pytest.approx(0.25)
-    other = Entry(Named("kit", "float16"), turns=[took(100)])
+    other = Entry(Named("kit", "float16"), measurements=[took(100)])
     assert found(other)["kit"].share_of_peak is None
 
 

@@ -13,11 +13,12 @@ import pytest
 
 from handlers.config.choices import modes
 from tests import tiny
-from tests.samples import INPUTS, PARAMETERS, TEXT_NAME, inputs_of, requests_of
+from tests.modes import cases
+from tests.samples import INPUTS, PARAMETERS, inputs_of, requests_of
 from tests.serving import Served, differences
 
 Model = Callable[..., Served]
-LABELLED = [mode for mode in modes() if tiny.HEADS.get(mode, ("", ()))[1]]
+LABELLED = [mode for mode in modes() if cases(mode).labels]
 every_mode = pytest.mark.parametrize("mode", modes())
 
 
@@ -25,8 +26,10 @@ def bodies(mode: str) -> list[dict[str, Any]]:
     return [{"inputs": inputs, "parameters": given} for inputs, given in requests_of(mode)]
 
 
-def test_every_mode_has_samples() -> None:
-    assert set(INPUTS) == set(PARAMETERS) == set(modes())
+@every_mode
+def test_every_mode_has_cases(mode: str) -> None:
+    assert len(cases(mode).inputs) > 1
+    assert cases(mode).parameters
 
 
 @every_mode
@@ -79,7 +82,7 @@ def test_one_bad_row_gets_an_error_and_its_neighbours_their_answers(
 def test_what_is_not_a_text_is_refused(served: Model, mode: str, text: Any, complaint: str) -> None:
     status, sentence = served(mode).refuse(inputs_of(mode, text))
     assert status == 400
-    assert sentence.startswith(TEXT_NAME.get(mode, "inputs"))
+    assert sentence.startswith(cases(mode).text_name)
     assert complaint in sentence
 
 
@@ -119,7 +122,7 @@ def test_a_text_of_too_many_characters_is_refused(served: Model, mode: str) -> N
     assert "has 22 characters, and this model takes 20" in sentence
 
 
-@pytest.mark.parametrize("mode", [mode for mode in modes() if mode != "question_answering"])
+@pytest.mark.parametrize("mode", [mode for mode in modes() if not cases(mode).in_windows])
 def test_a_text_of_too_many_tokens_is_cut_or_refused_as_the_yaml_says(
     served: Model, mode: str
 ) -> None:
@@ -133,7 +136,7 @@ def test_a_text_of_too_many_tokens_is_cut_or_refused_as_the_yaml_says(
 @pytest.mark.parametrize("mode", LABELLED)
 @pytest.mark.parametrize("form", ["one by one", "a list", "a text"])
 def test_labels_come_from_index_to_name(tmp_path: Path, mode: str, form: str) -> None:
-    count = len(tiny.HEADS[mode][1])
+    count = len(cases(mode).labels)
     names = [f"B-{number}" for number in range(count)]
     listed: Any = names if form == "a list" else f"[{', '.join(names)}]"
     document = dict(enumerate(names)) if form == "one by one" else {"label_list": listed}

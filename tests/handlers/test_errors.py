@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from handlers.errors import short
+from handlers.errors import summarize
 
 
 def test_what_a_library_says_is_one_line_of_some_length() -> None:
-    assert short(ValueError("one\n  two\tthree")) == "one two three"
-    assert short(ValueError("x" * 999), 9) == "x" * 9
+    assert summarize(ValueError("one\n  two\tthree")) == "one two three"
+    assert summarize(ValueError("x" * 999), 9) == "x" * 9
 
 
 def test_an_error_without_words_is_told_by_its_name() -> None:
-    assert short(RuntimeError()) == "RuntimeError"
+    assert summarize(RuntimeError()) == "RuntimeError"

@@ -70,13 +70,13 @@ def test_a_row_that_came_by_grpc_ends_its_stream_and_is_sent_no_parts(
 ) -> None:
     handler, made = worker
     heard: list[HttpRequest] = []
-    answer = handler.dispatcher.answer
+    dispatch = handler.dispatcher.dispatch
 
     def hear(posts: list[HttpRequest], meter: Any) -> Any:
         heard.extend(posts)
-        return answer(posts, meter)
+        return dispatch(posts, meter)
 
-    monkeypatch.setattr(handler.dispatcher, "answer", hear)
+    monkeypatch.setattr(handler.dispatcher, "dispatch", hear)
     text = {"data": bytearray(b"A fine film")}
     send(worker, (text, {"data": {"content-type": ""}}), (text, {"Host": "h"}), ({}, {}))
     headers = [made.get_response_headers(at) for at in range(3)]
@@ -109,7 +109,7 @@ def test_metrics_are_counted_batch_by_batch(worker: Any, caplog: Any) -> None:
 def test_times_are_shown_now_and_then_and_zeros_not_counted_again(
     worker: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("handlers.metrics.PAUSE", 3600)
+    monkeypatch.setattr("handlers.telemetry.metrics.GAUGE_INTERVAL", 3600)
     send(worker, ({"body": "A fine film"}, {}))
     with caplog.at_level(logging.INFO):
         send(worker, ({"body": "A fine film"}, {}))

@@ -12,6 +12,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from tests import tiny
+from tests.modes import cases
 
 HIDDEN = 384
 ODD = {0: "O", 1: "PER", 2: "B-ART-WORK", 3: "I-ART-WORK", 4: "B-"}
@@ -49,7 +50,7 @@ def _write_minilm(folder: Path, mode: str) -> Path:
     architecture, head, scale = HEADS[mode]
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
         shutil.copy(minilm() / name, folder)
-    labels = tiny.HEADS[mode][1] or ("LABEL_0", "LABEL_1")
+    labels = cases(mode).labels or ("LABEL_0", "LABEL_1")
     config = json.loads((minilm() / "config.json").read_text(encoding="utf-8"))
     config |= {"architectures": [architecture], "id2label": dict(enumerate(labels))}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")

@@ -70,5 +70,5 @@ def test_an_archive_that_does_not_load_is_not_kept(tmp_path: Path, config_path: 
     code, _, err = run(tmp_path, config_path)
 
     assert code == 1
-    assert err.startswith("qa: the archive qa was not kept, because it does not load: config.json:")
+    assert err.startswith("qa: the archive qa was discarded because it does not load: config.json:")
     assert not list((tmp_path / "store").iterdir())

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from scripts.kit.ports import free_ports
-from scripts.kit.processes import members
+from scripts.kit.processes import group_members
 from scripts.kit.server import Server
 from tests.standins.archives import ECHO, write_archive
 
@@ -71,7 +71,7 @@ def test_start_status_stop(line: Line) -> None:
     server = Server.of(line.workdir)
     assert server
     assert line.run("stop")[:2] == (0, "TorchServe has stopped.\n")
-    assert not members(server.pid)
+    assert not group_members(server.pid)
     assert line.run("status")[:2] == (1, "TorchServe is not running.\n")
 
 
@@ -98,7 +98,7 @@ def test_in_the_foreground_a_signal_stops_all_of_it(line: Line) -> None:
     process.communicate(timeout=240)
 
     assert "org.pytorch.serve" in log
-    assert not members(server.pid)
+    assert not group_members(server.pid)
 
 
 def test_stopping_what_does_not_run_is_no_error(line: Line) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from scripts.kit.containers import CONTAINERS
+from scripts.kit.archive_formats import ARCHIVE_FORMATS
 from scripts.kit.manifest import manifest
 
 ECHO = """
@@ -46,7 +46,7 @@ def write_archive(store: Path, name: str, handler: str) -> Path:
         "model-config.yaml": b"minWorkers: 1\nmaxWorkers: 1\n",
         "transformers_handler.py": handler.encode(),
     }
-    CONTAINERS["mar"].write(path, name, parts, lambda _: None)
+    ARCHIVE_FORMATS["mar"].write(path, name, parts, lambda _: None)
     return path
 
 

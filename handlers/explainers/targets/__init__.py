@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from handlers.config.choices import files_of
+from handlers.config.choices import module_names
 
 if TYPE_CHECKING:
     from handlers.explainers.targets.base import BaseExplanationTarget
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def get(mode: str) -> type[BaseExplanationTarget[Any]] | None:
     """Return the `ExplanationTarget` of a mode; None where the mode has no explanations."""
-    if mode not in files_of("explainers/targets"):
+    if mode not in module_names("explainers/targets"):
         return None
     module = import_module(f"handlers.explainers.targets.{mode}")
     target: type[BaseExplanationTarget[Any]] = module.ExplanationTarget

@@ -1,4 +1,4 @@
-"""From a prediction to what is explained about it, and from attributions to the answer."""
+"""The interface of an explanation target: selects what is explained and writes the response."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from handlers.errors import BadRequest, RequestError
 from handlers.explainers._attribution import Attribution, AttributionTarget
@@ -14,31 +15,76 @@ from handlers.explainers._runner import ExplanationRunner
 from handlers.explainers._segments import Segment
 from handlers.explainers.base import ExplainedModel
 from handlers.runtime.jobs import Job
-from handlers.tasks.base import BaseTask
+from handlers.tasks.base import BaseTask, Label
 
 TaskT = TypeVar("TaskT", bound=BaseTask[Any, Any])
 
 
-class BaseExplanationTarget(ABC, Generic[TaskT]):
-    """What a mode explains.
+class Pieces(TypedDict):
+    """What every explanation tells: the tokens or words, and how they were weighed.
 
-    Attributes:
-        usual_method: the method where a request names none and the format has gradients.
-        usual_parameters: the mode's own parameters where neither request nor YAML sets them.
+    `offsets` are each one's first character and the one behind its last, in the text whose number
+    is in `sequence_ids`; null there means a special token. `converged` is null for methods that do
+    not claim to sum up.
     """
 
-    usual_method: ClassVar[str] = "layer_integrated_gradients"
-    usual_parameters: ClassVar[Mapping[str, Any]] = {}
+    words: list[str]
+    offsets: list[tuple[int, int]]
+    sequence_ids: list[int | None]
+    method: str
+    converged: bool | None
+    warning: str | None
+
+
+class Attributions(TypedDict):
+    """A number for each word, which sum to `output` - `baseline_output` up to a delta."""
+
+    attributions: list[float]
+    output: float
+    baseline_output: float
+    convergence_delta: float
+
+
+class Weighed(Pieces, Attributions):
+    """An explanation of one number; `importances` are the attributions, normalised."""
+
+    importances: list[float]
+    delta: float
+
+
+class Place(Label):
+    """A label of some characters of the text."""
+
+    start: int
+    end: int
+
+
+class BaseExplanationTarget(ABC, Generic[TaskT]):
+    """The explanation target of a mode: what is explained of a prediction.
+
+    Attributes:
+        results: type of the explanation, for its schema.
+        example_target: a value of `target` for the sample of the mode's task.
+        legacy_keys: the keys of an explanation of TorchServe's old example.
+        default_method: the method where a request names none and the format has gradients.
+        default_parameters: the mode's parameters where neither request nor YAML sets them.
+    """
+
+    results: ClassVar[Any]
+    example_target: ClassVar[Any]
+    legacy_keys: ClassVar[Sequence[str]] = ("words", "importances", "delta")
+    default_method: ClassVar[str] = "layer_integrated_gradients"
+    default_parameters: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, task: TaskT) -> None:
         self.task = task
 
     @abstractmethod
     def select(self, job: Job) -> list[AttributionTarget]:
-        """Return what is to be explained.
+        """Return the numbers to explain.
 
         Raises:
-            RequestError: when the target cannot be understood.
+            RequestError: the target cannot be understood.
         """
 
     @abstractmethod
@@ -50,14 +96,14 @@ class BaseExplanationTarget(ABC, Generic[TaskT]):
     def explain(
         self, jobs: Sequence[Job], model: ExplainedModel
     ) -> list[dict[str, Any] | RequestError]:
-        """Return each case's explanation; one that fails has its error in its place."""
+        """Return the explanation of each job; one that fails has its error in its place."""
         return ExplanationRunner(self, model).explain(jobs)
 
     def label_number(self, target: Any) -> int:
-        """Return the class that a number or a label's name means.
+        """Return the class of a number or of a label's name.
 
         Raises:
-            BadRequest: when it means none.
+            BadRequest: there is no such class.
         """
         labels = self.task.checkpoint.labels
         if isinstance(target, str) and target in labels:
@@ -73,13 +119,13 @@ class BaseExplanationTarget(ABC, Generic[TaskT]):
 def target_at(
     job: Job, row: int, segments: Sequence[Segment], output: str, index: tuple[int, ...]
 ) -> AttributionTarget:
-    """Return one number of a case's outputs as what is to be explained."""
+    """Return one number of a job's outputs as a target of attribution."""
     score = float(job.outputs[row][output][index])
     return AttributionTarget(job.rows[row], segments, output, index, score)
 
 
 def segment_texts(selected_target: AttributionTarget) -> dict[str, Any]:
-    """Return the pieces of an aim: their texts and where each lies in the text it came from."""
+    """Return the segments of a target: their texts and their offsets in the inputs."""
     return {
         "words": [segment.text for segment in selected_target.segments],
         "offsets": [[segment.start, segment.end] for segment in selected_target.segments],
@@ -88,13 +134,13 @@ def segment_texts(selected_target: AttributionTarget) -> dict[str, Any]:
 
 
 def normalized(attribution: Attribution) -> list[float]:
-    """Return the values over their Euclidean norm, as the old example gives importances."""
+    """Return the values divided by their Euclidean norm, the importances of the old example."""
     values = attribution.values
     return [float(value) for value in values / (float(np.linalg.norm(values)) or 1.0)]
 
 
 def attribution_sums(attribution: Attribution) -> dict[str, Any]:
-    """Return the values before normalisation, and how well they sum to what they explain."""
+    """Return the values without normalisation, and the error of their sum."""
     return {
         "attributions": [float(value) for value in attribution.values],
         "output": attribution.output,
@@ -105,10 +151,10 @@ def attribution_sums(attribution: Attribution) -> dict[str, Any]:
 
 
 def as_integer(value: Any, name: str, limit: int) -> int:
-    """Return a number from 0 up to a limit that it does not reach.
+    """Return a number from 0 to below a limit.
 
     Raises:
-        BadRequest: it is none.
+        BadRequest: it is not such a number.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < limit:
         raise BadRequest(f"{name} must be a number from 0 to {limit - 1}, and is {value!r}.")

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from handlers.batching.windows import Window
+from handlers.batching.tokenization import Window
 from handlers.errors import BadRequest
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._segments import segment_tokens
 from handlers.explainers.targets.base import (
+    Attributions,
     BaseExplanationTarget,
+    Pieces,
+    Place,
     as_integer,
     attribution_sums,
     normalized,
@@ -24,13 +27,49 @@ from handlers.explainers.targets.base import (
     target_at,
 )
 from handlers.runtime.jobs import Job
-from handlers.tasks.question_answering import Task
+from handlers.tasks.question_answering import AnswerSpan, Task
 
 SIDES = ("start", "end")
 
 
+class Sums(Attributions):
+    """Attributions, and whether their sum is right within 5%."""
+
+    converged: bool
+
+
+class SpanTarget(Place):
+    """The span that is explained: its text, and its first and last token."""
+
+    tokens: tuple[int, int]
+
+
+class SpanExplanation(Pieces):
+    """Why an answer starts and ends where it does."""
+
+    importances_answer_start: list[float]
+    importances_answer_end: list[float]
+    delta_start: float
+    delta_end: float
+    answer_start: Sums
+    answer_end: Sums
+    prediction: AnswerSpan
+    target: SpanTarget
+
+
 class ExplanationTarget(BaseExplanationTarget[Task]):
     """Explains the start logit and the end logit of one span."""
+
+    results = SpanExplanation
+    example_target = {"start": 0, "end": 4}
+
+    legacy_keys = (
+        "words",
+        "importances_answer_start",
+        "importances_answer_end",
+        "delta_start",
+        "delta_end",
+    )
 
     def select(self, job: Job) -> list[AttributionTarget]:
         row, first, last = self._span(job)

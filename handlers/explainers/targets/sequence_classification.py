@@ -1,4 +1,4 @@
-"""Why a text got a label.
+"""Explanations of a text's label.
 
 `target` is a class number or a label's name; the answer has the old example's `words`,
 `importances` and `delta`.
@@ -15,17 +15,35 @@ from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._segments import segment_tokens
 from handlers.explainers.targets.base import (
     BaseExplanationTarget,
+    Weighed,
     attribution_sums,
     normalized,
     segment_texts,
     target_at,
 )
 from handlers.runtime.jobs import Job
+from handlers.tasks.base import Label
 from handlers.tasks.sequence_classification import Task
+
+
+class ClassTarget(Label):
+    """The class that is explained."""
+
+    index: int
+
+
+class ClassExplanation(Weighed):
+    """Why a text got a label."""
+
+    prediction: Label
+    target: ClassTarget
 
 
 class ExplanationTarget(BaseExplanationTarget[Task]):
     """Explains the logit of one class."""
+
+    results = ClassExplanation
+    example_target = 0
 
     def select(self, job: Job) -> list[AttributionTarget]:
         texts = [text for text in job.query.text if text is not None]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, attempt
 from handlers.explainers._attribution import Attribution, AttributionTarget
@@ -18,21 +19,43 @@ from handlers.explainers._segments import Segment, segment_tokens
 from handlers.explainers.base import ExplainedModel
 from handlers.explainers.targets.base import (
     BaseExplanationTarget,
+    Weighed,
     attribution_sums,
     normalized,
     segment_texts,
 )
-from handlers.runtime.deadline import DeadlinePassed
+from handlers.runtime.deadline import DeadlineExceeded
 from handlers.runtime.jobs import Job
 from handlers.schemas.text_checks import check_text
-from handlers.tasks.text_generation import Task
+from handlers.tasks.base import Label
+from handlers.tasks.text_generation import Generated, Task
+
+
+class TokenWeight(TypedDict):
+    """How much each word of the prompt counted for one token of the text."""
+
+    token: str
+    score: float
+    importances: list[float]
+    delta: float
+
+
+class TextExplanation(Weighed):
+    """Which words of the prompt led to a text, as a whole and token by token."""
+
+    tokens: list[TokenWeight]
+    prediction: Generated
+    target: Label
 
 
 class ExplanationTarget(BaseExplanationTarget[Task]):
     """Explains the log-probability of every produced token, and of the whole text."""
 
-    usual_method = "feature_ablation"
-    usual_parameters = {"max_new_tokens": 10}
+    results = TextExplanation
+    example_target = " there was a fox"
+
+    default_method = "feature_ablation"
+    default_parameters = {"max_new_tokens": 10}
 
     def explain(
         self, jobs: Sequence[Job], model: ExplainedModel
@@ -71,7 +94,7 @@ class ExplanationTarget(BaseExplanationTarget[Task]):
         try:
             values = attribution.attribute(method)
             behind, blank = attribution.log_probabilities()
-        except DeadlinePassed:
+        except DeadlineExceeded:
             raise timed_out(method, model.deadline.seconds) from None
         selected_target = self.select(job)[0]
         response = self.to_response(
@@ -91,7 +114,7 @@ class ExplanationTarget(BaseExplanationTarget[Task]):
         if wanted is None:
             ids: list[int] = job.outputs[0]["sequences"][0].tolist()
         else:
-            text = check_text(wanted, "target", self.task.longest_text)
+            text = check_text(wanted, "target", self.task.max_characters)
             ids = self.task.tokenizer(text, add_special_tokens=False)["input_ids"]
         if not ids:
             raise BadRequest("The model produces nothing for this prompt; give a target text.")

@@ -17,6 +17,8 @@ from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._segments import segment_tokens
 from handlers.explainers.targets.base import (
     BaseExplanationTarget,
+    Place,
+    Weighed,
     as_integer,
     attribution_sums,
     normalized,
@@ -29,8 +31,25 @@ from handlers.tasks._activations import softmax
 from handlers.tasks.token_classification import Task
 
 
+class TokensTarget(Place):
+    """The class that is explained, and for which tokens."""
+
+    index: int
+    tokens: list[int]
+
+
+class TokenExplanation(Weighed):
+    """Why tokens got a label."""
+
+    prediction: Place
+    target: TokensTarget
+
+
 class ExplanationTarget(BaseExplanationTarget[Task]):
     """Explains the logit of one class for one token, or for the tokens of a span."""
+
+    results = TokenExplanation
+    example_target = (1, 0)
 
     def select(self, job: Job) -> list[AttributionTarget]:
         segments = segment_tokens(job.rows[0], [job.query.text], job.settings.granularity)

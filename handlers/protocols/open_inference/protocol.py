@@ -1,98 +1,205 @@
 """The Open Inference Protocol V2 of KServe, Triton and MLServer: tensors in, a tensor out.
 
-Each row of the tensor `output` is the JSON text of its request's result, as MLServer's Hugging Face
-runtime has it. `handlers/open_inference/paths.py` has the paths.
+Each row of the tensor `output` is the JSON text of its request's result, as in MLServer's Hugging
+Face runtime. The paths below a model's own, `/predictions/<model>/<version>/`:
 
-TorchServe's own gRPC brings such requests as well, with `ts_open_inference_protocol` switched on.
-It writes each element of BYTES as JSON, tells neither status nor header, and an answer of another
-shape kills its worker: so there an element is the result itself, and an error is an answer, too.
+    v2                       the server
+    v2/health/live, ready    whether it answers
+    v2/models                the names of the models: the one of this path
+    v2/models/M              the inputs and outputs of M; also M/versions/V, here and below
+    v2/models/M/ready        whether M answers
+    v2/models/M/infer        a prediction
+    v2/models/M/explain      an explanation
+
+TorchServe's own routes `/v2/models/M/infer` and `explain` come without a path.
+
+TorchServe's own gRPC service sends such requests as well, with `ts_open_inference_protocol`
+enabled. It encodes each element of BYTES as JSON and passes neither status nor header, and a
+response of another shape ends its worker. So there an element is the result itself, and an error is
+a response of the same shape.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
-from handlers.errors import RequestError
+from handlers.errors import NotFound, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
-from handlers.protocols.base import ItemProtocol
-from handlers.protocols.open_inference.body import LENGTH_OF_JSON, Body, parts_of
-from handlers.protocols.open_inference.metadata import METADATA
-from handlers.protocols.open_inference.paths import BEGINS, INFER, purpose_of
-from handlers.protocols.open_inference.responses import binary_response, response_body
+from handlers.protocols.base import BaseProtocol, Exchange
 from handlers.protocols.open_inference.rows import Rows
-from handlers.protocols.open_inference.tensors import tensors_of
-from handlers.schemas.request import Request
+from handlers.protocols.open_inference.tensors import (
+    BYTES,
+    LENGTH_OF_JSON,
+    OUTPUT,
+    Body,
+    pack_texts,
+    read_tensors,
+    split_body,
+)
+from handlers.schemas.model_info import ModelInfo
+
+OCTETS = "application/octet-stream"
+PREFIX = re.compile(r"v2(/|$)")
+MODEL = re.compile(r"v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>[^/]+))?(?:/(?P<end>.+))?")
+
+Describe = Callable[[ModelInfo], dict[str, Any]]
 
 
-class Protocol(ItemProtocol):
-    """One request a row of the tensors, answered as an item of a list is."""
+def describe_server(_model: ModelInfo) -> dict[str, Any]:
+    """Return the server's name, its version and the extensions of the protocol that it supports."""
+    return {
+        "name": "torchserve",
+        "version": version("torchserve"),
+        "extensions": ["binary_tensor_data"],
+    }
+
+
+def describe_model(model: ModelInfo) -> dict[str, Any]:
+    """Return the input and output tensors of a model, without those of its parameters."""
+    names = model.input_columns[0]
+    return {
+        "name": model.name,
+        "versions": [model.version],
+        "platform": f"transformers_{model.save_mode}",
+        "inputs": [{"name": name, "datatype": BYTES, "shape": [-1]} for name in names],
+        "outputs": [{"name": OUTPUT, "datatype": BYTES, "shape": [-1, 1]}],
+    }
+
+
+SERVER_PATHS: dict[str, Describe] = {
+    "v2": describe_server,
+    "v2/health/live": lambda _model: {"live": True},
+    "v2/health/ready": lambda _model: {"ready": True},
+    "v2/models": lambda model: {"models": [model.name]},
+}
+# The ends of a model's paths; None for those that run the model.
+MODEL_PATHS: dict[str | None, Describe | None] = {
+    None: describe_model,
+    "ready": lambda model: {"name": model.name, "ready": True},
+    "infer": None,
+    "explain": None,
+}
+
+
+@dataclass(frozen=True)
+class Format:
+    """The form of the response to an inference request.
+
+    Attributes:
+        request_id: the request's `id`.
+        as_bytes: whether the tensor follows the JSON as bytes.
+        as_values: whether elements are results instead of their JSON, for TorchServe's gRPC.
+    """
+
+    request_id: str | None
+    as_bytes: bool
+    as_values: bool
+
+
+class Protocol(BaseProtocol):
+    """One request for each row of the tensors, answered as an item of a list is."""
 
     def recognises(self, http_request: HttpRequest) -> bool:
         if (
-            _by_torchserves_grpc(http_request)
-            or BEGINS.match(http_request.path)
+            _by_torchserve_grpc(http_request)
+            or PREFIX.match(http_request.path)
             or http_request.header(LENGTH_OF_JSON)
         ):
             return True
         content = http_request.content
         return isinstance(content, dict) and _are_tensors(content.get("inputs"))
 
-    def read(self, http_request: HttpRequest) -> list[Request]:
-        return super().read(http_request) if self._purpose(http_request) == INFER else []
-
-    def items(self, http_request: HttpRequest) -> list[Request | RequestError]:
-        content, behind = parts_of(http_request)
-        body = Body.of(content)
-        tensors = tensors_of(body, behind, in_base64=_by_torchserves_grpc(http_request))
+    def parse(self, http_request: HttpRequest) -> Exchange:
+        describe = find_description(http_request.path, self.model)
+        if describe is not None:
+            return Exchange(http_request, context=describe(self.model))
+        content, data = split_body(http_request)
+        body = Body.parse(content)
+        by_grpc = _by_torchserve_grpc(http_request)
+        tensors = read_tensors(body, data, in_base64=by_grpc)
         rows = Rows(tensors, body.parameters or {}, self.model, explains=http_request.explains)
         self.check_count(rows.count, "inputs")
-        return rows.requests()
+        as_bytes = http_request.takes_bytes and not by_grpc and body.returns_bytes
+        request_id = body.id or "" if by_grpc else body.id
+        return Exchange(http_request, rows.requests(), Format(request_id, as_bytes, by_grpc))
 
-    def write(
-        self, http_request: HttpRequest, requests: Sequence[Request], outcomes: Sequence[Any]
-    ) -> HttpResponse:
-        purpose = self._purpose(http_request)
-        if purpose != INFER:
-            return HttpResponse(encode_json(METADATA[purpose](self.model)))
-        return super().write(http_request, requests, outcomes)
+    def response_body(self, exchange: Exchange, results: Sequence[Any]) -> Any:
+        form = exchange.context
+        if not isinstance(form, Format):
+            return form
+        elements = results if form.as_values else [encode_json(each).decode() for each in results]
+        return self._inference_response(form.request_id, elements)
 
-    def reply(
-        self, http_request: HttpRequest, requests: Sequence[Request], results: Sequence[Any]
-    ) -> Any:
-        body = Body.of(parts_of(http_request)[0])
-        if _by_torchserves_grpc(http_request):
-            return response_body(body.id or "", self.model, results)
-        return response_body(
-            body.id, self.model, [encode_json(result).decode() for result in results]
-        )
+    def response(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
+        if isinstance(exchange.context, Format) and exchange.context.as_bytes:
+            return _binary_response(self.response_body(exchange, results))
+        return super().response(exchange, results)
 
-    def lay_out(
-        self, http_request: HttpRequest, requests: Sequence[Request], results: Sequence[Any]
-    ) -> HttpResponse:
-        in_bytes = http_request.takes_bytes and not _by_torchserves_grpc(http_request)
-        if not in_bytes or not Body.of(parts_of(http_request)[0]).wants_bytes:
-            return super().lay_out(http_request, requests, results)
-        return binary_response(self.reply(http_request, requests, results))
-
-    def complaint(self, error: RequestError) -> Any:
+    def error_body(self, error: RequestError) -> Any:
         return {"error": str(error)}
 
-    def refuse(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
-        if not _by_torchserves_grpc(http_request):
-            return super().refuse(http_request, error)
-        reply = response_body(
-            http_request.raw.get("id") or "", self.model, [error.body()], name="error"
+    def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
+        if not _by_torchserve_grpc(http_request):
+            return super().error_response(http_request, error)
+        request_id = http_request.raw.get("id") or ""
+        body = self._inference_response(request_id, [error.body()], output="error")
+        return HttpResponse(encode_json(body), error.status)
+
+    def _inference_response(
+        self, request_id: str | None, elements: Sequence[Any], output: str = OUTPUT
+    ) -> dict[str, Any]:
+        tensor = {
+            "name": output,
+            "datatype": BYTES,
+            "shape": [len(elements), 1],
+            "parameters": {"content_type": "hg_jsonlist"},
+            "data": list(elements),
+        }
+        model = {"model_name": self.model.name, "model_version": self.model.version}
+        return {**model, **({} if request_id is None else {"id": request_id}), "outputs": [tensor]}
+
+
+def find_description(path: str, model: ModelInfo) -> Describe | None:
+    """Return the function that answers a path; None where the model has to run.
+
+    Raises:
+        NotFound: there is no such path, or it is another model's.
+    """
+    if not PREFIX.match(path):
+        return None  # recognised by its body, on a route that is no other protocol's
+    if path in SERVER_PATHS:
+        return SERVER_PATHS[path]
+    found = MODEL.fullmatch(path)
+    if found is None or found["end"] not in MODEL_PATHS:
+        ends = (f"/{end}" if end else "" for end in MODEL_PATHS)
+        known = [*SERVER_PATHS, *(f"v2/models/{model.name}{end}" for end in ends)]
+        raise NotFound(f"There is no {path} here; there are {', '.join(known)}.")
+    if found["name"] != model.name:
+        raise NotFound(f"There is no model {found['name']} here; there is {model.name}.")
+    if found["version"] not in (None, model.version):
+        raise NotFound(
+            f"There is no version {found['version']} of {model.name} here; there is"
+            f" {model.version}."
         )
-        return HttpResponse(encode_json(reply), error.status)
-
-    def _purpose(self, http_request: HttpRequest) -> str:
-        return purpose_of(http_request.path, self.model)
+    return MODEL_PATHS[found["end"]]
 
 
-def _by_torchserves_grpc(http_request: HttpRequest) -> bool:
-    """Tell whether TorchServe read the tensors: what its other gRPC service brings are bytes."""
+def _binary_response(body: Mapping[str, Any]) -> HttpResponse:
+    """Return a response whose tensor follows the JSON as bytes."""
+    output = dict(body["outputs"][0])
+    data = pack_texts(text.encode("utf-8", "backslashreplace") for text in output.pop("data"))
+    output["parameters"] = {**output["parameters"], "binary_data_size": len(data)}
+    head = encode_json({**body, "outputs": [output]})
+    return HttpResponse(head + data, content_type=OCTETS, headers={LENGTH_OF_JSON: str(len(head))})
+
+
+def _by_torchserve_grpc(http_request: HttpRequest) -> bool:
+    """Return whether TorchServe decoded the tensors: its other gRPC service sends bytes."""
     return (
         http_request.by_grpc
         and "body" in http_request.headers
@@ -101,7 +208,7 @@ def _by_torchserves_grpc(http_request: HttpRequest) -> bool:
 
 
 def _are_tensors(inputs: Any) -> bool:
-    """Tell whether inputs are tensors, also where one lacks what all must have."""
+    """Return whether inputs are tensors, also where one lacks a required key."""
     if not isinstance(inputs, list) or not all(isinstance(each, dict) for each in inputs):
         return False
     return any({"datatype", "shape"} & each.keys() for each in inputs)

@@ -1,8 +1,8 @@
 """From tensors to requests, one for each row.
 
-Tensors have the names that MLServer's Hugging Face runtime gives them: those of the arguments of a
-transformers pipeline. What is asked about is in one tensor, or in one for each part of it
-(`question` and `context`, `text` and `text_pair`); the others are parameters.
+Tensors have the names of MLServer's Hugging Face runtime: those of the arguments of a transformers
+pipeline. The inputs are one tensor, or one for each of their columns (`question` and `context`,
+`text` and `text_pair`); the other tensors are parameters.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from handlers.config.choices import nearest
+from handlers.config.choices import suggest
 from handlers.errors import BadRequest, RequestError, attempt
-from handlers.protocols.items import PLAIN, layouts_of, read_item
-from handlers.protocols.open_inference.datatypes import BYTES
-from handlers.protocols.open_inference.tensors import JSON_TEXTS, Tensor
-from handlers.schemas.model_info import ModelInfo
+from handlers.protocols.items import read_item
+from handlers.protocols.open_inference.tensors import BYTES, JSON_TEXTS, Tensor
+from handlers.schemas.model_info import TEXT_COLUMN, Columns, ModelInfo
 from handlers.schemas.request import Request
 
-USUAL = ("args", "array_inputs", "text_inputs", "inputs", "text", "input-0")
-# Request parameters that are the protocol's own or its servers', and none of a model.
-PROTOCOLS_OWN = {
+INPUT_NAMES = ("args", "array_inputs", "text_inputs", "inputs", "text", "input-0")
+# Request parameters of the protocol or of its servers, which are not the model's.
+PROTOCOL_PARAMETERS = {
     "content_type",
     "headers",
     "binary_data_output",
@@ -30,14 +29,14 @@ PROTOCOLS_OWN = {
     "priority",
     "timeout",
 }
-TRITONS = "triton_"
+TRITON_PREFIX = "triton_"
 
-# Names that parameters had before.
-OLD_NAMES = {"topk": "top_k"}
+# Older names of parameters.
+PARAMETER_ALIASES = {"topk": "top_k"}
 
 
 class Rows:
-    """The rows that tensors make; all of one length but those that hold for every row."""
+    """The rows of tensors; all have one length, but for those whose value holds for every row."""
 
     def __init__(
         self,
@@ -47,18 +46,20 @@ class Rows:
         *,
         explains: bool,
     ) -> None:
-        """Sort the tensors.
+        """Divide the tensors into inputs and parameters.
 
         Raises:
-            BadRequest: it is not clear which is asked about, or their rows do not fit together.
+            BadRequest: the inputs cannot be identified, or the numbers of elements differ.
         """
-        self._mode, self._explains = model.mode, explains
+        self._columns, self._explains = model.input_columns, explains
         schemas = {**model.parameters, **(model.explanation if explains else {})}
-        schemas |= {old: schemas[name] for old, name in OLD_NAMES.items() if name in schemas}
-        self._asked = _asked(tensors, model.mode, schemas)
-        self.count = len(self._asked[0])
-        others = [tensor for tensor in tensors.values() if tensor not in self._asked]
-        self._shared = {key: parameters[key] for key in parameters if not _is_protocols_own(key)}
+        schemas |= {
+            old: schemas[name] for old, name in PARAMETER_ALIASES.items() if name in schemas
+        }
+        self._inputs = _input_tensors(tensors, model.input_columns, schemas)
+        self.count = len(self._inputs[0])
+        others = [tensor for tensor in tensors.values() if tensor not in self._inputs]
+        self._shared = {key: parameters[key] for key in parameters if not _is_of_protocol(key)}
         self._own: list[Tensor] = []
         for tensor in others:
             schema = schemas[tensor.name]
@@ -71,26 +72,26 @@ class Rows:
         self._check_counts()
 
     def _is_list(self, tensor: Tensor, schema: Mapping[str, Any]) -> bool:
-        """Tell whether what may be a value or a list is a list: it has not one for each row."""
+        """Return whether a parameter that may be a value or a list is a list of another length."""
         takes_lists = any(each.get("type") == "array" for each in schema.get("anyOf", ()))
         return takes_lists and len(tensor) not in (1, self.count)
 
     def requests(self) -> list[Request | RequestError]:
-        """Return the request of each row, or why there is none."""
+        """Return the request of each row, or its error."""
         return [attempt(self._request, number) for number in range(self.count)]
 
     def _request(self, number: int) -> Request:
         own = {tensor.name: tensor.element(number) for tensor in self._own}
-        asked = [tensor.element(number) for tensor in self._asked]
-        if len(asked) > 1:
-            names = (tensor.name for tensor in self._asked)
-            return Request(dict(zip(names, asked, strict=True)), {**self._shared, **own}, False)
-        inputs, best = read_item(asked[0], self._mode, "element", explains=self._explains)
-        return Request(inputs, {**self._shared, **own, **best}, alone=False)
+        values = [tensor.element(number) for tensor in self._inputs]
+        if len(values) > 1:
+            names = (tensor.name for tensor in self._inputs)
+            return Request(dict(zip(names, values, strict=True)), {**self._shared, **own}, False)
+        inputs, innermost = read_item(values[0], self._columns, "element", explains=self._explains)
+        return Request(inputs, {**self._shared, **own, **innermost}, alone=False)
 
     def _check_counts(self) -> None:
-        first = self._asked[0]
-        for tensor in (*self._asked, *self._own):
+        first = self._inputs[0]
+        for tensor in (*self._inputs, *self._own):
             if len(tensor) != self.count:
                 raise BadRequest(
                     f"{tensor.name} has {len(tensor)} elements, and {first.name} has {self.count}"
@@ -98,13 +99,15 @@ class Rows:
                 )
 
 
-def _asked(tensors: Mapping[str, Tensor], mode: str, parameters: Mapping[str, Any]) -> list[Tensor]:
-    """Return the tensors that are asked about, in the order of their names in the mode."""
-    names = _names(tensors, mode, parameters)
+def _input_tensors(
+    tensors: Mapping[str, Tensor], columns: Sequence[Columns], parameters: Mapping[str, Any]
+) -> list[Tensor]:
+    """Return the tensors of the inputs, in the order of the columns."""
+    names = _input_names(tensors, columns, parameters)
     if unknown := sorted(tensors.keys() - set(names) - parameters.keys()):
         known = [*names, *parameters]
         raise BadRequest(
-            f"inputs has the unknown tensor {unknown[0]}; {nearest(unknown[0], known)}"
+            f"inputs has the unknown tensor {unknown[0]}; {suggest(unknown[0], known)}"
         )
     for name in names:
         if tensors[name].datatype != BYTES:
@@ -114,23 +117,22 @@ def _asked(tensors: Mapping[str, Tensor], mode: str, parameters: Mapping[str, An
     return [tensors[name] for name in names]
 
 
-def _names(
-    tensors: Mapping[str, Tensor], mode: str, parameters: Mapping[str, Any]
+def _input_names(
+    tensors: Mapping[str, Tensor], columns: Sequence[Columns], parameters: Mapping[str, Any]
 ) -> Sequence[str]:
-    layouts = layouts_of(mode)
-    for layout in layouts:
-        if layout != PLAIN and set(layout) <= tensors.keys():
-            return layout
+    for names in columns:
+        if names != TEXT_COLUMN and set(names) <= tensors.keys():
+            return names
     others = [name for name in tensors if name not in parameters]
-    found = [name for name in USUAL if name in others] or others
-    if len(found) == 1 and (PLAIN in layouts or tensors[found[0]].content_type in JSON_TEXTS):
+    found = [name for name in INPUT_NAMES if name in others] or others
+    if len(found) == 1 and (TEXT_COLUMN in columns or tensors[found[0]].content_type in JSON_TEXTS):
         return found
-    known = " or ".join(" and ".join(layout) for layout in layouts)
+    known = " or ".join(" and ".join(names) for names in columns)
     raise BadRequest(f"inputs has the tensors {', '.join(tensors)}; ask with {known}.")
 
 
-def _is_protocols_own(name: str) -> bool:
-    return name in PROTOCOLS_OWN or name.startswith(TRITONS)
+def _is_of_protocol(name: str) -> bool:
+    return name in PROTOCOL_PARAMETERS or name.startswith(TRITON_PREFIX)
 
 
 def _list(tensor: Tensor) -> list[Any]:

@@ -1,4 +1,4 @@
-"""OpenAI's API below the model's path: one file for each endpoint."""
+"""OpenAI's API, below the model's path and by its bodies alone."""
 
 from handlers.protocols.openai.protocol import Protocol
 

@@ -1,4 +1,4 @@
-"""What OpenAI's endpoints read: their own names, and those of `generate` that they go to.
+"""The bodies of OpenAI's endpoints, and the parameters of `generate` that they become.
 
 https://platform.openai.com/docs/api-reference/chat and /completions
 """
@@ -19,14 +19,14 @@ from pydantic import (
 )
 
 from handlers.errors import Unprocessable
-from handlers.schemas.parameters import WholeNumbers
-from handlers.schemas.token_ids import TokenIds
-from handlers.schemas.validation import parse_body
+from handlers.schemas.parameters import WholeNumbers, parse_body
+from handlers.schemas.request import TokenIds
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
-# Below it a draw is the likeliest token, and dividing by it overflows.
-COLDEST = 1e-5
-STANDARD = {
+# Below it sampling picks the likeliest token, and the division by it overflows.
+MIN_TEMPERATURE = 1e-5
+# Settings that are not supported, and the values that change nothing.
+UNSUPPORTED = {
     "frequency_penalty": 0,
     "presence_penalty": 0,
     "logprobs": False,
@@ -39,7 +39,7 @@ STANDARD = {
 
 
 class StreamOptions(BaseModel):
-    """What a stream tells beside the text."""
+    """What a stream contains beside the text."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -47,7 +47,7 @@ class StreamOptions(BaseModel):
 
 
 class Sampling(WholeNumbers):
-    """What both endpoints take; names that only OpenAI's own servers know are left."""
+    """The settings of both endpoints; unknown keys are ignored."""
 
     model_config = ConfigDict(
         extra="ignore", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=()
@@ -65,7 +65,7 @@ class Sampling(WholeNumbers):
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
     logit_bias: dict[str, float] | None = None
-    # Beyond OpenAI's, as the servers of open models take them.
+    # Extensions of OpenAI's API that the servers of open models have.
     top_k: Annotated[int, Field(ge=-1)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     repetition_penalty: float | None = None
@@ -76,45 +76,47 @@ class Sampling(WholeNumbers):
         return None if seed is None else seed % 2**63
 
     @classmethod
-    def of(cls, content: Any) -> Self:
-        """Check a body.
+    def parse(cls, content: Any) -> Self:
+        """Check the content of a body.
 
         Raises:
             BadRequest: with the first mistake.
-            Unprocessable: it asks for what models here cannot do.
+            Unprocessable: it has a setting that is not supported.
         """
         body = parse_body(cls, content)
-        _refuse_special(content)
+        _check_supported(content)
         return body
 
     @property
-    def most_tokens(self) -> int | None:
-        """How many new tokens at most, under whatever name."""
+    def max_new_tokens(self) -> int | None:
+        """The maximum number of new tokens."""
         return self.max_tokens
 
     @property
-    def count(self) -> int:
-        """How many answers a prompt gets."""
+    def choices(self) -> int:
+        """The number of choices for each prompt."""
         return self.n or 1
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What the text-generation task is to do; greedy, unless the body asks for a draw."""
-        cold = self.top_p == 0 or (self.temperature is not None and self.temperature < COLDEST)
-        draws = not cold and bool(self.temperature or self.top_p or self.count > 1)
-        given = {
-            "max_new_tokens": self.most_tokens,
-            "num_return_sequences": self.count if draws else 1,
+        """The parameters of the text-generation task; greedy, unless the body requests sampling."""
+        greedy = self.top_p == 0 or (
+            self.temperature is not None and self.temperature < MIN_TEMPERATURE
+        )
+        samples = not greedy and bool(self.temperature or self.top_p or self.choices > 1)
+        parameters = {
+            "max_new_tokens": self.max_new_tokens,
+            "num_return_sequences": self.choices if samples else 1,
             "stop": self.stop or None,
             "seed": self.seed,
-            "do_sample": draws if draws or cold else None,
-            "temperature": self.temperature if draws else None,
-            "top_p": self.top_p if draws else None,
-            "top_k": max(self.top_k, 0) if draws and self.top_k is not None else None,
-            "min_p": self.min_p or None if draws else None,
+            "do_sample": samples if samples or greedy else None,
+            "temperature": self.temperature if samples else None,
+            "top_p": self.top_p if samples else None,
+            "top_k": max(self.top_k, 0) if samples and self.top_k is not None else None,
+            "min_p": self.min_p or None if samples else None,
             "repetition_penalty": self.repetition_penalty,
         }
-        named = {name: value for name, value in given.items() if value is not None}
+        named = {name: value for name, value in parameters.items() if value is not None}
         return {**named, "return_full_text": False, "details": True}
 
 
@@ -125,7 +127,7 @@ class ChatBody(Sampling):
     max_completion_tokens: PositiveInt | None = None
 
     @property
-    def most_tokens(self) -> int | None:
+    def max_new_tokens(self) -> int | None:
         return self.max_completion_tokens or self.max_tokens
 
 
@@ -147,9 +149,9 @@ class CompletionBody(Sampling):
 
     @property
     def prompts(self) -> list[str | TokenIds]:
-        """Every prompt of the body: a text, or the tokens that its sender has made of one."""
-        one = isinstance(self.prompt, str) or (self.prompt and isinstance(self.prompt[0], int))
-        prompts: list[Any] = [self.prompt] if one else list(self.prompt)
+        """Every prompt of the body: a text, or token ids."""
+        single = isinstance(self.prompt, str) or (self.prompt and isinstance(self.prompt[0], int))
+        prompts: list[Any] = [self.prompt] if single else list(self.prompt)
         return [each if isinstance(each, str) else TokenIds(tuple(each)) for each in prompts]
 
     @property
@@ -157,14 +159,17 @@ class CompletionBody(Sampling):
         return {**super().parameters, "return_full_text": bool(self.echo)}
 
 
-def _refuse_special(content: Mapping[str, Any]) -> None:
-    wanted = [name for name, usual in STANDARD.items() if not _is_usual(content.get(name), usual)]
+def _check_supported(content: Mapping[str, Any]) -> None:
+    names = [
+        name for name, default in UNSUPPORTED.items() if not _equals(content.get(name), default)
+    ]
     if (content.get("response_format") or {"type": "text"}) != {"type": "text"}:
-        wanted.append("response_format")
-    if wanted:
-        raise Unprocessable(f"{wanted[0]} cannot be done by this server; leave it out.")
+        names.append("response_format")
+    if names:
+        raise Unprocessable(f"{names[0]} cannot be done by this server; leave it out.")
 
 
-def _is_usual(value: Any, usual: Any) -> bool:
-    """Tell whether a setting changes nothing; 0 is a number of `logprobs`, and not false."""
-    return value is None or (value == usual and isinstance(value, bool) == isinstance(usual, bool))
+def _equals(value: Any, default: Any) -> bool:
+    """Return whether a setting is left out or a default; 0 is a number of `logprobs`, not false."""
+    same_kind = isinstance(value, bool) == isinstance(default, bool)
+    return value is None or (value == default and same_kind)

@@ -1,135 +1,253 @@
-"""What the endpoints share that continue texts, at once or as a stream of events."""
+"""The endpoints `chat/completions` and `completions`: generated texts, whole or as events."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from handlers.errors import Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
-from handlers.http.server_sent_events import EVENTS, event
-from handlers.protocols.openai.bodies import Sampling
-from handlers.protocols.openai.endpoint import BaseEndpoint
-from handlers.protocols.openai.events import DONE, ChoiceStream
+from handlers.http.server_sent_events import EVENTS, EventStream, event
+from handlers.protocols.base import Exchange
+from handlers.protocols.openai.bodies import ChatBody, CompletionBody, Sampling
+from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.request import Request
 
-REASONS = {"length": "length", "eos_token": "stop", "stop_sequence": "stop"}
+DONE = b"data: [DONE]\n\n"
+FINISH_REASONS = {"length": "length", "eos_token": "stop", "stop_sequence": "stop"}
+
+Delta = Callable[[str, bool], Mapping[str, Any]]
 
 
-class GenerationEndpoint(BaseEndpoint):
-    """An endpoint that continues texts.
+class ChoiceStream(EventStream):
+    """Sends the text of one choice as chunks.
 
-    Attributes:
-        kind: what its answers call themselves; `part` is what parts of one do.
-        prefix: what the ids of its answers begin with.
+    Args:
+        http_request: the request.
+        head: the keys that every chunk of the response begins with.
+        index: the number of the choice.
+        delta: returns the part of a chunk with new text, given whether it is the first.
+        prefix: text before the generated one.
     """
 
+    def __init__(
+        self,
+        http_request: HttpRequest,
+        head: Mapping[str, Any],
+        index: int,
+        delta: Delta,
+        prefix: str = "",
+    ) -> None:
+        super().__init__(http_request)
+        self._head, self._index, self._delta, self._prefix = head, index, delta, prefix
+
+    def emit(self, text: str) -> None:
+        super().emit(self._prefix + text)
+
+    def part(self, text: str, *, first: bool, reason: str | None = None) -> bytes:
+        """Return the event of new text, or of the end with its reason."""
+        choice = {"index": self._index, **self._delta(text, first), "finish_reason": reason}
+        return event({**self._head, "choices": [choice]})
+
+    def rest(self, text: str, reason: str) -> bytes:
+        """Return the events of the part of a complete text that was not sent, and of its end."""
+        new, first = self.not_emitted(text), not self.emitted
+        part = self.part(new, first=first) if new or first else b""
+        return part + self.part("", first=False, reason=reason)
+
+    def sibling(self, number: int) -> ChoiceStream:
+        """Return the stream of the choice so many behind this one."""
+        return ChoiceStream(self._http_request, self._head, self._index + number, self._delta)
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What an endpoint needs to write a response.
+
+    Attributes:
+        endpoint: the endpoint.
+        body: the checked body.
+        head: the keys that the response, or each of its chunks, begins with.
+    """
+
+    endpoint: GenerationEndpoint
+    body: Sampling
+    head: Mapping[str, Any]
+
+
+class GenerationEndpoint(ABC):
+    """An endpoint that generates texts.
+
+    Attributes:
+        path: the end of its URL.
+        kind: the `object` of its responses; `chunk_kind` is that of the chunks of a stream.
+        id_prefix: the prefix of the ids of its responses.
+    """
+
+    path: ClassVar[str]
     kind: ClassVar[str]
-    part: ClassVar[str]
-    prefix: ClassVar[str]
+    chunk_kind: ClassVar[str]
+    id_prefix: ClassVar[str]
+
+    def __init__(self, model: ModelInfo) -> None:
+        self.model = model
 
     @abstractmethod
-    def body(self, content: Any) -> Sampling:
+    def parse_body(self, content: Any) -> Sampling:
         """Check a body.
 
         Raises:
-            RequestError: it is wrong, or asks for what cannot be done.
+            RequestError: it is wrong, or has a setting that is not supported.
         """
 
     @abstractmethod
     def inputs(self, body: Any) -> list[Any]:
-        """Return what each request of a body asks about."""
+        """Return the inputs of each request."""
 
     @abstractmethod
     def choice(self, text: str) -> dict[str, Any]:
-        """Return what a complete answer tells beside its index and its end."""
+        """Return a complete choice without its index and its finish reason."""
 
     @abstractmethod
-    def piece(self, text: str, first: bool) -> dict[str, Any]:
-        """Return what a part of an answer tells beside its index and its end."""
+    def delta(self, text: str, first: bool) -> dict[str, Any]:
+        """Return a chunk's choice without its index and its finish reason."""
 
-    def read(self, http_request: HttpRequest) -> list[Request]:
-        if self.model.mode != "text_generation":
+    def parse(self, http_request: HttpRequest) -> Exchange:
+        """Parse a request.
+
+        Raises:
+            RequestError: it cannot be understood, or this model cannot do it.
+        """
+        if not self.model.generates:
             raise Unprocessable(f"This model's mode is {self.model.mode}; it writes no texts.")
         if http_request.explains:
             raise Unprocessable(f"{self.path} explains nothing; send inputs without this path.")
-        body = self.body(http_request.content)
+        body = self.parse_body(http_request.content)
+        completion = Completion(
+            self, body, self._head(self.chunk_kind if body.stream else self.kind)
+        )
         inputs = self.inputs(body)
-        if not body.stream:
-            return [Request(each, body.parameters) for each in inputs]
-        head = self._head(self.part)
-        # Texts of one prompt cannot be told apart while they are made: each comes as one part.
-        numbers = range(0, len(inputs) * body.count, body.count)
-        return [
-            Request(
-                each, body.parameters, stream=self._choice_stream(http_request, head, number, each)
-            )
-            for number, each in zip(numbers, inputs, strict=True)
-        ]
+        if body.stream:
+            requests = self._streamed(http_request, completion, inputs)
+        else:
+            requests = [Request(each, body.parameters) for each in inputs]
+        return Exchange(http_request, requests, completion)
 
-    def write(
-        self, http_request: HttpRequest, requests: Sequence[Request], results: Sequence[Any]
-    ) -> HttpResponse:
-        body = self.body(http_request.content)
-        # Without a draw all answers to a prompt are the same: one is made, and told as often.
-        results = [texts * (body.count // len(texts)) for texts in results]
-        usage = _usage(results)
-        if isinstance(requests[0].stream, ChoiceStream):
-            return HttpResponse(self._events(body, requests, results, usage), content_type=EVENTS)
-        texts = [text for result in results for text in result]
-        choices = [
-            {"index": number, **self.choice(text["generated_text"]), "finish_reason": _reason(text)}
+    def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
+        """Return the response, from the result of each request."""
+        completion: Completion = exchange.context
+        # Without sampling all choices of a prompt are equal: one is generated and repeated.
+        choices = [texts * (completion.body.choices // len(texts)) for texts in results]
+        if completion.body.stream:
+            events = _events(completion, exchange.requests, choices)
+            return HttpResponse(events, content_type=EVENTS)
+        texts = [text for of_prompt in choices for text in of_prompt]
+        listed = [
+            {
+                "index": number,
+                **self.choice(text["generated_text"]),
+                "finish_reason": _finish_reason(text),
+            }
             for number, text in enumerate(texts)
         ]
-        return HttpResponse(
-            encode_json({**self._head(self.kind), "choices": choices, "usage": usage})
-        )
+        usage = _usage(choices)
+        return HttpResponse(encode_json({**completion.head, "choices": listed, "usage": usage}))
 
-    def _choice_stream(
-        self, http_request: HttpRequest, head: Any, number: int, asked: Any
-    ) -> ChoiceStream:
-        before = asked if isinstance(asked, str) and http_request.content.get("echo") else ""
-        return ChoiceStream(http_request, head, number, self.piece, before)
-
-    def _events(
-        self, body: Sampling, requests: Sequence[Request], results: Sequence[Any], usage: Any
-    ) -> bytes:
-        parts: list[bytes] = []
-        head: Mapping[str, Any] = {}
-        for request, texts in zip(requests, results, strict=True):
-            stream: Any = request.stream
-            head = stream.head
-            for number, text in enumerate(texts):
-                teller = stream.sibling(number) if number else stream
-                parts.append(teller.rest(text["generated_text"], _reason(text)))
-        options = body.stream_options
-        if options and options.include_usage:
-            parts.append(event({**head, "choices": [], "usage": usage}))
-        return b"".join(parts) + DONE
+    def _streamed(
+        self, http_request: HttpRequest, completion: Completion, inputs: Sequence[Any]
+    ) -> list[Request]:
+        """Return requests with streams; of several choices of a prompt each is sent as one part."""
+        body = completion.body
+        echoes = bool(http_request.content.get("echo"))
+        requests = []
+        for number, each in enumerate(inputs):
+            prefix = each if echoes and isinstance(each, str) else ""
+            index = number * body.choices
+            stream = ChoiceStream(http_request, completion.head, index, self.delta, prefix)
+            requests.append(Request(each, body.parameters, stream=stream))
+        return requests
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {
-            "id": f"{self.prefix}-{uuid.uuid4().hex}",
+            "id": f"{self.id_prefix}-{uuid.uuid4().hex}",
             "object": kind,
             "created": int(time.time()),
             "model": self.model.name,
         }
 
 
-def _reason(text: Mapping[str, Any]) -> str:
-    return REASONS[text["details"]["finish_reason"]]
+class Chat(GenerationEndpoint):
+    """`chat/completions`: the messages of a chat, through the checkpoint's chat template."""
+
+    path = "chat/completions"
+    kind = "chat.completion"
+    chunk_kind = "chat.completion.chunk"
+    id_prefix = "chatcmpl"
+
+    def parse_body(self, content: Any) -> ChatBody:
+        return ChatBody.parse(content)
+
+    def inputs(self, body: ChatBody) -> list[Any]:
+        return [body.messages]
+
+    def choice(self, text: str) -> dict[str, Any]:
+        return {"message": {"role": "assistant", "content": text}, "logprobs": None}
+
+    def delta(self, text: str, first: bool) -> dict[str, Any]:
+        role = {"role": "assistant"} if first else {}
+        return {"delta": {**role, "content": text} if text or first else {}, "logprobs": None}
 
 
-def _usage(results: Sequence[Any]) -> dict[str, int]:
-    """Return the tokens read and written; a prompt counts once, however many answers it got."""
-    read = sum(texts[0]["details"]["input_length"] for texts in results)
-    written = sum(text["details"]["generated_tokens"] for texts in results for text in texts)
+class Completions(GenerationEndpoint):
+    """`completions`: one prompt or several."""
+
+    path = "completions"
+    kind = "text_completion"
+    chunk_kind = "text_completion"
+    id_prefix = "cmpl"
+
+    def parse_body(self, content: Any) -> CompletionBody:
+        return CompletionBody.parse(content)
+
+    def inputs(self, body: CompletionBody) -> list[Any]:
+        return list(body.prompts)
+
+    def choice(self, text: str) -> dict[str, Any]:
+        return {"text": text, "logprobs": None}
+
+    def delta(self, text: str, first: bool) -> dict[str, Any]:
+        return self.choice(text)
+
+
+def _events(completion: Completion, requests: Sequence[Request], choices: Sequence[Any]) -> bytes:
+    """Return the events that end a stream."""
+    parts: list[bytes] = []
+    for request, texts in zip(requests, choices, strict=True):
+        stream: Any = request.stream
+        for number, text in enumerate(texts):
+            own = stream.sibling(number) if number else stream
+            parts.append(own.rest(text["generated_text"], _finish_reason(text)))
+    options = completion.body.stream_options
+    if options and options.include_usage:
+        parts.append(event({**completion.head, "choices": [], "usage": _usage(choices)}))
+    return b"".join(parts) + DONE
+
+
+def _finish_reason(text: Mapping[str, Any]) -> str:
+    return FINISH_REASONS[text["details"]["finish_reason"]]
+
+
+def _usage(choices: Sequence[Any]) -> dict[str, int]:
+    """Return the numbers of tokens; a prompt counts once, however many choices it has."""
+    prompt = sum(texts[0]["details"]["input_length"] for texts in choices)
+    completion = sum(text["details"]["generated_tokens"] for texts in choices for text in texts)
     return {
-        "prompt_tokens": read,
-        "completion_tokens": written,
-        "total_tokens": read + written,
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
     }

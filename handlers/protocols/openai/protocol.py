@@ -1,80 +1,77 @@
 """OpenAI's API below the model's path: `chat/completions`, `completions` and `models`.
 
-A client's base URL is `http://host:8080/predictions/<model>/<version>/v1`.
+A client's base URL is `http://host:8080/predictions/<model>/<version>/v1`. `models` lists the one
+model that is served here. KServe's V1 requests the readiness of a model below the same path, so
+`models/<name>` has its keys `name` and `ready` as well.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
 from handlers.errors import NotFound, RequestError
 from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
+from handlers.http.response import HttpResponse, encode_json
 from handlers.http.server_sent_events import EVENTS, event, streaming_started
-from handlers.protocols.base import BaseProtocol
-from handlers.protocols.openai.endpoint import BaseEndpoint
-from handlers.protocols.openai.events import DONE
-from handlers.protocols.openai.generation import GenerationEndpoint
+from handlers.protocols.base import BaseProtocol, Exchange
+from handlers.protocols.openai.generation import DONE, Chat, Completion, Completions
 from handlers.schemas.model_info import ModelInfo
-from handlers.schemas.request import Request
 
-# All below v1, but what is KServe's, such as v1/models/M:predict; v1 may be left out.
+# All below v1, but for KServe's paths such as v1/models/M:predict; v1 may be left out.
 PATH = re.compile(
     r"v1(?!/models/.*:)(/.*)?"
     r"|(chat/completions|completions|models|embeddings|responses)(/[^:]*)?"
 )
-ENDPOINTS = ("chat", "completions", "models")
+MODELS = "models"
 
 
 class Protocol(BaseProtocol):
-    """Requests of OpenAI's clients; `model` may be any name, since the path chose already."""
+    """Requests of OpenAI's clients; `model` may be any name, since the path selects the model."""
 
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
-        found = [
-            import_module(f"handlers.protocols.openai.{name}").Endpoint(model) for name in ENDPOINTS
-        ]
-        self._endpoints: dict[str, BaseEndpoint] = {each.path: each for each in found}
+        self._endpoints = {each.path: each for each in (Chat(model), Completions(model))}
 
     def recognises(self, http_request: HttpRequest) -> bool:
         return PATH.fullmatch(http_request.path) is not None
 
-    def read(self, http_request: HttpRequest) -> list[Request]:
-        endpoint = self._endpoint(http_request)
-        requests = endpoint.read(http_request)
-        if isinstance(endpoint, GenerationEndpoint):
-            self.check_count(len(requests), "prompt")
-        return requests
+    def parse(self, http_request: HttpRequest) -> Exchange:
+        path = self._path(http_request)
+        if path == MODELS or path.startswith(f"{MODELS}/"):
+            return Exchange(http_request)
+        if path not in self._endpoints:
+            known = ", ".join([*self._endpoints, MODELS])
+            raise NotFound(f"There is no {path} here; there are {known}.")
+        exchange = self._endpoints[path].parse(http_request)
+        self.check_count(len(exchange.items), "prompt")
+        return exchange
 
-    def write(
-        self, http_request: HttpRequest, requests: Sequence[Request], outcomes: Sequence[Any]
-    ) -> HttpResponse:
+    def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
         for outcome in outcomes:
             if isinstance(outcome, RequestError):
-                return self._broken(http_request, requests, outcome)
-        return self._endpoint(http_request).write(http_request, requests, outcomes)
+                return self._failed(exchange, outcome)
+        if isinstance(exchange.context, Completion):
+            return exchange.context.endpoint.write(exchange, outcomes)
+        return HttpResponse(encode_json(self._models(exchange.http_request)))
 
-    def complaint(self, error: RequestError) -> Any:
-        ours = error.status >= 500
-        kind = "server_error" if ours else "invalid_request_error"
+    def error_body(self, error: RequestError) -> Any:
+        kind = "server_error" if error.status >= 500 else "invalid_request_error"
         return {"error": {"message": str(error), "type": kind, "param": None, "code": None}}
 
-    def _broken(
-        self, http_request: HttpRequest, requests: Sequence[Request], error: RequestError
-    ) -> HttpResponse:
-        """Return an error; where the answer has begun, as its last event."""
-        if not streaming_started(requests):
-            return self.refuse(http_request, error)
-        return HttpResponse(event(self.complaint(error)) + DONE, content_type=EVENTS)
+    def _path(self, http_request: HttpRequest) -> str:
+        """Return the path of the endpoint that a request is for."""
+        return http_request.path.removeprefix("v1/")
 
-    def _endpoint(self, http_request: HttpRequest) -> BaseEndpoint:
-        path = http_request.path.removeprefix("v1/")
-        if path.startswith("models/"):
-            path = "models"  # one of them, whatever it is called
-        if path not in self._endpoints:
-            known = ", ".join(self._endpoints)
-            raise NotFound(f"There is no {path} here; there are {known}.")
-        return self._endpoints[path]
+    def _models(self, http_request: HttpRequest) -> dict[str, Any]:
+        model = {"id": self.model.name, "object": "model", "created": 0, "owned_by": "torchserve"}
+        if http_request.path.rsplit("/", maxsplit=1)[-1] != MODELS:
+            return {**model, "name": self.model.name, "ready": True}
+        return {"object": "list", "data": [model]}
+
+    def _failed(self, exchange: Exchange, error: RequestError) -> HttpResponse:
+        """Return an error; as the last event, where a part of the response was sent."""
+        if not streaming_started(exchange.requests):
+            return self.error_response(exchange.http_request, error)
+        return HttpResponse(event(self.error_body(error)) + DONE, content_type=EVENTS)

@@ -10,12 +10,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from handlers.config.choices import nearest
+from handlers.config.choices import suggest
 from handlers.errors import KitError, WrongCheckpoint
+from scripts.kit.checkpoint_source import Source
 from scripts.kit.demo_models.lessons import lesson_of, modes
 from scripts.kit.demo_models.score import Score
 from scripts.kit.places import MODELS
-from scripts.kit.source import Source
 from scripts.kit.staging import Staging
 
 MODES = tuple(modes())
@@ -26,7 +26,7 @@ class UnknownMode(KitError):
     """There is no demo model of that name."""
 
     def __init__(self, mode: str) -> None:
-        hint = nearest(mode, list(MODES))
+        hint = suggest(mode, list(MODES))
         end = "" if hint.endswith("?") else "."
         super().__init__(f"There is no demo model {mode!r}; {hint}{end}")
 
@@ -61,7 +61,7 @@ def make(
     check(mode)
     lesson = lesson_of(mode)
     rows, exam_rows = rows or lesson.plan.rows, exam_rows or lesson.exam_rows
-    with Staging.of(target) as staging:
+    with Staging.open(target) as staging:
         staging.keep_only(())
         folder = staging.folder
         measures = lesson.teach(folder, seed=seed, rows=rows, exam_rows=exam_rows, tick=tick)

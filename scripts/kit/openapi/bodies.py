@@ -1,4 +1,4 @@
-"""What clients send to predictions and explanations, made of what a mode asks about."""
+"""The bodies of predictions and explanations, from the inputs and parameters of a mode."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def bodies(mode: str, known: Mapping[str, Schema]) -> dict[str, Schema]:
         mode: the mode.
         known: the components that its types are.
     """
-    old = _asked_of_old(known)
+    old = _object_of_inputs(known)
     task = tasks.get(mode)
     parameters = task.parameters.__name__
     found = {
         "PredictionBody": _body(parameters, old, STREAM if task.generates else {}),
         "PredictionInstances": _instances(parameters, old),
     }
-    if account := targets.get(mode):
+    if target := targets.get(mode):
         explained = "ExplanationParameters"
         found |= {
-            explained: _explanation_parameters(mode, account),
+            explained: _explanation_parameters(mode, target),
             "ExplanationBody": _body(explained, old),
             "ExplanationInstances": _instances(explained, old),
         }
@@ -56,7 +56,7 @@ def bodies(mode: str, known: Mapping[str, Schema]) -> dict[str, Schema]:
 
 
 def takes_text(known: Mapping[str, Schema]) -> bool:
-    """Tell whether what a mode asks about can be a bare text."""
+    """Return whether a mode's inputs can be a text alone."""
     return TEXT in alternatives(known["Inputs"])
 
 
@@ -69,7 +69,7 @@ def _body(parameters: str, old: Schema, more: Mapping[str, Schema] | None = None
 
 
 def _settings(parameters: Schema) -> dict[str, Schema]:
-    """Return what may stand beside what is asked."""
+    """Return the keys beside the inputs."""
     return {"parameters": parameters, "target": TARGET, "options": OPTIONS}
 
 
@@ -81,8 +81,8 @@ def _instances(parameters: str, old: Schema) -> Schema:
     return closed({"instances": instances, "parameters": ref(parameters)}, "instances")
 
 
-def _asked_of_old(known: Mapping[str, Schema]) -> Schema:
-    """Return the object form of what a mode asks about; of a bare text, `{"text"}`."""
+def _object_of_inputs(known: Mapping[str, Schema]) -> Schema:
+    """Return the object form of a mode's inputs; `{"text"}` where they are a text."""
     kinds = [_resolved(each, known) for each in [known["Inputs"], *alternatives(known["Inputs"])]]
     of_text = {"properties": {"text": TEXT}, "required": ["text"]}
     return next((kind for kind in kinds if kind.get("type") == "object"), of_text)
@@ -92,16 +92,17 @@ def _resolved(schema: Schema, known: Mapping[str, Schema]) -> Schema:
     return known[schema["$ref"].removeprefix(PLACE)] if "$ref" in schema else schema
 
 
-def _explanation_parameters(mode: str, account: Any) -> Schema:
-    own = parameter_schemas(tasks.get(mode).parameters, account.usual_parameters)
-    ours = explanation_schemas(account.usual_method, gradients=True)
-    target = {"description": _target_of(account)}
+def _explanation_parameters(mode: str, explanation_target: Any) -> Schema:
+    defaults = explanation_target.default_parameters
+    parameters = parameter_schemas(tasks.get(mode).parameters, defaults)
+    explanation = explanation_schemas(explanation_target.default_method, gradients=True)
+    target = {"description": _describe_target(explanation_target)}
     text = inspect.getdoc(ExplanationParameters) or ""
-    settings = {name: or_null(schema) for name, schema in {**own, **ours}.items()}
+    settings = {name: or_null(schema) for name, schema in {**parameters, **explanation}.items()}
     return closed({**settings, "target": target}, description=text)
 
 
-def _target_of(account: Any) -> str:
-    """Return the sentences of a mode's account that tell what a target may be."""
-    text = inspect.getdoc(sys.modules[account.__module__]) or ""
+def _describe_target(explanation_target: Any) -> str:
+    """Return the paragraph of a module's docstring that describes `target`."""
+    text = inspect.getdoc(sys.modules[explanation_target.__module__]) or ""
     return next((part for part in text.split("\n\n") if part.startswith("`target`")), "")

@@ -1,4 +1,4 @@
-"""Bodies to try, made of each mode's own sample."""
+"""Examples of bodies, from the sample of each mode."""
 
 from __future__ import annotations
 
@@ -12,13 +12,6 @@ from handlers import tasks
 from handlers.explainers import targets
 
 Examples = dict[str, Any]
-# A target that each mode's sample has, in the form that the mode's account reads.
-TARGETS: dict[str, Any] = {
-    "sequence_classification": 0,
-    "token_classification": [1, 0],
-    "question_answering": {"start": 0, "end": 4},
-    "text_generation": " there was a fox",
-}
 EXPLAINED = {"method": "feature_ablation", "granularity": "word"}
 MESSAGES = [{"role": "user", "content": "Once upon a time"}]
 FEW = {"max_tokens": 8}
@@ -26,7 +19,7 @@ STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 def predictions(mode: str) -> Examples:
-    """Return bodies of the Hugging Face way and of the old example's."""
+    """Return bodies of the Hugging Face protocol and of the old example."""
     sample = tasks.get(mode).sample
     inputs, given = sample["inputs"], sample.get("parameters", {})
     found = {
@@ -39,15 +32,15 @@ def predictions(mode: str) -> Examples:
 
 
 def explanations(mode: str) -> Examples:
-    """Return bodies that ask why."""
+    """Return bodies of explanations."""
     inputs = tasks.get(mode).sample["inputs"]
     found = {
         "one": {"inputs": inputs},
         "list": {"inputs": [inputs, inputs], "parameters": EXPLAINED},
-        "parameters": {"inputs": inputs, "parameters": {**_usual(mode), **EXPLAINED}},
+        "parameters": {"inputs": inputs, "parameters": {**_default_parameters(mode), **EXPLAINED}},
     }
-    if mode in TARGETS:
-        found["old"] = {**_old(inputs), "target": TARGETS[mode]}
+    if target := targets.get(mode):
+        found["old"] = {**_old(inputs), "target": target.example_target}
     return found
 
 
@@ -62,7 +55,7 @@ def instances(mode: str) -> Examples:
 
 
 def texts(mode: str) -> Examples:
-    """Return a bare text, where the mode takes one."""
+    """Return a text alone, for a mode whose inputs can be one."""
     return {"text": tasks.get(mode).sample["inputs"]}
 
 
@@ -74,18 +67,18 @@ def lines(mode: str) -> Examples:
 
 def table(mode: str) -> Examples:
     """Return a table with a header and one row."""
-    asked = _old(tasks.get(mode).sample["inputs"])
+    parts = _old(tasks.get(mode).sample["inputs"])
     stream = StringIO()
-    csv.writer(stream, lineterminator="\n").writerows([asked.keys(), asked.values()])
+    csv.writer(stream, lineterminator="\n").writerows([parts.keys(), parts.values()])
     return {"table": stream.getvalue()}
 
 
 def tensors(mode: str) -> Examples:
     """Return bodies of the Open Inference Protocol."""
-    asked = _old(tasks.get(mode).sample["inputs"])
+    parts = _old(tasks.get(mode).sample["inputs"])
     inputs = [
         {"name": name, "shape": [1], "datatype": "BYTES", "data": [value]}
-        for name, value in asked.items()
+        for name, value in parts.items()
     ]
     return {"one": {"id": "42", "inputs": inputs}}
 
@@ -111,10 +104,10 @@ def _old(inputs: Any) -> dict[str, Any]:
 
 
 def _defaults(mode: str) -> dict[str, Any]:
-    """Return every parameter that is something where a request sets nothing."""
+    """Return every parameter that has a default other than null."""
     return tasks.get(mode).parameters().model_dump(mode="json", exclude_none=True)
 
 
-def _usual(mode: str) -> dict[str, Any]:
-    account = targets.get(mode)
-    return dict(account.usual_parameters) if account else {}
+def _default_parameters(mode: str) -> dict[str, Any]:
+    target = targets.get(mode)
+    return dict(target.default_parameters) if target else {}

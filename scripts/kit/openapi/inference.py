@@ -9,7 +9,7 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from handlers.protocols.open_inference.datatypes import Datatype
+from handlers.protocols.open_inference.tensors import Datatype
 
 
 class Tensor(TypedDict):

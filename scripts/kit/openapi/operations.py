@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from handlers import tasks
+from handlers.explainers import targets
 from handlers.http.response import JSON
 from handlers.http.server_sent_events import EVENTS
-from handlers.protocols.result_formats import CSV, LINES
+from handlers.protocols.result_formats import CSV, JSON_LINES
 from scripts.kit.openapi import examples
 from scripts.kit.openapi.bodies import takes_text
-from scripts.kit.openapi.explanations import EXPLANATIONS
 from scripts.kit.openapi.operation import Body, Operation
 from scripts.kit.openapi.shapes import TEXT, Schema, any_of, closed, list_of, ref
 
@@ -18,7 +18,7 @@ Known = Mapping[str, Schema]
 RESULT, ERROR = ref("Result"), ref("Error")
 # What a body is decides on the shape of its errors; one that cannot be read is nothing yet.
 BY_BODY = ("ProtocolError", "Error")
-PLAIN, HTML, JSON_LINES = "text/plain", "text/html", LINES[0]
+PLAIN, HTML, LINES = "text/plain", "text/html", JSON_LINES[0]
 BELOW = "/predictions/{model}/{version}/v1/"
 KITS, KSERVE, INFERENCE, OPENAI = "Predictions", "KServe V1", "Open Inference Protocol", "OpenAI"
 
@@ -48,7 +48,7 @@ def operations(mode: str, known: Known) -> list[Operation]:
         known: the components of its document.
     """
     made: list[Callable[[str, Known], Operation]] = [_ping, _predict, _predict_v1, _infer]
-    if mode in EXPLANATIONS:
+    if targets.get(mode):
         made += [_explain, _explain_v1, _explain_v2]
     if tasks.get(mode).generates:
         made += [_chat, _complete, _models]
@@ -62,7 +62,7 @@ def _ping(mode: str, known: Known) -> Operation:
 
 def _predict(mode: str, known: Known) -> Operation:
     streams = tasks.get(mode).generates
-    answers = {JSON: _one_or_many(RESULT), JSON_LINES: TEXT, CSV: TEXT}
+    answers = {JSON: _one_or_many(RESULT), LINES: TEXT, CSV: TEXT}
     return Operation(
         "/predictions/{model}",
         "predict",
@@ -72,7 +72,7 @@ def _predict(mode: str, known: Known) -> Operation:
         {
             JSON: Body(ref("PredictionBody"), examples.predictions(mode)),
             **_texts(mode, known),
-            JSON_LINES: Body(TEXT, examples.lines(mode)),
+            LINES: Body(TEXT, examples.lines(mode)),
             CSV: Body(TEXT, examples.table(mode)),
         },
         f"{PREDICTIONS} {AS_EVENTS}" if streams else PREDICTIONS,
@@ -184,7 +184,8 @@ def _texts(mode: str, known: Known) -> dict[str, Body]:
 
 
 def _explanation(mode: str) -> Schema:
-    return ref(EXPLANATIONS[mode].__name__)
+    target = targets.get(mode)
+    return ref(target.results.__name__) if target else {}
 
 
 def _items(result: Schema) -> Schema:

@@ -1,4 +1,4 @@
-"""The types that a mode reads and answers as the components of a document."""
+"""The types of a mode's requests and results, as the components of a document."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from handlers import tasks
+from handlers.explainers import targets
 from handlers.protocols.openai.bodies import ChatBody, CompletionBody
 from handlers.schemas.json_schema import PlainSchema
 from scripts.kit.openapi import inference, openai
 from scripts.kit.openapi.bodies import bodies
-from scripts.kit.openapi.explanations import EXPLANATIONS
 from scripts.kit.openapi.shapes import PLACE, Schema, or_null, ref
 from scripts.kit.openapi.token_events import TokenEvent
 
@@ -38,14 +38,14 @@ class Health(TypedDict):
     status: Literal["Healthy", "Partial Healthy", "Unhealthy"]
 
 
-EVERYWHERE: tuple[Any, ...] = (
+COMMON: tuple[Any, ...] = (
     Error,
     ProtocolError,
     Health,
     inference.InferenceRequest,
     inference.InferenceResponse,
 )
-OF_GENERATION: tuple[Any, ...] = (
+GENERATION: tuple[Any, ...] = (
     ChatBody,
     CompletionBody,
     openai.ChatCompletion,
@@ -62,13 +62,15 @@ OF_GENERATION: tuple[Any, ...] = (
 def schemas(mode: str) -> dict[str, Schema]:
     """Return every schema of a mode's document by name."""
     task = tasks.get(mode)
-    kinds = [*EVERYWHERE, task.parameters, *(OF_GENERATION if task.generates else ())]
-    if mode in EXPLANATIONS:
-        kinds.append(EXPLANATIONS[mode])
+    kinds = [*COMMON, task.parameters, *(GENERATION if task.generates else ())]
+    if target := targets.get(mode):
+        kinds.append(target.results)
     by_name = {kind.__name__: kind for kind in kinds}
     found = _schemas_of({"Inputs": task.inputs, "Result": task.results, **by_name})
-    asked = found[task.parameters.__name__]
-    asked["properties"] = {name: or_null(each) for name, each in asked["properties"].items()}
+    parameters = found[task.parameters.__name__]["properties"]
+    found[task.parameters.__name__]["properties"] = {
+        name: or_null(schema) for name, schema in parameters.items()
+    }
     if task.generates:
         found["ChatBody"]["properties"]["messages"]["items"] = ref("ChatMessage")
     return found | bodies(mode, found)

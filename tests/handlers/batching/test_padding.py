@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.batching.padding import Padding, Side, by_length, pad, run
+from handlers.batching.padding import Padding, Side, group_by_length, pad, run
 from handlers.batching.rows import Row
 from handlers.telemetry.meter import Meter
 
@@ -26,7 +26,7 @@ def echo(batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
 
 @given(LENGTHS, st.integers(1, 200))
 def test_each_row_is_in_one_group_within_the_budget(lengths: list[int], budget: int) -> None:
-    groups = list(by_length(lengths, budget))
+    groups = list(group_by_length(lengths, budget))
     assert sorted(number for group in groups for number in group) == list(range(len(lengths)))
     for group in groups:
         assert len(group) == 1 or len(group) * max(lengths[at] for at in group) <= budget
@@ -34,7 +34,7 @@ def test_each_row_is_in_one_group_within_the_budget(lengths: list[int], budget: 
 
 @given(LENGTHS)
 def test_rows_of_one_length_fill_the_budget(lengths: list[int]) -> None:
-    assert len(list(by_length([10] * len(lengths), 40))) == -(-len(lengths) // 4)
+    assert len(list(group_by_length([10] * len(lengths), 40))) == -(-len(lengths) // 4)
 
 
 @given(ROWS, SIDES, st.integers(1, 60))

@@ -78,7 +78,7 @@ def test_a_tokenizer_without_offsets_is_refused(tmp_path: Path) -> None:
     broken(tmp_path, without("tokenizer.json", "tokenizer_config.json"))
     transformers.ByT5Tokenizer().save_pretrained(tmp_path)
     (tmp_path / "vocab.txt").touch()
-    with pytest.raises(WrongCheckpoint, match=r"ByT5Tokenizer tells no character offsets"):
+    with pytest.raises(WrongCheckpoint, match=r"ByT5Tokenizer has no character offsets"):
         read_checkpoint(tmp_path, HandlerSection(mode=MODE))
 
 
@@ -101,7 +101,7 @@ def test_positions_that_a_model_keeps_for_itself_hold_no_tokens(
     del settings["model_max_length"]
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     model = Served(tmp_path, MODE)
-    assert model.engine.task.longest == limit
+    assert model.engine.task.max_tokens == limit
     assert model.ask("Ada " * 500)
 
 
@@ -112,7 +112,7 @@ def test_the_yaml_sets_the_tokenizer(served: Any, handler: dict[str, Any], same:
 
 
 def test_the_longest_row_is_the_yamls_max_length_where_the_model_takes_more(served: Any) -> None:
-    assert served(MODE, max_length=16).engine.task.longest == 16
-    assert served(MODE, max_length=4000).engine.task.longest == POSITIONS
+    assert served(MODE, max_length=16).engine.task.max_tokens == 16
+    assert served(MODE, max_length=4000).engine.task.max_tokens == POSITIONS
     with pytest.raises(ConfigError, match="is 2, and 2 tokens of each row are special ones"):
         served(MODE, max_length=2)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.checkpoints.device_map import spread
+from handlers.checkpoints.device_map import device_map_arguments
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import ConfigError, WrongConfig
 from tests.serving import Served, explanation_of
@@ -104,7 +104,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"device_map": GPT2, "save_mode": "onnx"},
         "handler has device_map and save_mode: onnx, which is one graph; use save_mode: pretrained",
     ),
-    ({"device_map": {"": "disk"}}, "handler has no device in device_map that computes; put one"),
+    ({"device_map": {"": "disk"}}, "handler has device_map with disk only; place at least one"),
     (
         {"device_map": {**GPT2, "lm_head": 9}},
         "handler.device_map: names 9, and this worker sees ",
@@ -134,7 +134,7 @@ def test_one_device_is_not_enough_for_model_parallel(monkeypatch: Any, tmp_path:
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
     with pytest.raises(WrongConfig) as caught:
-        spread(HandlerSection(mode=MODE, model_parallel=True), tmp_path)
+        device_map_arguments(HandlerSection(mode=MODE, model_parallel=True), tmp_path)
     assert str(caught.value).startswith(
         "handler.model_parallel: is true, and this worker sees 1 accelerators"
     )
@@ -147,9 +147,9 @@ def test_what_is_offloaded_lies_in_the_archive_that_torchserve_unpacked(
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
     handler = HandlerSection(mode=MODE, model_parallel=True)
-    beside_a_checkpoint = spread(handler, tmp_path)
+    beside_a_checkpoint = device_map_arguments(handler, tmp_path)
     (tmp_path / "MAR-INF").mkdir()
-    unpacked = spread(handler, tmp_path)
+    unpacked = device_map_arguments(handler, tmp_path)
     assert beside_a_checkpoint["device_map"] == unpacked["device_map"] == "balanced"
     assert beside_a_checkpoint["offload_folder"].parent != tmp_path
     assert unpacked["offload_folder"].parent == tmp_path

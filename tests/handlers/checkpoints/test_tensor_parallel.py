@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers import GPT2Config, LlamaConfig
 
-from handlers.checkpoints.tensor_parallel import check_can_split
+from handlers.checkpoints.tensor_parallel import check_tensor_parallel
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import ConfigError, WrongConfig
@@ -45,7 +45,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "parallelType is not set and torchrun is set; set both, parallelType: tp and torchrun: ",
     ),
     (settings(parallelType="tp"), "parallelType is tp and torchrun is not set; set both"),
-    (settings(parallelType="pp"), "parallelType is pp, which this handler does not do; use tp"),
+    (settings(parallelType="pp"), "parallelType is pp, which this handler does not support; use"),
     (
         settings(parallelType="tp", torchrun={"nproc_per_node": 2}),
         "unknown key torchrun.nproc_per_node; did you mean 'nproc-per-node'?",
@@ -80,11 +80,11 @@ def test_a_model_without_a_plan_is_refused(checkpoint: Callable[..., Path]) -> N
 
 def test_heads_that_cannot_be_shared_out_are_refused() -> None:
     llama = LlamaConfig(num_attention_heads=8, num_key_value_heads=2)
-    check_can_split(llama, 2)
+    check_tensor_parallel(llama, 2)
     with pytest.raises(WrongConfig, match="is 4, and the model's num_key_value_heads is 2; use a"):
-        check_can_split(llama, 4)
+        check_tensor_parallel(llama, 4)
     with pytest.raises(WrongConfig, match="no plan"):
-        check_can_split(GPT2Config(), 2)
+        check_tensor_parallel(GPT2Config(), 2)
 
 
 def test_without_torchrun_the_whole_model_loads(checkpoint: Callable[..., Path]) -> None:
@@ -94,6 +94,7 @@ def test_without_torchrun_the_whole_model_loads(checkpoint: Callable[..., Path])
     assert model.module.model.layers[0].self_attn.q_proj.weight.shape == (32, 32)
 
 
+@pytest.mark.slow
 def test_processes_draw_the_same_numbers_and_new_ones_each_time(tmp_path: Path) -> None:
     script = tmp_path / "draws.py"
     script.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{DRAWS}", encoding="utf-8")

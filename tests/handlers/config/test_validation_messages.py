@@ -7,7 +7,7 @@ import pytest
 from handlers.config.choices import modes
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
-from handlers.formats._compatibility import check_config
+from handlers.formats import check_config
 
 MODE = "handler:\n  mode: sequence_classification\n"
 WRONG = [
@@ -19,7 +19,7 @@ WRONG = [
         "handler:\n  mode: sequence_clasification\n",
         "handler.mode is 'sequence_clasification'; did you mean 'sequence_classification'?",
     ),
-    ("handler:\n  mode: x\n", f"handler.mode is 'x'; known are {', '.join(modes())}."),
+    ("handler:\n  mode: x\n", f"handler.mode is 'x'; use one of {', '.join(modes())}."),
     (
         f"{MODE}  max_lenght: 5\n",
         "unknown key handler.max_lenght; did you mean 'max_length'?",

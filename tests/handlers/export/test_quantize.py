@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from handlers.export.parity_report import compare_outputs
-from handlers.export.quantize import EXACT, AccuracyTarget, _without_padding, quantize
+from handlers.export.quantize import FLOAT32_SETTINGS, AccuracyTarget, _without_padding, quantize
 
 MASK = np.array([[True, True, True], [True, True, False]])
 
@@ -55,9 +55,6 @@ class Packages:
         self._made = iter(made)
         self.compiled: list[tuple[Graph, Any]] = []
 
-    def __call__(self, *_: str) -> Packages:
-        return self
-
     def Dataset(self, feeds: Any) -> Any:  # noqa: N802 - NNCF's name
         return feeds
 
@@ -77,26 +74,25 @@ PLAIN = Graph([3.0, 1.0, -1.0])
 LOST_ITS_SECOND_LABEL, LIKE_PLAIN = Graph([3.0, -1.0, -1.0]), Graph([2.9, 1.1, -1.0])
 
 
-def packages(monkeypatch: pytest.MonkeyPatch) -> Packages:
-    found = Packages(LOST_ITS_SECOND_LABEL, LIKE_PLAIN)
-    monkeypatch.setattr("handlers.export.quantize.require_package", found)
-    return found
+def quantized(found: Packages, target: AccuracyTarget) -> Any:
+    return quantize(PLAIN, "int8", FEEDS, target, nncf=found, compile_model=found.compile_model)
+
+
+def packages() -> Packages:
+    return Packages(LOST_ITS_SECOND_LABEL, LIKE_PLAIN)
 
 
 @pytest.mark.parametrize(
     ("independent", "chosen"), [(True, LIKE_PLAIN), (False, LOST_ITS_SECOND_LABEL)]
 )
 def test_int8_is_chosen_by_every_label_where_labels_are_independent(
-    monkeypatch: pytest.MonkeyPatch, independent: bool, chosen: Graph
+    independent: bool, chosen: Graph
 ) -> None:
-    packages(monkeypatch)
-    assert quantize(PLAIN, "int8", FEEDS, AccuracyTarget(0.99, independent, {})) is chosen
+    assert quantized(packages(), AccuracyTarget(0.99, independent, {})) is chosen
 
 
-def test_int8_is_tried_as_it_will_be_served_and_compared_with_float32(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_int8_is_tried_as_it_will_be_served_and_compared_with_float32() -> None:
     served: dict[str, int | str] = {"INFERENCE_NUM_THREADS": 3, "INFERENCE_PRECISION_HINT": "bf16"}
-    found = packages(monkeypatch)
-    quantize(PLAIN, "int8", FEEDS, AccuracyTarget(0.99, independent=False, settings=served))
-    assert found.compiled == [(PLAIN, EXACT), (LOST_ITS_SECOND_LABEL, served)]
+    found = packages()
+    quantized(found, AccuracyTarget(0.99, independent=False, settings=served))
+    assert found.compiled == [(PLAIN, FLOAT32_SETTINGS), (LOST_ITS_SECOND_LABEL, served)]

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from handlers import formats
-from handlers.config.choices import save_modes
+from handlers import formats, tasks
+from handlers.config.choices import modes, save_modes
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
-from handlers.formats._compatibility import check_config
+from handlers.formats import check_config
+from handlers.formats.base import BaseFormat
 from tests.samples import keys_of
 
 COMPILE = {"compile": {"enable": True, "backend": "inductor"}}
@@ -23,7 +24,8 @@ def read(save_mode: str, pt2: Any = None, **handler: Any) -> ModelConfig:
 
 @pytest.mark.parametrize("save_mode", save_modes())
 def test_what_is_exported_has_an_export(save_mode: str) -> None:
-    assert read(save_mode).handler.is_exported == hasattr(formats.get(save_mode), "export")
+    exports = type(formats.get(save_mode)).export is not BaseFormat.export
+    assert read(save_mode).handler.is_exported == exports
 
 
 @pytest.mark.parametrize("save_mode", ["torch_export", "onnx", "openvino"])
@@ -60,3 +62,17 @@ def test_a_format_of_float32_refuses_to_be_told_another(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "auto"])
 def test_a_format_of_float32_may_be_left_to_it(dtype: str) -> None:
     assert read("onnx", dtype=dtype).handler.dtype == dtype
+
+
+@pytest.mark.parametrize("mode", modes())
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "auto"])
+def test_a_checkpoint_as_it_is_goes_with_every_mode_and_key(mode: str, dtype: str) -> None:
+    config = ModelConfig.parse(
+        {"handler": {"mode": mode, "dtype": dtype, "batch_size": 4}, "pt2": COMPILE}
+    )
+    formats.get("pretrained").check(config, tasks.get(mode))
+
+
+@pytest.mark.parametrize("save_mode", save_modes())
+def test_every_package_says_how_it_is_installed(save_mode: str) -> None:
+    assert all("pip install" in how for how in formats.get(save_mode).packages.values())

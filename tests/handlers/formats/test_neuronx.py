@@ -17,9 +17,10 @@ import torch
 
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestTooLarge, WrongCheckpoint, WrongConfig
-from handlers.formats import export
+from handlers.export.manifest import ExportManifest, Shape
 from handlers.export.parity_report import ParityReport
-from handlers.formats._fixed_shape import FixedModel, Shape
+from handlers.formats import check_config, export
+from handlers.formats._neuron import FixedShapeModel
 from handlers.runtime.model import ForwardOnlyModel
 from handlers.schemas.request import Request
 from tests.samples import inputs_of
@@ -61,8 +62,7 @@ def copied(laid: Laid, tmp_path: Path) -> Path:
 
 
 def as_the_old_example_had_it(folder: Path, name: str = OLD_NAME) -> Path:
-    for path in (folder / "export.json", folder / "shape.json"):
-        path.unlink()
+    (folder / "export.json").unlink()
     (folder / "traced_model.pt").rename(folder / name)
     return folder
 
@@ -82,7 +82,7 @@ class Recorder(ForwardOnlyModel):
 def recorded(rows: int, width: int) -> tuple[Recorder, dict[str, torch.Tensor]]:
     recorder = Recorder()
     ids = torch.arange(1, rows * width + 1).reshape(rows, width)
-    model = FixedModel(recorder, Shape(2, 4, ("tokens",)), {"input_ids": 9})
+    model = FixedShapeModel(recorder, Shape(2, 4, ("tokens",)), {"input_ids": 9})
     return recorder, dict(model.forward({"input_ids": ids, "attention_mask": torch.ones_like(ids)}))
 
 
@@ -104,12 +104,12 @@ def test_without_batch_size_the_rows_are_those_of_the_frontend(
     handler = {**KEYS, "batch_size": None}
     config = ModelConfig.parse({"batchSize": 3, "handler": handler})
     export(checkpoint(MODE), config, tmp_path, samples(MODE))
-    assert Shape.read(tmp_path) == Shape(3, 24, ())
+    assert ExportManifest.read(tmp_path, ["logits"]).shape == Shape(3, 24, ())
 
 
 def test_no_graph_is_wider_than_the_checkpoint_takes(laid: Laid, served: Any) -> None:
     folder = laid(max_length=150)
-    assert json.loads((folder / "shape.json").read_text())["width"] == 128
+    assert json.loads((folder / "export.json").read_text())["shape"]["width"] == 128
     model = Served(folder, **{**KEYS, "max_length": 150})
     assert not differences(model.ask("A fine film"), served(MODE).ask("A fine film"), 1e-4)
 
@@ -125,14 +125,15 @@ def test_no_graph_is_wider_than_the_checkpoint_takes(laid: Laid, served: Any) ->
 def test_outputs_with_a_value_a_token_are_known(
     laid: Laid, mode: str, per_token: list[str]
 ) -> None:
-    assert json.loads((laid(mode=mode) / "shape.json").read_text())["per_token"] == per_token
+    manifest = json.loads((laid(mode=mode) / "export.json").read_text())
+    assert manifest["shape"]["per_token"] == per_token
 
 
 def test_labels_are_not_taken_for_tokens_where_there_are_as_many(
     tmp_path: Path, laid: Laid
 ) -> None:
     folder = laid(max_length=3)
-    assert Shape.read(folder) == Shape(4, 3, ())
+    assert ExportManifest.read(folder, ["logits"]).shape == Shape(4, 3, ())
     model = Served(folder, **{**KEYS, "max_length": 3})
     assert len(model.ask("dull", top_k=None)) == 3
 
@@ -336,7 +337,7 @@ def test_the_old_hardware_key_names_the_format(hardware: str, named: Any) -> Non
 )
 def test_keys_that_do_not_go_together_are_refused(keys: Any, sentence: str) -> None:
     with pytest.raises(WrongConfig, match=sentence):
-        ModelConfig.parse({"handler": {**KEYS, **keys}})
+        check_config(ModelConfig.parse({"handler": {**KEYS, **keys}}))
 
 
 def test_the_yaml_of_the_repository_reads() -> None:

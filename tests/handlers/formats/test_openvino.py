@@ -13,10 +13,9 @@ import torch
 
 from handlers.config.model_config import ModelConfig
 from handlers.errors import ConfigError, WrongCheckpoint, WrongConfig
-from handlers.formats import export
 from handlers.export.parity_report import FILE as QUALITY
 from handlers.export.parity_report import ParityReport, compare_outputs
-from handlers.formats._compatibility import check_config
+from handlers.formats import check_config, export
 from handlers.schemas.request import Request
 from tests.samples import FINE, requests_of
 from tests.serving import Served
@@ -55,10 +54,10 @@ def lay(folder: Path, checkpoint: Path, **settings: Any) -> ParityReport | None:
     ("mode", "how"),
     [
         (CLASSIFIES, "int8"),
-        (CLASSIFIES, "int8_weights"),
+        pytest.param(CLASSIFIES, "int8_weights", marks=pytest.mark.slow),
         ("token_classification", "int4_weights"),
-        ("question_answering", "int8"),
-        (GENERATES, "int4_weights"),
+        pytest.param("question_answering", "int8", marks=pytest.mark.slow),
+        pytest.param(GENERATES, "int4_weights", marks=pytest.mark.slow),
     ],
 )
 def test_a_quantized_model_is_smaller_measured_and_answers(
@@ -79,7 +78,11 @@ def test_a_quantized_model_is_smaller_measured_and_answers(
 
 @pytest.mark.parametrize(
     ("agreements", "asked", "kept"),
-    [([1.0], 0.99, 0), ([0.9, 0.99, 0.97], 0.99, 1), ([0.9], 0, 0)],
+    [
+        ([0.9, 0.99, 0.97], 0.99, 1),
+        pytest.param([1.0], 0.99, 0, marks=pytest.mark.slow),
+        pytest.param([0.9], 0, 0, marks=pytest.mark.slow),
+    ],
 )
 def test_int8_leaves_first_layers_in_float_until_labels_agree(
     checkpoint: Callable[..., Path],
@@ -100,8 +103,14 @@ def test_int8_leaves_first_layers_in_float_until_labels_agree(
     assert bool(first) == (not kept)
 
 
-@pytest.mark.parametrize("more", [{}, {"BetterTransformer": False}], ids=["packed", "padded"])
-@pytest.mark.parametrize("problem", [None, "multi_label_classification"])
+@pytest.mark.parametrize(
+    "more",
+    [{}, pytest.param({"BetterTransformer": False}, marks=pytest.mark.slow)],
+    ids=["packed", "padded"],
+)
+@pytest.mark.parametrize(
+    "problem", ["multi_label_classification", pytest.param(None, marks=pytest.mark.slow)]
+)
 def test_int8_is_chosen_as_the_export_is_judged(
     checkpoint: Callable[..., Path],
     tmp_path: Path,
@@ -110,32 +119,36 @@ def test_int8_is_chosen_as_the_export_is_judged(
     more: dict[str, Any],
 ) -> None:
     asked: list[tuple[str, bool]] = []
-    for judge in ("quantizing", "exports"):
+    for judge in ("quantize", "exporter"):
 
         def judged(*both: Any, independent: bool = False, judge: str = judge) -> ParityReport:
             asked.append((judge, independent))
             return compare_outputs(*both, independent=independent)
 
-        monkeypatch.setattr(f"handlers.{judge}.agreement", judged)
+        monkeypatch.setattr(f"handlers.export.{judge}.compare_outputs", judged)
     settings = handler(CLASSIFIES, quantization="int8", **more)
     lay(tmp_path / "small", checkpoint(CLASSIFIES, problem_type=problem), **settings)
     independent = problem is not None
-    assert set(asked) == {("quantizing", independent), ("exports", independent)}
+    assert set(asked) == {("quantize", independent), ("exporter", independent)}
 
 
 @pytest.mark.parametrize(
-    ("dtype", "hint"), [("bfloat16", {"INFERENCE_PRECISION_HINT": "bf16"}), ("auto", {})]
+    ("dtype", "hint"),
+    [
+        ("bfloat16", {"INFERENCE_PRECISION_HINT": "bf16"}),
+        pytest.param("auto", {}, marks=pytest.mark.slow),
+    ],
 )
 def test_int8_is_tried_in_the_precision_that_the_yaml_serves(
     checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: Any, dtype: str, hint: Any
 ) -> None:
     gates: list[Any] = []
 
-    def spied(graph: Any, _: Any, __: Any, gate: Any) -> Any:
+    def spied(graph: Any, _: Any, __: Any, gate: Any, **packages: Any) -> Any:
         gates.append(gate)
         return graph
 
-    monkeypatch.setattr("handlers.formats.openvino.quantized", spied)
+    monkeypatch.setattr("handlers.formats.openvino.quantize", spied)
     settings = handler(CLASSIFIES, quantization="int8", dtype=dtype)
     lay(tmp_path / "small", checkpoint(CLASSIFIES), **settings)
     (gate,) = gates

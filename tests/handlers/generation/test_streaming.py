@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from handlers.schemas.request import Request
-from handlers.schemas.text_stream import TextStream
+from handlers.schemas.request import Request, TextStream
 from tests.samples import FINE, ODD
 from tests.serving import Served
 

@@ -6,7 +6,7 @@ import zlib
 import pytest
 
 from handlers.errors import BadRequest, RequestTooLarge
-from handlers.http.compression import LONGEST, unpack
+from handlers.http.decoding import MAX_BYTES, decompress
 from handlers.http.request import HttpRequest
 
 TEXT = b'{"inputs": "A fine film"}'
@@ -32,7 +32,7 @@ def raw_deflate(body: bytes) -> bytes:
     ],
 )
 def test_a_body_is_unpacked(body: bytes, coding: str) -> None:
-    assert unpack(body, coding) == TEXT
+    assert decompress(body, coding) == TEXT
 
 
 def test_a_compressed_post_is_read_whatever_asks() -> None:
@@ -60,12 +60,12 @@ def test_a_compressed_post_is_read_whatever_asks() -> None:
 )
 def test_a_body_that_cannot_be_unpacked_is_refused(body: bytes, coding: str, sentence: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        unpack(body, coding)
+        decompress(body, coding)
     assert str(caught.value).startswith(sentence)
 
 
 def test_a_small_body_cannot_fill_the_memory() -> None:
     with pytest.raises(RequestTooLarge, match="more than 67,108,864 bytes"):
-        unpack(gzip.compress(bytes(LONGEST + 1), 1), "gzip")
+        decompress(gzip.compress(bytes(MAX_BYTES + 1), 1), "gzip")
     with pytest.raises(RequestTooLarge, match="more than 67,108,864 bytes"):
-        unpack(PACKED + gzip.compress(bytes(LONGEST), 1), "gzip")
+        decompress(PACKED + gzip.compress(bytes(MAX_BYTES), 1), "gzip")

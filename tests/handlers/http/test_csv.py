@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from handlers.errors import BadRequest
-from handlers.http.csv import rows_of, table_of
+from handlers.http.csv import read_csv, write_csv
 
 LONG = "word " * 40_000
 
@@ -30,24 +30,24 @@ LONG = "word " * 40_000
     ],
 )
 def test_a_table_has_rows(text: str, rows: Any) -> None:
-    assert list(rows_of(text)) == rows
+    assert list(read_csv(text)) == rows
 
 
 def test_a_row_whose_quotes_are_wrong_harms_itself_only() -> None:
-    first, wrong, last = rows_of('a\n"b" c\nd\n')
+    first, wrong, last = read_csv('a\n"b" c\nd\n')
     assert (first, last) == (["a"], ["d"])
     assert isinstance(wrong, BadRequest) and str(wrong).startswith("Line 2 is not CSV: ")
 
 
 def test_a_quote_that_is_never_closed_is_an_error() -> None:
-    first, wrong = rows_of('a\n"b\nc\n')
+    first, wrong = read_csv('a\n"b\nc\n')
     assert first == ["a"]
     assert str(wrong).startswith("Line 3 is not CSV: ")
 
 
 def test_what_is_written_is_read_again() -> None:
     rows: list[list[Any]] = [['a, "b"\nc', 0.25], ["Zürich 🎉", [{"word": "a, b"}]]]
-    text = table_of(rows).decode()
+    text = write_csv(rows).decode()
     assert list(csv.reader(StringIO(text, newline=""), strict=True)) == [
         ['a, "b"\nc', "0.25"],
         ["Zürich 🎉", '[{"word":"a, b"}]'],
@@ -56,4 +56,4 @@ def test_what_is_written_is_read_again() -> None:
 
 def test_a_number_that_is_none_is_not_written() -> None:
     with pytest.raises(ValueError):
-        table_of([["a", float("nan")]])
+        write_csv([["a", float("nan")]])

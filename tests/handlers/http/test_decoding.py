@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from handlers.errors import BadRequest
-from handlers.http.decoding import text_of
+from handlers.http.decoding import decode_text
 from handlers.http.request import HttpRequest
 
 TEXT = "Zürich – café"
@@ -25,13 +25,13 @@ NARROW = "Zürich café"
 def test_a_text_is_read_in_the_character_set_that_it_declares(
     declared: str, encoding: str, text: str
 ) -> None:
-    assert text_of(text.encode(encoding), content_type=f"text/plain{declared}") == text
+    assert decode_text(text.encode(encoding), content_type=f"text/plain{declared}") == text
 
 
 @pytest.mark.parametrize("charset", ["zz", "rot13", "idna", "utf-7", "unicode_escape", "\0"])
 def test_another_character_set_is_refused(charset: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        text_of(b"a", content_type=f"text/plain; charset={charset}")
+        decode_text(b"a", content_type=f"text/plain; charset={charset}")
     assert str(caught.value) == f"The body's charset {charset} is not known; send UTF-8."
 
 
@@ -46,12 +46,12 @@ def test_bytes_of_another_character_set_are_refused(
     value: bytes, charset: str, sentence: str
 ) -> None:
     with pytest.raises(BadRequest) as caught:
-        text_of(value, content_type=f"text/plain; charset={charset}")
+        decode_text(value, content_type=f"text/plain; charset={charset}")
     assert str(caught.value) == sentence
 
 
 def test_what_was_read_already_needs_no_character_set() -> None:
-    assert text_of("a", content_type="text/plain; charset=zz") == "a"
+    assert decode_text("a", content_type="text/plain; charset=zz") == "a"
 
 
 def test_a_post_declares_its_character_set() -> None:

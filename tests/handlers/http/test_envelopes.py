@@ -19,11 +19,11 @@ from handlers.config.choices import modes
 from handlers.http.envelopes import Envelope
 from handlers.transformers_handler import TransformersHandler
 from tests.handlers.test_transformers_handler import context
+from tests.modes import cases
 from tests.samples import FINE, INPUTS, ODD
 from tests.serving import Served, differences
 
 JSON = "application/json"
-FEW = {"text_generation": {"max_length": 60}}
 LEGACY = {"responses": "legacy"}
 every_mode = pytest.mark.parametrize("mode", modes())
 
@@ -74,7 +74,7 @@ def worker(checkpoint: Callable[..., Path]) -> Callable[..., Worker]:
 
     @cache
     def handler(mode: str, **settings: Any) -> TransformersHandler:
-        config = {"handler": {"mode": mode, **FEW.get(mode, {}), **settings}}
+        config = {"handler": {"mode": mode, **cases(mode).settings, **settings}}
         made = TransformersHandler()
         made.initialize(context(checkpoint(mode, family="Bert"), config))
         return made
@@ -90,7 +90,7 @@ def plain(served: Callable[..., Served]) -> Callable[..., Any]:
     """What a model answers to a body, or why, where there is no envelope."""
 
     def ask(mode: str, body: Any) -> Any:
-        ((status, answer),) = served(mode, family="Bert", **FEW.get(mode, {})).post(body)
+        ((status, answer),) = served(mode, family="Bert", **cases(mode).settings).post(body)
         assert status == 200, answer
         return answer
 

@@ -1,4 +1,4 @@
-"""The ways in which people write down one thing to ask about."""
+"""The forms in which clients write one item."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from handlers import tasks
 from handlers.errors import BadRequest
 from handlers.protocols.items import read_item
 
@@ -19,7 +20,7 @@ ENCODED = {"b64": base64.b64encode("Zürich".encode()).decode()}
 
 
 def read(given: Any, mode: str = CLASSES, *, explains: bool = False) -> tuple[Any, Any]:
-    return read_item(given, mode, "line", explains=explains)
+    return read_item(given, tasks.get(mode).input_columns, "line", explains=explains)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_a_target_is_for_explanations_only(asked: Any) -> None:
         (CLASSES, {"txt": "a"}, "The line has the keys txt; send a text, "),
         (CLASSES, {}, "The line has no keys; send a text, "),
         (CLASSES, {"parameters": {}}, "The line has no keys; send a text, "),
-        (CLASSES, {"inputs": "a", "id": 1}, "The line has the unknown key 'id'; known are inputs"),
+        (CLASSES, {"inputs": "a", "id": 1}, "The line has the unknown key 'id'; use one of inputs"),
         (CLASSES, {"data": "a", "paramters": {}}, "The line has the unknown key 'paramters'; did"),
         (CLASSES, {"inputs": "a", "parameters": 1}, "parameters must be an object, and is a num"),
         (CLASSES, {"inputs": ["a", "b"]}, "The line has a list of inputs, and asks about one;"),

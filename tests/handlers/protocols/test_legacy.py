@@ -8,36 +8,34 @@ from typing import Any
 
 import pytest
 
+from handlers import tasks
 from handlers.config.choices import modes
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
-from handlers.formats._compatibility import check_config
+from handlers.formats import check_config
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.schemas.legacy_responses import LEGACY_RESPONSES
+from handlers.tasks.text_generation import Task as TextGeneration
 from handlers.telemetry.meter import Meter
+from scripts.kit.places import ARTIFACTS
+from tests.modes import cases
 from tests.samples import FINE, INPUTS, ODD
 from tests.serving import Served, read_json
 
-MODES = sorted(LEGACY_RESPONSES)
+MODES = [mode for mode in modes() if tasks.get(mode).legacy_response]
 PLAIN = "text/plain; charset=utf-8"
 ASKED = {"question": "Who sings?", "context": "Nina Vogel sings in Paris."}
 PAIR = {"text": "Ada", "text_pair": "Nina"}
 BEST_TWO = {"inputs": "Ada", "parameters": {"top_k": 2}}
-KEYS = {
-    "sequence_classification": {"words", "importances", "delta"},
-    "token_classification": {"words", "importances", "delta"},
-    "text_generation": {"words", "importances", "delta"},
-    "question_answering": {
-        "words",
-        "importances_answer_start",
-        "importances_answer_end",
-        "delta_start",
-        "delta_end",
-    },
+KEYS = {"words", "importances", "delta"}
+KEYS_OF_ANSWERS = {
+    "words",
+    "importances_answer_start",
+    "importances_answer_end",
+    "delta_start",
+    "delta_end",
 }
-BODIES = {mode: ASKED if mode == "question_answering" else "Ada" for mode in MODES}
-SETTINGS = {"text_generation": {"max_length": 64}}
+BODIES = {mode: cases(mode).with_text("Nina Vogel sings in Paris.") for mode in MODES}
 Old = Callable[[str], Served]
 every_mode = pytest.mark.parametrize("mode", MODES)
 
@@ -45,7 +43,7 @@ every_mode = pytest.mark.parametrize("mode", MODES)
 @pytest.fixture
 def old_model(served: Callable[..., Served]) -> Old:
     """A model whose YAML asks for the old answers."""
-    return lambda mode: served(mode, responses="legacy", **SETTINGS.get(mode, {}))
+    return lambda mode: served(mode, responses="legacy", **cases(mode).settings)
 
 
 def answer_to(model: Served, body: Any, **headers: str) -> HttpResponse:
@@ -65,8 +63,8 @@ def value_of(answer: HttpResponse) -> Any:
     return text if answer.content_type == PLAIN else read_json(answer.body)
 
 
-def test_every_mode_has_an_old_answer() -> None:
-    assert modes() == MODES
+def test_every_mode_of_the_old_example_has_an_old_answer() -> None:
+    assert {path.parent.name for path in ARTIFACTS.glob("*/sample_text.txt")} <= set(MODES)
 
 
 def test_a_text_gets_its_bare_label(old_model: Old) -> None:
@@ -112,7 +110,7 @@ def test_a_prompt_gets_itself_and_its_continuation(old_model: Old) -> None:
 def test_the_yamls_parameters_leave_the_shape(
     old_model: Old, checkpoint: Any, mode: str, parameters: Any
 ) -> None:
-    settings = {"parameters": parameters, "responses": "legacy", **SETTINGS.get(mode, {})}
+    settings = {"parameters": parameters, "responses": "legacy", **cases(mode).settings}
     other = Served(checkpoint(mode, family="Bert"), mode, **settings)
     assert answer_to(other, BODIES[mode]) == answer_to(old_model(mode), BODIES[mode])
 
@@ -133,7 +131,7 @@ def test_a_list_gets_a_list_with_errors_in_place(old_model: Old, mode: str) -> N
 def test_an_explanation_has_the_old_keys_alone(old_model: Old, mode: str) -> None:
     model = old_model(mode)
     told = read_json(answer_to(model, BODIES[mode], explain="True").body)
-    assert told.keys() == KEYS[mode]
+    assert told.keys() == (KEYS_OF_ANSWERS if mode == "question_answering" else KEYS)
     usual = read_json(answer_to(model, {"inputs": BODIES[mode]}, explain="True").body)
     assert told == {key: usual[key] for key in told}
 
@@ -142,7 +140,7 @@ def test_an_explanation_has_the_old_keys_alone(old_model: Old, mode: str) -> Non
 def test_hugging_face_bodies_are_answered_as_ever(
     served: Callable[..., Served], old_model: Old, mode: str
 ) -> None:
-    usual, body = served(mode, **SETTINGS.get(mode, {})), {"inputs": BODIES[mode]}
+    usual, body = served(mode, **cases(mode).settings), {"inputs": BODIES[mode]}
     assert answer_to(old_model(mode), body) == answer_to(usual, body)
 
 
@@ -177,7 +175,7 @@ def test_a_form_is_answered_as_the_same_body(
 
 
 def test_a_mode_that_the_old_example_had_not_is_refused(monkeypatch: Any) -> None:
-    monkeypatch.delitem(LEGACY_RESPONSES, "text_generation")
+    monkeypatch.setattr(TextGeneration, "legacy_response", None)
     with pytest.raises(WrongConfig, match="which the old example had not; leave responses out"):
         check_config(
             ModelConfig.parse({"handler": {"mode": "text_generation", "responses": "legacy"}})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,11 @@ from handlers import protocols
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import BadRequest, RequestTooLarge
 from handlers.http.request import HttpRequest
-from handlers.protocols.base import BaseProtocol
+from handlers.protocols import sagemaker
+from handlers.protocols.base import BaseProtocol, Exchange
+from handlers.protocols.open_inference import protocol as open_inference
+from handlers.protocols.open_inference import tensors
+from handlers.protocols.openai import bodies
 from handlers.schemas.model_info import Limits, ModelInfo
 from handlers.schemas.request import Request
 from tests.serving import read_json
@@ -30,6 +37,7 @@ MODEL = ModelInfo(
     explanation={},
     sample={"inputs": "a"},
     settings=HandlerSection(mode="sequence_classification"),
+    input_columns=[("text",), ("text", "text_pair")],
 )
 KNOWN = protocols.create(MODEL)
 FIRST = HttpRequest({"body": "a"}, {})
@@ -44,7 +52,7 @@ def read(content: Any, *, explain: bool = False) -> list[Request]:
         {"body": content}, {"explain": str(explain), "Content-Type": "application/json"}
     )
     chosen = next(each for each in KNOWN if each.recognises(post))
-    return chosen.read(post)
+    return chosen.parse(post).requests
 
 
 def protocol(name: str) -> BaseProtocol:
@@ -109,7 +117,7 @@ def test_a_target_is_for_explanations_only(name: str) -> None:
         (5, "The body must be a text, "),
         (None, "The body must be a text, "),
         ({1: 2}, "The body has the keys 1; send a text, "),
-        ({1: 2, "inputs": "a"}, "The body has the unknown key '1'; known are inputs, "),
+        ({1: 2, "inputs": "a"}, "The body has the unknown key '1'; use one of inputs, "),
     ],
 )
 def test_a_body_of_another_shape_is_refused(content: Any, sentence: str) -> None:
@@ -129,7 +137,7 @@ def test_too_many_items_are_refused(content: Any) -> None:
 @pytest.mark.parametrize("protocol", KNOWN, ids=lambda protocol: type(protocol).__module__)
 class TestEveryProtocol:
     def test_writes_an_error_with_its_status(self, protocol: BaseProtocol) -> None:
-        answer = protocol.refuse(FIRST, MISTAKE)
+        answer = protocol.error_response(FIRST, MISTAKE)
         assert (answer.status, answer.content_type) == (400, "application/json")
         assert str(MISTAKE) in found_texts(read_json(answer.body))
 
@@ -148,29 +156,90 @@ def test_every_protocol_in_the_folder_has_one_place_in_the_order() -> None:
 @pytest.mark.parametrize("name", ["hugging_face", "legacy"])
 class TestResultsByThemselves:
     def test_are_written_as_json(self, name: str) -> None:
-        answer = protocol(name).write(FIRST, [Request("a")], [{"answer": "Zürich 🎉"}])
+        answer = protocol(name).write(Exchange(FIRST, [Request("a")]), [{"answer": "Zürich 🎉"}])
         assert (answer.status, answer.content_type) == (200, "application/json")
         assert "Zürich 🎉" in answer.body.decode()
 
     def test_never_are_what_is_not_json(self, name: str) -> None:
         with pytest.raises(ValueError):
-            protocol(name).write(FIRST, [Request("a")], [{"score": float("nan")}])
+            protocol(name).write(Exchange(FIRST, [Request("a")]), [{"score": float("nan")}])
 
     def test_have_errors_of_a_list_in_their_places(self, name: str) -> None:
-        answer = protocol(name).write(FIRST, LISTS, ["fine", MISTAKE])
+        answer = protocol(name).write(Exchange(FIRST, LISTS), ["fine", MISTAKE])
         first, second = read_json(answer.body)
         assert (answer.status, first, second["code"]) == (200, "fine", 400)
 
     def test_are_an_error_where_all_are(self, name: str) -> None:
-        assert protocol(name).write(FIRST, LISTS, [MISTAKE, MISTAKE]).status == 400
+        assert protocol(name).write(Exchange(FIRST, LISTS), [MISTAKE, MISTAKE]).status == 400
 
 
 def test_the_describe_call_tells_what_is_served() -> None:
     post = HttpRequest({}, {"describe": "True"})
     chosen = next(each for each in KNOWN if each.recognises(post))
-    answer = read_json(chosen.write(post, chosen.read(post), []).body)
+    answer = read_json(chosen.write(chosen.parse(post), []).body)
     assert answer["mode"] == "sequence_classification"
     assert answer["labels"] == ["bad", "good"]
     assert answer["limits"]["max_rows"] == 3
     assert answer["parameters"]["top_k"]["default"] == 1
     assert "settings" not in answer
+
+
+def tensor_bytes(texts: list[str]) -> tuple[bytes, dict[str, str]]:
+    """Return a body of the Open Inference Protocol with its tensor as bytes, and its header."""
+    data = b"".join(len(text).to_bytes(4, "little") + text.encode() for text in texts)
+    head = {"name": "args", "datatype": "BYTES", "shape": [len(texts)]}
+    inputs = [{**head, "parameters": {"binary_data_size": len(data)}}]
+    start = json.dumps({"inputs": inputs}).encode()
+    return start + data, {"Inference-Header-Content-Length": str(len(start))}
+
+
+TENSOR = {"name": "args", "datatype": "BYTES", "shape": [2], "data": ["a", ""]}
+BINARY, LENGTH = tensor_bytes(["a", ""])
+JSON_TYPE = {"Content-Type": "application/json"}
+DETAILS = {"finish_reason": "length", "input_length": 1, "generated_tokens": 1}
+DEFAULTS = {"num_return_sequences": {"default": 1}, "return_full_text": {"default": True}}
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "json_texts"),
+    [
+        (b'{"inputs": ["a", ""]}', JSON_TYPE, 1),
+        (b'{"inputs": "a", "stream": true}', JSON_TYPE, 1),
+        (b'{"text": "a"}', JSON_TYPE, 1),
+        (b'{"instances": ["a", {"txt": 1}]}', JSON_TYPE, 1),
+        (b'{"inputs": ["a", "b"]}\n{', {"Content-Type": "application/jsonlines"}, 2),
+        (b"text\na\nb\n", {"Content-Type": "text/csv"}, 0),
+        (json.dumps({"inputs": [TENSOR]}).encode(), JSON_TYPE, 1),
+        (BINARY, LENGTH, 1),
+        (b'{"prompt": ["a", "b"]}', {**JSON_TYPE, "url_path": "v1/completions"}, 1),
+        (b'{"prompt": "a", "max_tokens": 2, "stream": true}', JSON_TYPE, 1),
+    ],
+)
+def test_a_body_is_parsed_once(
+    body: bytes, headers: dict[str, str], json_texts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the bytes to the response: JSON, CSV and the pydantic models of bodies."""
+    calls: Counter[str] = Counter()
+
+    def count(owner: Any, name: str) -> None:
+        function = getattr(owner, name)
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            calls[name] += 1
+            return function(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(json, "loads")
+    count(sagemaker, "read_csv")
+    count(open_inference, "read_tensors")
+    for module in (tensors, bodies):
+        count(module, "parse_body")
+    post = HttpRequest({"body": body}, headers)
+    known = protocols.create(replace(MODEL, generates=True, parameters=DEFAULTS))
+    chosen = next(each for each in known if each.recognises(post))
+    exchange = chosen.parse(post)
+    texts = [{"generated_text": "a", "details": DETAILS}]
+    assert chosen.write(exchange, [texts for _ in exchange.requests]).status == 200
+    assert calls.pop("loads", 0) == json_texts
+    assert set(calls.values()) <= {1}

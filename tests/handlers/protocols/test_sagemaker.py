@@ -13,21 +13,15 @@ import pytest
 from handlers.config.choices import modes
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols.result_formats import LINES as NAMES_OF_LINES
+from handlers.protocols.result_formats import JSON_LINES as NAMES_OF_LINES
 from handlers.telemetry.meter import Meter
+from tests.modes.question_answering import VOICE
 from tests.samples import FINE, INPUTS, ODD, PARAMETERS
 from tests.serving import Served, differences, explanation_of, read_json
 
 Model = Callable[..., Served]
 LINES, CSV, JSON = "application/jsonlines", "text/csv", "application/json"
 MODE, QUESTIONS = "sequence_classification", "question_answering"
-ASKED = {"question": "Who sings?", "context": 'Nina, "the voice", sings\nin Paris.'}
-# Inputs of each mode that fit into a table.
-ROWS: dict[str, list[Any]] = {
-    **{mode: [text for text in INPUTS[mode] if isinstance(text, str)] for mode in modes()},
-    MODE: [FINE, {"text": FINE, "text_pair": ODD}, "dull"],
-    QUESTIONS: [*INPUTS[QUESTIONS], ASKED],
-}
 every_mode = pytest.mark.parametrize("mode", modes())
 
 
@@ -91,13 +85,13 @@ def test_each_line_is_answered_as_if_it_came_alone(served: Model, mode: str) -> 
         (MODE, {"text": FINE}),
         (MODE, {"text": FINE, "target": 1}),
         (MODE, {"features": [FINE]}),
-        (QUESTIONS, ASKED),
-        (QUESTIONS, {"features": [ASKED["question"], ASKED["context"]]}),
+        (QUESTIONS, VOICE),
+        (QUESTIONS, {"features": [VOICE["question"], VOICE["context"]]}),
     ],
 )
 def test_a_line_may_be_written_in_other_ways(served: Model, mode: str, line: Any) -> None:
     model = served(mode)
-    expected = model.ask(FINE if mode == MODE else ASKED)
+    expected = model.ask(FINE if mode == MODE else VOICE)
     assert not differences(ask_lines(model, line), [expected], 1e-5)
 
 

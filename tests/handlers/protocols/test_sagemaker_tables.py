@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from handlers import tasks
+from handlers.config.choices import modes
 from tests.handlers.protocols.test_sagemaker import (
-    ASKED,
     CSV,
     LINES,
     MODE,
     QUESTIONS,
-    ROWS,
     Model,
     ask_table,
     call,
@@ -21,6 +21,8 @@ from tests.handlers.protocols.test_sagemaker import (
     every_mode,
     table,
 )
+from tests.modes import cases
+from tests.modes.question_answering import VOICE
 from tests.samples import FINE, ODD
 from tests.serving import differences, read_json
 
@@ -28,9 +30,10 @@ from tests.serving import differences, read_json
 @every_mode
 def test_each_row_of_a_table_is_answered_as_an_item_of_a_list(served: Model, mode: str) -> None:
     model = served(mode)
-    found = ask_table(model, ROWS[mode])
-    assert not differences(found, model.ask(ROWS[mode]), 1e-5)
-    assert not differences(ask_table(model, ROWS[mode][:1]), found[:1], 1e-5)
+    rows = cases(mode).table
+    found = ask_table(model, rows)
+    assert not differences(found, model.ask(rows), 1e-5)
+    assert not differences(ask_table(model, rows[:1]), found[:1], 1e-5)
 
 
 def test_a_bad_row_has_its_error_in_its_place(served: Model) -> None:
@@ -53,7 +56,7 @@ def test_a_bad_row_has_its_error_in_its_place(served: Model) -> None:
         (MODE, "text", [[FINE]], [FINE]),
         (MODE, "text_pair, text", [[ODD, FINE]], [{"text": FINE, "text_pair": ODD}]),
         ("token_classification", "prompt", [[FINE]], [FINE]),
-        (QUESTIONS, "context,question", [list(ASKED.values())[::-1]], [ASKED]),
+        (QUESTIONS, "context,question", [list(VOICE.values())[::-1]], [VOICE]),
         ("text_generation", "prompt", [["Ada"]], ["Ada"]),
     ],
 )
@@ -77,13 +80,12 @@ def test_a_header_fixes_the_columns(served: Model) -> None:
 
 
 def test_a_table_is_answered_with_a_table_where_that_is_accepted(served: Model) -> None:
-    told = {
-        MODE: ["label", "score"],
-        QUESTIONS: ["answer", "score"],
-        "text_generation": ["generated_text"],
-    }
-    for mode, names in told.items():
-        model, rows = served(mode), ROWS[mode]
+    names_of = {mode: tasks.get(mode).result_columns for mode in modes()}
+    assert names_of[MODE] == ("label", "score")
+    assert names_of[QUESTIONS] == ("answer", "score")
+    assert names_of["text_generation"] == ("generated_text",)
+    for mode in (mode for mode in modes() if names_of[mode]):
+        names, model, rows = names_of[mode], served(mode), cases(mode).table
         found = cells(call(model, CSV, table(rows), Accept=CSV))
         best = [each[0] if isinstance(each, list) else each for each in model.ask(rows)]
         assert [row[0] for row in found] == [each[names[0]] for each in best]

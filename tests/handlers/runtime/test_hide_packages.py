@@ -9,7 +9,7 @@ from handlers.runtime.imports import hide_packages
 
 
 def test_a_module_is_missing_within_and_found_behind() -> None:
-    with hide_packages("cgitb", "json", unheard="tests"):
+    with hide_packages("cgitb", "json", silence="tests"):
         import json  # noqa: F401, PLC0415 - imported before, so it stays
 
         with pytest.raises(ImportError):

@@ -17,7 +17,7 @@ from handlers.runtime.imports import require_package
 from handlers.telemetry.log_levels import silence_exporters
 
 with silence_exporters():
-    require_package("optimum.intel.openvino", "save_mode: openvino")
+    require_package("optimum.intel.openvino", "save_mode: openvino", "pip install")
     logging.getLogger("nncf").info_once("unheard")
 print({name: logging.getLogger(name).level for name in ("optimum", "nncf", "openvino")})
 """
@@ -28,9 +28,10 @@ def test_a_package_that_is_not_there_is_told_with_its_remedy(
 ) -> None:
     monkeypatch.setitem(sys.modules, "nncf", None)
     with pytest.raises(WrongConfig, match=r"quantization: int8: needs nncf, .*; pip install nncf"):
-        require_package("nncf", "handler.quantization: int8")
+        require_package("nncf", "handler.quantization: int8", "pip install nncf")
 
 
+@pytest.mark.slow
 @pytest.mark.openvino
 def test_libraries_are_quiet_though_they_set_their_level_at_import() -> None:
     command = [sys.executable, "-c", EXPORT]

@@ -14,7 +14,7 @@ from handlers.runtime import threads
 def sixteen_cores(monkeypatch: Any) -> Iterator[None]:
     before = torch.get_num_threads()
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)), raising=False)
-    for name in (threads.SET_BY_USER, "LOCAL_WORLD_SIZE"):
+    for name in (threads.OMP_VARIABLE, "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     yield
     torch.set_num_threads(before)
@@ -22,13 +22,13 @@ def sixteen_cores(monkeypatch: Any) -> Iterator[None]:
 
 @pytest.mark.parametrize(("workers", "share"), [(1, 16), (2, 8), (3, 5), (16, 1), (40, 1)])
 def test_workers_share_the_cores(workers: int, share: int) -> None:
-    assert threads.share_cores(workers) == share == torch.get_num_threads()
+    assert threads.set_num_threads(workers) == share == torch.get_num_threads()
 
 
 def test_what_is_set_from_outside_stays(monkeypatch: Any) -> None:
     torch.set_num_threads(1)
-    monkeypatch.setenv(threads.SET_BY_USER, "1")
-    assert threads.share_cores(2) == 1
+    monkeypatch.setenv(threads.OMP_VARIABLE, "1")
+    assert threads.set_num_threads(2) == 1
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def test_processes_of_one_worker_divide_its_share(
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
     # What TorchServe and torchrun set where nobody asked for a number.
-    monkeypatch.setenv(threads.SET_BY_USER, "1")
-    assert threads.share_cores(workers) == share == torch.get_num_threads()
+    monkeypatch.setenv(threads.OMP_VARIABLE, "1")
+    assert threads.set_num_threads(workers) == share == torch.get_num_threads()
 
 
 @pytest.mark.parametrize("number", [1, 3])
@@ -49,5 +49,5 @@ def test_processes_of_one_worker_keep_the_number_that_the_yaml_asks_for(
 ) -> None:
     torch.set_num_threads(number)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    monkeypatch.setenv(threads.SET_BY_USER, str(number))
-    assert threads.share_cores(1, Torchrun(OMP_NUMBER_THREADS=number)) == number
+    monkeypatch.setenv(threads.OMP_VARIABLE, str(number))
+    assert threads.set_num_threads(1, Torchrun(OMP_NUMBER_THREADS=number)) == number

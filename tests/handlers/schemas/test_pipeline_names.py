@@ -28,7 +28,7 @@ def test_what_changes_nothing_is_left(served: Load, mode: str, given: Any) -> No
 def test_what_changes_nothing_is_no_parameter_that_is_told(mode: str) -> None:
     parameters = tasks.get(mode).parameters
     names = parameters.pipeline_names
-    assert names.idle and not {*names.idle, *names.switches} & parameters.model_fields.keys()
+    assert names.ignored and not {*names.ignored, *names.switches} & parameters.model_fields.keys()
 
 
 @pytest.mark.parametrize(

@@ -3,22 +3,15 @@ from __future__ import annotations
 import pytest
 
 from handlers.errors import BadRequest
-from handlers.schemas.token_ids import TokenIds
-
-NAMES = ["input_ids", "token_type_ids", "attention_mask"]
-
-
-def test_they_are_a_row_as_the_tokenizer_makes_one() -> None:
-    row = TokenIds((5, 6, 7)).window(NAMES)
-    assert row.features == {"input_ids": [5, 6, 7], "token_type_ids": [0, 0, 0]}
+from handlers.schemas.request import TokenIds
 
 
 @pytest.mark.parametrize(("side", "kept"), [("left", (6, 7)), ("right", (5, 6))])
 def test_too_many_are_cut_on_the_side_that_the_tokenizer_cuts(
     side: str, kept: tuple[int, ...]
 ) -> None:
-    assert TokenIds((5, 6, 7)).cut(2, side).ids == kept
-    assert TokenIds((5, 6)).cut(2, side).ids == (5, 6)
+    assert TokenIds((5, 6, 7)).truncate(2, side).ids == kept
+    assert TokenIds((5, 6)).truncate(2, side).ids == (5, 6)
 
 
 @pytest.mark.parametrize("ids", [(), (3, -1), (3, 10)])

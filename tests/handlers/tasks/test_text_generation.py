@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.schemas.token_ids import TokenIds
+from handlers.errors import RequestError
+from handlers.schemas.request import Request, TokenIds
 from tests.serving import Served
 
 MODE = "text_generation"
@@ -152,3 +153,14 @@ def test_a_request_can_have_its_prompt_cut(served: Callable[..., Served]) -> Non
     bodies = [{"inputs": text, "parameters": {"truncate": most, **few}} for text, most in asked]
     answers = [answer for _, answer in model.post(*bodies)]
     assert answers == [[end], model.ask("Ada", **few), model.ask(PROMPTS[0], **few)]
+
+
+def test_token_ids_are_a_row_as_the_tokenizer_makes_one(
+    served: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = served("text_generation").engine.task
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    monkeypatch.setattr(task.tokenizer, "model_input_names", names)
+    (rows,) = task.encode([task.parse(Request(TokenIds((5, 6, 7))))])
+    assert not isinstance(rows, RequestError)
+    assert rows[0].features == {"input_ids": [5, 6, 7], "token_type_ids": [0, 0, 0]}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.batching.packing import Packed
+from handlers.batching.packing import PackedBatch
 from handlers.config.choices import modes
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
@@ -30,7 +30,7 @@ def test_declared_lengths_run_with_few_rows_many_and_one(served: Any) -> None:
     engine = served(MODE).engine
     task, batches = engine.task, warmup_batches(engine.task, config(), engine.model)
     shapes = [(len(rows), len(rows[0])) for rows in batches]
-    widths = (12, 30, task.longest)
+    widths = (12, 30, task.max_tokens)
     assert shapes == [(rows, width) for rows in (2, 8, 1) for width in widths]
     assert max(rows * width for rows, width in shapes) <= task.budget
     assert "token_type_ids" in batches[0][0].features
@@ -42,7 +42,7 @@ def test_where_each_shape_costs_lone_rows_have_few_and_no_request_brings_another
     widths: list[int] = []
     original = PretrainedModel.forward_packed
 
-    def counted(model: PretrainedModel, packed: Packed) -> Any:
+    def counted(model: PretrainedModel, packed: PackedBatch) -> Any:
         widths.extend([packed.segments.shape[1]] if len(packed.segments) == 1 else [])
         return original(model, packed)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scripts.kit.archive import pack
-from scripts.kit.bare_check import DoesNotLoad
+from scripts.kit.load_check import ArchiveLoadError
 from scripts.kit.places import ROOT
 from tests.standins.archives import write_handlers
 from tests.standins.checkpoints import write_checkpoint, write_config
@@ -53,7 +53,7 @@ def test_an_archive_that_does_not_load_leaves_the_old_one(
     old = pack(config_path, export_path=tmp_path / "store", handlers=handlers).path.read_bytes()
     broken = write_handlers(tmp_path / "broken", "raise ValueError('wrong labels')")
 
-    with pytest.raises(DoesNotLoad, match="does not load: ValueError: wrong labels"):
+    with pytest.raises(ArchiveLoadError, match="does not load: ValueError: wrong labels"):
         pack(config_path, export_path=tmp_path / "store", handlers=broken)
 
     (left,) = (tmp_path / "store").iterdir()
@@ -94,10 +94,12 @@ def test_a_folder_takes_the_place_of_the_folder_before(
     tmp_path: Path, config_path: Path, weightless: Path, handlers: Path
 ) -> None:
     store = tmp_path / "store"
-    pack(config_path, form="no-archive", export_path=store, handlers=handlers)
+    pack(config_path, archive_format="no-archive", export_path=store, handlers=handlers)
     (weightless / "index_to_name.json").unlink()
 
-    folder = pack(config_path, form="no-archive", export_path=store, handlers=handlers).path
+    folder = pack(
+        config_path, archive_format="no-archive", export_path=store, handlers=handlers
+    ).path
 
     assert list(store.iterdir()) == [folder]
     assert not (folder / "index_to_name.json").exists()
@@ -105,7 +107,7 @@ def test_a_folder_takes_the_place_of_the_folder_before(
 
 
 def test_a_tgz_loads_too(tmp_path: Path, config_path: Path, handlers: Path) -> None:
-    archive = pack(config_path, form="tgz", export_path=tmp_path, handlers=handlers)
+    archive = pack(config_path, archive_format="tgz", export_path=tmp_path, handlers=handlers)
 
     assert archive.path.name == "qa.tar.gz"
 

@@ -36,7 +36,7 @@ def test_a_yaml_names_its_rows_from_its_own_folder(tmp_path: Path) -> None:
 )
 def test_a_line_that_is_no_request_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "rows.jsonl").write_text(f'{{"inputs": "fine"}}\n{line}\n', encoding="utf-8")
-    with pytest.raises(WrongConfig, match="line 2: is no request"):
+    with pytest.raises(WrongConfig, match="line 2: is not a request"):
         samples(tmp_path / "model.yaml", config(calibration="rows.jsonl"))
 
 
@@ -48,7 +48,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_a_file_in_another_encoding_is_told(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "rows.jsonl").write_text('{"inputs": "très bon"}\n', encoding=encoding)
-    with pytest.raises(WrongConfig, match=r"rows\.jsonl is not UTF-8; save it in that encoding"):
+    with pytest.raises(WrongConfig, match=r"rows\.jsonl is not UTF-8; save it as UTF-8"):
         samples(tmp_path / "model.yaml", config(calibration="rows.jsonl"))
 
 

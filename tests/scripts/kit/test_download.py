@@ -9,10 +9,10 @@ from transformers import AutoModelForSequenceClassification
 
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint, WrongConfig
-from scripts.kit.download import check_folder, download, present
+from scripts.kit.checkpoint_source import Source
+from scripts.kit.download import check_folder, download, find_downloaded
 from scripts.kit.hub import Hub
 from scripts.kit.hub_errors import RevisionNotFound
-from scripts.kit.source import Source
 from tests.standins.checkpoints import write_checkpoint
 from tests.standins.hub import LocalHub
 
@@ -46,13 +46,13 @@ def test_only_the_needed_files_arrive_with_their_source(hub: LocalHub, target: P
 def test_what_is_here_is_found_without_a_hub_until_the_yaml_names_another(
     hub: LocalHub, target: Path
 ) -> None:
-    assert present(handler(), target) is None
+    assert find_downloaded(handler(), target) is None
     source = download(handler(), target, Hub(hub.url))
-    assert present(handler(), target) == source
-    assert present(handler(revision=source.commit[:7]), target) == source
-    assert present(handler(revision="v2"), target) is None
+    assert find_downloaded(handler(), target) == source
+    assert find_downloaded(handler(revision=source.commit[:7]), target) == source
+    assert find_downloaded(handler(revision="v2"), target) is None
     (target / "model.safetensors").unlink()
-    assert present(handler(), target) is None
+    assert find_downloaded(handler(), target) is None
 
 
 def test_a_newer_commit_replaces_the_checkpoint_and_an_unknown_one_does_not(

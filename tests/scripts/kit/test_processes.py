@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 
-from scripts.kit.processes import end_group, members, started_at
+from scripts.kit.processes import end_group, group_members, started_at
 
 STUBBORN = """
 import signal, subprocess, sys, time
@@ -26,12 +26,12 @@ def test_a_group_that_does_not_want_to_end_is_ended(tmp_path: Path) -> None:
     )
     assert leader.stdout
     assert [leader.stdout.readline() for _ in range(2)] == [b"up\n", b"up\n"]
-    group = members(leader.pid)
+    group = group_members(leader.pid)
 
-    end_group(leader.pid, patience=2)
+    end_group(leader.pid, timeout=2)
 
     assert len(group) == 2
-    assert not members(leader.pid)
+    assert not group_members(leader.pid)
 
 
 def test_a_process_that_has_ended_never_started() -> None:

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from scripts.kit.ports import PortInUse
-from scripts.kit.processes import members
+from scripts.kit.processes import group_members
 from scripts.kit.readiness import ModelsFailed, NotReadyInTime, ServerFailed
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
@@ -98,10 +98,10 @@ def test_servers_run_side_by_side_and_stopping_one_leaves_nothing_of_it(
 ) -> None:
     with TorchServe(tmp_path, model_store=store, models={"echo": "echo.mar"}) as second:
         assert ask(second).is_success
-        processes = members(second.pid)
+        processes = group_members(second.pid)
 
     assert len(processes) == 2
-    assert not members(second.pid)
+    assert not group_members(second.pid)
     assert not second.scratch.exists()
     assert Server.of(tmp_path) is None
     assert ask(server).is_success

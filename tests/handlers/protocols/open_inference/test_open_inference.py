@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 
+from handlers import tasks
+from handlers.config.choices import modes
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.telemetry.meter import Meter
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
+from tests.modes import cases
 from tests.serving import Served, read_json
 
 Serve = Callable[..., Served]
@@ -25,17 +28,16 @@ BY_GRPC = {"body": {"content-type": "application/json"}}
 INFER = "v2/models/model/infer"
 FEW = {"max_new_tokens": 4}
 TEXTS = ["Ada sings in Paris", "Nina was born there"]
-# What each mode is asked in its own way, and the tensors that ask the same.
-ASKED: dict[str, tuple[list[Any], dict[str, list[str]], dict[str, Any]]] = {
-    "sequence_classification": (TEXTS, {"args": TEXTS}, {}),
-    "token_classification": (TEXTS, {"input-0": TEXTS}, {"aggregation_strategy": "simple"}),
-    "text_generation": (TEXTS, {"prompt": TEXTS}, FEW),
-    "question_answering": (
-        [{"question": "Who sings?", "context": text} for text in TEXTS],
-        {"context": TEXTS, "question": ["Who sings?"] * 2},
-        {},
-    ),
-}
+Asked = tuple[list[Any], dict[str, list[Any]], dict[str, Any]]
+
+
+def asked_of(mode: str) -> Asked:
+    """Return a mode's inputs, the same as tensors, and parameters."""
+    inputs = [cases(mode).with_text(text) for text in TEXTS]
+    parameters = dict(cases(mode).brief)
+    if not isinstance(inputs[0], dict):
+        return inputs, {cases(mode).tensor: inputs}, parameters
+    return inputs, {name: [each[name] for each in inputs] for name in inputs[0]}, parameters
 
 
 @pytest.fixture
@@ -90,10 +92,10 @@ def packed(*texts: str) -> bytes:
     return b"".join(struct.pack("<I", len(each)) + each for each in map(str.encode, texts))
 
 
-@pytest.mark.parametrize("mode", ASKED)
+@pytest.mark.parametrize("mode", modes())
 class TestEveryMode:
     def test_answers_as_in_the_hugging_face_way(self, served: Serve, mode: str) -> None:
-        inputs, tensors, parameters = ASKED[mode]
+        inputs, tensors, parameters = asked_of(mode)
         expected = served(mode).ask(inputs, **parameters)
         given = [tensor(name, data) for name, data in tensors.items()]
         assert ask(served(mode), *given, parameters=parameters) == expected
@@ -102,7 +104,7 @@ class TestEveryMode:
         assert ask(served(mode), *first, parameters=parameters) == alone
 
     def test_answers_items_that_are_json(self, served: Serve, mode: str) -> None:
-        inputs, _, parameters = ASKED[mode]
+        inputs, _, parameters = asked_of(mode)
         items = [json.dumps({"inputs": item, "parameters": parameters}) for item in inputs]
         found = ask(served(mode), typed("array_inputs", items, "hg_jsonlist"))
         assert found == served(mode).ask(inputs, **parameters)
@@ -117,8 +119,8 @@ class TestEveryMode:
         }
 
     def test_explains(self, served: Serve, mode: str) -> None:
-        inputs, tensors, _ = ASKED[mode]
-        parameters = {"method": "input_x_gradient", **(FEW if "generation" in mode else {})}
+        inputs, tensors, _ = asked_of(mode)
+        parameters = {"method": "input_x_gradient", **(FEW if tasks.get(mode).generates else {})}
         body = {"inputs": inputs, "parameters": parameters}
         own = call(served(mode), body, explain="True")
         given = [tensor(name, data) for name, data in tensors.items()]
@@ -378,12 +380,12 @@ def test_a_path_that_leads_nowhere_is_not_found(model: Served, path: str, senten
         (
             {"inputs": [tensor("args", ["A"], contents=None)]},
             400,
-            "unknown key inputs.0.contents; known are name, datatype, shape, parameters, data",
+            "unknown key inputs.0.contents; use one of name, datatype, shape, parameters, data",
         ),
         (
             {"inputs": [tensor("args", ["A"])], "outputs": [{"name": "output", "shap": [1]}]},
             400,
-            "unknown key outputs.0.shap; known are name, parameters",
+            "unknown key outputs.0.shap; use one of name, parameters",
         ),
         ({"inputs": [{"name": "a", "shape": [1]}]}, 400, "inputs.0.datatype is missing; add it"),
         ({"inputs": [tensor("args", ["A"], "STRING")]}, 400, "inputs.0.datatype is 'STRING'; it"),

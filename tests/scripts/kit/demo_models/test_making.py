@@ -10,9 +10,9 @@ from transformers import AutoTokenizer, GPT2LMHeadModel, pipeline
 
 from handlers.config.choices import modes
 from handlers.errors import WrongCheckpoint
+from scripts.kit.checkpoint_source import Source
 from scripts.kit.demo_models import MODES, Score, make, make_all
 from scripts.kit.demo_models.making import UnknownMode
-from scripts.kit.source import Source
 
 QUICK: dict[str, Any] = {"rows": 24, "exam_rows": 8}
 MODE = "text_generation"
@@ -78,7 +78,7 @@ def test_a_finished_checkpoint_is_left_alone(tiny: Path) -> None:
 def test_a_downloader_may_replace_it(tiny: Path) -> None:
     source = Source.read(tiny)
     assert source is not None
-    assert source.is_whole_in(tiny)
+    assert source.is_complete_in(tiny)
 
 
 def test_an_interrupted_run_leaves_what_was_there_and_can_be_run_again(

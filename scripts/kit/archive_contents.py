@@ -1,0 +1,98 @@
+"""Collect the files of an archive: checkpoint, handlers package, YAML file and manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from handlers.config.model_config import ModelConfig
+from handlers.errors import WrongCheckpoint, WrongConfig
+from handlers.formats import check_config
+from scripts.kit.checkpoint_files import config_files, shard_files, weights_file
+from scripts.kit.manifest import CONFIG_FILE, HANDLER_FILE, MANIFEST_FILE, manifest
+from scripts.kit.places import ROOT, checkpoint_of, model_name
+
+Contents = dict[str, Path | bytes]
+
+HANDLERS = ROOT / "handlers"
+LABELS = "index_to_name.json"
+EXCLUDED = frozenset({"__pycache__", "tests"})
+
+
+def contents(
+    config_path: Path,
+    version: str = "1.0",
+    extra_files: Iterable[Path] = (),
+    handlers: Path = HANDLERS,
+) -> Contents:
+    """Return the files of an archive by their path inside it, sorted.
+
+    Extra files, and the contents of extra folders, go to the root of the archive. They may replace
+    checkpoint files such as the labels, but not files of the handler.
+
+    Raises:
+        WrongConfig: the YAML file is invalid or an extra file is missing.
+        WrongCheckpoint: the checkpoint is missing or incomplete.
+    """
+    config = ModelConfig.read(config_path)
+    check_config(config)
+    parts: Contents = {
+        **_checkpoint(config_path, config),
+        **_extra(extra_files),
+        **{f"handlers/{place}": path for place, path in _tree(handlers)},
+        HANDLER_FILE: handlers / HANDLER_FILE,
+        CONFIG_FILE: config_path,
+        MANIFEST_FILE: manifest(model_name(config_path), version),
+    }
+    return dict(sorted(parts.items()))
+
+
+def size_of(source: Path | bytes) -> int:
+    """Return the size of an archive file in bytes."""
+    return len(source) if isinstance(source, bytes) else source.stat().st_size
+
+
+def _checkpoint(config_path: Path, config: ModelConfig) -> dict[str, Path]:
+    folder = checkpoint_of(config_path, config)
+    if not (folder / "config.json").is_file():
+        raise WrongCheckpoint(
+            str(folder),
+            "there is no checkpoint in this folder",
+            f"download the model with `python scripts/download_models.py {config_path}`, or train "
+            "the demo models with `python scripts/make_demo_models.py`",
+        )
+    names = {path.name for path in folder.iterdir() if path.is_file()}
+    required = config_files(names, str(folder)) + ([LABELS] if LABELS in names else [])
+    export = _export(config_path, config, folder)
+    if not export:
+        weights = weights_file(names, str(folder), allow_pickle=config.handler.allow_pickle)
+        required += [weights, *shard_files(folder / weights, names, str(folder))]
+    return {name: folder / name for name in required} | export
+
+
+def _export(config_path: Path, config: ModelConfig, folder: Path) -> dict[str, Path]:
+    """Return the files of an exported model; none if the format serves the checkpoint itself."""
+    if not config.handler.is_exported:
+        return {}
+    # Imported here because torch takes seconds to import and is only needed for exports.
+    from scripts.kit.exports import exported  # noqa: PLC0415
+
+    return exported(config_path, config, folder)
+
+
+def _extra(paths: Iterable[Path]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for path in paths:
+        if not path.exists():
+            raise WrongConfig("--extra-files", f"there is no {path}", "correct the path")
+        found |= dict(_tree(path)) if path.is_dir() else {path.name: path}
+    return found
+
+
+def _tree(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the relative path and path of each file, without caches, tests and hidden files."""
+    for path in folder.rglob("*"):
+        place = path.relative_to(folder)
+        hidden = any(part.startswith(".") or part in EXCLUDED for part in place.parts)
+        if path.is_file() and not hidden and path.suffix != ".pyc":
+            yield place.as_posix(), path

@@ -1,0 +1,90 @@
+"""Select the required files of a model repository: config, tokenizer and one set of weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from fnmatch import fnmatch
+from pathlib import Path
+
+from handlers.errors import WrongCheckpoint
+
+# Without *.py, vocab.pkl and vocab.bin, which execute code when loaded.
+CONFIG_FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "bpe.codes",
+    "*.model",
+    "*.spm",
+    "chat_template*",
+)
+SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
+PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+def config_files(names: Collection[str], place: str) -> list[str]:
+    """Return the config and tokenizer files of a repository.
+
+    Raises:
+        WrongCheckpoint: there is no config.json.
+    """
+    if "config.json" not in names:
+        raise WrongCheckpoint(
+            place, "has no config.json", "use a checkpoint that transformers can load"
+        )
+    return sorted(name for name in names if any(fnmatch(name, known) for known in CONFIG_FILES))
+
+
+def weights_file(names: Collection[str], place: str, *, allow_pickle: bool) -> str:
+    """Return the file with the weights, or the index file of sharded weights.
+
+    Raises:
+        WrongCheckpoint: there are no weights, or only pickles, which are not allowed.
+    """
+    safe = [name for name in SAFETENSORS if name in names]
+    pickled = [name for name in PICKLES if name in names]
+    if not safe and not pickled:
+        raise WrongCheckpoint(
+            place,
+            "has no weights that transformers loads (model.safetensors)",
+            "use a checkpoint or a handler.revision that has them",
+        )
+    if not safe and not allow_pickle:
+        raise WrongCheckpoint(
+            place,
+            f"has its weights only as pickles ({pickled[0]}), which can execute code when loaded",
+            "use a checkpoint or a handler.revision with safetensors, or, if you trust its author,"
+            " set handler.allow_pickle: true",
+        )
+    return (safe or pickled)[0]
+
+
+def shard_files(weights: Path, names: Collection[str], place: str) -> list[str]:
+    """Return the shards listed by an index file; none if the weights are a single file.
+
+    Raises:
+        WrongCheckpoint: the index is invalid or lists a missing file.
+    """
+    if weights.suffix != ".json":
+        return []
+    try:
+        listed = sorted(set(json.loads(weights.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise WrongCheckpoint(
+            place, f"{weights.name} is not an index of shards", "set another handler.revision"
+        ) from None
+    missing = [shard for shard in listed if shard not in names or Path(shard).name != shard]
+    if missing:
+        raise WrongCheckpoint(
+            place,
+            f"{weights.name} lists {missing[0]}, which does not exist",
+            "set another handler.revision",
+        )
+    return listed

@@ -1,0 +1,20 @@
+"""Check from the config and tokenizer files whether a checkpoint fits its YAML. Imports torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from handlers import tasks
+from handlers.checkpoints.checkpoint import read_checkpoint
+from handlers.checkpoints.heads import check_head
+from handlers.config.handler_section import HandlerSection
+
+
+def check_compatible(handler: HandlerSection, folder: Path) -> None:
+    """Check the config, tokenizer, head and labels of a checkpoint against its mode.
+
+    Raises:
+        WrongCheckpoint: a file is missing, requires custom code or does not fit.
+    """
+    config = read_checkpoint(folder, handler).config
+    check_head(config, handler, tasks.get(handler.mode).auto_class)

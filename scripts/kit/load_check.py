@@ -1,0 +1,44 @@
+"""Check that an unpacked archive loads in an isolated Python interpreter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from handlers.errors import ConfigError
+from scripts.kit.tracebacks import last_error
+
+PROGRAM = Path(__file__).with_name("load_isolated.py")
+OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+
+
+class ArchiveLoadError(ConfigError):
+    """The handler of an archive failed to load; `reason` is its error message."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name, self.reason = name, reason
+        super().__init__(f"the archive {name} was discarded because it does not load: {reason}")
+
+
+def check_loads(folder: Path, name: str) -> None:
+    """Load an unpacked archive in an isolated interpreter, as a TorchServe worker would.
+
+    Raises:
+        ArchiveLoadError: the handler raised an error, which becomes the reason.
+    """
+    folder = folder.resolve()
+    # -I hides this repository and PYTHONPATH; -B writes no bytecode into the folder.
+    process = subprocess.run(
+        [sys.executable, "-I", "-B", str(PROGRAM), str(folder)],
+        cwd=folder,
+        env={**os.environ, **OFFLINE},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    if process.returncode != 0:
+        fallback = f"its interpreter exited with code {process.returncode} and no traceback"
+        raise ArchiveLoadError(name, last_error(process.stderr) or fallback)

@@ -1,0 +1,56 @@
+"""Load an unpacked archive as a TorchServe worker does: `python -I bare_load.py FOLDER`.
+
+Runs in an isolated interpreter with the installed packages and the folder on its path, and imports
+nothing from this repository. Exits with a traceback if the model does not load.
+"""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import yaml
+
+
+def load(folder: Path) -> None:
+    """Import the archive's handler and initialize it on the CPU.
+
+    Raises:
+        ImportError: the handlers package was imported from outside the archive.
+    """
+    sys.path.insert(0, str(folder))
+    manifest = json.loads((folder / "MAR-INF" / "MANIFEST.json").read_text(encoding="utf-8"))
+    module = importlib.import_module(Path(manifest["model"]["handler"]).stem)
+    (handler,) = (
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__
+    )
+    handler().initialize(context(folder, manifest))
+    require_own_handlers(folder)
+
+
+def require_own_handlers(folder: Path) -> None:
+    """Raise ImportError if a module of the handlers package was imported from another folder."""
+    for name, module in sys.modules.items():
+        path = module.__file__ if name.partition(".")[0] == "handlers" else None
+        if path and not Path(path).resolve().is_relative_to(folder.resolve()):
+            raise ImportError(f"{name} comes from {path}, not from the archive")
+
+
+def context(folder: Path, manifest: dict[str, Any]) -> SimpleNamespace:
+    """Return the context that a worker passes to a handler on a machine without a GPU."""
+    config = (folder / manifest["model"]["configFile"]).read_text(encoding="utf-8")
+    return SimpleNamespace(
+        model_name=manifest["model"]["modelName"],
+        manifest=manifest,
+        system_properties={"model_dir": str(folder), "gpu_id": None, "batch_size": 1},
+        model_yaml_config=yaml.safe_load(config),
+        metrics=None,
+    )
+
+
+if __name__ == "__main__":
+    load(Path(sys.argv[1]))

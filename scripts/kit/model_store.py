@@ -1,0 +1,39 @@
+"""List the archives of a model store."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from handlers.errors import KitError
+
+MANIFEST = Path("MAR-INF") / "MANIFEST.json"
+SUFFIXES = (".mar", ".tar.gz")
+
+
+class ArchiveNotFound(KitError):
+    """The model store is empty or lacks a requested model."""
+
+    def __init__(self, store: Path, missing: list[str]) -> None:
+        self.store, self.missing = store, missing
+        problem = f"has no archive of {', '.join(missing)}" if missing else "has no archives"
+        super().__init__(f"{store} {problem}; pack them with `python scripts/create_archive.py`.")
+
+
+def list_archives(store: Path, names: Collection[str] = ()) -> dict[str, str]:
+    """Return archive file names by model name, which is the file name without its suffix.
+
+    If a model is packed in several formats, a .mar takes precedence over a .tar.gz, and that over
+    a folder.
+
+    Raises:
+        ArchiveNotFound: the store is empty, or lacks one of `names`.
+    """
+    found = {path.parents[1].name: path.parents[1].name for path in store.glob(f"[!.]*/{MANIFEST}")}
+    for suffix in reversed(SUFFIXES):
+        files = sorted(store.glob(f"[!.]*{suffix}"))
+        found |= {path.name.removesuffix(suffix): path.name for path in files}
+    missing = [name for name in names if name not in found]
+    if missing or not found:
+        raise ArchiveNotFound(store, missing)
+    return {name: found[name] for name in names or sorted(found)}

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from handlers.batching.tokenization import check_windows
+from handlers.errors import RequestTooLarge
+
+
+@pytest.fixture(scope="module")
+def tokenizer(checkpoint: Callable[..., Path]) -> Any:
+    return AutoTokenizer.from_pretrained(checkpoint("token_classification"))
+
+
+@given(st.data())
+def test_windows_are_counted_as_the_tokenizer_cuts_them(
+    tokenizer: Any, data: st.DataObject
+) -> None:
+    tokens, size = data.draw(st.integers(1, 90)), data.draw(st.integers(1, 12))
+    stride = data.draw(st.integers(0, size - 1))
+    options = {"truncation": True, "max_length": size + 2, "stride": stride}
+    cut = tokenizer("a " * tokens, return_overflowing_tokens=True, **options)["input_ids"]
+    for limit, refused in ((len(cut), False), (len(cut) - 1, True)):
+        with pytest.raises(RequestTooLarge) if refused else nullcontext():
+            check_windows(tokens, size=size, stride=stride, limit=limit)

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handlers.config.model_config import ModelConfig
+from handlers.errors import WrongCheckpoint
+from handlers.formats import export
+from handlers.formats._graph import find_graph_file, translate_load_errors
+from handlers.schemas.request import Request
+from tests.samples import FINE
+from tests.serving import Served
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
+]
+MODE = "sequence_classification"
+WITH, WITHOUT = "avx2 avx512_bf16", "avx2"  # what a processor says of itself
+
+
+def test_a_file_of_another_name_is_found_by_its_pattern(tmp_path: Path) -> None:
+    for name in ("b.pt", "a.pt", "a.pt2"):
+        (tmp_path / name).touch()
+    assert find_graph_file(tmp_path, "traced_model.pt", "*.pt") == tmp_path / "a.pt"
+    with pytest.raises(WrongCheckpoint, match=r"traced_model\.pt: is not there; pack it"):
+        find_graph_file(tmp_path, "traced_model.pt")
+
+
+def test_what_its_reader_raises_is_told_in_one_sentence() -> None:
+    with pytest.raises(WrongCheckpoint) as caught, translate_load_errors("model.onnx"):
+        raise KeyError("no\n node")
+    assert str(caught.value).startswith("model.onnx: cannot be loaded (")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Give this machine another processor, of which no more is said than its flags."""
+    cpuinfo = tmp_path / "cpuinfo"
+    monkeypatch.setattr("handlers.checkpoints.dtypes.CPUINFO", cpuinfo)
+
+    def say(flags: str) -> None:
+        cpuinfo.write_text(f"flags : {flags}\n", encoding="utf-8")
+
+    return say
+
+
+@pytest.fixture(params=["torchscript", pytest.param("torch_export", marks=pytest.mark.slow)])
+def packed(
+    request: Any, checkpoint: Callable[..., Path], tmp_path: Path, processor: Any
+) -> Callable[..., Path]:
+    """A model's folder as a machine exports it."""
+
+    def pack(flags: str, dtype: str) -> Path:
+        processor(flags)
+        folder = tmp_path / str(request.param)
+        shutil.copytree(checkpoint(MODE), folder)
+        handler = {"mode": MODE, "save_mode": request.param, "dtype": dtype, "min_agreement": 0}
+        export(folder, ModelConfig.parse({"handler": handler}), folder, [Request(FINE)])
+        return folder
+
+    return pack
+
+
+def warnings(folder: Path, dtype: str, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what the log says when an exported model is loaded, and ask it something."""
+    caplog.clear()
+    assert Served(folder, MODE, save_mode=folder.name, dtype=dtype).ask(FINE)
+    return [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "made", "best"),
+    [(WITH, WITHOUT, "bfloat16", "float32"), (WITHOUT, WITH, "float32", "bfloat16")],
+)
+def test_a_graph_that_another_processor_chose_the_dtype_of_is_told(
+    packed: Any, processor: Any, caplog: Any, there: str, here: str, made: str, best: str
+) -> None:
+    folder = packed(there, "auto")
+    assert warnings(folder, "auto", caplog) == []
+    processor(here)
+    (said,) = warnings(folder, "auto", caplog)
+    assert f" computes in {made}, " in said and f"this machine would be best with {best}; " in said
+    assert "pack it again here, or name a dtype" in said
+
+
+def test_a_dtype_that_the_yaml_names_is_nobodys_surprise(packed: Any, caplog: Any) -> None:
+    folder = packed(WITH, "float32")
+    assert warnings(folder, "float32", caplog) == []
+
+
+def test_a_graph_that_was_packed_without_the_note_loads_as_ever(
+    packed: Any, processor: Any, caplog: Any
+) -> None:
+    folder = packed(WITHOUT, "auto")
+    manifest = json.loads((folder / "export.json").read_text())
+    del manifest["dtype"]
+    (folder / "export.json").write_text(json.dumps(manifest))
+    processor(WITH)
+    assert warnings(folder, "auto", caplog) == []

@@ -1,0 +1,50 @@
+"""What the tests over all modes need to know of a mode, and texts for its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+FINE = "A fine film with a great cast, and the music is lovely."
+ODD = "The naïve señor's café in Zürich 🎉 opened: unbelievable… 北京是首都!"
+LONG = "Nina Vogel sings in Paris; her brother Tom lives in New York. " * 9
+
+
+def same(text: Any) -> Any:
+    """Return the inputs of a mode that takes a text alone."""
+    return text
+
+
+@dataclass(frozen=True)
+class ModeCases:
+    """The test cases of a mode.
+
+    Attributes:
+        inputs: inputs that a tiny model answers differently.
+        parameters: sets of parameters, each for all of the inputs.
+        brief: parameters for a short result, used with every wire format.
+        labels: names of the classes of its tiny checkpoints; empty where the mode has none.
+        with_text: returns inputs that hold a text.
+        text_name: the name of that text in errors.
+        in_windows: whether a text that is too long is read in windows, and never refused.
+        rows: inputs for a table; by default those that are one text.
+        tensor: the name of the tensor that a text is sent in.
+        settings: the YAML's `handler:` keys for short results without parameters.
+    """
+
+    inputs: Sequence[Any]
+    parameters: Sequence[dict[str, Any]]
+    brief: Mapping[str, Any] = field(default_factory=dict)
+    labels: Sequence[str] = ()
+    with_text: Callable[[Any], Any] = same
+    text_name: str = "inputs"
+    in_windows: bool = False
+    rows: Sequence[Any] = ()
+    tensor: str = "args"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def table(self) -> list[Any]:
+        """Inputs for the rows of a table."""
+        return list(self.rows or (each for each in self.inputs if isinstance(each, str)))

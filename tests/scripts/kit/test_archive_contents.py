@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from handlers.errors import WrongCheckpoint, WrongConfig
+from scripts.kit.archive_contents import contents
+from tests.standins.archives import write_yaml
+
+CHECKPOINT = {"config.json", "index_to_name.json", "tokenizer.json", "tokenizer_config.json"}
+PACKAGE = {"handlers/__init__.py", "handlers/tasks/question_answering.py"}
+HANDLER = {"transformers_handler.py", "handlers/transformers_handler.py", "model-config.yaml"}
+
+
+def test_an_archive_holds_what_the_model_needs_and_nothing_else(
+    config_path: Path, handlers: Path
+) -> None:
+    there = set(contents(config_path, handlers=handlers))
+
+    assert there == CHECKPOINT | PACKAGE | HANDLER | {"model.safetensors", "MAR-INF/MANIFEST.json"}
+
+
+def test_the_manifest_names_the_handler_and_the_yaml(config_path: Path, handlers: Path) -> None:
+    parts = contents(config_path, "2.1", handlers=handlers)
+
+    document = json.loads(bytes(parts["MAR-INF/MANIFEST.json"]))
+
+    assert document == {
+        "createdOn": "01/01/1980 00:00:00",
+        "runtime": "python",
+        "model": {
+            "modelName": "qa",
+            "handler": "transformers_handler.py",
+            "modelVersion": "2.1",
+            "configFile": "model-config.yaml",
+        },
+        "archiverVersion": "0.12.0",
+    }
+
+
+def test_every_shard_of_the_weights_is_packed(
+    config_path: Path, weightless: Path, handlers: Path
+) -> None:
+    shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    (weightless / "model.safetensors").unlink()
+    for shard in shards:
+        (weightless / shard).touch()
+    index = {"weight_map": dict(zip("ab", shards, strict=True))}
+    (weightless / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    there = contents(config_path, handlers=handlers)
+
+    assert {*shards, "model.safetensors.index.json"} < set(there)
+
+
+def test_pickled_weights_are_packed_only_where_the_yaml_allows_them(
+    tmp_path: Path, weightless: Path, handlers: Path
+) -> None:
+    (weightless / "model.safetensors").unlink()
+    strict = write_yaml(tmp_path / "strict.yaml", weightless)
+    trusting = write_yaml(tmp_path / "trusting.yaml", weightless, allow_pickle=True)
+
+    with pytest.raises(WrongCheckpoint, match=r"handler\.allow_pickle: true"):
+        contents(strict, handlers=handlers)
+    assert "pytorch_model.bin" in contents(trusting, handlers=handlers)
+
+
+def test_extra_files_and_folders_go_to_the_root_and_replace_the_checkpoints(
+    tmp_path: Path, config_path: Path, handlers: Path
+) -> None:
+    labels, folder = tmp_path / "index_to_name.json", tmp_path / "more"
+    labels.write_text('{"0": "no"}')
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep" / "notes.txt").touch()
+
+    parts = contents(config_path, extra_files=[labels, folder], handlers=handlers)
+
+    assert parts["index_to_name.json"] == labels
+    assert parts["deep/notes.txt"] == folder / "deep" / "notes.txt"
+
+
+def test_a_missing_extra_file_is_named(config_path: Path, handlers: Path) -> None:
+    with pytest.raises(WrongConfig, match=r"there is no nowhere\.txt"):
+        contents(config_path, extra_files=[Path("nowhere.txt")], handlers=handlers)
+
+
+def test_a_missing_checkpoint_names_both_ways_to_one(tmp_path: Path, handlers: Path) -> None:
+    config_path = write_yaml(tmp_path / "nothing.yaml", Path("no/such"))
+
+    with pytest.raises(WrongCheckpoint) as raised:
+        contents(config_path, handlers=handlers)
+
+    assert f"python scripts/download_models.py {config_path}" in str(raised.value)
+    assert "python scripts/make_demo_models.py" in str(raised.value)
+
+
+def test_a_name_that_torchserve_refuses_is_refused(
+    tmp_path: Path, weightless: Path, handlers: Path
+) -> None:
+    config_path = write_yaml(tmp_path / "my model.yaml", weightless)
+
+    with pytest.raises(WrongConfig, match="letters, digits"):
+        contents(config_path, handlers=handlers)

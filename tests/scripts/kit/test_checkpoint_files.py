@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from handlers.errors import WrongCheckpoint
+from scripts.kit.checkpoint_files import config_files, shard_files, weights_file
+
+SINGLE, INDEX, PICKLE = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
+
+
+def test_config_and_tokenizer_files_are_needed_and_code_is_not() -> None:
+    wanted = ["chat_template.jinja", "config.json", "spiece.model", "tokenizer.json", "vocab.txt"]
+    others = [
+        "modeling.py",
+        "vocab.pkl",
+        "README.md",
+        "onnx/config.json",
+        "preprocessor_config.json",
+    ]
+    assert config_files([*others, *wanted], "org/name") == wanted
+
+
+def test_a_repository_without_a_config_is_refused() -> None:
+    with pytest.raises(WrongCheckpoint, match=r"org/name: has no config\.json"):
+        config_files([SINGLE], "org/name")
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [
+        ([PICKLE, SINGLE, INDEX], SINGLE),
+        ([PICKLE, INDEX], INDEX),
+        ([PICKLE], PICKLE),
+        (["pytorch_model.bin.index.json"], "pytorch_model.bin.index.json"),
+    ],
+)
+def test_safetensors_come_before_pickles(names: list[str], chosen: str) -> None:
+    assert weights_file(names, "org/name", allow_pickle=True) == chosen
+
+
+def test_pickles_are_refused_unless_allowed() -> None:
+    with pytest.raises(WrongCheckpoint, match=r"pytorch_model\.bin.*handler\.allow_pickle: true"):
+        weights_file([PICKLE], "org/name", allow_pickle=False)
+
+
+def test_a_repository_without_weights_is_refused() -> None:
+    with pytest.raises(WrongCheckpoint, match="has no weights"):
+        weights_file(["adapter_model.safetensors", "model.gguf"], "org/name", allow_pickle=True)
+
+
+def test_an_index_names_its_shards_once(tmp_path: Path) -> None:
+    index = tmp_path / INDEX
+    index.write_text(
+        '{"weight_map": {"a": "2.safetensors", "b": "1.safetensors", "c": "1.safetensors"}}'
+    )
+    names = ["1.safetensors", "2.safetensors", "3.safetensors"]
+    assert shard_files(index, names, "org/name") == ["1.safetensors", "2.safetensors"]
+    assert shard_files(tmp_path / SINGLE, names, "org/name") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (
+            '{"weight_map": {"a": "gone.safetensors"}}',
+            "lists gone.safetensors, which does not exist",
+        ),
+        ('{"weight_map": {"a": "../1.safetensors"}}', "which does not exist"),
+        ('{"metadata": {}}', "is not an index of shards"),
+        ("oops", "is not an index of shards"),
+    ],
+)
+def test_a_broken_index_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    (tmp_path / INDEX).write_text(text)
+    with pytest.raises(WrongCheckpoint, match=complaint):
+        shard_files(tmp_path / INDEX, ["1.safetensors", "../1.safetensors"], "org/name")

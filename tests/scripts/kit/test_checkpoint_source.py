@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from handlers.config.handler_section import HandlerSection
+from scripts.kit.checkpoint_source import Source
+
+COMMIT = "564e9b582944a57a3e586bbb98fd6f0a4118db7f"
+SOURCE = Source(model_name="org/name", revision="main", commit=COMMIT, files={"config.json": 2})
+
+
+def handler(model_name: str, revision: str | None) -> HandlerSection:
+    return HandlerSection(mode="text_generation", model_name=model_name, revision=revision)
+
+
+def test_a_source_is_read_as_it_was_written(tmp_path: Path) -> None:
+    SOURCE.write(tmp_path)
+    assert Source.read(tmp_path) == SOURCE
+
+
+@pytest.mark.parametrize("text", [None, "", "{}", "[]"])
+def test_a_folder_without_a_source_has_none(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / ".source.json").write_text(text)
+    assert Source.read(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("model_name", "revision", "serves"),
+    [
+        ("org/name", "main", True),
+        ("org/name", COMMIT, True),
+        ("org/name", COMMIT[:7], True),
+        ("org/name", None, False),
+        ("org/name", "v2", False),
+        ("org/other", "main", False),
+    ],
+)
+def test_a_source_serves_the_model_and_revision_it_is(
+    model_name: str, revision: str | None, serves: bool
+) -> None:
+    assert SOURCE.matches(handler(model_name, revision)) is serves
+
+
+def test_a_missing_or_shortened_file_makes_it_incomplete(tmp_path: Path) -> None:
+    assert not SOURCE.is_complete_in(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    assert not SOURCE.is_complete_in(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    assert SOURCE.is_complete_in(tmp_path)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts.kit.archive_contents import contents
+from scripts.kit.archive_formats import ARCHIVE_FORMATS
+from scripts.kit.load_check import ArchiveLoadError, check_loads
+from tests.standins.archives import write_handlers
+
+
+def unpacked(folder: Path, config_path: Path, handlers: Path) -> Path:
+    ARCHIVE_FORMATS["no-archive"].write(
+        folder, "qa", contents(config_path, handlers=handlers), lambda _: None
+    )
+    return folder
+
+
+def test_a_handler_gets_what_a_worker_would_give_it(tmp_path: Path, config_path: Path) -> None:
+    expected = {"model_dir": str(tmp_path / "qa"), "gpu_id": None, "batch_size": 1}
+    load = f"""import os
+    assert context.system_properties == {expected!r}, context.system_properties
+    assert context.model_yaml_config["handler"]["mode"] == "question_answering"
+    assert context.manifest["model"]["modelName"] == "qa"
+    assert os.getcwd() == context.system_properties["model_dir"], os.getcwd()
+    assert os.environ["HF_HUB_OFFLINE"] == "1" """
+
+    check_loads(unpacked(tmp_path / "qa", config_path, write_handlers(tmp_path / "h", load)), "qa")
+
+
+def test_nothing_of_the_repository_is_in_reach(
+    tmp_path: Path, config_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[3]))
+    handlers = write_handlers(tmp_path / "h", "import scripts")
+
+    with pytest.raises(ArchiveLoadError, match="No module named 'scripts'"):
+        check_loads(unpacked(tmp_path / "qa", config_path, handlers), "qa")
+
+
+def test_an_error_of_the_kit_is_told_by_its_sentence_alone(
+    tmp_path: Path, config_path: Path
+) -> None:
+    handlers = write_handlers(
+        tmp_path / "h", "from handlers.errors import E; raise E('correct it.')"
+    )
+    (handlers / "errors.py").write_text("class E(Exception): pass")
+
+    with pytest.raises(ArchiveLoadError) as raised:
+        check_loads(unpacked(tmp_path / "qa", config_path, handlers), "qa")
+
+    assert raised.value.reason == "correct it."
+
+
+def test_handlers_from_elsewhere_are_found_out(tmp_path: Path, config_path: Path) -> None:
+    elsewhere = write_handlers(tmp_path / "elsewhere" / "handlers")
+    handlers = write_handlers(tmp_path / "h")
+    entry = handlers / "transformers_handler.py"
+    reach = f"import sys; sys.path.insert(0, {str(elsewhere.parent)!r})\n"
+    entry.write_text(reach + entry.read_text())
+
+    with pytest.raises(ArchiveLoadError, match=r"handlers comes from .*not from the archive"):
+        check_loads(unpacked(tmp_path / "qa", config_path, handlers), "qa")
+
+
+def test_a_death_without_words_is_told_by_its_code(tmp_path: Path, config_path: Path) -> None:
+    handlers = write_handlers(tmp_path / "h", "import os; os._exit(7)")
+
+    with pytest.raises(ArchiveLoadError, match="code 7"):
+        check_loads(unpacked(tmp_path / "qa", config_path, handlers), "qa")
+
+
+def test_the_folder_stays_as_it_was(tmp_path: Path, config_path: Path, handlers: Path) -> None:
+    folder = unpacked(tmp_path / "qa", config_path, handlers)
+    before = sorted(folder.rglob("*"))
+
+    check_loads(folder, "qa")
+
+    assert sorted(folder.rglob("*")) == before

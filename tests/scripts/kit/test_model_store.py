@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts.kit.model_store import ArchiveNotFound, list_archives
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    for file in ("qa.mar", "qa.tar.gz", "ner.tar.gz", ".half.mar", "notes.txt"):
+        (tmp_path / file).touch()
+    for folder in ("gpt.2", "qa", ".qa-x1"):
+        (tmp_path / folder / "MAR-INF").mkdir(parents=True)
+        (tmp_path / folder / "MAR-INF" / "MANIFEST.json").touch()
+    (tmp_path / "no-model").mkdir()
+    return tmp_path
+
+
+def test_archives_of_every_form_are_named_after_their_file(store: Path) -> None:
+    assert list_archives(store) == {"gpt.2": "gpt.2", "ner": "ner.tar.gz", "qa": "qa.mar"}
+
+
+def test_some_can_be_chosen(store: Path) -> None:
+    assert list_archives(store, ["ner"]) == {"ner": "ner.tar.gz"}
+
+
+def test_one_that_is_not_there_is_named(store: Path) -> None:
+    with pytest.raises(
+        ArchiveNotFound, match=r"no archive of x; pack .*scripts/create_archive\.py"
+    ):
+        list_archives(store, ["qa", "x"])
+
+
+def test_an_empty_store_says_how_to_fill_it(tmp_path: Path) -> None:
+    with pytest.raises(
+        ArchiveNotFound, match=r"has no archives; pack .*scripts/create_archive\.py"
+    ):
+        list_archives(tmp_path / "nowhere")

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from scripts.kit.tracebacks import last_error
+
+FRAMES = """Traceback (most recent call last):
+  File "handler.py", line 3, in initialize
+    load()
+    ^^^^^^
+"""
+CHAIN = "\nDuring handling of the above exception, another exception occurred:\n\n"
+
+
+@pytest.mark.parametrize(
+    ("told", "sentence"),
+    [
+        ("KeyError: 'x'", "KeyError: 'x'"),
+        ("handlers.errors.WrongConfig: mode: is 'x'; correct it.", "mode: is 'x'; correct it."),
+        ("RuntimeError: sizes differ\n\ta: 1\n\tb: 2", "RuntimeError: sizes differ a: 1 b: 2"),
+    ],
+)
+def test_the_last_error_is_one_line(told: str, sentence: str) -> None:
+    assert last_error(f"Loading\n{FRAMES}{told}\n") == sentence
+
+
+def test_of_a_chain_the_last_link_is_told() -> None:
+    assert last_error(f"{FRAMES}KeyError: 'x'\n{CHAIN}{FRAMES}ValueError: y\n") == "ValueError: y"
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        "ModuleNotFoundError: No module named 'ts.torch_handler.transformers_handler'",
+        "RuntimeError: 500 - Unknown exception",
+    ],
+)
+def test_what_torchserve_adds_is_passed_over(echo: str) -> None:
+    log = f"{FRAMES}ImportError: no captum\nBackend worker process died.\n{CHAIN}{FRAMES}{echo}\n"
+
+    assert last_error(log) == "ImportError: no captum"
+
+
+@pytest.mark.parametrize("log", ["", "all is well", FRAMES])
+def test_where_no_error_is_told_yet_there_is_none(log: str) -> None:
+    assert last_error(log) is None
