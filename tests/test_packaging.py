@@ -17,7 +17,7 @@ from setuptools import find_packages
 
 import handlers
 from scripts import lock_requirements
-from scripts.kit.contents import _tree
+from scripts.kit.archive_contents import _tree
 from scripts.kit.places import ROOT
 from tests.overlay import activated, make_overlay
 
