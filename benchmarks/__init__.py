@@ -1,1 +1,1 @@
-"""What speed is claimed, and how it was measured."""
+"""Benchmarks of this kit against other servers."""

@@ -1,8 +1,8 @@
-"""Measure this kit over HTTP against other servers, in one session, several rounds in turn.
+"""Measure this kit over HTTP against other servers, alternating between them for several rounds.
 
-It writes results/serving.json, RESULTS.md and two pictures. `python benchmarks/bench.py --only
-kit,reference` measures some; `--quick` tries it out with a tiny model, whose figures mean nothing.
-Nothing else should run on the machine.
+Writes results/serving.json, RESULTS.md and two plots. `python benchmarks/bench.py --only
+kit,reference` measures some of the servers; `--quick` is a trial run with a tiny model, whose
+figures mean nothing. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from benchmarks import plot, table
 from benchmarks.entry import MODES, check_names, known_names
 from benchmarks.load import require_wrk
 from benchmarks.machine import gemm_peaks, machine
+from benchmarks.measurement import Plan
 from benchmarks.session import Session
-from benchmarks.turn import Plan
 from handlers.telemetry.log_levels import silence_libraries
 from scripts.kit.command import plain_errors, split_names
 from scripts.kit.places import BUILD, ROOT
@@ -33,21 +33,21 @@ Names = list[str] | None
 
 
 def main(
-    rounds: Annotated[int, typer.Option(min=1, help="Turns of each contender.")] = 3,
-    seconds: Annotated[float, typer.Option(min=1, help="How long each load lasts.")] = 8,
-    warm: Annotated[float, typer.Option(min=1, help="How long it lasts before, uncounted.")] = 2,
-    clients: Annotated[str, typer.Option(help="Numbers of clients, with commas.")] = "1,8,32",
-    rows: Annotated[int, typer.Option(min=1, help="Texts that are sent in turn.")] = 256,
-    modes: Annotated[Names, typer.Option(help="Modes, repeated or with commas.")] = None,
-    only: Annotated[Names, typer.Option(help="Contenders, repeated or with commas.")] = None,
-    everyone: Annotated[
-        bool, typer.Option("--all", help="MLServer too; see CONTRIBUTING.")
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements of each contender.")] = 3,
+    seconds: Annotated[float, typer.Option(min=1, help="Duration of each load.")] = 8,
+    warm: Annotated[float, typer.Option(min=1, help="Duration of the warm-up.")] = 2,
+    clients: Annotated[str, typer.Option(help="Numbers of clients, comma-separated.")] = "1,8,32",
+    rows: Annotated[int, typer.Option(min=1, help="Number of texts to send, in rotation.")] = 256,
+    modes: Annotated[Names, typer.Option(help="Modes, repeated or comma-separated.")] = None,
+    only: Annotated[Names, typer.Option(help="Contenders, repeated or comma-separated.")] = None,
+    include_all: Annotated[
+        bool, typer.Option("--all", help="Also MLServer; see CONTRIBUTING.")
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny model, one round of 1 s.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Takes RESULTS.md and results/.")] = None,
-    work: Annotated[Path, typer.Option(help="Takes models, archives and logs.")] = WORK,
+    out: Annotated[Path | None, typer.Option(help="Folder for RESULTS.md and results/.")] = None,
+    work: Annotated[Path, typer.Option(help="Folder for models, archives and logs.")] = WORK,
 ) -> None:
-    """Run the contenders in turn and write what they did."""
+    """Measure the contenders and write the results."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     silence_libraries()
     with plain_errors():
@@ -56,10 +56,10 @@ def main(
         plan = Plan(_numbers(clients), 1 if quick else seconds, 1 if quick else warm)
         named, rounds = split_names(only), 1 if quick else rounds
         check_names(named, chosen)
-        wanted = sorted(known_names(chosen)) if everyone and not named else named
+        selected = sorted(known_names(chosen)) if include_all and not named else named
         facts = machine()
         peaks = gemm_peaks(0.1 if quick else 1.0)
-        session = Session(work, plan, rounds, rows, wanted, quick, peaks, typer.echo)
+        session = Session(work, plan, rounds, rows, selected, quick, peaks, typer.echo)
         document: dict[str, Any] = {
             "model": TINY if quick else BASE,
             "machine": {**facts, "gemm_tflops": peaks},
@@ -75,7 +75,7 @@ def main(
 
 
 def write(document: dict[str, Any], folder: Path) -> None:
-    """Write the figures, the page and the pictures; they are made from the figures' file."""
+    """Write serving.json, and RESULTS.md and the plots generated from it."""
     results = folder / "results"
     results.mkdir(parents=True, exist_ok=True)
     path = results / "serving.json"
@@ -91,7 +91,9 @@ def write(document: dict[str, Any], folder: Path) -> None:
 def _known_modes(words: list[str]) -> list[str]:
     for word in words:
         if word not in MODES:
-            raise typer.BadParameter(f"{word!r} is not measured; these are: {', '.join(MODES)}.")
+            raise typer.BadParameter(
+                f"{word!r} is not a benchmarked mode; choose from {', '.join(MODES)}."
+            )
     return words
 
 
@@ -99,7 +101,7 @@ def _numbers(words: str) -> tuple[int, ...]:
     try:
         return tuple(int(word) for word in words.split(","))
     except ValueError:
-        raise typer.BadParameter(f"clients is {words!r}; write numbers, as in 1,8,32.") from None
+        raise typer.BadParameter(f"clients is {words!r}; use numbers, as in 1,8,32.") from None
 
 
 def _exit_if_failed(document: dict[str, Any]) -> None:

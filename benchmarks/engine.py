@@ -1,6 +1,6 @@
-"""The kit's own engine in a process of its own: the ceiling that a server around it has.
+"""Measure the engine without a server, in a separate process: an upper bound for the server.
 
-It reads a job as JSON from stdin and prints what it measured, in the environment of a worker.
+Run as a program, it reads a job as JSON from stdin and prints the results as JSON.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from scripts.kit.openmp import openmp_environment
 from scripts.kit.places import ROOT
 from scripts.kit.server_command import DROPPED, OFFLINE
 
-PATIENCE = 600
+TIMEOUT = 600
 
 
 class EngineFailed(KitError):
-    """The process ended without figures."""
+    """The process exited without results."""
 
-    def __init__(self, folder: Path, told: str) -> None:
-        last = told.strip().splitlines()[-1:] or ["it left no word"]
+    def __init__(self, folder: Path, output: str) -> None:
+        last = output.strip().splitlines()[-1:] or ["it printed no error"]
         super().__init__(f"The engine of {folder.name} could not be measured: {last[0]}.")
 
 
 @dataclass(frozen=True)
 class EngineSpeed:
-    """What the engine does without HTTP.
+    """The speed of the engine without HTTP.
 
     Attributes:
         rows_per_second: in batches of the YAML's `batchSize`, tokenization and decoding included.
-        p50_ms: what one row alone takes, half of the time.
-        padding_share: share of the computed tokens that were padding.
+        p50_ms: median latency of a single row.
+        padding_share: the fraction of computed tokens that is padding.
     """
 
     rows_per_second: float
@@ -55,20 +55,20 @@ class EngineSpeed:
     padding_share: float
 
 
-def in_own_process(
+def measure_in_subprocess(
     folder: Path, workloads: Mapping[str, Sequence[Any]], seconds: float
 ) -> dict[str, EngineSpeed]:
-    """Measure an unpacked archive on each list of inputs, half the time in batches, half alone.
+    """Measure an unpacked archive on each list of inputs, in batches and one row at a time.
 
     Raises:
-        EngineFailed: when it does not load, a row fails or it takes too long.
+        EngineFailed: the archive does not load, a row fails or the process times out.
     """
     job = json.dumps({"folder": str(folder), "workloads": workloads, "seconds": seconds})
-    limit = PATIENCE + 2 * seconds * len(workloads)
+    limit = TIMEOUT + 2 * seconds * len(workloads)
     try:
         done = _run(job, limit)
     except subprocess.TimeoutExpired:
-        raise EngineFailed(folder, f"it had not ended after {limit:g} s") from None
+        raise EngineFailed(folder, f"it did not finish within {limit:g} s") from None
     if done.returncode:
         raise EngineFailed(folder, done.stderr)
     found = json.loads(done.stdout.splitlines()[-1])
@@ -89,7 +89,7 @@ def _run(job: str, limit: float) -> subprocess.CompletedProcess[str]:
 
 
 def speed(engine: Engine, inputs: Sequence[Any], batch: int, seconds: float) -> EngineSpeed:
-    """Measure batches of rows, and rows alone, after a quarter of the time to warm up."""
+    """Measure batches of rows, and single rows, each after a warm-up."""
     meter, batch = Meter(), min(batch, len(inputs))
     _times(engine, inputs, batch, seconds / 8, Meter())
     together = _times(engine, inputs, batch, seconds / 2, meter)
@@ -102,7 +102,7 @@ def speed(engine: Engine, inputs: Sequence[Any], batch: int, seconds: float) -> 
 def _times(
     engine: Engine, inputs: Sequence[Any], batch: int, seconds: float, meter: Meter
 ) -> list[float]:
-    """Return how long each batch took, of as many as begin within some time."""
+    """Return the duration of each batch that starts within a number of seconds."""
     batches, times = _batches(inputs, batch), list[float]()
     end = time.perf_counter() + seconds
     while not times or time.perf_counter() < end:
@@ -117,16 +117,16 @@ def _times(
 
 
 def _batches(inputs: Sequence[Any], batch: int) -> Iterator[list[Request]]:
-    """Yield the rows in batches without end, each time in another company, as a server has them."""
-    chance = random.Random(0)
+    """Yield batches of rows endlessly, in random order, as a server receives them."""
+    generator = random.Random(0)
     while True:
-        order = chance.sample(inputs, len(inputs))
+        order = generator.sample(inputs, len(inputs))
         for first in range(0, len(order) - batch + 1, batch):
             yield [Request(each) for each in order[first : first + batch]]
 
 
 def main() -> None:
-    """Do the job on stdin."""
+    """Run the job from stdin."""
     job = json.load(sys.stdin)
     silence_libraries()
     folder = Path(job["folder"])

@@ -1,4 +1,4 @@
-"""A contender that takes part in a mode, and all that was measured of it."""
+"""A contender of a mode with its measurements."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from benchmarks.contenders.kit import Kit, sources
 from benchmarks.contenders.litserve import LitServe
 from benchmarks.contenders.mlserver import MLServer
 from benchmarks.contenders.reference import Reference
-from benchmarks.turn import Plan, Turn, turn
+from benchmarks.measurement import Measurement, Plan, measure
 from handlers.errors import KitError
 from scripts.kit.archive import Archive
 
-# Its environment takes 4 GB, so it takes part when it is named.
-COSTLY = {"mlserver"}
+# Excluded by default, because its environment takes 4 GB.
+OPT_IN = {"mlserver"}
 MODES = ("sequence_classification", "token_classification", "question_answering")
 
 
-class NoSuchContender(KitError):
-    """A name that no contender has."""
+class UnknownContender(KitError):
+    """There is no contender of this name."""
 
     def __init__(self, name: str, known: Collection[str]) -> None:
         super().__init__(f"There is no contender {name!r}; there are {', '.join(sorted(known))}.")
@@ -30,71 +30,71 @@ class NoSuchContender(KitError):
 
 @dataclass
 class Entry:
-    """A contender, and what it did.
+    """A contender with its measurements.
 
     Attributes:
         contender: the server.
-        archive: what packing it took; None where it is not this kit's.
-        unpacked: that archive's folder, for its engine.
-        longer: other rows, by name, that its engine is measured with as well.
-        turns: one a round.
-        failure: the sentence that says why it is out.
+        archive: the packed archive; None for servers other than this kit.
+        unpacked: the folder of the unpacked archive, to measure the engine.
+        longer: additional inputs by name, to measure the engine.
+        measurements: one per round.
+        failure: the error message, if it failed.
     """
 
     contender: Contender
     archive: Archive | None = None
     unpacked: Path | None = None
     longer: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    turns: list[Turn] = field(default_factory=list)
+    measurements: list[Measurement] = field(default_factory=list)
     failure: str | None = None
 
     def prepare(self, folder: Path, *, checked: bool) -> None:
-        """Make its archive, and unpack it for the engine."""
+        """Pack the archive, and unpack it to measure the engine."""
         if isinstance(self.contender, Kit):
             self.archive = self.contender.pack(checked=checked)
             self.unpacked = self.contender.unpack(folder / self.contender.archive.stem)
         elif isinstance(self.contender, Reference):
             self.contender.pack()
 
-    def take_turn(self, inputs: Sequence[Any], plan: Plan) -> Turn:
-        """Measure it once more and return what came out."""
-        self.turns.append(turn(self.contender, inputs, plan, self.unpacked, self.longer))
-        return self.turns[-1]
+    def measure(self, inputs: Sequence[Any], plan: Plan) -> Measurement:
+        """Add a measurement and return it."""
+        self.measurements.append(measure(self.contender, inputs, plan, self.unpacked, self.longer))
+        return self.measurements[-1]
 
 
 def names(mode: str) -> list[str]:
-    """Return who can take part in a mode: the reference, the others, and this kit's formats."""
+    """Return the contenders of a mode: the reference, other servers, and this kit's formats."""
     litserve = ["litserve"] if mode == "sequence_classification" else []
     return ["reference", *litserve, "mlserver", *sources(mode)]
 
 
 def entries(mode: str, checkpoint: Path, work: Path, only: Collection[str]) -> list[Entry]:
-    """Return those who take part in a mode; `only` names them, empty for all but costly ones."""
+    """Return the selected contenders of a mode; by default all except the opt-in ones."""
     ours = {name: Kit(name, source, checkpoint, work) for name, source in sources(mode).items()}
-    usual = ours["kit"]
-    batch = usual.config.batchSize
-    everyone: dict[str, Contender] = {
+    default = ours["kit"]
+    batch = default.config.batchSize
+    contenders: dict[str, Contender] = {
         "reference": Reference(mode, checkpoint, work),
-        "litserve": LitServe(checkpoint, work, usual.precision, batch),
+        "litserve": LitServe(checkpoint, work, default.precision, batch),
         "mlserver": MLServer(mode, checkpoint, work),
         **ours,
     }
-    wanted = only or set(everyone) - COSTLY
-    return [Entry(everyone[name]) for name in names(mode) if name in wanted]
+    selected = only or set(contenders) - OPT_IN
+    return [Entry(contenders[name]) for name in names(mode) if name in selected]
 
 
 def check_names(only: Collection[str], modes: Sequence[str]) -> None:
-    """Check that every name is some contender's of some mode.
+    """Check that every name is a contender of one of the modes.
 
     Raises:
-        NoSuchContender: when one is not.
+        UnknownContender: a name is unknown.
     """
     known = known_names(modes)
     for name in only:
         if name not in known:
-            raise NoSuchContender(name, known)
+            raise UnknownContender(name, known)
 
 
 def known_names(modes: Sequence[str]) -> set[str]:
-    """Return the names of all who can take part in some of the modes."""
+    """Return the names of all contenders of the modes."""
     return {name for mode in modes for name in names(mode)}

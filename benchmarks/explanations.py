@@ -1,9 +1,10 @@
-"""Explanations a second: this kit over HTTP at 16 clients, and a plain Captum loop in process.
+"""Compare explanations per second of this kit over HTTP and of a plain Captum loop.
 
     python benchmarks/explanations.py
 
-The plain loop is what the Captum tutorials show: one request at a time, float32, 50 steps of
-LayerIntegratedGradients over the word embeddings. Contenders run in turn, several rounds.
+This kit serves 16 clients. The plain loop follows the Captum tutorials: one request at a time,
+float32, 50 steps of LayerIntegratedGradients over the word embeddings. The two alternate for
+several rounds.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Values = list[list[float]]
 
 
 class PlainLoop:
-    """One request at a time, as a notebook does it."""
+    """Explain one request at a time, as in a notebook."""
 
     def __init__(self, folder: Path) -> None:
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -47,7 +48,7 @@ class PlainLoop:
         self.captum = LayerIntegratedGradients(self._logits, embeddings)
 
     def explain(self, text: str) -> tuple[int, list[float]]:
-        """Return the predicted class and what each token did for it."""
+        """Return the predicted class and the attribution of each token."""
         batch = self.tokenizer(text, return_tensors="pt", truncation=True, max_length=128)
         ids = batch["input_ids"]
         baseline = torch.full_like(ids, self.tokenizer.pad_token_id)
@@ -62,36 +63,36 @@ class PlainLoop:
         return torch.as_tensor(self.model(input_ids=ids, attention_mask=mask).logits)
 
 
-def plainly(loop: PlainLoop, texts: list[str]) -> tuple[float, list[int], Values]:
-    """Return explanations a second of the plain loop, the classes and the attributions."""
+def run_plain_loop(loop: PlainLoop, texts: list[str]) -> tuple[float, list[int], Values]:
+    """Return explanations per second of the plain loop, the classes and the attributions."""
     start = time.perf_counter()
     found = [loop.explain(text) for text in texts]
     speed = len(texts) / (time.perf_counter() - start)
     return speed, [target for target, _ in found], [values for _, values in found]
 
 
-def over_http(
+def run_over_http(
     server: Server, model: str, texts: list[str], targets: list[int]
 ) -> tuple[float, list[dict[str, Any]]]:
-    """Return explanations a second at 16 clients, and the answers.
+    """Return explanations per second at 16 clients, and the responses.
 
-    The plain loop's classes are asked for, since in another dtype a tie may fall the other way.
+    The classes of the plain loop are requested, because another dtype may break ties differently.
     """
     url = f"{server.inference_url}/explanations/{model}"
 
-    def ask(text: str, target: int) -> dict[str, Any]:
+    def explain(text: str, target: int) -> dict[str, Any]:
         body = {"inputs": text, "parameters": {"target": target}}
         answer = httpx.post(url, json=body, timeout=600, trust_env=False)
         return dict(answer.raise_for_status().json())
 
     start = time.perf_counter()
     with ThreadPoolExecutor(CLIENTS) as threads:
-        answers = list(threads.map(ask, texts, targets))
+        answers = list(threads.map(explain, texts, targets))
     return len(texts) / (time.perf_counter() - start), answers
 
 
 def correlation(one: Values, other: Values) -> float:
-    """Return the mean over texts of Spearman's rank correlation of their attributions."""
+    """Return the mean Spearman rank correlation of the attributions of each text."""
     pairs = zip(one, other, strict=True)
     return statistics.fmean(float(spearmanr(first, second).statistic) for first, second in pairs)
 
@@ -108,12 +109,12 @@ def main(rounds: int = 2, texts: int = 32, dtype: str = "auto") -> None:
     with TorchServe(
         BUILD / "benchmarks" / "server", store, {"explained": "explained.mar"}
     ) as server:
-        over_http(server, "explained", sent[:CLIENTS], [0] * CLIENTS)
-        plainly(loop, sent[:1])
+        run_over_http(server, "explained", sent[:CLIENTS], [0] * CLIENTS)
+        run_plain_loop(loop, sent[:1])
         for _ in range(rounds):
-            speed, targets, plain = plainly(loop, sent)
+            speed, targets, plain = run_plain_loop(loop, sent)
             speeds["plain loop"].append(speed)
-            speed, answers = over_http(server, "explained", sent, targets)
+            speed, answers = run_over_http(server, "explained", sent, targets)
             speeds["this kit"].append(speed)
     ours = [answer["attributions"] for answer in answers]
     ratios = [kit / plain for plain, kit in zip(*speeds.values(), strict=True)]

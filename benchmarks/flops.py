@@ -1,4 +1,4 @@
-"""What a row costs an encoder to compute, so that its speed can be set against the machine's."""
+"""Count the floating-point operations of an encoder, to compare with the machine's peak."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from transformers import PreTrainedConfig
 
 
 def flops_per_row(config: PreTrainedConfig, lengths: Sequence[int]) -> float:
-    """Return the mean operations of rows of some lengths in tokens, padding not counted.
+    """Return the mean number of operations for rows of some lengths in tokens, without padding.
 
-    Counted are the matrix products of the layers of a BERT: four of attention's own, two of the
-    feed-forward part, and the two between tokens, which grow with the square of the length. A
-    multiplication and an addition are two operations; embeddings, norms and the head are left out.
+    It counts the matrix products in the layers of a BERT: four projections of attention, two of the
+    feed-forward network, and the two products between tokens, which grow with the square of the
+    length. A multiplication and an addition are two operations; embeddings, norms and the head are
+    not counted.
     """
-    size, wide = config.hidden_size, config.intermediate_size
-    token = 2 * (4 * size * size + 2 * size * wide)
+    size, inner = config.hidden_size, config.intermediate_size
+    token = 2 * (4 * size * size + 2 * size * inner)
     rows = (length * token + 4 * length * length * size for length in lengths)
     return config.num_hidden_layers * sum(rows) / len(lengths)

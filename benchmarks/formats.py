@@ -1,9 +1,9 @@
-"""Each format of one fine-tuned bert-base classifier: rows a second, size, and agreement.
+"""Compare the formats of a fine-tuned bert-base classifier: rows per second, size and agreement.
 
     python benchmarks/formats.py
 
-In process, on seeded mixed-length texts, tokenization included; contenders in turn, several rounds.
-Agreement is with the checkpoint in float32 on the sentiment lesson's held-out rows.
+Measured in process on seeded texts of mixed length, including tokenization, alternating between the
+formats for several rounds. Agreement with the float32 checkpoint is measured on held-out rows.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.fine_tuned import fine_tuned_bert_base
 from benchmarks.machine import machine
 from benchmarks.texts import mixed_texts
-from benchmarks.tuned import tuned_bert_base
 from handlers.batching.rows import Outputs
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
@@ -34,7 +34,7 @@ from scripts.kit.demo_models.sentiment import reviews
 from scripts.kit.places import BUILD, ROOT
 
 MODE = "sequence_classification"
-BATCH, TEXTS, EXAM = 32, 96, 500
+BATCH, TEXTS, HELD_OUT = 32, 96, 500
 RESULTS = ROOT / "benchmarks" / "results" / "formats.json"
 CONTENDERS: dict[str, dict[str, Any]] = {
     "pretrained, padded": {"BetterTransformer": False},
@@ -47,14 +47,14 @@ CONTENDERS: dict[str, dict[str, Any]] = {
     "openvino, dtype auto": {"save_mode": "openvino", "dtype": "auto"},
     "openvino, int8_weights": {"save_mode": "openvino", "quantization": "int8_weights"},
     "openvino, int4_weights": {"save_mode": "openvino", "quantization": "int4_weights"},
-    # Asked to agree, it keeps the first layers in float where that takes it.
+    # With an accuracy target, the first layers stay in floating point if required.
     "openvino, int8": {"save_mode": "openvino", "quantization": "int8", "min_agreement": 0.5},
 }
 
 
 @dataclass
 class Contender:
-    """A format that takes part, and what was measured of it."""
+    """A format with its measurements."""
 
     engine: Engine
     size: int
@@ -74,7 +74,7 @@ def prepare(name: str, handler: dict[str, Any], folder: Path) -> Contender:
 
 
 def speed(engine: Engine, texts: list[str]) -> float:
-    """Return texts a second, in batches."""
+    """Return texts per second, in batches."""
     start = time.perf_counter()
     for first in range(0, len(texts), BATCH):
         engine.predict([Request(text) for text in texts[first : first + BATCH]])
@@ -91,15 +91,15 @@ def outputs(engine: Engine, texts: list[str]) -> list[Outputs]:
 
 def main(rounds: int = 3) -> None:
     """Measure, print and write `benchmarks/results/formats.json`."""
-    folder = tuned_bert_base()
+    folder = fine_tuned_bert_base()
     contenders = {name: prepare(name, keys, folder) for name, keys in CONTENDERS.items()}
     first = next(iter(contenders.values()))
     texts = mixed_texts(first.engine.task.tokenizer, TEXTS)
-    exam = [review.text for review in reviews("held_out", EXAM, 7)]
-    exact = outputs(first.engine, exam)
+    held_out = [review.text for review in reviews("held_out", HELD_OUT, 7)]
+    exact = outputs(first.engine, held_out)
     agreements = {}
     for name, contender in contenders.items():
-        agreements[name] = compare_outputs(exact, outputs(contender.engine, exam))
+        agreements[name] = compare_outputs(exact, outputs(contender.engine, held_out))
         speed(contender.engine, texts)
     for _ in range(rounds):
         for contender in contenders.values():

@@ -1,7 +1,7 @@
--- What wrk runs: each client of a closed loop sends the bodies of a file in turn and times its own
--- answers. wrk is started with one thread a client, so that a script sees which answer is whose:
--- the percentiles of wrk itself are of numbers that it has corrected for coordinated omission.
--- Arguments: the file, a Lua table of bodies; their content type.
+-- The script for wrk: each client of a closed loop sends the bodies of a file in rotation and times
+-- its responses. wrk runs one thread per client, so that a script can match responses to requests:
+-- the percentiles reported by wrk are corrected for coordinated omission.
+-- Arguments: a file with a Lua table of bodies; their content type.
 
 local ffi = require("ffi")
 ffi.cdef([[
@@ -11,7 +11,7 @@ ffi.cdef([[
 
 local MONOTONIC, STRIDE = 1, 37
 local threads, moment = {}, ffi.new("moment")
-local bodies, position, asked
+local bodies, position, sent
 
 local function now()
   ffi.C.clock_gettime(MONOTONIC, moment)
@@ -32,17 +32,17 @@ end
 
 function request()
   position = position + 1
-  asked = now()
+  sent = now()
   return wrk.format(nil, nil, nil, bodies[position % #bodies + 1])
 end
 
--- An error that comes fast must not look like speed: only answers count.
+-- Only successful responses count, so that fast errors do not count as throughput.
 function response(status)
   ended = now()
-  -- Not in request(): wrk calls that once to try the script, before anything is sent.
-  began = began or asked
+  -- Not in request(), which wrk also calls once before it sends anything.
+  began = began or sent
   if status < 400 then
-    table.insert(taken, math.floor(ended - asked))
+    table.insert(taken, math.floor(ended - sent))
   end
 end
 

@@ -1,6 +1,6 @@
-"""A closed loop of clients over HTTP: wrk, a load generator in C, that sends seeded bodies.
+"""Generate a closed loop of HTTP clients with wrk, and measure latency and throughput.
 
-What an answer took is measured for each client by itself, in `load.lua`.
+`load.lua` measures the latency separately for each client.
 """
 
 from __future__ import annotations
@@ -19,47 +19,47 @@ import numpy as np
 from handlers.errors import KitError
 
 SCRIPT = Path(__file__).with_name("load.lua")
-PATIENCE = 60  # seconds for one answer: a slow contender is slow, not broken
+TIMEOUT = 60  # seconds for one response, enough for a slow contender
 
 
-class NoWrk(KitError):
-    """The load generator is not installed."""
+class WrkNotFound(KitError):
+    """wrk is not installed."""
 
     def __init__(self) -> None:
         super().__init__("wrk was not found; run `apt-get install wrk`.")
 
 
-class NoAnswers(KitError):
-    """wrk failed, or got no answer at all."""
+class NoResponses(KitError):
+    """wrk failed, or received no response."""
 
-    def __init__(self, url: str, told: str) -> None:
+    def __init__(self, url: str, output: str) -> None:
         super().__init__(
-            f"{url} gave wrk no answer to measure"
-            f" ({' '.join(told.split())[-300:] or 'without a word'}); read the server's logs."
+            f"wrk received no response from {url}"
+            f" ({' '.join(output.split())[-300:] or 'it printed nothing'}); read the server's logs."
         )
 
 
-class WrkHangs(KitError):
-    """wrk went on long after its time."""
+class WrkTimeout(KitError):
+    """wrk did not exit."""
 
     def __init__(self, url: str, seconds: float, late: float) -> None:
         super().__init__(
-            f"wrk was to end after {seconds:g} s and had not {late:g} s later, asking {url}"
-            "; read the server's logs."
+            f"wrk should have finished after {seconds:g} s and was still running {late:g} s later"
+            f" ({url}); read the server's logs."
         )
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a number of clients got in one run.
+    """The results of one run with a number of clients.
 
     Attributes:
-        requests: answers that came, errors left out.
-        errors: answers of status 400 and above, and connections that failed, as wrk counts them.
-        seconds: from the first request to the last answer, so that a server which answers in
-            large batches is not measured by where its last one is cut off.
-        rows_per_second: throughput; a request carries one row.
-        p50_ms: the latency that half of the answers stayed below; so for the others.
+        requests: number of successful responses.
+        errors: responses of status 400 and above, and failed connections, as counted by wrk.
+        seconds: from the first request to the last response, so that the result does not depend on
+            whether the last large batch completes before the end of the run.
+        rows_per_second: throughput; a request contains one row.
+        p50_ms: median latency; likewise for the other percentiles.
     """
 
     requests: int
@@ -72,7 +72,7 @@ class Load:
 
     @classmethod
     def read(cls, output: str) -> Load | None:
-        """Return what the script printed as a line of JSON; None when nothing was answered."""
+        """Parse the JSON line printed by the script; None if there were no responses."""
         found = _printed(output)
         if not found["microseconds"]:
             return None
@@ -86,44 +86,43 @@ def require_wrk() -> str:
     """Return the path of wrk.
 
     Raises:
-        NoWrk: when it is not installed.
+        WrkNotFound: it is not installed.
     """
     found = shutil.which("wrk")
     if found is None:
-        raise NoWrk
+        raise WrkNotFound
     return found
 
 
 def load(
     url: str, bodies: Sequence[str], content_type: str, *, clients: int, seconds: float
 ) -> Load:
-    """Send bodies with a number of clients, each its next one as soon as it is answered.
+    """Send bodies with a number of clients, each waiting for a response before the next request.
 
-    Where nothing was answered in time, it is tried once more, with more time than the slowest
-    server needs.
+    If there is no response in time, the run is repeated with a longer duration.
 
     Raises:
-        NoWrk: when it is not installed.
-        NoAnswers: when nothing could be measured.
-        WrkHangs: when it does not end.
+        WrkNotFound: wrk is not installed.
+        NoResponses: there was nothing to measure.
+        WrkTimeout: wrk did not exit.
     """
-    for duration in (seconds, PATIENCE):
+    for duration in (seconds, TIMEOUT):
         done = _wrk(url, bodies, content_type, clients, duration)
         if found := Load.read(done.stdout):
             return found
         if done.returncode or sum(_printed(done.stdout)["errors"].values()):
             break
-    raise NoAnswers(url, done.stderr or done.stdout)
+    raise NoResponses(url, done.stderr or done.stdout)
 
 
 def warm_up(
     url: str, bodies: Sequence[str], content_type: str, *, clients: int, seconds: float
 ) -> None:
-    """Send bodies as :func:`load` does; what comes back, if anything does in time, is not read.
+    """Send bodies like :func:`load` and ignore the responses.
 
     Raises:
-        NoWrk: when it is not installed.
-        WrkHangs: when it does not end.
+        WrkNotFound: wrk is not installed.
+        WrkTimeout: wrk did not exit.
     """
     _wrk(url, bodies, content_type, clients, seconds)
 
@@ -137,14 +136,14 @@ def _wrk(
         command = [
             require_wrk(),
             *(f"-t{clients}", f"-c{clients}", f"-d{max(1, round(seconds))}s"),
-            *("--timeout", f"{PATIENCE}s", "-s", str(SCRIPT), url),
+            *("--timeout", f"{TIMEOUT}s", "-s", str(SCRIPT), url),
             *("--", str(file), content_type),
         ]
-        late = 2 * PATIENCE
+        late = 2 * TIMEOUT
         try:
             return subprocess.run(command, capture_output=True, text=True, timeout=seconds + late)
         except subprocess.TimeoutExpired:
-            raise WrkHangs(url, seconds, late) from None
+            raise WrkTimeout(url, seconds, late) from None
 
 
 def _printed(output: str) -> dict[str, Any]:
@@ -153,5 +152,5 @@ def _printed(output: str) -> dict[str, Any]:
 
 
 def _lua_table(texts: Sequence[str]) -> str:
-    """Return texts as a Lua chunk; its quoted strings escape what JSON's do."""
+    """Return texts as a Lua table; JSON string escapes are valid in Lua."""
     return f"return {{{','.join(json.dumps(text, ensure_ascii=False) for text in texts)}}}\n"

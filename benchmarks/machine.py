@@ -1,4 +1,4 @@
-"""The machine that a benchmark ran on, and the most that it can multiply."""
+"""Describe the machine, and measure its peak matrix multiplication speed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 import torch
 
 CPUINFO = Path("/proc/cpuinfo")
-INTERESTING = ("avx2", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
+INSTRUCTIONS = ("avx2", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
 SIZES = (256, 512, 1024, 2048)
-SECONDS = 1.0  # for one size
-TOO_SLOW = 0.1  # seconds for one product, beyond which a larger one is not tried
+SECONDS = 1.0  # per size
+TOO_SLOW = 0.1  # seconds for one product; larger sizes are skipped
 
 
 def machine() -> dict[str, object]:
-    """Return the processor, those of its instructions that decide speed, and torch's threads.
+    """Return the processor, its vector instructions, the number of cores and torch threads.
 
-    `load` is how many processes wanted a core in the last minute: a busy machine measures nothing.
+    `load` is the load average of the last minute: results from a busy machine are not valid.
     """
     lines = CPUINFO.read_text(encoding="utf-8").splitlines() if CPUINFO.exists() else []
     pairs = [line.partition(":") for line in lines]
@@ -28,7 +28,7 @@ def machine() -> dict[str, object]:
     flags = facts.get("flags", "").split()
     return {
         "processor": facts.get("model name", "unknown"),
-        "instructions": [flag for flag in INTERESTING if flag in flags],
+        "instructions": [flag for flag in INSTRUCTIONS if flag in flags],
         "cores": len(os.sched_getaffinity(0)),
         "threads": torch.get_num_threads(),
         "load": round(os.getloadavg()[0], 2),
@@ -36,7 +36,7 @@ def machine() -> dict[str, object]:
 
 
 def gemm_peaks(seconds: float = SECONDS) -> dict[str, float]:
-    """Return the most TFLOP/s of a square matrix product in torch, by dtype, over several sizes.
+    """Return the peak TFLOP/s of a square matrix product in torch by dtype, over several sizes.
 
     A multiplication and an addition are two operations, also in int8.
     """
@@ -69,7 +69,7 @@ def _floats(size: int, dtype: torch.dtype) -> Callable[[], object]:
 
 
 def _int8(size: int) -> Callable[[], object]:
-    """Return oneDNN's product of 8-bit rows and weights, the kernel of torch's quantized models."""
+    """Return oneDNN's 8-bit matrix product, the kernel of quantized models in torch."""
     weight = torch.randint(-100, 100, (size, size), dtype=torch.int8)
     rows = torch.randint(0, 200, (size, size), dtype=torch.uint8)
     packed = torch.ops.onednn.qlinear_prepack(weight, [size, size])

@@ -1,4 +1,4 @@
-"""The checkpoints that are measured: bert-base's architecture, with seeded random weights."""
+"""Create the checkpoints to measure: bert-base with seeded random weights."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ HEADS = {
     "token_classification": ("TokenClassification", ENTITIES),
     "question_answering": ("QuestionAnswering", ("start", "end")),
 }
-# For trying a benchmark out: too small for its figures to mean anything.
+# For trial runs; too small for meaningful results.
 TINY = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
     "intermediate_size": 64,
 }
-# The bias towards "O" with which one token of seven is part of an entity, as in usual texts.
-NO_ENTITY = 35.0
+# With this bias towards "O", one token of seven is part of an entity, as in typical texts.
+NO_ENTITY_BIAS = 35.0
 
 
 def bert_base(target: Path, mode: str = "sequence_classification", *, tiny: bool = False) -> Path:
-    """Write a model of 110 million parameters, unless it is there; returns the folder."""
+    """Create a model of 110 million parameters unless it exists; return its folder."""
     if not (target / "config.json").is_file():
         torch.manual_seed(0)
         head, labels = HEADS[mode]
         config = BertConfig(**(TINY if tiny else {}), id2label=dict(enumerate(labels)))
         model = getattr(transformers, f"BertFor{head}")(config)
         last = model.qa_outputs if mode == "question_answering" else model.classifier
-        # A larger spread than for training, so that texts get answers that differ.
+        # A larger spread than for training, so that different texts get different answers.
         torch.nn.init.normal_(last.weight, std=0.5)
         if mode == "token_classification":
-            torch.nn.init.constant_(last.bias[:1], NO_ENTITY)
+            torch.nn.init.constant_(last.bias[:1], NO_ENTITY_BIAS)
         load_tokenizer().save_pretrained(target)
         model.save_pretrained(target)
     return target
 
 
 def write_yaml(path: Path, model: Path, **handler: object) -> Path:
-    """Write a model-config.yaml that serves a folder."""
+    """Write the YAML file for a model folder."""
     document = {
         "batchSize": 16,
         "maxBatchDelay": 10,

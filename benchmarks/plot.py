@@ -1,4 +1,4 @@
-"""The results as two pictures, in SVG."""
+"""Plot the results as SVG."""
 
 from __future__ import annotations
 
@@ -13,8 +13,17 @@ FONT = 'font-family="sans-serif" font-size="13"'
 
 
 def bars(document: Mapping[str, Any]) -> str:
-    """Return rows a second with the most clients, a bar a server, with the rounds' spread."""
-    shapes, top = [_text(10, 24, "rows a second, most clients, least and most round")], 44
+    """Return a bar chart of throughput with the most clients, with the range over the rounds."""
+    shapes, top = (
+        [
+            _text(
+                10,
+                24,
+                "rows per second with the most clients; lines: minimum and maximum of the rounds",
+            )
+        ],
+        44,
+    )
     for mode, found in document["modes"].items():
         shapes.append(_text(10, top + BAR, mode.replace("_", " ")))
         top += BAR + 2 * GAP
@@ -28,13 +37,13 @@ def bars(document: Mapping[str, Any]) -> str:
 
 
 def curve(lines: Sequence[Mapping[str, float]]) -> str:
-    """Return rows a second over the tokens of a row, both logarithmic; linear cost is straight."""
+    """Return a log-log plot of throughput over row length; linear cost is a straight line."""
     points = [(line["tokens"], line["rows_per_second"]) for line in lines]
     first = points[0]
     linear = [(tokens, first[1] * first[0] / tokens) for tokens, _ in points]
     place = _scale([*points, *linear])
     shapes = [
-        _text(10, 24, "rows a second over tokens a row; dashed: cost that grows with the tokens"),
+        _text(10, 24, "rows per second over tokens per row; dashed: linear cost"),
         _path([place(*each) for each in linear], COLOURS["faint"], "6 4"),
         _path([place(*each) for each in points], COLOURS["kit"]),
     ]
@@ -46,13 +55,13 @@ def curve(lines: Sequence[Mapping[str, float]]) -> str:
 
 
 def _spreads(found: Mapping[str, Any]) -> dict[str, tuple[float, float, float]]:
-    """Return least, middle and most rows a second, by contender."""
+    """Return minimum, median and maximum rows per second by contender."""
     most = max((line["clients"] for line in found["lines"]), default=0)
     spreads = {}
     for line in found["lines"]:
         if line["clients"] == most:
-            turns = found["contenders"][line["contender"]]["turns"]
-            speeds = [turn["loads"][str(most)]["rows_per_second"] for turn in turns]
+            rounds = found["contenders"][line["contender"]]["turns"]
+            speeds = [each["loads"][str(most)]["rows_per_second"] for each in rounds]
             spreads[line["contender"]] = min(speeds), line["rows_per_second"], max(speeds)
     return spreads
 
@@ -69,7 +78,7 @@ def _bar(name: str, spread: tuple[float, float, float], scale: float, top: int) 
 
 
 def _scale(points: Sequence[tuple[float, float]]) -> Any:
-    """Return what turns tokens and rows a second into a place in the picture."""
+    """Return a function that maps tokens and rows per second to plot coordinates."""
     tokens, rows = ([math.log(each) for each in axis] for axis in zip(*points, strict=True))
     wide, tall = (max(axis) - min(axis) or 1.0 for axis in (tokens, rows))
 

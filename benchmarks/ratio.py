@@ -1,4 +1,4 @@
-"""How many times as much one contender did as another, round by round."""
+"""Compare two contenders round by round."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import median
 
 @dataclass(frozen=True)
 class Ratio:
-    """The middle of the rounds' ratios, and the least and the most of them."""
+    """The median, minimum and maximum of the ratios of all rounds."""
 
     median: float
     low: float
@@ -17,6 +17,6 @@ class Ratio:
 
     @classmethod
     def of(cls, ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
-        """Compare figures of the same rounds, in order."""
+        """Compare the results of the same rounds."""
         ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
         return cls(median(ratios), min(ratios), max(ratios))

@@ -1,4 +1,4 @@
-"""One run of the benchmark: models, archives, and the turns of every contender, round by round."""
+"""Run the benchmark: create models and archives, and measure every contender in each round."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from benchmarks.entry import Entry, entries
 from benchmarks.flops import flops_per_row
+from benchmarks.measurement import Plan
 from benchmarks.models import bert_base
 from benchmarks.scaling import longer_texts, scaling
 from benchmarks.summary import lines, record, starts
 from benchmarks.texts import mixed_inputs
-from benchmarks.turn import Plan
 from handlers.errors import KitError
 from scripts.kit.demo_models.minilm import load_tokenizer
 
@@ -26,17 +26,17 @@ SCALED = "sequence_classification"
 
 @dataclass
 class Session:
-    """What is measured, and how.
+    """A benchmark run.
 
     Attributes:
-        work: takes models, archives and logs.
-        plan: how long each turn measures.
-        rounds: how many turns each contender takes.
-        rows: how many texts are sent in turn.
-        only: names of the contenders; empty for all.
-        tiny: whether the model is a tiny one, with which figures mean nothing.
-        peaks: the machine's best matrix products in TFLOP/s, by dtype.
-        say: is told of each step.
+        work: folder for models, archives and logs.
+        plan: numbers of clients and durations.
+        rounds: number of measurements of each contender.
+        rows: number of texts to send.
+        only: names of the contenders; empty for the default ones.
+        tiny: whether to use a tiny model, for a trial run.
+        peaks: the machine's peak matrix multiplication speed in TFLOP/s by dtype.
+        report: called with a message for each step.
     """
 
     work: Path
@@ -46,46 +46,46 @@ class Session:
     only: Sequence[str]
     tiny: bool
     peaks: dict[str, float]
-    say: Callable[[str], None]
+    report: Callable[[str], None]
 
     def measure(self, mode: str) -> dict[str, Any]:
-        """Return all that a mode's contenders did; one that fails is out, the others go on."""
+        """Measure the contenders of a mode; one that fails is excluded and the others continue."""
         checkpoint = self._checkpoint(mode)
         inputs = mixed_inputs(mode, self._tokenizer, self.rows, seed=0)
         lengths = self._lengths(inputs)
         cost = flops_per_row(AutoConfig.from_pretrained(checkpoint), lengths)
-        taking_part = entries(mode, checkpoint, self.work, self.only)
+        participants = entries(mode, checkpoint, self.work, self.only)
         longer = longer_texts(self._tokenizer, self.rows)
-        for entry in taking_part:
+        for entry in participants:
             entry.longer = longer if (mode, entry.contender.name) == (SCALED, "kit") else {}
-            self._step(entry, "is prepared", self._prepare)
+            self._step(entry, "preparing", self._prepare)
         for number in range(1, self.rounds + 1):
-            for entry in _beginning_with(number - 1, taking_part):
-                took = f"takes turn {number} of {self.rounds}, {mode}"
-                self._step(entry, took, lambda each: each.take_turn(inputs, self.plan))
+            for entry in _rotated(participants, number - 1):
+                step = f"{mode}, round {number} of {self.rounds}"
+                self._step(entry, step, lambda each: each.measure(inputs, self.plan))
         return {
-            "tokens": _described(lengths),
+            "tokens": _statistics(lengths),
             "flops_per_row": cost,
-            "lines": [asdict(line) for line in lines(taking_part, cost, self.peaks)],
-            "starts": starts(taking_part),
+            "lines": [asdict(line) for line in lines(participants, cost, self.peaks)],
+            "starts": starts(participants),
             "scaling": [
                 asdict(line)
-                for entry in taking_part
-                for line in scaling(entry.turns, longer, self._tokenizer)
+                for entry in participants
+                for line in scaling(entry.measurements, longer, self._tokenizer)
             ],
-            "contenders": {entry.contender.name: record(entry) for entry in taking_part},
+            "contenders": {entry.contender.name: record(entry) for entry in participants},
         }
 
-    def _step(self, entry: Entry, told: str, do: Callable[[Entry], object]) -> None:
-        """Do something with a contender that is still in; put it out where that fails."""
+    def _step(self, entry: Entry, step: str, do: Callable[[Entry], object]) -> None:
+        """Run a step unless the contender has failed; record a failure of the step."""
         if entry.failure:
             return
-        self.say(f"{entry.contender.name} {told}")
+        self.report(f"{entry.contender.name}: {step}")
         try:
             do(entry)
         except KitError as error:
             entry.failure = str(error)
-            self.say(f"{entry.contender.name} is out: {error}")
+            self.report(f"{entry.contender.name} failed: {error}")
 
     def _prepare(self, entry: Entry) -> None:
         entry.prepare(self.work / "unpacked", checked=not self.tiny)
@@ -99,12 +99,12 @@ class Session:
         return load_tokenizer()
 
     def _lengths(self, inputs: Sequence[Any]) -> list[int]:
-        """Return how many tokens each of a mode's inputs has."""
+        """Return the number of tokens of each input."""
         pairs = [each if isinstance(each, str) else tuple(each.values()) for each in inputs]
         return [len(ids) for ids in self._tokenizer(pairs)["input_ids"]]
 
 
-def _described(lengths: Sequence[int]) -> dict[str, float]:
+def _statistics(lengths: Sequence[int]) -> dict[str, float]:
     return {
         "least": min(lengths),
         "median": median(lengths),
@@ -113,7 +113,7 @@ def _described(lengths: Sequence[int]) -> dict[str, float]:
     }
 
 
-def _beginning_with(number: int, entries: Sequence[Entry]) -> list[Entry]:
-    """Return entries in turn from another one each round: a machine may grow slower as it works."""
+def _rotated(entries: Sequence[Entry], number: int) -> list[Entry]:
+    """Return the entries in rotated order, because a machine may slow down during a round."""
     first = number % len(entries) if entries else 0
     return [*entries[first:], *entries[:first]]

@@ -1,4 +1,4 @@
-"""How soon a server answers, and what its worker takes of the memory."""
+"""Measure the startup time of a server and the memory of its worker."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from scripts.kit.processes import group_members
 
 
 def first_answer(contender: Contender, inputs: Any) -> float:
-    """Start a contender and return the seconds until it has answered a request.
+    """Start a contender and return the seconds until its first response.
 
     Raises:
-        KitError: when it does not start or does not answer; the caller stops it.
+        KitError: it does not start or respond; the caller must stop it.
     """
-    began = time.monotonic()
+    started = time.monotonic()
     contender.start()
     contender.ask(inputs)
-    return time.monotonic() - began
+    return time.monotonic() - started
 
 
 def worker_bytes(leader: int) -> int:
     """Return the memory of the largest Python process of a server, which holds the model.
 
-    Pages that processes share are divided among them (PSS), where the system tells it.
+    This is the proportional set size (PSS) if available, otherwise the resident set size.
     """
     return max(map(_python_bytes, group_members(leader)), default=0)
 
 
 def _python_bytes(process: psutil.Process) -> int:
-    """Return the memory of a Python process; 0 for another, and for one that ends meanwhile."""
+    """Return the memory of a Python process; 0 for other processes and those that have exited."""
     try:
         memory = process.memory_full_info() if "python" in process.name() else None
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""What the rounds come to: a line for each contender and number of clients."""
+"""Summarize the rounds in a line for each contender and number of clients."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 from benchmarks.entry import Entry
 from benchmarks.ratio import Ratio
 
-BASES = ("reference", "litserve")
+BASELINES = ("reference", "litserve")
 
 
 @dataclass(frozen=True)
 class Line:
-    """A contender at a number of clients; latencies and throughput are medians of the rounds.
+    """A contender at a number of clients; latencies and throughput are medians over the rounds.
 
     Attributes:
-        against: throughput as a ratio to that of each base, by the base's name.
-        share_of_engine: throughput as a ratio to the engine's own, in the same turn; for the most
-            clients, since the engine's batches are full.
-        over_engine_ms: how much longer a request takes than the engine alone; for one client.
-        share_of_peak: of the machine's best matrix product, what real tokens were computed with.
+        against: ratio of the throughput to that of each baseline, by name.
+        share_of_engine: ratio of the throughput to that of the engine in the same round; only for
+            the most clients, because the engine runs full batches.
+        over_engine_ms: latency added to that of the engine; only for one client.
+        share_of_peak: the fraction of the machine's peak speed used to compute real tokens.
     """
 
     contender: str
@@ -40,29 +40,29 @@ class Line:
 
 
 def lines(entries: Sequence[Entry], flops_per_row: float, peaks: Mapping[str, float]) -> list[Line]:
-    """Return the lines of those that finished, in order."""
-    done = [entry for entry in entries if entry.turns and not entry.failure]
-    bases = {each.contender.name: each for each in done if each.contender.name in BASES}
+    """Return the lines of the contenders that did not fail, in order."""
+    done = [entry for entry in entries if entry.measurements and not entry.failure]
+    bases = {each.contender.name: each for each in done if each.contender.name in BASELINES}
     return [
         _line(entry, clients, bases, flops_per_row, peaks)
         for entry in done
-        for clients in entry.turns[0].loads
+        for clients in entry.measurements[0].loads
     ]
 
 
 def starts(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return what archive, start and engine of those that finished took, medians of the rounds."""
-    return [_start(entry) for entry in entries if entry.turns and not entry.failure]
+    """Return archive, startup and engine figures of the contenders, as medians over the rounds."""
+    return [_start(entry) for entry in entries if entry.measurements and not entry.failure]
 
 
 def _start(entry: Entry) -> dict[str, Any]:
-    engines = [each.engine for each in entry.turns if each.engine]
+    engines = [each.engine for each in entry.measurements if each.engine]
     return {
         "contender": entry.contender.name,
         "archive_seconds": entry.archive.seconds if entry.archive else None,
         "archive_bytes": entry.archive.size if entry.archive else None,
-        "first_answer_seconds": median(each.first_answer_seconds for each in entry.turns),
-        "worker_bytes": median(each.worker_bytes for each in entry.turns),
+        "first_answer_seconds": median(each.first_answer_seconds for each in entry.measurements),
+        "worker_bytes": median(each.worker_bytes for each in entry.measurements),
         "engine_rows_per_second": _middle([each.rows_per_second for each in engines]),
         "engine_p50_ms": _middle([each.p50_ms for each in engines]),
         "engine_padding_share": _middle([each.padding_share for each in engines]),
@@ -70,11 +70,11 @@ def _start(entry: Entry) -> dict[str, Any]:
 
 
 def record(entry: Entry) -> dict[str, Any]:
-    """Return all that was measured of a contender, round by round."""
+    """Return all measurements of a contender."""
     return {
         "precision": entry.contender.precision,
         "failure": entry.failure,
-        "turns": [asdict(each) for each in entry.turns],
+        "turns": [asdict(each) for each in entry.measurements],
     }
 
 
@@ -85,10 +85,10 @@ def _line(
     flops_per_row: float,
     peaks: Mapping[str, float],
 ) -> Line:
-    loads = [each.loads[clients] for each in entry.turns]
+    loads = [each.loads[clients] for each in entry.measurements]
     speeds = _speeds(entry, clients)
-    engines = [each.engine for each in entry.turns if each.engine]
-    full = bool(engines) and clients == max(entry.turns[0].loads)
+    engines = [each.engine for each in entry.measurements if each.engine]
+    full = bool(engines) and clients == max(entry.measurements[0].loads)
     ceiling = Ratio.of(speeds, [each.rows_per_second for each in engines]) if full else None
     longer = [one.p50_ms - other.p50_ms for one, other in zip(loads, engines, strict=False)]
     peak = peaks.get(entry.contender.precision)
@@ -113,7 +113,7 @@ def _line(
 
 
 def _speeds(entry: Entry, clients: int) -> list[float]:
-    return [each.loads[clients].rows_per_second for each in entry.turns]
+    return [each.loads[clients].rows_per_second for each in entry.measurements]
 
 
 def _middle(figures: Sequence[float]) -> float | None:

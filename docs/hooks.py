@@ -38,6 +38,8 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Rewrite the links of a page for the site; code is left as it is."""
+    if page.file.src_uri == "troubleshooting.md":
+        page.meta["search"] = {"boost": 3}  # who searches for a message wants its solution
     source = SOURCES.get(page.file.src_uri, f"{DOCS}/{page.file.src_uri}")
     parts = CODE.split(markdown)
     parts[::2] = [LINK.sub(lambda link: _rewrite(link, source, page), text) for text in parts[::2]]

@@ -1,4 +1,4 @@
-"""The handler that TorchServe loads: the bridge between its worker and the engine."""
+"""The TorchServe entry point: connects the worker to the engine."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ts.metrics.metric_type_enum import MetricTypes
 
 from handlers.runtime.imports import hide_packages
 
-# It imports OpenVINO's backend of torch.compile and with it the whole compiler, more than a second
-# of every start; torch finds that backend by itself when a YAML names it.
+# The base handler imports OpenVINO's torch.compile backend and with it the whole compiler, which
+# adds more than a second to every start. torch finds the backend without that import.
 with hide_packages("openvino.torch", silence="ts.torch_handler.base_handler"):
     from ts.torch_handler.base_handler import BaseHandler
 
@@ -38,15 +38,20 @@ from handlers.telemetry.metrics import MetricsReporter
 
 logger = logging.getLogger(__name__)
 
-# gRPC's StreamPredictions needs it, or the worker is killed; over HTTP the client would hang.
-LAST_PART = ("ts_stream_next", "false")
+# Marks the end of a stream. gRPC's StreamPredictions requires it, otherwise the worker is killed.
+# Over HTTP it would make the client hang.
+END_OF_STREAM = ("ts_stream_next", "false")
 
 
 class TransformersHandler(BaseHandler):
-    """Serves one checkpoint as its model-config.yaml says."""
+    """Serves one checkpoint as configured by its model-config.yaml."""
 
     def initialize(self, context: Any) -> None:
-        """Load the model; a wrong YAML or checkpoint stops the worker with one sentence."""
+        """Load the model.
+
+        Raises:
+            ConfigError: the YAML or the checkpoint is invalid.
+        """
         silence_libraries()
         self.context, self.manifest = context, context.manifest
         properties = context.system_properties
@@ -66,7 +71,15 @@ class TransformersHandler(BaseHandler):
         self.initialized = True
 
     def handle(self, data: Any, context: Any) -> list[Any]:
-        """Answer a batch; each row has its own status and content type."""
+        """Process a batch; status and content type are set for each row.
+
+        Args:
+            data: the rows of the batch.
+            context: TorchServe's context.
+
+        Returns:
+            The response body of each row.
+        """
         start, meter = time.perf_counter(), Meter()
         headers = _headers(context)
         envelope = Envelope.of(data, headers, context)
@@ -83,58 +96,59 @@ class TransformersHandler(BaseHandler):
         self, rows: Any, headers: list[Headers], context: Any, meter: Meter
     ) -> list[bytes]:
         http_requests = [
-            _http_request(row, own, context, number)
-            for number, (row, own) in enumerate(zip(rows, headers, strict=True))
+            _http_request(row, row_headers, context, index)
+            for index, (row, row_headers) in enumerate(zip(rows, headers, strict=True))
         ]
         responses = self.dispatcher.dispatch(http_requests, meter)
-        for number, response in enumerate(responses):
-            _set_response(context, number, response)
+        for index, response in enumerate(responses):
+            _set_response(context, index, response)
         return [response.body for response in responses]
 
     def _handle_enveloped(self, envelope: Envelope, context: Any, meter: Meter) -> list[Any]:
         responses = self.dispatcher.dispatch(envelope.http_requests(), meter)
-        for number, head in enumerate(envelope.heads(responses)):
-            _set_response(context, number, head)
+        for index, head in enumerate(envelope.heads(responses)):
+            _set_response(context, index, head)
         return envelope.results(responses)
 
     def _config_name(self) -> str:
         return str(self.manifest["model"].get("configFile", "model-config.yaml"))
 
 
-def _http_request(row: Any, headers: Headers, context: Any, number: int) -> HttpRequest:
-    """Return one row; by gRPC its answer cannot be sent in parts: the worker would hang."""
+def _http_request(row: Any, headers: Headers, context: Any, index: int) -> HttpRequest:
+    """Return the request of a row; gRPC requests cannot stream, as the worker would hang."""
     http_request = HttpRequest(row, headers)
     return (
         http_request
         if http_request.by_grpc
-        else replace(http_request, send=partial(_send, context, number))
+        else replace(http_request, send=partial(_send, context, index))
     )
 
 
-def _set_response(context: Any, number: int, response: HttpResponse) -> None:
+def _set_response(context: Any, index: int, response: HttpResponse) -> None:
     if response.content_type:
-        context.set_response_content_type(number, response.content_type)
-    context.set_response_status(code=response.status, phrase="", idx=number)
+        context.set_response_content_type(index, response.content_type)
+    context.set_response_status(code=response.status, phrase="", idx=index)
     for name, value in response.headers.items():
-        context.set_response_header(number, name, value)
+        context.set_response_header(index, name, value)
 
 
-def _send(context: Any, number: int, part: HttpResponse) -> None:
-    """Send a part of one row's answer; TorchServe ends it with what `handle` returns for the row.
+def _send(context: Any, index: int, part: HttpResponse) -> None:
+    """Send a part of the response of one row; the return value of `handle` is the last part.
 
-    Only the rows that a message names get anything from it, so the others' answers stay whole.
+    The message names this row only, so the responses of other rows are not affected.
     """
-    _set_response(context, number, part)
-    ids = {number: context.request_ids[number]}
-    send_intermediate_predict_response({number: part.body}, ids, "Prediction success", 200, context)
+    _set_response(context, index, part)
+    ids = {index: context.request_ids[index]}
+    send_intermediate_predict_response({index: part.body}, ids, "Prediction success", 200, context)
 
 
 def _end_streams(context: Any, headers: list[Headers]) -> None:
-    for number, own in enumerate(headers):
-        if HttpRequest({}, own).by_grpc:
-            context.set_response_header(number, *LAST_PART)
+    for index, row_headers in enumerate(headers):
+        if HttpRequest({}, row_headers).by_grpc:
+            context.set_response_header(index, *END_OF_STREAM)
 
 
 def _headers(context: Any) -> list[Headers]:
-    """Return each request's; an envelope can make more rows than requests."""
-    return [context.get_all_request_header(at) for at in range(len(context.request_processor))]
+    """Return the headers of each request, not row: an envelope can hold several rows."""
+    count = len(context.request_processor)
+    return [context.get_all_request_header(index) for index in range(count)]

@@ -1,4 +1,4 @@
-"""Make the demo models: small checkpoints for every mode, trained here, no hub needed."""
+"""Train the demo models: small checkpoints for every mode, without a model hub."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_
 
 
 def main(
-    modes: Annotated[list[str] | None, typer.Argument(help="Modes; none: all of them.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Make them again.")] = False,
+    modes: Annotated[list[str] | None, typer.Argument(help="Modes; default: all.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Train them again.")] = False,
 ) -> None:
-    """Train the demo models to artifacts/models/<mode>/; finished ones are left alone."""
+    """Train the demo models into artifacts/models/<mode>/; existing ones are kept."""
     with plain_errors():
         try:
             made = make_all(modes or (), force=force, console=err)
@@ -35,7 +35,7 @@ def main(
 
 
 def table(made: list[Made]) -> Table:
-    """Lay out what each model scored on how many held-out rows, and the time it took."""
+    """Return a table of scores on held-out rows and training times."""
     rows = Table("mode", "held-out rows", Column("score", overflow="fold"), "made in", box=None)
     for one in made:
         score = (str(one.score.rows), str(one.score)) if one.score else ("-", "-")

@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 import yaml
 
-from handlers.config.choices import modes
 from scripts.kit.archive import pack
 from scripts.kit.places import MODEL_CONFIGS
 from tests.samples import INPUTS
 
-# OpenVINO takes seconds for each; test_openvino.py quantizes models of the modes left out here.
-LEFT_OUT = tuple(f"{mode}_openvino" for mode in modes() if mode != "text_generation")
+# OpenVINO takes seconds for each.
 CONFIGS = [
-    pytest.param(path, id=path.stem, marks=[pytest.mark.openvino] * ("openvino" in path.stem))
+    pytest.param(
+        path,
+        id=path.stem,
+        marks=[pytest.mark.openvino, pytest.mark.slow] if "openvino" in path.stem else [],
+    )
     for path in sorted(MODEL_CONFIGS.rglob("*.yaml"))
-    if not path.stem.startswith(LEFT_OUT)
 ]
 
 

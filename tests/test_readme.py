@@ -1,4 +1,7 @@
-"""Every block of the README does what the README says, in a fresh copy of the repository."""
+"""The README does what it says: each shell block runs, in order, in a fresh copy of the repository.
+
+That takes minutes and is marked slow; `tests/docs/test_pages.py` checks every command quickly.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,43 @@ from typing import Any
 import pytest
 import yaml
 
-from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from scripts.kit.demo_models import ensure
 from scripts.kit.demo_models.lessons import modes
-from scripts.kit.places import MODELS, ROOT
+from scripts.kit.places import MODEL_CONFIGS, MODELS, ROOT
 from scripts.kit.ports import free_ports
+from tests.docs.pages import DOCS, blocks_of
 from tests.standins.hub import LocalHub
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+README = ROOT / "README.md"
+BLOCKS = list(blocks_of(README))
 HUB_NAME = "distilbert/distilbert-base-cased-distilled-squad"
 PINNED = "564e9b5"
 MARK = "=== block"
+LONGEST = 150
+
+
+def test_it_is_one_page() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= LONGEST
+
+
+def test_the_yaml_is_the_file_that_is_named() -> None:
+    (block,) = (block for block in BLOCKS if block.language == "yaml")
+    shown = ModelConfig.parse(yaml.safe_load(block.text))
+    assert (
+        shown.model_dump()
+        == ModelConfig.read(MODEL_CONFIGS / "question_answering.yaml").model_dump()
+    )
+
+
+def test_every_curl_is_followed_by_what_it_answers_or_is_named_in_the_text() -> None:
+    shells = [block.text for block in BLOCKS if block.language == "bash"]
+    assert [text for text in shells if text.startswith("make")] == [
+        "make demo\n",
+        "make serve\n",
+        "make stop\n",
+    ]
+    assert sum(text.startswith("curl") for text in shells) == 3
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +64,14 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     copy = tmp_path_factory.mktemp("readme") / "kit"
     _copy_repository(copy)
     port = _use_free_ports(copy)
-    scripts = _in_order([block for kind, block in BLOCKS if kind == "bash"])
+    scripts = [block.text for block in BLOCKS if block.language == "bash"]
+    scripts.insert(_first_with("torchserve --start", scripts), _archiver())
     lines = [f"echo '{MARK}'\n{block}" for block in scripts]
     script = "set -e\n" + "\n".join(lines).replace("127.0.0.1:8080", f"127.0.0.1:{port}")
     script = script.replace("--retry 60", "--retry 300")  # other work may share the cores
     with LocalHub({HUB_NAME: MODELS / "question_answering"}) as hub:
         hub.tag(HUB_NAME, PINNED)
-        environment = _environment(tmp_path_factory.mktemp("t"), hub.url)
+        environment = _environment(tmp_path_factory.mktemp("t"), copy, hub.url)
         done = subprocess.run(
             ["bash", "-c", script], cwd=copy, env=environment, capture_output=True, text=True
         )
@@ -53,47 +81,32 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     yield dict(zip(scripts, parts, strict=True))
 
 
+@pytest.mark.slow
 def test_the_demo_shows_every_mode(outputs: dict[str, str]) -> None:
     shown = outputs["make demo\n"]
     assert all(f"/predictions/{mode}" in shown for mode in modes())
     assert "/explanations/sequence_classification" in shown
 
 
+@pytest.mark.slow
 def test_each_curl_answers_as_printed(outputs: dict[str, str]) -> None:
-    printed = [json.loads(block) for kind, block in BLOCKS if kind == "json"]
+    (printed,) = (json.loads(block.text) for block in BLOCKS if block.language == "json")
     curls = [text for block, text in outputs.items() if block.startswith("curl")]
     by_make, explanation, by_hand = map(_first_object, curls)
-    assert _without_numbers(by_make) == _without_numbers(printed[0])
-    assert _without_numbers(by_hand) == _without_numbers(printed[0])
+    assert _without_numbers(by_make) == _without_numbers(printed)
+    assert _without_numbers(by_hand) == _without_numbers(printed)
     assert {"words", "importances", "attributions", "convergence_delta"} <= explanation.keys()
 
 
-def test_the_yaml_is_a_valid_config() -> None:
-    for kind, block in BLOCKS:
-        if kind == "yaml":
-            ModelConfig.parse(yaml.safe_load(block))
+def _archiver() -> str:
+    """Return the block that packs with TorchServe's own archiver, which the README links to."""
+    page = blocks_of(DOCS / "getting-started.md")
+    (found,) = (block.text for block in page if block.text.startswith("torch-model-archiver"))
+    return found
 
 
-def test_every_key_of_the_handler_section_is_explained() -> None:
-    missing = [key for key in HandlerSection.model_fields if f"`{key}`" not in README]
-    assert not missing
-
-
-def test_every_picture_and_link_is_there() -> None:
-    links = re.findall(r"\]\((?!http)([^)#]+)\)", README)
-    assert links
-    assert all((ROOT / link).exists() for link in links)
-
-
-def _in_order(blocks: list[str]) -> list[str]:
-    """Return the blocks to run: the demo server is asked for explanations while it runs.
-
-    `make test` is what runs this.
-    """
-    explanations = [block for block in blocks if "/explanations/" in block]
-    others = [block for block in blocks if block not in [*explanations, "make test\n"]]
-    stop = others.index("make stop\n")
-    return [*others[:stop], *explanations, *others[stop:]]
+def _first_with(command: str, scripts: list[str]) -> int:
+    return next(number for number, script in enumerate(scripts) if command in script)
 
 
 def _copy_repository(target: Path) -> None:
@@ -107,7 +120,7 @@ def _copy_repository(target: Path) -> None:
 
 
 def _use_free_ports(copy: Path) -> int:
-    """Let the copy's server listen where nobody else does; returns the port that answers."""
+    """Let the copy's server listen on free ports; returns the port that answers."""
     ports = free_ports()
     path = copy / "config.properties"
     settings = path.read_text(encoding="utf-8")
@@ -117,9 +130,10 @@ def _use_free_ports(copy: Path) -> int:
     return ports.inference
 
 
-def _environment(scratch: Path, hub: str) -> dict[str, str]:
+def _environment(scratch: Path, copy: Path, hub: str) -> dict[str, str]:
+    """Return the variables of an environment in which the copy is installed."""
     tools = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    places = {"TMPDIR": str(scratch), "TEMP": str(scratch)}
+    places = {"TMPDIR": str(scratch), "TEMP": str(scratch), "PYTHONPATH": str(copy)}
     venv = {"VENV": str(Path(sys.prefix)), "MAKEFLAGS": f"VENV={sys.prefix}"}
     online = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"}
     return {**online, **places, **venv, "PATH": tools, "HF_ENDPOINT": hub}
@@ -134,12 +148,3 @@ def _first_object(text: str) -> dict[str, Any]:
 def _without_numbers(answer: Any) -> Any:
     """Leave out what differs a little on another machine, where the models were trained."""
     return {key: value for key, value in answer.items() if key != "score"}
-
-
-def test_every_link_leads_to_a_file_or_a_heading() -> None:
-    targets = set(re.findall(r"\]\(([^)\s]+)\)", README))
-    headings = {line.lstrip("# ").lower().replace(" ", "-") for line in README.splitlines()}
-    local = {target for target in targets if not target.startswith("http")}
-    assert local
-    missing = {each for each in local if each[0] != "#" and not (ROOT / each).exists()}
-    assert not missing | {each for each in local if each[0] == "#" and each[1:] not in headings}

@@ -1,1 +1,1 @@
-"""The servers that are measured against each other, one file each."""
+"""The servers to compare, one module each."""

@@ -1,4 +1,4 @@
-"""What every contender offers: a server that starts, is asked over HTTP, and stops."""
+"""The interface of a contender: a server with one model that is measured over HTTP."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import httpx
 
 from handlers.errors import KitError
 
-PATIENCE = 600  # seconds for one answer
+TIMEOUT = 600  # seconds for one response
 
 
-class WrongAnswer(KitError):
-    """A request failed."""
+class ErrorResponse(KitError):
+    """A request returned an error status."""
 
     def __init__(self, name: str, answer: httpx.Response) -> None:
         super().__init__(
-            f"{name} answered a request with {answer.status_code}"
+            f"{name} responded with status {answer.status_code}"
             f" ({' '.join(answer.text.split())[:200]}); read its logs."
         )
 
 
-class NoAnswer(KitError):
-    """A request was not answered at all: nobody listens any more, or it took too long."""
+class NoResponse(KitError):
+    """A request got no response: the connection failed or timed out."""
 
     def __init__(self, name: str, error: httpx.TransportError, seconds: float) -> None:
         super().__init__(
-            f"{name} gave a request no answer within {seconds:g} s"
+            f"{name} did not respond within {seconds:g} s"
             f" ({type(error).__name__}: {error}); read its logs."
         )
 
@@ -37,9 +37,9 @@ class Contender(ABC):
     """A server with one model.
 
     Attributes:
-        name: how it is called on the command line and in the table.
+        name: the name on the command line and in the results.
         precision: the dtype of its matrix products: float32, bfloat16, float16 or int8.
-        content_type: of its requests' bodies.
+        content_type: the content type of request bodies.
     """
 
     name: str
@@ -48,49 +48,49 @@ class Contender(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start it and return once it is ready.
+        """Start the server and wait until it is ready.
 
         Raises:
-            KitError: when it does not start; nothing is left running then.
+            KitError: it does not start; its processes are stopped.
         """
 
     @abstractmethod
     def stop(self) -> None:
-        """End it and everything that it started; does nothing where it does not run."""
+        """Stop the server and all its processes, if it is running."""
 
     @property
     @abstractmethod
     def url(self) -> str:
-        """Where requests are sent, while it runs."""
+        """The URL for requests."""
 
     @property
     @abstractmethod
     def leader(self) -> int:
-        """The id of the process that leads its process group, while it runs."""
+        """The process id of the leader of the process group."""
 
     def body(self, inputs: Any) -> str:
-        """Return a request's body."""
+        """Return the body of a request."""
         return json.dumps({"inputs": inputs}, ensure_ascii=False)
 
     def ask(self, inputs: Any) -> None:
-        """Send one request and wait for its answer, behind all that came before it.
+        """Send one request and wait for the response.
 
         Raises:
-            WrongAnswer: it failed.
-            NoAnswer: there was none.
+            ErrorResponse: the response is an error.
+            NoResponse: there is no response.
         """
         try:
             answer = self._post(inputs)
         except httpx.TransportError as error:
-            raise NoAnswer(self.name, error, PATIENCE) from None
+            raise NoResponse(self.name, error, TIMEOUT) from None
         if not answer.is_success:
-            raise WrongAnswer(self.name, answer)
+            raise ErrorResponse(self.name, answer)
 
     def _post(self, inputs: Any) -> httpx.Response:
         return httpx.post(
             self.url,
             content=self.body(inputs).encode(),
             headers={"Content-Type": self.content_type},
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             trust_env=False,
         )

@@ -1,4 +1,4 @@
-"""This kit, once for each YAML of a mode: its archive on a real TorchServe."""
+"""This kit on TorchServe, one contender per YAML file of a mode."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import yaml
 
-from benchmarks.contenders.archived import Archived
+from benchmarks.contenders.torchserve import TorchServeContender
 from handlers import formats
 from handlers.checkpoints.dtypes import pick_dtype
 from handlers.config.handler_section import HandlerSection
@@ -17,18 +17,18 @@ from scripts.kit.archive import Archive, pack
 from scripts.kit.archive_formats import ARCHIVE_FORMATS
 from scripts.kit.places import BUILD, MODEL_CONFIGS
 
-# Packed where AWS's compiler is; compiled by torch, which pays on GPUs and starts slowly.
-LEFT_OUT = ("_neuronx", "_compiled")
+# These require the AWS compiler, and a GPU to be useful.
+EXCLUDED = ("_neuronx", "_compiled")
 
 
-class Kit(Archived):
-    """The repository's own YAML, with another checkpoint in it: what is tuned there is measured.
+class Kit(TorchServeContender):
+    """A YAML file of the repository with another checkpoint, to measure its settings.
 
     Args:
         name: the contender's name.
-        source: the YAML.
-        checkpoint: the model to serve instead of the one that the YAML names.
-        work: takes what is made on the way.
+        source: the YAML file.
+        checkpoint: the model that replaces the one in the YAML file.
+        work: folder for generated files.
     """
 
     def __init__(self, name: str, source: Path, checkpoint: Path, work: Path) -> None:
@@ -39,22 +39,22 @@ class Kit(Archived):
         super().__init__(name, work / "model_store" / f"{stem}.mar", work / "servers" / stem)
 
     def pack(self, *, checked: bool) -> Archive:
-        """Make the archive anew, the exported graph too, and say what that took."""
+        """Pack the archive, including a new export, and return it with its size and duration."""
         shutil.rmtree(BUILD / "exports" / self._yaml.stem, ignore_errors=True)
         return pack(self._yaml, export_path=self.archive.parent, force=True, checked=checked)
 
     def unpack(self, folder: Path) -> Path:
-        """Return the folder that a worker would load, unpacked from the archive."""
+        """Unpack the archive and return the folder that a worker would load."""
         shutil.rmtree(folder, ignore_errors=True)
         return ARCHIVE_FORMATS["mar"].unpack(self.archive, folder)
 
 
 def sources(mode: str) -> dict[str, Path]:
-    """Return the YAML of each contender of a mode by the contender's name, the usual one first."""
+    """Return the YAML files of a mode by contender name, the default one first."""
     variants = sorted((MODEL_CONFIGS / "variants").glob(f"{mode}_*.yaml"))
-    chosen = [path for path in variants if not path.stem.endswith(LEFT_OUT)]
-    usual = MODEL_CONFIGS / f"{mode}.yaml"
-    return {f"kit{path.stem.removeprefix(mode)}": path for path in (usual, *chosen)}
+    chosen = [path for path in variants if not path.stem.endswith(EXCLUDED)]
+    default = MODEL_CONFIGS / f"{mode}.yaml"
+    return {f"kit{path.stem.removeprefix(mode)}": path for path in (default, *chosen)}
 
 
 def _with_checkpoint(source: Path, checkpoint: Path, target: Path) -> Path:
@@ -67,7 +67,7 @@ def _with_checkpoint(source: Path, checkpoint: Path, target: Path) -> Path:
 
 
 def _precision(handler: HandlerSection) -> str:
-    """Return the dtype in which a YAML has matrices multiplied on this machine."""
+    """Return the dtype of matrix products with this config on this machine."""
     if handler.quantization == "int8":
         return "int8"
     named = formats.get(handler.save_mode).computes_in(handler.dtype)

@@ -1,23 +1,23 @@
-"""LitServe with the checkpoint, dtype and batch size of the kit."""
+"""LitServe with the same checkpoint, dtype and batch size as this kit."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.contenders.foreign import Foreign
+from benchmarks.contenders.external import ExternalContender
 
 PROGRAM = Path(__file__).with_name("litserve_api.py")
 BATCH_TIMEOUT = 0.005  # seconds
 
 
-class LitServe(Foreign):
+class LitServe(ExternalContender):
     """A sequence classifier behind LitServe.
 
     Args:
         checkpoint: the model.
-        work: takes its log.
-        precision: the dtype that it computes in.
-        batch: the most rows that it runs together.
+        work: folder for the log.
+        precision: the dtype of the model.
+        batch: the maximum batch size.
     """
 
     name = "litserve"
@@ -32,5 +32,5 @@ class LitServe(Foreign):
 
     def command(self, port: int) -> list[str | Path]:
         numbers = map(str, (port, self._batch, BATCH_TIMEOUT))
-        # -P: the file beside the program that is called litserve.py is not the package.
+        # -P: do not import litserve.py beside the program instead of the package.
         return ["-P", PROGRAM, self._checkpoint, self.precision, *numbers]

@@ -1,11 +1,11 @@
-"""A sequence classifier on LitServe, as its documentation advises: batched, behind its fast queue.
+"""A sequence classifier on LitServe as its documentation recommends, with batches and fast queue.
 
     python litserve_api.py CHECKPOINT DTYPE PORT BATCH_SIZE BATCH_TIMEOUT
 
-It runs in an environment of its own and imports nothing of this repository.
+It runs in a separate virtual environment and imports nothing from this repository.
 """
 
-# No postponed annotations: LitServe reads those of decode_request as they are.
+# No postponed annotations: LitServe evaluates those of decode_request.
 import sys
 from typing import Any
 
@@ -15,7 +15,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 
 class Classifier(litserve.LitAPI):
-    """Pads a batch to its longest row, which is what its users write."""
+    """Pads a batch to its longest row, as is usual with LitServe."""
 
     checkpoint: str
     dtype: torch.dtype
@@ -34,7 +34,7 @@ class Classifier(litserve.LitAPI):
 
     @torch.inference_mode()
     def predict(self, texts: list[str]) -> list[dict[str, Any]]:
-        """Return the best label of each text, and its score."""
+        """Return the best label of each text with its score."""
         batch = self.tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
         logits = self.model(**batch.to(self.model.device)).logits
         scores, labels = logits.float().softmax(dim=-1).max(dim=-1)
@@ -45,12 +45,12 @@ class Classifier(litserve.LitAPI):
         ]
 
     def encode_response(self, output: dict[str, Any]) -> dict[str, Any]:
-        """Return an answer's JSON."""
+        """Return the JSON of a response."""
         return output
 
 
 def main(checkpoint: str, dtype: str, port: str, batch_size: str, batch_timeout: str) -> None:
-    """Serve until the process is ended."""
+    """Run the server."""
     api = Classifier(max_batch_size=int(batch_size), batch_timeout=float(batch_timeout))
     api.checkpoint, api.dtype = checkpoint, getattr(torch, dtype)
     server = litserve.LitServer(

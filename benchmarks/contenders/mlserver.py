@@ -1,7 +1,7 @@
-"""MLServer's Hugging Face runtime with the same checkpoint, as its documentation sets it up.
+"""MLServer's Hugging Face runtime with the same checkpoint, configured as in its documentation.
 
-It runs on the transformers 4 that it still starts with, in float32. Its adaptive batching stays
-off, as it is unless somebody asks: with it most requests of 32 clients fail.
+It runs in float32 on transformers 4, the newest major version it supports. Adaptive batching is off
+as by default: with it most requests of 32 clients fail.
 
 https://mlserver.readthedocs.io/en/latest/runtimes/huggingface.html
 """
@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contenders.foreign import Foreign
+from benchmarks.contenders.external import ExternalContender
 from scripts.kit.ports import HOST
 
 TASKS = {
@@ -24,13 +24,13 @@ RUNTIME = "mlserver_huggingface.HuggingFaceRuntime"
 START = "from mlserver.cli import main; main()"
 
 
-class MLServer(Foreign):
-    """One model behind MLServer, asked by the Open Inference Protocol.
+class MLServer(ExternalContender):
+    """A model on MLServer, called with the Open Inference Protocol.
 
     Args:
-        mode: what the checkpoint's head is for.
+        mode: the task of the model.
         checkpoint: the model.
-        work: takes its settings and its log.
+        work: folder for the settings and the log.
     """
 
     name = "mlserver"
@@ -52,22 +52,25 @@ class MLServer(Foreign):
 
     def body(self, inputs: Any) -> str:
         """Return the tensors of a row: a text, or a question and its context."""
-        asked = inputs if isinstance(inputs, dict) else {"args": inputs}
+        texts = inputs if isinstance(inputs, dict) else {"args": inputs}
         tensors = [
             {"name": name, "shape": [1], "datatype": "BYTES", "data": [text]}
-            for name, text in asked.items()
+            for name, text in texts.items()
         ]
         return json.dumps({"inputs": tensors}, ensure_ascii=False)
 
     def _server(self, port: int) -> dict[str, Any]:
-        # gRPC listens too, on a port that the system picks.
+        # gRPC uses a port chosen by the system.
         ports = {"http_port": port, "grpc_port": 0, "metrics_endpoint": None}
         return {"host": HOST, **ports, "parallel_workers": 0, "debug": False}
 
     def _model(self) -> dict[str, Any]:
-        place = str(self._checkpoint)
-        asked = {"task": TASKS[self._mode], "pretrained_model": place}
-        extra = {**asked, "pretrained_tokenizer": place}
+        path = str(self._checkpoint)
+        extra = {
+            "task": TASKS[self._mode],
+            "pretrained_model": path,
+            "pretrained_tokenizer": path,
+        }
         return {"name": "model", "implementation": RUNTIME, "parameters": {"extra": extra}}
 
     def _write(self, name: str, content: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""A reference handler on TorchServe: the work of the example that TorchServe ships.
+"""A reference handler on TorchServe that computes what TorchServe's Hugging Face example computes.
 
-It runs on today's libraries, is written here from scratch and spares itself what the example adds
-to the work: it logs no request, prints no tensor and compiles nothing. That is in its favour.
+It is a new implementation on current libraries. Unlike the example, it logs no requests, prints no
+tensors and compiles nothing, which makes it faster.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Any, ClassVar
 
 import yaml
 
-from benchmarks.contenders.archived import Archived
+from benchmarks.contenders.torchserve import TorchServeContender
 from scripts.kit.archive_contents import Contents
 from scripts.kit.archive_formats import ARCHIVE_FORMATS
 from scripts.kit.manifest import CONFIG_FILE, MANIFEST_FILE, manifest
 
 HANDLER = Path(__file__).with_name("reference_handler.py")
-FRONTEND = {"minWorkers": 1, "maxWorkers": 1, "batchSize": 16, "maxBatchDelay": 1}
+TORCHSERVE = {"minWorkers": 1, "maxWorkers": 1, "batchSize": 16, "maxBatchDelay": 1}
 
 
-class Reference(Archived):
+class Reference(TorchServeContender):
     """The reference handler with the same checkpoint.
 
     Args:
-        mode: what the checkpoint's head is for.
+        mode: the task of the model.
         checkpoint: the model.
-        work: takes what is made on the way.
+        work: folder for generated files.
     """
 
     precision = "float32"
@@ -40,19 +40,19 @@ class Reference(Archived):
         self._mode, self._checkpoint = mode, checkpoint
 
     def pack(self) -> None:
-        """Make the archive."""
-        described = json.loads(manifest(self.archive.stem, "1.0"))
-        described["model"]["handler"] = HANDLER.name
-        config = {**FRONTEND, "responseTimeout": 600, "handler": {"mode": self._mode}}
+        """Pack the archive."""
+        document = json.loads(manifest(self.archive.stem, "1.0"))
+        document["model"]["handler"] = HANDLER.name
+        config = {**TORCHSERVE, "responseTimeout": 600, "handler": {"mode": self._mode}}
         parts: Contents = {
             **{path.name: path for path in self._checkpoint.iterdir() if path.is_file()},
             HANDLER.name: HANDLER,
             CONFIG_FILE: yaml.safe_dump(config).encode(),
-            MANIFEST_FILE: json.dumps(described).encode(),
+            MANIFEST_FILE: json.dumps(document).encode(),
         }
         self.archive.parent.mkdir(parents=True, exist_ok=True)
         ARCHIVE_FORMATS["mar"].write(self.archive, self.archive.stem, parts, lambda _: None)
 
     def body(self, inputs: Any) -> str:
-        """Return a bare text, or JSON where there are a question and a context."""
+        """Return the text itself, or JSON for a question and its context."""
         return inputs if isinstance(inputs, str) else json.dumps(inputs, ensure_ascii=False)

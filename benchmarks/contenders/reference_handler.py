@@ -1,6 +1,6 @@
-"""The reference: each row tokenized alone and padded to 150 tokens, one float32 batch of them.
+"""The reference handler: tokenizes each row separately, padded to 150 tokens, in float32 batches.
 
-It goes into an archive by itself, and answers with labels, or with a span's text, alone.
+It is packed without the handlers package, and returns only labels or the text of an answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Row = tuple[torch.Tensor, torch.Tensor]
 
 
 class ReferenceHandler(BaseHandler):
-    """Serves a checkpoint as the example that TorchServe ships does."""
+    """Serves a checkpoint like TorchServe's Hugging Face example."""
 
     def initialize(self, context: Any) -> None:
         """Load the checkpoint in float32 on the CPU."""
@@ -53,8 +53,8 @@ class ReferenceHandler(BaseHandler):
         text = content.decode() if isinstance(content, (bytes, bytearray)) else content
         texts = [text]
         if self.mode == "question_answering":
-            asked = json.loads(text)
-            texts = [asked["question"], asked["context"]]
+            document = json.loads(text)
+            texts = [document["question"], document["context"]]
         row = self.tokenizer(
             *texts, padding="max_length", max_length=WIDTH, truncation=True, return_tensors="pt"
         )

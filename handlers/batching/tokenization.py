@@ -64,7 +64,7 @@ def check_length(length: int, max_tokens: int | None, what: str) -> None:
     if max_tokens is not None and length > max_tokens:
         raise RequestTooLarge(
             f"{what} has {length:,} tokens, and this model takes {max_tokens:,}"
-            "; shorten it, or let the model's YAML set truncation: true."
+            "; shorten it, or set truncation: true in the YAML of the model."
         )
 
 

@@ -1,1 +1,1 @@
-"""Exporting a checkpoint to another format and comparing the result with it."""
+"""Export of a checkpoint to another format, and the comparison of both."""

@@ -1,4 +1,4 @@
-"""A checkpoint into another format, as its YAML says, and how well the result agrees with it."""
+"""Exports a checkpoint to the format of its YAML and measures the agreement of both."""
 
 from __future__ import annotations
 
@@ -29,24 +29,25 @@ from handlers.telemetry.meter import Meter
 Outcome = TypeVar("Outcome")
 
 SEED = 0
-AT_ONCE = 8  # Ranges are averaged over batches, so there must be many.
+# NNCF averages activation ranges over batches, so small batches give better estimates.
+CALIBRATION_BATCH_SIZE = 8
 
 
 class ExportFormat(Protocol):
-    """A format as the exporter uses it: `handlers.formats` lies above this package."""
+    """The part of a format that the exporter uses; `handlers.formats` is a layer above."""
 
     @property
     def lossy(self) -> bool:
-        """Whether it rounds in float32, too."""
+        """Whether outputs differ from the checkpoint even in float32."""
 
     def computes_in(self, dtype: str) -> str:
-        """Return the dtype that a model computes in where its YAML says `dtype`."""
+        """Return the dtype that a model computes in for a value of `handler.dtype`."""
 
     def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
-        """Write the checkpoint of a spec to a folder in this format."""
+        """Export a checkpoint to a directory."""
 
     def load(self, spec: ModelSpec) -> Model:
-        """Load a model that was stored in this format."""
+        """Load a model of this format."""
 
 
 def export_checkpoint(
@@ -57,121 +58,127 @@ def export_checkpoint(
     target: Path,
     samples: Sequence[Request] = (),
 ) -> ParityReport | None:
-    """Write the checkpoint in a folder into another folder, in the format of the YAML.
+    """Export the checkpoint in a directory to the format of the YAML.
+
+    An export is lossy if it is quantized, computes in another dtype than float32, or its format is
+    lossy. It is calibrated on one half of the samples and evaluated on the other.
 
     Args:
         export_format: the format of the YAML.
-        load_reference: loads the checkpoint itself, to compare the result with.
+        load_reference: loads the checkpoint itself, for the comparison.
         directory: the checkpoint.
         config: the YAML.
-        target: where the exported model is put, with `quality.json` where it was measured.
-        samples: requests as the model will meet them. A lossy export, quantized, in another dtype
-            than float32 or in a format that rounds, is calibrated on one half of them and measured
-            on the other.
+        target: the output directory; a lossy export includes `quality.json`.
+        samples: representative requests; required for a lossy export.
+
+    Returns:
+        The agreement of a lossy export with the checkpoint, None for other exports.
 
     Raises:
-        ConfigError: the checkpoint is wrong or cannot be exported, or agrees too little.
+        ConfigError: the checkpoint is invalid or cannot be exported, or the agreement is below
+            `handler.min_agreement`.
     """
-    kind = tasks.get(config.handler.mode)
-    task = kind(read_checkpoint(directory, config.handler), config.handler)
+    task_class = tasks.get(config.handler.mode)
+    task = task_class(read_checkpoint(directory, config.handler), config.handler)
     check_not_quantized(task.checkpoint.config, config.handler)
     lossy = _is_lossy(export_format, config)
-    learned, unseen = (_rows(task, half) if lossy else [] for half in _halves(samples))
+    calibration, evaluation = (_encode(task, part) if lossy else [] for part in _split(samples))
     spec = ModelSpec(
         directory,
         task.checkpoint,
-        kind.auto_class,
-        kind.outputs,
+        task_class.auto_class,
+        task_class.outputs,
         config,
         torch.device("cpu"),
-        calibration=_batches(task, learned),
-        padding=task.padding if kind.packs and config.handler.BetterTransformer else None,
-        per_token=kind.per_token,
+        calibration=_batches(task, calibration),
+        padding=task.padding if task_class.packs and config.handler.BetterTransformer else None,
+        per_token=task_class.per_token,
     )
     inputs = dict.fromkeys((*task.tokenizer.model_input_names, "attention_mask"))
     with silence_exporters():
         export_format.export(spec, target, tuple(inputs))
     if not lossy:
         return None
-    found = _measured(
+    report = _evaluate(
         task,
         load_reference(_reference(spec)),
         export_format.load(replace(spec, directory=target)),
-        unseen,
+        evaluation,
     )
-    found.write(target)
-    return found
+    report.write(target)
+    return report
 
 
-def _halves(samples: Sequence[Request]) -> tuple[Sequence[Request], Sequence[Request]]:
-    """Return two halves of like kind, however the file is ordered; one row is both."""
-    mixed = random.Random(SEED).sample(samples, len(samples))
-    return mixed[::2], mixed[1::2] or mixed
+def _split(samples: Sequence[Request]) -> tuple[Sequence[Request], Sequence[Request]]:
+    """Split samples randomly into two halves; a single sample is in both."""
+    shuffled = random.Random(SEED).sample(samples, len(samples))
+    return shuffled[::2], shuffled[1::2] or shuffled
 
 
 def _is_lossy(export_format: ExportFormat, config: ModelConfig) -> bool:
-    coarse = export_format.computes_in(config.handler.dtype) != "float32"
-    return export_format.lossy or coarse or config.handler.quantization is not None
+    reduced = export_format.computes_in(config.handler.dtype) != "float32"
+    return export_format.lossy or reduced or config.handler.quantization is not None
 
 
-def _rows(task: BaseTask[Any, Any], samples: Sequence[Request]) -> list[Row]:
-    """Return the samples' rows.
+def _encode(task: BaseTask[Any, Any], samples: Sequence[Request]) -> list[Row]:
+    """Return the rows of all samples.
 
     Raises:
-        WrongConfig: there is none, or one is refused as a request would be.
+        WrongConfig: there are no samples, or one is not a valid request.
     """
     if not samples:
         raise WrongConfig(
             "handler.calibration",
-            "has no rows to calibrate and measure with",
-            "name a JSON lines file of requests",
+            "has no rows for calibration and evaluation",
+            "set it to a JSON lines file of requests",
         )
-    queries = [_accepted(sample, attempt(task.parse, sample)) for sample in samples]
+    queries = [_require_valid(sample, attempt(task.parse, sample)) for sample in samples]
     encoded = zip(samples, task.encode(queries), strict=True)
-    return [row for sample, found in encoded for row in _accepted(sample, found)]
+    return [row for sample, outcome in encoded for row in _require_valid(sample, outcome)]
 
 
-def _accepted(sample: Request, outcome: Outcome | RequestError) -> Outcome:
+def _require_valid(sample: Request, outcome: Outcome | RequestError) -> Outcome:
     if isinstance(outcome, RequestError):
         reason = str(outcome).rstrip(".")
-        raise WrongConfig(place_of(sample), f"is refused ({reason})", "mend it")
+        raise WrongConfig(place_of(sample), f"is refused ({reason})", "correct or remove this row")
     return outcome
 
 
 def _batches(task: BaseTask[Any, Any], rows: Sequence[Row]) -> list[Batch]:
     return [
-        pad(rows[first : first + AT_ONCE], task.padding) for first in range(0, len(rows), AT_ONCE)
+        pad(rows[start : start + CALIBRATION_BATCH_SIZE], task.padding)
+        for start in range(0, len(rows), CALIBRATION_BATCH_SIZE)
     ]
 
 
 def _reference(spec: ModelSpec) -> ModelSpec:
-    """Return the spec of the checkpoint itself, in float32 and not compiled."""
+    """Return the spec of the checkpoint itself in float32, without torch.compile."""
     exact = spec.in_float32().with_settings(save_mode=CHECKPOINT, quantization=None)
     return replace(exact, config=exact.config.model_copy(update={"pt2": Pt2()}))
 
 
-def _measured(
+def _evaluate(
     task: BaseTask[Any, Any], reference: Model, exported: Model, rows: Sequence[Row]
 ) -> ParityReport:
-    """Run rows through the checkpoint in float32 and through the exported model.
+    """Compare the checkpoint in float32 with the exported model.
 
     Raises:
-        WrongCheckpoint: they agree less than the YAML asks for.
+        WrongCheckpoint: the agreement is below `handler.min_agreement`.
     """
-    found = compare_outputs(
+    report = compare_outputs(
         _outputs(task, reference, rows),
         _outputs(task, exported, rows),
         independent=task.checkpoint.independent_labels,
     )
-    least = task.settings.min_agreement
-    if found.label_agreement < least:
+    minimum = task.settings.min_agreement
+    if report.label_agreement < minimum:
         raise WrongCheckpoint(
             f"{task.settings.save_mode} model",
-            f"{found}; handler.min_agreement is {least:g}",
-            "choose a finer quantization or dtype, give calibration rows that are like what will "
-            "be asked, or lower min_agreement",
+            f"{report}; handler.min_agreement is {minimum:g}",
+            "use a more precise quantization or dtype, calibration rows that resemble production "
+            "requests, or a lower min_agreement",
         )
-    return found
+    return report
 
 
 def _outputs(task: BaseTask[Any, Any], model: Model, rows: Sequence[Row]) -> list[Outputs]:

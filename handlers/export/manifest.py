@@ -14,35 +14,35 @@ from handlers.batching.packing import SEGMENTS, pack_padded
 from handlers.errors import WrongCheckpoint
 
 FILE = "export.json"
-# Versions before 0.2 wrote these two beside export.json.
-EARLIER_FILES = {"dtype": "dtype.json", "shape": "shape.json"}
+# Versions before 0.2 wrote these files instead of keys of export.json.
+LEGACY_FILES = {"dtype": "dtype.json", "shape": "shape.json"}
 
 
 @dataclass(frozen=True)
 class Signature:
-    """Names of an exported model's inputs and outputs, in the order in which it takes them."""
+    """Names of the inputs and outputs of an exported model, in positional order."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
     @property
     def packs(self) -> bool:
-        """Whether rows are packed."""
+        """Whether the model takes packed rows."""
         return SEGMENTS in self.inputs
 
     def by_position(self, batch: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Return a padded batch's tensors in the order of the inputs."""
-        given = pack_padded(batch).inputs if self.packs else batch
-        return tuple(given[name] for name in self.inputs)
+        """Return the tensors of a padded batch in positional order."""
+        tensors = pack_padded(batch).inputs if self.packs else batch
+        return tuple(tensors[name] for name in self.inputs)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The one shape that a compiled graph takes.
+    """The fixed shape of a compiled graph.
 
     Attributes:
-        rows: rows in a batch.
-        width: tokens in a row.
+        rows: rows per batch.
+        width: tokens per row.
         per_token: names of the outputs that have a value for each token.
     """
 
@@ -53,12 +53,12 @@ class Shape:
 
 @dataclass(frozen=True)
 class ExportManifest:
-    """What is known of an exported graph.
+    """The description of an exported graph.
 
     Attributes:
         signature: its inputs and outputs.
-        dtype: the dtype that it computes in, where loading cannot change that.
-        shape: the shape that it was compiled for; None where it takes any.
+        dtype: the dtype that it computes in; None if that is set when it is loaded.
+        shape: the shape that it was compiled for; None if it takes any shape.
     """
 
     signature: Signature
@@ -66,7 +66,7 @@ class ExportManifest:
     shape: Shape | None = None
 
     def write(self, folder: Path) -> None:
-        """Write the manifest to a folder."""
+        """Write the manifest to a directory."""
         document = {
             **asdict(self.signature),
             **({"dtype": self.dtype} if self.dtype else {}),
@@ -76,16 +76,17 @@ class ExportManifest:
 
     @classmethod
     def read(cls, folder: Path, outputs: Sequence[str]) -> ExportManifest:
-        """Read the manifest in a folder.
+        """Read the manifest in a directory.
 
-        A graph without one is from TorchServe's example: ids and mask, outputs in order.
+        A graph without a manifest comes from TorchServe's example: its inputs are token ids and
+        attention mask, its outputs those of the task.
 
         Args:
             folder: the exported model.
             outputs: names of the outputs that the task reads.
 
         Raises:
-            WrongCheckpoint: the graph has other outputs.
+            WrongCheckpoint: the graph lacks one of the outputs.
         """
         document = _documents(folder)
         if "inputs" not in document:
@@ -95,7 +96,7 @@ class ExportManifest:
         if missing := set(outputs) - set(signature.outputs):
             raise WrongCheckpoint(
                 FILE,
-                f"the exported model gives {', '.join(signature.outputs)}, not {missing.pop()}",
+                f"the exported model has {', '.join(signature.outputs)}, not {missing.pop()}",
                 "export it again with this YAML's mode",
             )
         return cls(signature, document.get("dtype"), _shape(document.get("shape")))
@@ -103,9 +104,9 @@ class ExportManifest:
 
 def _documents(folder: Path) -> dict[str, Any]:
     document: dict[str, Any] = {}
-    if (path := folder / EARLIER_FILES["shape"]).is_file():
+    if (path := folder / LEGACY_FILES["shape"]).is_file():
         document["shape"] = json.loads(path.read_text(encoding="utf-8"))
-    for path in (folder / EARLIER_FILES["dtype"], folder / FILE):
+    for path in (folder / LEGACY_FILES["dtype"], folder / FILE):
         if path.is_file():
             document |= json.loads(path.read_text(encoding="utf-8"))
     return document

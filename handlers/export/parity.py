@@ -1,4 +1,4 @@
-"""Made-up batches: what an exporter traces, and what its result is compared on."""
+"""Random batches for tracing a model, and for comparing an export with the checkpoint."""
 
 from __future__ import annotations
 
@@ -16,11 +16,18 @@ SHAPES = ((2, 16), (3, 29), (1, 7))
 
 
 def example_batch(names: Sequence[str], vocabulary: int, rows: int, width: int) -> Batch:
-    """Return made-up rows of which the last one is padded by a third."""
-    draw = torch.Generator().manual_seed(rows * width)
+    """Return rows of random tokens; a third of the last row is padding.
+
+    Args:
+        names: names of the model inputs.
+        vocabulary: the size of the vocabulary.
+        rows: the number of rows.
+        width: the number of tokens per row.
+    """
+    generator = torch.Generator().manual_seed(rows * width)
     batch = {name: torch.zeros(rows, width, dtype=torch.long) for name in names}
     batch["input_ids"] = torch.randint(
-        vocabulary // 2, vocabulary, (rows, width), generator=draw, dtype=torch.long
+        vocabulary // 2, vocabulary, (rows, width), generator=generator, dtype=torch.long
     )
     batch["attention_mask"] = torch.ones(rows, width, dtype=torch.long)
     batch["attention_mask"][-1, width - width // 3 :] = 0
@@ -28,10 +35,10 @@ def example_batch(names: Sequence[str], vocabulary: int, rows: int, width: int) 
 
 
 def parity_batches(module: PreTrainedModel, names: Sequence[str]) -> list[Batch]:
-    """Return made-up batches of several shapes that an export is compared on."""
+    """Return random batches of several shapes."""
     config = module.config.get_text_config()
-    first = first_position(module.config)
-    longest = int(getattr(config, "max_position_embeddings", None) or 10**6) - first
+    offset = first_position(module.config)
+    longest = int(getattr(config, "max_position_embeddings", None) or 10**6) - offset
     return [
         example_batch(names, int(config.vocab_size), rows, min(width, longest))
         for rows, width in SHAPES
@@ -46,27 +53,32 @@ def check_parity(
     what: str,
     tolerance: float = 1e-3,
 ) -> None:
-    """Compare an exported model's outputs with the checkpoint's own.
+    """Check that an exported model has the outputs of its checkpoint.
 
-    The tolerance is a share of the largest number, or of 1 where all are smaller.
+    Args:
+        module: the checkpoint.
+        model: the exported model.
+        batches: the inputs to compare on.
+        what: the file of the exported model, for the error message.
+        tolerance: the maximum difference relative to the largest output, or to 1 if that is less.
 
     Raises:
-        WrongCheckpoint: when they differ by more than rounding.
+        WrongCheckpoint: the outputs differ by more than the tolerance.
     """
     for batch in batches:
         expected, real = module(**batch), batch["attention_mask"].bool()
         for name, exported in model.forward(batch).items():
-            tensor, found = (_real(each.float(), real) for each in (expected[name], exported))
-            worst = float((tensor - found).abs().max())
-            # The other way round, not-a-number would pass.
-            if not worst <= tolerance * max(1.0, float(tensor.abs().max())):
+            tensor, actual = (_unpadded(each.float(), real) for each in (expected[name], exported))
+            difference = float((tensor - actual).abs().max())
+            # `difference > ...` would be false for NaN.
+            if not difference <= tolerance * max(1.0, float(tensor.abs().max())):
                 raise WrongCheckpoint(
                     what,
-                    f"its {name} differ from the checkpoint's by {worst:.2g}",
+                    f"its {name} differ from the checkpoint's by {difference:.2g}",
                     "use save_mode: pretrained",
                 )
 
 
-def _real(values: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-    """Return what an output has for real tokens: what stands for padding is nobody's."""
+def _unpadded(values: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+    """Return an output without padding if it has a value for each token."""
     return values[real] if values.shape[:2] == real.shape else values

@@ -1,4 +1,4 @@
-"""How well an exported model agrees with the checkpoint that it was made from."""
+"""The agreement of an exported model with its checkpoint."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from handlers.batching.rows import Outputs
 from handlers.tasks._activations import sigmoid, softmax
 
 FILE = "quality.json"
-CLOSE = 0.05
+REGRESSION_TOLERANCE = 0.05
 
 Logits = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class ParityReport:
-    """What was measured when a model was exported.
+    """The comparison of two models on the same rows.
 
     Attributes:
-        rows: how many rows ran through both models.
-        decisions: how many choices they made: one a text, a token, or an end of an answer.
-        label_agreement: the share of decisions that both made alike.
+        rows: the number of rows.
+        decisions: the number of decisions: one for each text, token, or start and end of an answer.
+        label_agreement: the share of equal decisions.
         largest_score_difference: the largest difference of a probability.
     """
 
@@ -43,13 +43,13 @@ class ParityReport:
         )
 
     def write(self, folder: Path) -> None:
-        """Lay the figures beside the exported model."""
+        """Write the report to the directory of the exported model."""
         text = json.dumps(asdict(self), indent=2) + "\n"
         (folder / FILE).write_text(text, encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> ParityReport:
-        """Read the figures."""
+        """Read a report."""
         return cls(**json.loads(path.read_text(encoding="utf-8")))
 
 
@@ -58,31 +58,39 @@ def compare_outputs(
 ) -> ParityReport:
     """Compare the outputs of two models for the same rows.
 
-    Each output's last dimension is what is chosen from: labels, tokens of the vocabulary, or the
-    tokens at which an answer may start or end. With `independent` labels each is a decision; a
-    single logit without them is a number, and agrees within 5%.
+    A decision is the largest value in the last dimension of an output: labels, tokens of the
+    vocabulary, or start and end tokens of an answer. A single logit is a regression and agrees
+    within 5%.
+
+    Args:
+        expected: the outputs of the checkpoint for each row.
+        found: the outputs of the exported model.
+        independent: whether each label is a separate decision, as in multi-label classification.
     """
     pairs = [pair for both in zip(expected, found, strict=True) for pair in _pairs(*both)]
-    same = np.concatenate([_same(one, two, independent) for one, two in pairs])
-    worst = max(_difference(one, two, independent) for one, two in pairs)
-    return ParityReport(len(expected), len(same), float(same.mean()), worst)
+    equal = np.concatenate([_equal(*pair, independent) for pair in pairs])
+    difference = max(_score_difference(*pair, independent) for pair in pairs)
+    return ParityReport(len(expected), len(equal), float(equal.mean()), difference)
 
 
-def _pairs(one: Outputs, two: Outputs) -> list[tuple[Logits, Logits]]:
-    return [(np.asarray(one[name]), np.asarray(two[name])) for name in one]
+def _pairs(expected: Outputs, found: Outputs) -> list[tuple[Logits, Logits]]:
+    return [(np.asarray(expected[name]), np.asarray(found[name])) for name in expected]
 
 
-def _same(one: Logits, two: Logits, independent: bool) -> npt.NDArray[np.bool_]:
-    """Tell for each decision whether both models made it alike; without a number there is none."""
-    if one.shape[-1] == 1 and not independent:
-        return (np.abs(one - two) <= CLOSE * np.maximum(1, np.abs(one))).ravel()
-    alike = (one > 0) == (two > 0) if independent else one.argmax(-1) == two.argmax(-1)
-    finite = np.isfinite(two) if independent else np.isfinite(two).all(-1)
-    return np.asarray(alike & finite).ravel()
+def _equal(expected: Logits, found: Logits, independent: bool) -> npt.NDArray[np.bool_]:
+    """Return whether each decision is equal; NaN and infinite values agree with nothing."""
+    if expected.shape[-1] == 1 and not independent:
+        tolerance = REGRESSION_TOLERANCE * np.maximum(1, np.abs(expected))
+        return (np.abs(expected - found) <= tolerance).ravel()
+    if independent:
+        return np.asarray(((expected > 0) == (found > 0)) & np.isfinite(found)).ravel()
+    return np.asarray(
+        (expected.argmax(-1) == found.argmax(-1)) & np.isfinite(found).all(-1)
+    ).ravel()
 
 
-def _difference(one: Logits, two: Logits, independent: bool) -> float:
-    scores = sigmoid if independent or one.shape[-1] == 1 else softmax
+def _score_difference(expected: Logits, found: Logits, independent: bool) -> float:
+    scores = sigmoid if independent or expected.shape[-1] == 1 else softmax
     with np.errstate(invalid="ignore"):
-        worst = float(np.abs(scores(one) - scores(two)).max())
-    return worst if np.isfinite(worst) else 1.0
+        difference = float(np.abs(scores(expected) - scores(found)).max())
+    return difference if np.isfinite(difference) else 1.0

@@ -1,4 +1,4 @@
-"""Fewer bits for an OpenVINO model, by NNCF."""
+"""Quantization of OpenVINO models with NNCF."""
 
 from __future__ import annotations
 
@@ -18,116 +18,125 @@ from handlers.export.parity_report import compare_outputs
 
 logger = logging.getLogger(__name__)
 
-Feed = Mapping[str, Any]
-Compile = Callable[[Any, str, dict[str, Any]], Any]
+ModelInputs = Mapping[str, Any]
+CompileModel = Callable[[Any, str, dict[str, Any]], Any]
 
-# Tried in this order, until labels agree well enough on the rows of the calibration.
-SHARES_KEPT = (0.0, 0.25, 0.5)
-ENOUGH = 0.995
-NEVER = np.finfo(np.float32).min  # Infinity is no number that models can agree on.
-EXACT: Mapping[str, int | str] = {"INFERENCE_PRECISION_HINT": "f32"}
+# Shares of the layers that stay in floating point. They are tried in this order until the agreement
+# on the calibration rows is sufficient.
+FLOAT_SHARES = (0.0, 0.25, 0.5)
+SUFFICIENT_AGREEMENT = 0.995
+# Logit of padding. It is finite because infinite values never agree.
+MASKED_LOGIT = np.finfo(np.float32).min
+FLOAT32_SETTINGS: Mapping[str, int | str] = {"INFERENCE_PRECISION_HINT": "f32"}
 LAYER = re.compile(r"\.(?:layers?|h|blocks?)\.(\d+)[./]")
 
 
 @dataclass(frozen=True)
 class AccuracyTarget:
-    """How the finished export will be judged, by which int8 is chosen as well.
+    """The criterion for an int8 model, which is also applied to the finished export.
 
     Attributes:
-        asked: share of labels that must not change, on rows that calibration does not have; 0 for
-            none.
-        independent: whether each label is a decision of its own.
-        settings: what OpenVINO is told when it compiles the graph to be served.
+        min_agreement: the minimum share of equal labels; 0 disables the check.
+        independent: whether each label is a separate decision.
+        settings: the settings that OpenVINO compiles the served graph with.
     """
 
-    asked: float
+    min_agreement: float
     independent: bool
     settings: Mapping[str, int | str]
 
 
 def quantize(
     graph: Any,
-    how: Quantization,
-    feeds: Sequence[Feed],
+    quantization: Quantization,
+    batches: Sequence[ModelInputs],
     target: AccuracyTarget,
     *,
     nncf: Any,
-    compile_model: Compile,
+    compile_model: CompileModel,
 ) -> Any:
-    """Return an OpenVINO graph in fewer bits.
+    """Return a quantized OpenVINO graph.
 
     Args:
         graph: an `openvino.Model`.
-        how: `int8` stores and computes in 8 bits what calibration shows to bear it; `int8_weights`
-            and `int4_weights` store weights in fewer bits and compute as before.
-        feeds: inputs that show what the model usually meets; `int8` needs them.
-        target: how the exported model will be compared with the checkpoint.
+        quantization: `int8` quantizes weights and activations, `int8_weights` and `int4_weights`
+            compress the weights only.
+        batches: representative inputs for calibration; required for `int8`.
+        target: the accuracy criterion for `int8`.
         nncf: the NNCF package.
         compile_model: `openvino.compile_model`.
     """
-    if how == "int8":
-        return _int8(nncf, graph, feeds, target, compile_model)
-    return nncf.compress_weights(graph, **_weight_compression(nncf, how))
+    if quantization == "int8":
+        return _int8(nncf, graph, batches, target, compile_model)
+    return nncf.compress_weights(graph, **_weight_compression(nncf, quantization))
 
 
 def _int8(
-    nncf: Any, graph: Any, feeds: Sequence[Feed], target: AccuracyTarget, compile_model: Compile
+    nncf: Any,
+    graph: Any,
+    batches: Sequence[ModelInputs],
+    target: AccuracyTarget,
+    compile_model: CompileModel,
 ) -> Any:
-    """Quantize all layers, or fewer where the model would choose other labels.
+    """Quantize all layers, or fewer if too many labels change.
 
-    An error that is made early grows through all that follows, so the first layers are the ones
-    that stay in floating point. Where labels may change as they like, all are quantized.
+    Errors of early layers propagate through all later ones, so the first layers stay in floating
+    point. Without a minimum agreement, all layers are quantized.
     """
-    enough = ENOUGH if target.asked else 0.0
-    exact = list(_outputs(compile_model(graph, "CPU", dict(EXACT)), graph, feeds))
-    best, chosen = -1.0, graph
-    for share, kept in _kept(graph):
-        made = nncf.quantize(
+    sufficient = SUFFICIENT_AGREEMENT if target.min_agreement else 0.0
+    expected = list(_outputs(compile_model(graph, "CPU", dict(FLOAT32_SETTINGS)), graph, batches))
+    best_agreement, best = -1.0, graph
+    for share, float_operations in _float_layers(graph):
+        candidate = nncf.quantize(
             graph.clone(),
-            nncf.Dataset(list(feeds)),
+            nncf.Dataset(list(batches)),
             model_type=nncf.ModelType.TRANSFORMER,
-            subset_size=len(feeds),
-            ignored_scope=nncf.IgnoredScope(names=kept) if kept else None,
+            subset_size=len(batches),
+            ignored_scope=nncf.IgnoredScope(names=float_operations) if float_operations else None,
         )
-        outputs = list(_outputs(compile_model(made, "CPU", dict(target.settings)), made, feeds))
-        found = compare_outputs(exact, outputs, independent=target.independent).label_agreement
-        if found > best:
-            best, chosen = found, made
-        logger.info("int8 but for the first %g of the layers: %.2f%% agree", share, 100 * found)
-        if best >= enough:
+        compiled = compile_model(candidate, "CPU", dict(target.settings))
+        outputs = list(_outputs(compiled, candidate, batches))
+        report = compare_outputs(expected, outputs, independent=target.independent)
+        agreement = report.label_agreement
+        if agreement > best_agreement:
+            best_agreement, best = agreement, candidate
+        logger.info(
+            "int8 without the first %g of the layers: %.2f%% agreement", share, 100 * agreement
+        )
+        if best_agreement >= sufficient:
             break
-    return chosen
+    return best
 
 
-def _outputs(compiled: Any, graph: Any, feeds: Sequence[Feed]) -> Iterator[Outputs]:
+def _outputs(compiled: Any, graph: Any, batches: Sequence[ModelInputs]) -> Iterator[Outputs]:
     """Yield the outputs of a compiled graph for each batch, without those of padding."""
-    for feed in feeds:
-        found = compiled(feed)
-        mask = feed[SEGMENTS] >= 0 if SEGMENTS in feed else feed["attention_mask"] > 0
+    for batch in batches:
+        outputs = compiled(batch)
+        mask = batch[SEGMENTS] >= 0 if SEGMENTS in batch else batch["attention_mask"] > 0
         names = _names(graph.outputs)
-        yield {name: _without_padding(found[name], mask) for name in names}
+        yield {name: _without_padding(outputs[name], mask) for name in names}
 
 
 def _without_padding(values: Any, mask: npt.NDArray[np.bool_]) -> Any:
     if values.shape[:2] != mask.shape:
         return values
-    return np.where(mask, values, NEVER) if values.ndim == 2 else values[mask]
+    return np.where(mask, values, MASKED_LOGIT) if values.ndim == 2 else values[mask]
 
 
-def _kept(graph: Any) -> list[tuple[float, list[str]]]:
-    """Return shares of the layers, and the names of the operations in the first so many.
+def _float_layers(graph: Any) -> list[tuple[float, list[str]]]:
+    """Return each share of `FLOAT_SHARES` with the operations of the layers that stay in float.
 
-    The first share is none; a graph without layers that can be told apart has no other.
+    A graph whose operation names contain no layer indices has the first share only, which is 0.
     """
-    numbers = {
-        name: int(found[1])
+    layers = {
+        name: int(match[1])
         for name in (node.get_friendly_name() for node in graph.get_ordered_ops())
-        if (found := LAYER.search(name))
+        if (match := LAYER.search(name))
     }
-    count = len(set(numbers.values()))
+    count = len(set(layers.values()))
     return [
-        (share, [name for name, number in numbers.items() if number < share * count])
-        for share in (SHARES_KEPT if count > 1 else SHARES_KEPT[:1])
+        (share, [name for name, layer in layers.items() if layer < share * count])
+        for share in (FLOAT_SHARES if count > 1 else FLOAT_SHARES[:1])
     ]
 
 
@@ -135,9 +144,9 @@ def _names(ports: Sequence[Any]) -> set[str]:
     return {name for each in ports for name in each.names}
 
 
-def _weight_compression(nncf: Any, how: Quantization) -> dict[str, Any]:
-    """Return NNCF's arguments for weights in 8 or 4 bits."""
-    if how == "int8_weights":
+def _weight_compression(nncf: Any, quantization: Quantization) -> dict[str, Any]:
+    """Return the arguments of `nncf.compress_weights`."""
+    if quantization == "int8_weights":
         return {"mode": nncf.CompressWeightsMode.INT8_ASYM}
     fallback = nncf.AdvancedCompressionParameters(
         group_size_fallback_mode=nncf.GroupSizeFallbackMode.ADJUST

@@ -1,4 +1,4 @@
-"""How weights are stored and run: one file for each `save_mode`, with one class `Format`."""
+"""Storage and execution formats: `<save_mode>.py` has one class `Format`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 def get(save_mode: str) -> BaseFormat:
     """Return the format of `handlers/formats/<save_mode>.py`."""
-    found: BaseFormat = import_module(f"handlers.formats.{save_mode}").Format()
-    return found
+    instance: BaseFormat = import_module(f"handlers.formats.{save_mode}").Format()
+    return instance
 
 
 def check_config(config: ModelConfig) -> None:
-    """Check that the mode, the format and their keys in a YAML go together.
+    """Check that the mode, the format and the keys of a YAML are compatible.
 
     Raises:
-        WrongConfig: they do not; the text names what does.
+        WrongConfig: they are not; the message names supported values.
     """
     handler = config.handler
     if not (handler.is_exported or handler.quantization or handler.responses):
@@ -47,21 +47,21 @@ def check_config(config: ModelConfig) -> None:
 def export(
     directory: Path, config: ModelConfig, target: Path, samples: Sequence[Request] = ()
 ) -> ParityReport | None:
-    """Write the checkpoint in a folder to another folder, in the format of its YAML.
+    """Export the checkpoint in a directory to the format of its YAML.
 
     Args:
         directory: the checkpoint.
         config: the YAML.
-        target: the folder of the exported model.
-        samples: requests like those that the model will get, for calibration and comparison.
+        target: the output directory.
+        samples: representative requests for calibration and evaluation.
 
     Returns:
-        How well the exported model agrees with the checkpoint, where that was measured.
+        The agreement of a lossy export with the checkpoint, None for other exports.
 
     Raises:
-        ConfigError: the checkpoint is wrong or cannot be exported, or agrees too little.
+        ConfigError: the checkpoint is invalid or cannot be exported, or the agreement is too low.
     """
-    # Imports torch and transformers, which checking a YAML does without.
+    # This import loads torch and transformers, which check_config does not need.
     from handlers.export.exporter import export_checkpoint  # noqa: PLC0415
 
     check_config(config)

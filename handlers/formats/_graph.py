@@ -1,10 +1,13 @@
-"""A checkpoint as one function of tensors, the shape in which every exported format takes it."""
+"""Graphs: checkpoints as functions of tensors, which exported formats trace, store and run."""
 
 from __future__ import annotations
 
+import logging
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from torch.export import Dim
@@ -20,18 +23,22 @@ from handlers.batching.packing import (
 )
 from handlers.batching.padding import Batch, Padding
 from handlers.batching.rows import Row
+from handlers.checkpoints.dtypes import pick_dtype
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.errors import WrongCheckpoint, summarize
-from handlers.export.manifest import Signature
+from handlers.export.manifest import ExportManifest, Shape, Signature
 from handlers.formats._packable import Packable, as_packable, example_texts
-from handlers.runtime.model import ForwardOnlyModel
+from handlers.formats.base import BaseFormat
+from handlers.runtime.model import ForwardOnlyModel, Model
+
+logger = logging.getLogger(__name__)
 
 
-class Graph(torch.nn.Module):
-    """A model that takes its inputs by position and gives a tuple.
+class PaddedGraph(torch.nn.Module):
+    """A model for padded rows with positional inputs and a tuple of outputs.
 
-    It makes the four-dimensional mask itself, (rows, 1, width, width): what transformers does to
-    make it cannot be traced.
+    It creates the attention mask of shape (rows, 1, width, width), because the code of
+    transformers that creates it cannot be traced.
     """
 
     def __init__(self, module: PreTrainedModel, signature: Signature) -> None:
@@ -50,7 +57,7 @@ class Graph(torch.nn.Module):
 
 
 class PackedGraph(torch.nn.Module):
-    """A model that takes packed rows, its inputs by position, and gives a tuple."""
+    """A model for packed rows with positional inputs and a tuple of outputs."""
 
     def __init__(self, packable: Packable, signature: Signature) -> None:
         super().__init__()
@@ -64,33 +71,38 @@ class PackedGraph(torch.nn.Module):
         return tuple(outputs[name] for name in self.signature.outputs)
 
 
-AnyGraph = Graph | PackedGraph
+AnyGraph = PaddedGraph | PackedGraph
 
 
-def graph_of(module: PreTrainedModel, spec: ModelSpec, inputs: tuple[str, ...]) -> AnyGraph:
-    """Return the module as a graph for packed rows, or for padded ones where it cannot take them.
+def build_graph(module: PreTrainedModel, spec: ModelSpec, inputs: tuple[str, ...]) -> AnyGraph:
+    """Return a graph for packed rows, or for padded rows if the model does not support packing.
 
     Args:
         module: the model.
-        wanted: what is asked for.
-        inputs: names of the model's inputs, the attention mask among them.
+        spec: the specification of the export.
+        inputs: names of the model's inputs, including the attention mask.
     """
     packable = spec.padding and as_packable(module, spec.padding, spec.outputs, spec.per_token)
     if not packable:
-        return Graph(module, Signature(inputs, spec.outputs)).eval()
-    own = [name for name in inputs if name != "attention_mask"]
+        return PaddedGraph(module, Signature(inputs, spec.outputs)).eval()
+    model_inputs = [name for name in inputs if name != "attention_mask"]
     starts = (ROWS, COLUMNS) if packable.pools else ()
-    names = (*own, "position_ids", SEGMENTS, *starts)
+    names = (*model_inputs, "position_ids", SEGMENTS, *starts)
     return PackedGraph(packable, Signature(names, spec.outputs)).eval()
 
 
-def any_size(inputs: Sequence[torch.Tensor]) -> tuple[dict[int, Any], ...]:
-    """Return the dynamic shapes of torch.export for inputs of which every axis may change."""
+def dynamic_shapes(inputs: Sequence[torch.Tensor]) -> tuple[dict[int, Any], ...]:
+    """Return the `dynamic_shapes` of torch.export with every axis of every input dynamic."""
     return tuple(dict.fromkeys(range(tensor.ndim), Dim.DYNAMIC) for tensor in inputs)
 
 
 def example_inputs(graph: AnyGraph, batches: Sequence[Batch]) -> tuple[torch.Tensor, ...]:
-    """Return inputs by position with which a graph can be traced."""
+    """Return positional inputs for tracing a graph.
+
+    Args:
+        graph: the graph.
+        batches: padded batches; a graph for packed rows needs the names of their inputs only.
+    """
     if not graph.signature.packs:
         return graph.signature.by_position(batches[0])
     names = [name for name in batches[0] if name != "attention_mask"]
@@ -103,9 +115,9 @@ def example_inputs(graph: AnyGraph, batches: Sequence[Batch]) -> tuple[torch.Ten
 
 
 class GraphModel(ForwardOnlyModel):
-    """A graph that takes its inputs by position, as :class:`Graph` does.
+    """A graph with positional inputs that torch runs.
 
-    Those of the old example give a dict, or a tuple that may be longer than the signature.
+    Graphs of TorchServe's example return a dict, or a tuple with additional outputs.
     """
 
     def __init__(
@@ -128,23 +140,115 @@ class GraphModel(ForwardOnlyModel):
 
     def _call(self, inputs: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:
         outputs = self._graph(*(tensor.to(self._device) for tensor in inputs))
-        found = list(outputs.values()) if isinstance(outputs, dict) else list(outputs)
-        return dict(zip(self._signature.outputs, found, strict=False))
+        values = list(outputs.values()) if isinstance(outputs, dict) else list(outputs)
+        return dict(zip(self._signature.outputs, values, strict=False))
 
 
 @contextmanager
-def exporting(module: PreTrainedModel) -> Iterator[None]:
-    """Say in one sentence that a model cannot be exported, whatever the exporter raises.
+def translate_export_errors(module: PreTrainedModel) -> Iterator[None]:
+    """Raise any error of the block as :class:`WrongCheckpoint`.
 
     Raises:
-        WrongCheckpoint: the block failed.
+        WrongCheckpoint: the model cannot be exported.
     """
     try:
         with torch.no_grad():
             yield
-    except Exception as error:  # noqa: BLE001 - each exporter raises errors of its own
+    except Exception as error:  # noqa: BLE001 - each exporter has its own error types
         raise WrongCheckpoint(
             type(module).__name__,
             f"cannot be exported ({summarize(error)})",
             "use save_mode: pretrained",
         ) from None
+
+
+def find_graph_file(directory: Path, name: str, pattern: str | None = None) -> Path:
+    """Return the file of an exported model.
+
+    Args:
+        directory: the directory of the model.
+        name: the name that the exporter writes.
+        pattern: a glob pattern, of which the first match is used; the name by default.
+
+    Raises:
+        WrongCheckpoint: no file matches.
+    """
+    path = min(directory.glob(pattern or name), default=None)
+    if path is None:
+        raise WrongCheckpoint(
+            name, "is missing", "pack it with scripts/create_archive.py, which exports it"
+        )
+    return path
+
+
+@contextmanager
+def translate_load_errors(name: str) -> Iterator[None]:
+    """Raise any error of the block as :class:`WrongCheckpoint`.
+
+    Args:
+        name: the name of the file that is loaded in the block.
+
+    Raises:
+        WrongCheckpoint: the file cannot be loaded.
+    """
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - each reader has its own error types
+        raise WrongCheckpoint(
+            name, f"cannot be loaded ({summarize(error)})", "export it again"
+        ) from None
+
+
+class TorchGraphFormat(BaseFormat):
+    """A format whose graph torch runs, stored with a manifest.
+
+    Attributes:
+        file: the name of the graph file that the exporter writes.
+        pattern: a glob pattern for graph files that can be loaded.
+    """
+
+    file: ClassVar[str]
+    pattern: ClassVar[str]
+
+    @abstractmethod
+    def read_graph(self, path: Path, device: torch.device) -> torch.nn.Module:
+        """Read a graph from its file."""
+
+    def load(self, spec: ModelSpec) -> Model:
+        path = find_graph_file(spec.directory, self.file, self.pattern)
+        manifest = ExportManifest.read(spec.directory, spec.outputs)
+        _warn_about_dtype(spec, manifest.dtype, path.name)
+        with translate_load_errors(path.name):
+            graph = self.read_graph(path, spec.device)
+        return GraphModel(graph, manifest.signature, spec.device)
+
+    def write_manifest(
+        self, folder: Path, signature: Signature, dtype: torch.dtype, shape: Shape | None = None
+    ) -> None:
+        """Write the manifest of a graph to a directory."""
+        ExportManifest(signature, _dtype_name(dtype), shape).write(folder)
+
+
+def _warn_about_dtype(spec: ModelSpec, exported: str | None, name: str) -> None:
+    """Log a warning if `dtype: auto` selects another dtype here than on the exporting machine.
+
+    Args:
+        spec: the specification of the model.
+        exported: the dtype of the graph; None if its manifest has none.
+        name: the file of the graph.
+    """
+    if spec.config.handler.dtype != "auto" or exported is None:
+        return
+    best = _dtype_name(pick_dtype("auto", spec.device))
+    if exported != best:
+        logger.warning(
+            "%s computes in %s, which dtype: auto chose where it was packed, and this machine would"
+            " be best with %s; pack it again here, or name a dtype in its YAML and pack it again",
+            name,
+            exported,
+            best,
+        )
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,9 +1,8 @@
-"""What the formats of AWS Neuron share: a TorchScript graph that was compiled for one shape.
+"""The base of the AWS Neuron formats: a TorchScript graph that is compiled for one shape.
 
-The shape is `handler.batch_size` rows (by default `batchSize`, TorchServe's own key) of
-`handler.max_length` tokens, or of fewer where the checkpoint takes fewer. A Neuron YAML without
-`max_length` is refused: the width decides what each request costs, so it is nothing to guess.
-Since the compilers round, a graph is measured on samples, as every lossy export is.
+The shape is `handler.batch_size` rows (by default TorchServe's `batchSize`) of `handler.max_length`
+tokens, limited to those of the checkpoint. `max_length` is required, because it determines the cost
+of every request. The compilers round, so a graph is evaluated on samples like every lossy export.
 """
 
 from __future__ import annotations
@@ -16,33 +15,39 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from torch.nn.functional import pad
 from transformers import PreTrainedModel
 
+from handlers.batching.tokenization import check_length
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.errors import WrongCheckpoint, WrongConfig, summarize
 from handlers.export.manifest import FILE as MANIFEST
 from handlers.export.manifest import ExportManifest, Shape, Signature
 from handlers.export.parity import check_parity, example_batch
 from handlers.formats import torchscript
-from handlers.formats._fixed_shape import FixedShapeModel
-from handlers.formats._graph import Graph, GraphModel, exporting
-from handlers.formats._graph_file import TorchGraphFormat, graph_file
+from handlers.formats._graph import (
+    GraphModel,
+    PaddedGraph,
+    TorchGraphFormat,
+    find_graph_file,
+    translate_export_errors,
+)
 from handlers.formats.pretrained import read_weights
 from handlers.runtime.model import ForwardOnlyModel, Model
 
-# AWS's own index: the public one has empty packages of these names, or none.
+# AWS's package index; the packages of these names on the public index are empty.
 NEURON_INDEX = "https://pip.repos.neuron.amazonaws.com"
-OLD_NAME = re.compile(r"_batch_(\d+)\.pt$")
-# Neuron's compilers multiply float32 matrices in bfloat16, which has 8 bits: rounding comes to one
-# or two hundredths of the largest logit in a deep model, a wrong graph to far more.
+LEGACY_NAME = re.compile(r"_batch_(\d+)\.pt$")
+# Neuron's compilers multiply float32 matrices in bfloat16. The rounding error is 1 or 2 percent of
+# the largest logit in a deep model; that of an incorrect graph is far larger.
 TOLERANCE = 0.05
 
 
 class NeuronFormat(TorchGraphFormat):
-    """A graph for one of AWS's chips.
+    """A graph for an AWS chip.
 
     Attributes:
-        package: AWS's package, which compiles and runs it.
+        package: the AWS package that compiles and runs the graph.
     """
 
     lossy = True
@@ -53,35 +58,35 @@ class NeuronFormat(TorchGraphFormat):
     pattern = torchscript.Format.pattern
 
     def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
-        trace = self._compiler().trace
+        trace = self._import_package().trace
         module = read_weights(spec).eval()
         signature = Signature(inputs, spec.outputs)
         rows, width = _rows(spec), _width(spec)
         shape = Shape(rows, width, _per_token(module, signature, width))
         vocabulary = int(module.config.get_text_config().vocab_size)
-        with exporting(module):
+        with translate_export_errors(module):
             batch = example_batch(inputs, vocabulary, rows, width)
-            graph = trace(Graph(module, signature).eval(), tuple(batch.values()))
+            graph = trace(PaddedGraph(module, signature).eval(), tuple(batch.values()))
             torch.jit.save(graph, target / self.file)
         ExportManifest(signature, shape=shape).write(target)
-        model = FixedShapeModel(_OnDevice(GraphModel(graph, signature)), shape, _pad_ids(spec))
+        model = FixedShapeModel(_DeviceModel(GraphModel(graph, signature)), shape, _pad_ids(spec))
         shapes = ((rows + 1, width), (1, -(-width // 2)))
         batches = [example_batch(inputs, vocabulary, *each) for each in shapes]
         check_parity(module, model, batches, self.file, TOLERANCE)
 
     def load(self, spec: ModelSpec) -> Model:
-        """Load a compiled graph; one that TorchServe's example made loads as well.
+        """Load a compiled graph, also one of TorchServe's example.
 
         Raises:
-            WrongCheckpoint: no `.pt` file, none that torch can read, or one of another shape than
-                the YAML's.
-            WrongConfig: AWS's package is not installed.
+            WrongCheckpoint: there is no `.pt` file, it cannot be read, or its shape differs from
+                the YAML.
+            WrongConfig: the AWS package is not installed.
         """
-        self._compiler()
+        self._import_package()
         graph = super().load(replace(spec, device=torch.device("cpu")))
         width = _width(spec)
-        known = ExportManifest.read(spec.directory, spec.outputs).shape
-        shape = known or self._shape_of_the_example(spec, width)
+        manifest = ExportManifest.read(spec.directory, spec.outputs)
+        shape = manifest.shape or self._legacy_shape(spec, width)
         _check_key("max_length", shape.width, width)
         _check_key("batch_size", shape.rows, spec.config.handler.batch_size)
         return FixedShapeModel(graph, shape, _pad_ids(spec))
@@ -90,13 +95,13 @@ class NeuronFormat(TorchGraphFormat):
         graph: torch.nn.Module = torch.jit.load(path, map_location=device).eval()
         return graph
 
-    def _compiler(self) -> Any:
-        """Return AWS's package, whose import registers the operations of its graphs in torch.
+    def _import_package(self) -> Any:
+        """Import the AWS package, which registers the operations of its graphs in torch.
 
         Raises:
-            WrongConfig: it is not installed, or is the empty one of that name on the public index.
+            WrongConfig: the package is not installed, or is the empty package of the public index.
         """
-        # Without it, the first worker takes every core of the machine.
+        # By default, the first worker reserves all Neuron cores of the machine.
         os.environ.setdefault("NEURON_RT_NUM_CORES", "1")
         module = self.require(self.package)
         if not hasattr(module, "trace"):
@@ -108,16 +113,52 @@ class NeuronFormat(TorchGraphFormat):
             )
         return module
 
-    def _shape_of_the_example(self, spec: ModelSpec, width: int) -> Shape:
-        """Return the shape of a graph of TorchServe's example, which has the rows in its name."""
-        named = OLD_NAME.search(graph_file(spec.directory, self.file, self.pattern).name)
-        # Not from the outputs' shape: there are classifiers with 150 labels, the old max_length.
+    def _legacy_shape(self, spec: ModelSpec, width: int) -> Shape:
+        """Return the shape of a graph of TorchServe's example, whose name has the batch size."""
+        match = LEGACY_NAME.search(find_graph_file(spec.directory, self.file, self.pattern).name)
+        # The output shape is ambiguous: the number of labels can equal max_length.
         per_token = () if "SequenceClassification" in spec.auto_class else spec.outputs
-        return Shape(int(named[1]) if named else _rows(spec), width, per_token)
+        return Shape(int(match[1]) if match else _rows(spec), width, per_token)
 
 
-class _OnDevice(ForwardOnlyModel):
-    """A graph that says in one sentence that this machine has no Neuron device."""
+class FixedShapeModel(ForwardOnlyModel):
+    """Runs any number of rows on a model of fixed shape.
+
+    Rows are padded on the right, regardless of the tokenizer's padding side, so that position ids
+    do not change. Missing rows are copies of the last one, because many attention kernels return
+    NaN for a row without tokens.
+    """
+
+    def __init__(self, model: Model, shape: Shape, pad_ids: Mapping[str, int]) -> None:
+        self._model, self._shape, self._pad_ids = model, shape, pad_ids
+
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        rows, width = batch["input_ids"].shape
+        check_length(width, self._shape.width, "a row")
+        results = [self._model.forward(chunk) for chunk in self._chunks(batch)]
+        outputs = {name: torch.cat([each[name] for each in results])[:rows] for name in results[0]}
+        return {
+            name: output[:, :width] if name in self._shape.per_token else output
+            for name, output in outputs.items()
+        }
+
+    def _chunks(self, batch: Mapping[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+        rows, width = batch["input_ids"].shape
+        count = -(-rows // self._shape.rows)
+        order = torch.arange(count * self._shape.rows).clamp(max=rows - 1)
+        missing = (0, self._shape.width - width)
+        padded = {
+            name: pad(tensor.cpu(), missing, value=self._pad_ids.get(name, 0))[order]
+            for name, tensor in batch.items()
+        }
+        return [
+            {name: tensor[indices] for name, tensor in padded.items()}
+            for indices in torch.arange(len(order)).split(self._shape.rows)
+        ]
+
+
+class _DeviceModel(ForwardOnlyModel):
+    """Reports a missing Neuron device as :class:`WrongCheckpoint`."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -125,11 +166,11 @@ class _OnDevice(ForwardOnlyModel):
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         try:
             return self._model.forward(batch)
-        except Exception as error:  # noqa: BLE001 - the runtime raises errors of its own
+        except Exception as error:  # noqa: BLE001 - the runtime has its own error types
             raise WrongCheckpoint(
                 torchscript.Format.file,
-                f"was compiled, and cannot be run here to be compared ({summarize(error)})",
-                "export it on the kind of machine that is to serve it",
+                f"was compiled, but cannot be run on this machine ({summarize(error)})",
+                "export it on a machine of the kind that serves it",
             ) from None
 
 
@@ -148,23 +189,23 @@ def _pad_ids(spec: ModelSpec) -> dict[str, int]:
 
 @torch.no_grad()
 def _per_token(module: PreTrainedModel, signature: Signature, width: int) -> tuple[str, ...]:
-    """Return the outputs whose second axis is as long as the rows, whatever their length."""
+    """Return the outputs whose second dimension follows the width of the input."""
     widths = (width, width - 1)
-    found = [module(**example_batch(signature.inputs, 2, 1, each)) for each in widths]
+    results = [module(**example_batch(signature.inputs, 2, 1, each)) for each in widths]
     return tuple(
         name
         for name in signature.outputs
         if all(
             tuple(output[name].shape[1:2]) == (each,)
-            for output, each in zip(found, widths, strict=True)
+            for output, each in zip(results, widths, strict=True)
         )
     )
 
 
-def _check_key(key: str, graph: int, given: int | None) -> None:
-    if given not in (None, graph):
+def _check_key(key: str, graph: int, configured: int | None) -> None:
+    if configured not in (None, graph):
         raise WrongCheckpoint(
             MANIFEST,
-            f"the graph is compiled for {key} {graph}, and the YAML comes to {given}",
+            f"the graph is compiled for {key} {graph}, and the YAML comes to {configured}",
             f"set handler.{key}: {graph}, or export the model again",
         )

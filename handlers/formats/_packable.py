@@ -1,4 +1,4 @@
-"""Which transformers modules can run packed rows, found out by trying, and how each is asked to."""
+"""Packed rows on transformers modules; whether a module supports them is determined by a trial."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ LENGTHS = (7, 12, 3, 9)
 
 @dataclass(frozen=True)
 class Packable:
-    """A module that gives packed texts what it gives each alone.
+    """A module that has the same outputs for packed texts as for each text alone.
 
     Attributes:
         module: the model.
-        mask: turns which tokens see each other, a boolean of shape (rows, width, width), into the
-            attention mask that the module understands.
-        pooling_layer: for a head that reads each text's first vector, and so gives one output a text: finds
-            the part of the model behind which only those are computed on; None for other heads.
+        mask: converts the boolean matrix of tokens that attend to each other, of shape
+            (rows, width, width), to the attention mask of the module.
+        pooling_layer: for a head that pools the first vector of each text, returns the layer whose
+            output is reduced to these vectors; None for other heads.
     """
 
     module: PreTrainedModel
@@ -44,14 +44,14 @@ class Packable:
 
     @property
     def pools(self) -> bool:
-        """Whether there is one output a text."""
+        """Whether the head has one output for each text."""
         return self.pooling_layer is not None
 
     def forward(self, packed: Mapping[str, torch.Tensor]) -> Outputs:
-        """Return the outputs for each slot, or for each text where the head pools.
+        """Return the outputs for each slot, or for each text if the head pools.
 
         Args:
-            packed: what :attr:`PackedBatch.inputs` has.
+            packed: the tensors of :attr:`PackedBatch.inputs`.
         """
         inputs = {name: tensor.to(self.module.device) for name, tensor in packed.items()}
         starts = inputs.pop(ROWS, None), inputs.pop(COLUMNS, None)
@@ -69,8 +69,8 @@ class Packable:
 
 
 MASKS: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
-    lambda same: same[:, None],  # (rows, 1, width, width), boolean: what attention itself takes
-    lambda same: same.long(),  # (rows, width, width): families that make the former from it
+    lambda same: same[:, None],  # (rows, 1, width, width), the form that attention takes
+    lambda same: same.long(),  # (rows, width, width), which some families expand to the former
 )
 
 
@@ -79,9 +79,9 @@ def _layers(module: PreTrainedModel) -> Any:
     return getattr(base, "encoder", None) or base.transformer
 
 
-# The earlier, the less is computed: behind the last attention no token needs any other.
+# The earliest layer that works saves most: after the last attention, tokens are independent.
 POOLING_LAYERS: tuple[PoolingLayer, ...] = (
-    lambda module: _layers(module).layer[-1].sa_layer_norm,  # DistilBERT adds what went in
+    lambda module: _layers(module).layer[-1].sa_layer_norm,  # DistilBERT's residual connection
     lambda module: _layers(module).layer[-1].attention,
     _layers,
 )
@@ -90,9 +90,16 @@ POOLING_LAYERS: tuple[PoolingLayer, ...] = (
 def as_packable(
     module: PreTrainedModel, padding: Padding, names: tuple[str, ...], per_token: tuple[str, ...]
 ) -> Packable | None:
-    """Return how a module runs packed rows, or None where that fails or gives other answers.
+    """Return an adapter for packed rows, or None if the module does not support them.
 
-    Each way is tried on a few made-up rows, against running them padded.
+    Combinations of mask and pooling layer are tried on random rows, whose outputs must equal those
+    of padded rows.
+
+    Args:
+        module: the model.
+        padding: the padding ids.
+        names: names of the outputs that the task reads.
+        per_token: those of them that have a value for each token.
     """
     for mask, pooling_layer in product(MASKS, (None,) if per_token else POOLING_LAYERS):
         packable = Packable(module, mask, pooling_layer)
@@ -116,44 +123,53 @@ def _agrees(
         "per_token": per_token,
         "meter": Meter(),
     }
-    packed = run_packed(lambda rows: _named(packable.forward(rows.inputs), names), texts, **options)
-    padded = run(lambda batch: _named(_padded(packable.module, batch), names), texts, **options)
+    packed = run_packed(
+        lambda rows: _select(packable.forward(rows.inputs), names), texts, **options
+    )
+    padded = run(
+        lambda batch: _select(_run_padded(packable.module, batch), names), texts, **options
+    )
     tolerance = 1e-3 if packable.module.dtype == torch.float32 else 5e-2
     return all(
-        _alike([text[name] for text in packed], [text[name] for text in padded], tolerance)
+        _close([text[name] for text in packed], [text[name] for text in padded], tolerance)
         for name in names
     )
 
 
-def _alike(found: Sequence[Any], expected: Sequence[Any], tolerance: float) -> bool:
-    """Tell whether numbers differ by no more than a share of the largest of them.
+def _close(found: Sequence[Any], expected: Sequence[Any], tolerance: float) -> bool:
+    """Return whether values differ by no more than `tolerance` times the largest expected value.
 
-    A number near zero is as inexact as those that it was added up from.
+    A relative tolerance for each value would be too strict for values near zero.
     """
-    one, other = (np.concatenate([np.ravel(each) for each in side]) for side in (found, expected))
-    return bool(np.abs(one - other).max() <= tolerance * np.abs(other).max())
+    actual, reference = (
+        np.concatenate([np.ravel(each) for each in values]) for values in (found, expected)
+    )
+    return bool(np.abs(actual - reference).max() <= tolerance * np.abs(reference).max())
 
 
 def example_texts(vocabulary: int) -> list[Row]:
-    """Return rows of ids from the vocabulary's upper half, where no special token is."""
-    draw = torch.Generator().manual_seed(0)
-    ids = [torch.randint(vocabulary // 2, vocabulary, (size,), generator=draw) for size in LENGTHS]
+    """Return rows of random ids from the upper half of the vocabulary, without special tokens."""
+    generator = torch.Generator().manual_seed(0)
+    ids = [
+        torch.randint(vocabulary // 2, vocabulary, (length,), generator=generator)
+        for length in LENGTHS
+    ]
     return [Row({"input_ids": each.tolist()}) for each in ids]
 
 
-def _padded(module: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> Outputs:
+def _run_padded(module: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> Outputs:
     return module(**{name: tensor.to(module.device) for name, tensor in batch.items()})
 
 
-def _named(outputs: Outputs, names: tuple[str, ...]) -> Outputs:
+def _select(outputs: Outputs, names: tuple[str, ...]) -> Outputs:
     return {name: outputs[name] for name in names}
 
 
 @contextmanager
-def _only_first_vectors(part: torch.nn.Module, starts: Any) -> Iterator[None]:
-    """Let a part of a model give each text's first vector, as if it were a row: (texts, 1, hidden).
+def _only_first_vectors(layer: torch.nn.Module, starts: Any) -> Iterator[None]:
+    """Reduce the output of a layer to the first vector of each text. Shape: (texts, 1, hidden).
 
-    What the model does behind it, pooling and classifying, then runs for every text.
+    Subsequent layers, pooling and classification, then run once for each text.
     """
     rows, columns = starts
 
@@ -163,7 +179,7 @@ def _only_first_vectors(part: torch.nn.Module, starts: Any) -> Iterator[None]:
         vectors = output[0][rows, columns][:, None]
         return (vectors, *output[1:]) if isinstance(output, tuple) else type(output)(vectors)
 
-    handle = part.register_forward_hook(gather)
+    handle = layer.register_forward_hook(gather)
     try:
         yield
     finally:

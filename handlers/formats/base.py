@@ -1,4 +1,4 @@
-"""What every format declares about itself and does."""
+"""The interface of formats, and the checks of a YAML against the properties of a format."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from handlers.tasks.base import BaseTask
 
 
 class BaseFormat(ABC):
-    """How weights are stored and run; `handlers/formats/<save_mode>.py` has one class `Format`.
+    """A storage and execution format; `handlers/formats/<save_mode>.py` has one class `Format`.
 
     Attributes:
         generates: whether its models generate text.
-        lossy: whether it rounds in float32, too, so that every export is measured.
-        dtypes: values of `handler.dtype` that it computes in, beside `auto`.
-        quantizations: values of `handler.quantization` that it takes.
-        calibrated: those of them that need calibration, which a generating task cannot have.
-        takes_compile: whether a YAML may enable `pt2.compile`.
-        takes_batch_size: whether a YAML may set `handler.batch_size`.
-        fixed_shape: whether its graph takes one shape, of `batch_size` rows of `max_length` tokens.
-        packages: how each package that it needs, beside torch and transformers, is installed.
+        lossy: whether outputs differ from the checkpoint even in float32, so that every export is
+            evaluated.
+        dtypes: the supported values of `handler.dtype`, in addition to `auto`.
+        quantizations: the supported values of `handler.quantization`.
+        calibrated: quantizations that need calibration, which generating tasks do not support.
+        takes_compile: whether the YAML may enable `pt2.compile`.
+        takes_batch_size: whether the YAML may set `handler.batch_size`.
+        fixed_shape: whether a graph has a fixed shape of `batch_size` rows and `max_length` tokens.
+        packages: the install command of each required package other than torch and transformers.
     """
 
     generates: ClassVar[bool] = False
@@ -43,53 +44,53 @@ class BaseFormat(ABC):
 
     @property
     def name(self) -> str:
-        """The value of `save_mode`: the name of the format's file."""
+        """The value of `save_mode`, which is the module name of the format."""
         return type(self).__module__.rpartition(".")[2]
 
     @abstractmethod
     def load(self, spec: ModelSpec) -> Model:
-        """Load a model that was stored in this format.
+        """Load a model of this format.
 
         Raises:
-            ConfigError: its files cannot be loaded, or a package is missing.
+            ConfigError: the files cannot be loaded, or a package is missing.
         """
 
     def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
-        """Write the checkpoint of a spec to a folder in this format, and compare the result with it.
+        """Export a checkpoint to this format, and check that the outputs are equal.
 
         Args:
             spec: the checkpoint and the YAML.
-            target: the folder.
-            inputs: names of the model's inputs, the attention mask among them.
+            target: the output directory.
+            inputs: names of the model's inputs, including the attention mask.
 
         Raises:
-            ConfigError: the checkpoint cannot be exported, gives other answers, or a package is
+            ConfigError: the checkpoint cannot be exported, the outputs differ, or a package is
                 missing.
         """
         raise NotImplementedError
 
     def computes_in(self, dtype: str) -> str:
-        """Return the dtype that a model computes in where its YAML says `dtype`."""
+        """Return the dtype that a model computes in for a value of `handler.dtype`."""
         return dtype if len(self.dtypes) > 1 else self.dtypes[0]
 
     def require(self, package: str, reason: str | None = None) -> Any:
-        """Return the module of one of the format's packages.
+        """Import one of the packages of the format.
 
         Args:
             package: a key of `packages`.
-            reason: the setting that needs it, for the error; by default the `save_mode`.
+            reason: the setting that requires it, for the error message; `save_mode` by default.
 
         Raises:
-            WrongConfig: it is not installed.
+            WrongConfig: the package is not installed.
         """
         reason = reason or f"save_mode: {self.name}"
         return require_package(package, reason, self.packages[package])
 
     def check(self, config: ModelConfig, task: type[BaseTask[Any, Any]]) -> None:
-        """Check that a task and the keys of a YAML go with this format.
+        """Check that the format supports a task and the keys of a YAML.
 
         Raises:
-            WrongConfig: they do not.
+            WrongConfig: a key or the task is not supported.
         """
         for problem in (
             self._task_problem(config, task),
@@ -115,19 +116,19 @@ class BaseFormat(ABC):
     def _quantization_problem(
         self, config: ModelConfig, task: type[BaseTask[Any, Any]]
     ) -> tuple[str, str] | None:
-        wanted = config.handler.quantization
-        if wanted is None:
+        quantization = config.handler.quantization
+        if quantization is None:
             return None
-        if wanted not in self.quantizations:
+        if quantization not in self.quantizations:
             return (
-                f"handler.quantization is {wanted} and handler.save_mode is {self.name}",
+                f"handler.quantization is {quantization} and handler.save_mode is {self.name}",
                 "use save_mode: openvino, or leave quantization out",
             )
-        if wanted in self.calibrated and task.generates:
+        if quantization in self.calibrated and task.generates:
             others = [each for each in self.quantizations if each not in self.calibrated]
             return (
                 f"handler.mode is {config.handler.mode}, which cannot be calibrated for"
-                f" quantization: {wanted}",
+                f" quantization: {quantization}",
                 f"use {' or '.join(others)}",
             )
         return None
@@ -152,8 +153,8 @@ class BaseFormat(ABC):
         if handler.batch_size is None or self.takes_batch_size:
             return None
         return (
-            f"handler.batch_size is {handler.batch_size} and handler.save_mode is {self.name}, which"
-            " takes any number of rows",
+            f"handler.batch_size is {handler.batch_size} and handler.save_mode is {self.name}, "
+            "which takes any number of rows",
             "use batchSize, TorchServe's own key, or leave it out",
         )
 

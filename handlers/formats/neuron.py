@@ -1,8 +1,8 @@
-"""`save_mode: neuron`: a graph for the first Inferentia, compiled for one shape.
+"""`save_mode: neuron`: a graph for the first generation of Inferentia, compiled for one shape.
 
-It is exported and served on a machine that has such a device and AWS's `torch-neuron`. AWS has
-archived that package, whose last release is for torch 1.13, older than today's transformers take:
-where there is a choice, `save_mode: neuronx` is the one that lives.
+Export and serving need a machine with the device and AWS's `torch-neuron`. AWS has archived that
+package; its last release needs torch 1.13, which current transformers do not support. Prefer
+`save_mode: neuronx` for Inferentia2 and Trainium.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from handlers.formats._neuron import NEURON_INDEX, NeuronFormat
 
 
 class Format(NeuronFormat):
-    """A graph that `torch_neuron` compiled."""
+    """A graph compiled by `torch_neuron`."""
 
     package = "torch_neuron"
     packages: ClassVar[Mapping[str, str]] = {

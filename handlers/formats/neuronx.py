@@ -1,6 +1,6 @@
 """`save_mode: neuronx`: a graph for Inferentia2 and Trainium, compiled for one shape.
 
-It is exported and served on a machine that has such a device and AWS's `torch-neuronx`.
+Export and serving need a machine with the device and AWS's `torch-neuronx`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from handlers.formats._neuron import NEURON_INDEX, NeuronFormat
 
 
 class Format(NeuronFormat):
-    """A graph that `torch_neuronx` compiled."""
+    """A graph compiled by `torch_neuronx`."""
 
     package = "torch_neuronx"
     packages: ClassVar[Mapping[str, str]] = {

@@ -1,6 +1,6 @@
-"""`save_mode: onnx`: a graph of the ONNX standard, run by ONNX Runtime in float32.
+"""`save_mode: onnx`: an ONNX graph in float32, run by ONNX Runtime.
 
-What Hugging Face's own exporters write, `model.onnx` with named inputs, loads as well.
+It also loads the files of Hugging Face's exporters, `model.onnx` with named inputs.
 """
 
 from __future__ import annotations
@@ -18,8 +18,14 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.errors import WrongCheckpoint
 from handlers.export.manifest import Signature
 from handlers.export.parity import check_parity, parity_batches
-from handlers.formats._graph import any_size, example_inputs, exporting, graph_of
-from handlers.formats._graph_file import graph_file, loading
+from handlers.formats._graph import (
+    build_graph,
+    dynamic_shapes,
+    example_inputs,
+    find_graph_file,
+    translate_export_errors,
+    translate_load_errors,
+)
 from handlers.formats.base import BaseFormat
 from handlers.formats.pretrained import read_weights
 from handlers.runtime.model import ForwardOnlyModel, Model
@@ -45,14 +51,14 @@ class Format(BaseFormat):
         self.require("onnxscript")
         module = read_weights(spec.in_float32()).eval().requires_grad_(requires_grad=False)
         batches = parity_batches(module, inputs)
-        with exporting(module):
-            graph = graph_of(module, spec, inputs)
+        with translate_export_errors(module):
+            graph = build_graph(module, spec, inputs)
             example = example_inputs(graph, batches)
             program: Any = torch.onnx.export(
                 graph,
                 example,
                 dynamo=True,
-                dynamic_shapes=(any_size(example),),
+                dynamic_shapes=(dynamic_shapes(example),),
                 input_names=list(graph.signature.inputs),
                 output_names=list(spec.outputs),
                 verbose=False,
@@ -62,18 +68,18 @@ class Format(BaseFormat):
 
     def load(self, spec: ModelSpec) -> Model:
         runtime = self.require("onnxruntime")
-        path = graph_file(spec.directory, FILE, "*.onnx")
+        path = find_graph_file(spec.directory, FILE, "*.onnx")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         providers = _providers(spec.device, runtime.get_available_providers())
-        with loading(path.name):
+        with translate_load_errors(path.name):
             session = runtime.InferenceSession(path, options, providers=providers)
         _check_outputs(session, spec.outputs, path.name)
         return OnnxModel(session, spec.outputs)
 
 
 class OnnxModel(ForwardOnlyModel):
-    """A session of ONNX Runtime."""
+    """An ONNX Runtime session."""
 
     def __init__(self, session: Any, outputs: tuple[str, ...]) -> None:
         self._session, self._outputs = session, outputs
@@ -91,29 +97,30 @@ class OnnxModel(ForwardOnlyModel):
 
     def _run(self, inputs: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:
         pairs = zip(self._signature.inputs, inputs, strict=True)
-        feed = {name: tensor.numpy() for name, tensor in pairs}
-        found = self._session.run(list(self._outputs), feed)
+        arrays = self._session.run(
+            list(self._outputs), {name: tensor.numpy() for name, tensor in pairs}
+        )
         return {
-            name: torch.from_numpy(array) for name, array in zip(self._outputs, found, strict=True)
+            name: torch.from_numpy(array) for name, array in zip(self._outputs, arrays, strict=True)
         }
 
 
 def _providers(device: torch.device, available: list[str]) -> list[Any]:
-    """Return ONNX Runtime's names for the device, the CPU last for what the device cannot do."""
-    host = "CPUExecutionProvider"
-    own = next((name for name in PROVIDERS.get(device.type, ()) if name in available), None)
-    if own is None:
+    """Return the execution providers for a device; the CPU runs unsupported operations."""
+    cpu = "CPUExecutionProvider"
+    provider = next((name for name in PROVIDERS.get(device.type, ()) if name in available), None)
+    if provider is None:
         logger.info("ONNX Runtime computes on the CPU; it has %s", ", ".join(available))
-        return [host]
-    logger.info("ONNX Runtime computes with %s on device %d", own, device.index or 0)
-    return [(own, {"device_id": device.index or 0}), host]
+        return [cpu]
+    logger.info("ONNX Runtime computes with %s on device %d", provider, device.index or 0)
+    return [(provider, {"device_id": device.index or 0}), cpu]
 
 
 def _check_outputs(session: Any, outputs: tuple[str, ...], file: str) -> None:
-    given = [each.name for each in session.get_outputs()]
-    if missing := set(outputs) - set(given):
+    names = [each.name for each in session.get_outputs()]
+    if missing := set(outputs) - set(names):
         raise WrongCheckpoint(
             file,
-            f"gives {', '.join(given)}, not {missing.pop()}",
+            f"has {', '.join(names)}, not {missing.pop()}",
             "export it again with this YAML's mode",
         )

@@ -1,9 +1,9 @@
-"""`save_mode: openvino`: for CPUs above all.
+"""`save_mode: openvino`: OpenVINO, primarily for CPUs.
 
-Encoders that can take packed rows are converted so that they do; generation and all others go
-through optimum-intel's OVModel classes. `dtype` sets the precision in which OpenVINO computes
-(`auto`: what it thinks best for the processor), `quantization` whether weights, or weights and
-activations, are stored in fewer bits. What `optimum-cli export openvino` writes loads as well.
+Encoders that support packed rows are converted by this module, all other models by optimum-intel's
+OVModel classes. `dtype` sets OpenVINO's inference precision (`auto`: OpenVINO's default for the
+processor) and `quantization` that of weights and activations. It also loads the files of
+`optimum-cli export openvino`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,15 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.errors import WrongCheckpoint, summarize
 from handlers.export.manifest import Signature
 from handlers.export.parity import check_parity, parity_batches
-from handlers.export.quantize import EXACT, AccuracyTarget, quantize
-from handlers.formats._graph import PackedGraph, example_inputs, exporting, graph_of
-from handlers.formats._graph_file import graph_file, loading
+from handlers.export.quantize import FLOAT32_SETTINGS, AccuracyTarget, quantize
+from handlers.formats._graph import (
+    PackedGraph,
+    build_graph,
+    example_inputs,
+    find_graph_file,
+    translate_export_errors,
+    translate_load_errors,
+)
 from handlers.formats.base import BaseFormat
 from handlers.formats.pretrained import read_weights
 from handlers.runtime.model import ForwardOnlyModel, Model
@@ -58,9 +64,9 @@ class Format(BaseFormat):
 
     def load(self, spec: ModelSpec) -> Model:
         openvino = self.require("openvino")
-        path = graph_file(spec.directory, FILE)
-        settings = _settings(spec)
-        with loading(FILE):
+        path = find_graph_file(spec.directory, FILE)
+        settings = _compile_settings(spec)
+        with translate_load_errors(FILE):
             graph = openvino.Core().read_model(path)
             signature = Signature(_names(graph.inputs), spec.outputs)
             if signature.packs:
@@ -72,43 +78,43 @@ class Format(BaseFormat):
         return OpenVinoModel(model, spec.outputs)
 
     def _export_packed(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> bool:
-        """Convert a model for packed rows; returns False where it cannot take them."""
+        """Export a graph for packed rows; returns False if the model does not support them."""
         openvino = self.require("openvino")
         module = read_weights(spec.in_float32()).eval().requires_grad_(requires_grad=False)
-        graph = graph_of(module, spec, inputs)
+        graph = build_graph(module, spec, inputs)
         if not isinstance(graph, PackedGraph):
             return False
         batches = parity_batches(module, inputs)
-        with exporting(module):
+        with translate_export_errors(module):
             converted = openvino.convert_model(graph, example_input=example_inputs(graph, batches))
             _set_names(converted.inputs, graph.signature.inputs)
             _set_names(converted.outputs, graph.signature.outputs)
-        exact = {**_settings(spec), **EXACT}
-        model = PackedModel(openvino.compile_model(converted, "CPU", exact), graph.signature)
+        settings = {**_compile_settings(spec), **FLOAT32_SETTINGS}
+        model = PackedModel(openvino.compile_model(converted, "CPU", settings), graph.signature)
         check_parity(module, model, batches, FILE)
         quantized = self._quantize(spec, converted, graph.signature)
         openvino.save_model(quantized, target / FILE, compress_to_fp16=False)
         return True
 
     def _export_padded(self, spec: ModelSpec, target: Path) -> None:
-        """Convert a model as optimum-intel does."""
+        """Export a model with optimum-intel."""
         try:
             model = self._class(spec).from_pretrained(
                 str(spec.directory), export=True, compile=False, load_in_8bit=False, **OFFLINE
             )
-        except Exception as error:  # noqa: BLE001 - converters raise errors of their own
+        except Exception as error:  # noqa: BLE001 - each converter has its own error types
             raise WrongCheckpoint(
-                FILE, f"cannot be made ({summarize(error)})", "use save_mode: pretrained"
+                FILE, f"cannot be exported ({summarize(error)})", "use save_mode: pretrained"
             ) from None
         signature = Signature(_names(model.model.inputs), spec.outputs)
         model.model = self._quantize(spec, model.model, signature)
-        with TemporaryDirectory(dir=target) as scratch:
-            model.save_pretrained(scratch)
-            for path in Path(scratch).glob("openvino_*"):
+        with TemporaryDirectory(dir=target) as temporary:
+            model.save_pretrained(temporary)
+            for path in Path(temporary).glob("openvino_*"):
                 path.replace(target / path.name)
 
     def _quantize(self, spec: ModelSpec, graph: Any, signature: Signature) -> Any:
-        """Return the graph in as many bits as the YAML says."""
+        """Return the graph with the quantization of the YAML."""
         handler = spec.config.handler
         if handler.quantization is None:
             return graph
@@ -116,9 +122,9 @@ class Format(BaseFormat):
         return quantize(
             graph,
             handler.quantization,
-            [_feed(signature, batch) for batch in spec.calibration],
+            [_named_arrays(signature, batch) for batch in spec.calibration],
             AccuracyTarget(
-                handler.min_agreement, spec.checkpoint.independent_labels, _settings(spec)
+                handler.min_agreement, spec.checkpoint.independent_labels, _compile_settings(spec)
             ),
             nncf=nncf,
             compile_model=self.require("openvino").compile_model,
@@ -130,7 +136,7 @@ class Format(BaseFormat):
 
 
 class PackedModel(ForwardOnlyModel):
-    """A compiled graph that takes packed rows."""
+    """A compiled graph for packed rows."""
 
     def __init__(self, compiled: Any, signature: Signature) -> None:
         self._compiled, self._signature = compiled, signature
@@ -151,22 +157,22 @@ class PackedModel(ForwardOnlyModel):
 
     def _run(self, inputs: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:
         names = self._signature.inputs
-        given = dict(zip(names, (each.numpy() for each in inputs), strict=True))
-        found = self._compiled(given, share_inputs=True)
-        return {name: torch.from_numpy(found[name]) for name in self._signature.outputs}
+        arrays = dict(zip(names, (each.numpy() for each in inputs), strict=True))
+        outputs = self._compiled(arrays, share_inputs=True)
+        return {name: torch.from_numpy(outputs[name]) for name in self._signature.outputs}
 
 
 class OpenVinoModel(Model):
-    """One of optimum-intel's models."""
+    """A model of optimum-intel."""
 
     def __init__(self, model: Any, outputs: tuple[str, ...]) -> None:
         self._model, self._outputs = model, outputs
         self._inputs = set(_names(model.model.inputs))
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        known = {name: tensor for name, tensor in batch.items() if name in self._inputs}
-        found = self._model(**known)
-        return {name: found[name] for name in self._outputs}
+        inputs = {name: tensor for name, tensor in batch.items() if name in self._inputs}
+        outputs = self._model(**inputs)
+        return {name: outputs[name] for name in self._outputs}
 
     def generate(
         self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any
@@ -175,13 +181,13 @@ class OpenVinoModel(Model):
         return torch.as_tensor(ids)
 
 
-def _feed(signature: Signature, batch: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+def _named_arrays(signature: Signature, batch: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     names = [name for name in signature.inputs if signature.packs or name in batch]
     tensors = replace(signature, inputs=tuple(names)).by_position(batch)
     return dict(zip(names, (tensor.numpy() for tensor in tensors), strict=True))
 
 
-def _settings(spec: ModelSpec) -> dict[str, int | str]:
+def _compile_settings(spec: ModelSpec) -> dict[str, int | str]:
     settings: dict[str, int | str] = {"INFERENCE_NUM_THREADS": torch.get_num_threads()}
     if precision := PRECISIONS.get(spec.config.handler.dtype):
         settings["INFERENCE_PRECISION_HINT"] = precision

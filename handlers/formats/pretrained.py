@@ -1,4 +1,4 @@
-"""`save_mode: pretrained`: a checkpoint as `save_pretrained` lays it down, run by torch."""
+"""`save_mode: pretrained`: a checkpoint as written by `save_pretrained`, run by torch."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Format(BaseFormat):
 
     generates = True
     takes_compile = True
-    takes_batch_size = True  # TorchServe's example has the key in every YAML.
+    takes_batch_size = True  # TorchServe's example sets the key in every YAML.
 
     def load(self, spec: ModelSpec) -> Model:
-        """Load safetensors weights, sharded or not, into the auto class of the task.
+        """Load single-file or sharded safetensors weights into the auto class of the task.
 
         Raises:
-            WrongCheckpoint: no readable weights, or weights without the task's head.
-            WrongConfig: the weights cannot be placed where the YAML says.
+            WrongCheckpoint: the weights cannot be read or lack the head of the task.
+            WrongConfig: the weights cannot be placed as the YAML specifies.
         """
         module = read_weights(spec)
         module.requires_grad_(False)
@@ -48,19 +48,19 @@ class PretrainedModel(Model):
 
     Args:
         module: the module.
-        outputs: names of the wanted outputs.
+        outputs: names of the outputs that the task reads.
     """
 
     def __init__(self, module: PreTrainedModel, outputs: tuple[str, ...]) -> None:
         self.module = module
-        # Explanations hook into the layers, which a compiled graph does not notice.
+        # Explanations register hooks on layers, which a compiled graph ignores.
         self._eager = module.forward
         self._outputs = outputs
         self._packable: Packable | None = None
 
     @torch.inference_mode()
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        return self._named(self.module(**self._here(batch)))
+        return self._select_outputs(self.module(**self._to_device(batch)))
 
     @property
     def embeddings(self) -> torch.nn.Module | None:
@@ -70,10 +70,10 @@ class PretrainedModel(Model):
     def forward_with_gradients(
         self, batch: Mapping[str, torch.Tensor]
     ) -> Mapping[str, torch.Tensor]:
-        return self._named(self._eager(**self._here(batch)))
+        return self._select_outputs(self._eager(**self._to_device(batch)))
 
     def compile(self, options: Compile | None) -> bool:
-        self.module.forward = compiled(self._eager, options) if options else self._eager
+        self.module.forward = compile_forward(self._eager, options) if options else self._eager
         return options is not None
 
     def pack(self, padding: Padding, per_token: tuple[str, ...]) -> bool:
@@ -88,38 +88,38 @@ class PretrainedModel(Model):
     def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
         if self._packable is None:
             raise NotImplementedError
-        return self._named(self._packable.forward(packed.inputs))
+        return self._select_outputs(self._packable.forward(packed.inputs))
 
     @torch.inference_mode()
     def generate(
         self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any
     ) -> torch.Tensor:
-        ids = self.module.generate(**self._here(batch), generation_config=config, **extra)
+        ids = self.module.generate(**self._to_device(batch), generation_config=config, **extra)
         return torch.as_tensor(ids)
 
-    def _named(self, result: Any) -> dict[str, torch.Tensor]:
+    def _select_outputs(self, result: Any) -> dict[str, torch.Tensor]:
         return {name: result[name] for name in self._outputs}
 
-    def _here(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def _to_device(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {name: tensor.to(self.module.device) for name, tensor in batch.items()}
 
 
 def read_weights(spec: ModelSpec) -> PreTrainedModel:
-    """Read the weights into the auto class, on the devices that the YAML names.
+    """Load the weights into the auto class on the devices of the YAML.
 
     Raises:
-        WrongCheckpoint: no readable weights, or weights without the task's head.
-        WrongConfig: the weights cannot be placed where the YAML says.
+        WrongCheckpoint: the weights cannot be read or lack the head of the task.
+        WrongConfig: the weights cannot be placed as the YAML specifies.
     """
     handler = spec.config.handler
     config = spec.checkpoint.config
     if quantization_method(config):
         check_dtype(config, handler)
-    places = placement_arguments(spec.config, config, spec.directory, spec.device)
+    placement = placement_arguments(spec.config, config, spec.directory, spec.device)
     try:
-        module, info = _from_pretrained(spec, config, places)
-    except Exception as error:  # noqa: BLE001 - each file format raises errors of its own
-        raise _complaint(handler, config, error) from None
+        module, info = _from_pretrained(spec, config, placement)
+    except Exception as error:  # noqa: BLE001 - each file format has its own error types
+        raise _load_error(handler, config, error) from None
     missing = sorted(info["missing_keys"])
     if missing and not handler.allow_random_head:
         raise WrongCheckpoint(
@@ -131,7 +131,7 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
     return loaded
 
 
-def _from_pretrained(spec: ModelSpec, config: PreTrainedConfig, places: dict[str, Any]) -> Any:
+def _from_pretrained(spec: ModelSpec, config: PreTrainedConfig, placement: dict[str, Any]) -> Any:
     handler = spec.config.handler
     labels = {"num_labels": handler.num_labels} if handler.allow_random_head else {}
     return getattr(transformers, spec.auto_class).from_pretrained(
@@ -141,41 +141,41 @@ def _from_pretrained(spec: ModelSpec, config: PreTrainedConfig, places: dict[str
         local_files_only=True,
         trust_remote_code=False,
         output_loading_info=True,
-        **places,
+        **placement,
         **{name: value for name, value in labels.items() if value},
     )
 
 
 def _dtype(spec: ModelSpec, config: PreTrainedConfig) -> torch.dtype | str:
-    """Return what to compute in; for quantized weights transformers knows it."""
+    """Return the dtype to compute in; transformers selects that of quantized weights."""
     if quantization_method(config):
         return "auto"
     return pick_dtype(spec.config.handler.dtype, compute_device(spec.config, spec.device))
 
 
-def _complaint(
+def _load_error(
     handler: HandlerSection, config: PreTrainedConfig, error: Exception
 ) -> WrongCheckpoint | WrongConfig:
     reason = summarize(error, 300)
     method = quantization_method(config)
-    # Without gptqmodel, transformers 5.5 goes on until it uses one of its names.
+    # Without gptqmodel, transformers 5.5 fails with a NameError.
     if method and isinstance(error, (ImportError, NameError)):
         return missing_package(method, error)
     if handler.device_map is not None and isinstance(error, ValueError):
         return WrongConfig(
             "handler.device_map",
             f"does not fit the model ({reason})",
-            "give every part of the model a place, and those that share weights the same one",
+            "assign a device to every module, and the same one to modules that share weights",
         )
     return WrongCheckpoint(
         "weights", f"cannot be loaded ({reason})", "pack safetensors that fit the config.json"
     )
 
 
-def compiled(forward: Callable[..., Any], options: Compile) -> Callable[..., Any]:
-    """Return a forward that is compiled when it is first called.
+def compile_forward(forward: Callable[..., Any], options: Compile) -> Callable[..., Any]:
+    """Return a function that is compiled at its first call.
 
-    Shapes are dynamic unless the YAML says otherwise, so that a new length compiles nothing.
+    Shapes are dynamic by default, so that new lengths do not cause a recompilation.
     """
     return torch.compile(
         forward,

@@ -1,6 +1,6 @@
-"""`save_mode: torch_export`: a graph of torch.export, for any number of rows and tokens.
+"""`save_mode: torch_export`: a torch.export graph for any number of rows and tokens.
 
-The graph is run as it is; AOTInductor, which compiles it for one processor, is not used.
+The graph is not compiled with AOTInductor, which would bind it to one processor type.
 """
 
 from __future__ import annotations
@@ -12,13 +12,19 @@ from torch.export.passes import move_to_device_pass
 
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.export.parity import check_parity, parity_batches
-from handlers.formats._graph import GraphModel, any_size, example_inputs, exporting, graph_of
-from handlers.formats._graph_file import TorchGraphFormat
+from handlers.formats._graph import (
+    GraphModel,
+    TorchGraphFormat,
+    build_graph,
+    dynamic_shapes,
+    example_inputs,
+    translate_export_errors,
+)
 from handlers.formats.pretrained import read_weights
 
 
 class Format(TorchGraphFormat):
-    """torch.export's own file."""
+    """The `.pt2` file of torch.export."""
 
     file = "model.pt2"
     pattern = "*.pt2"
@@ -26,10 +32,10 @@ class Format(TorchGraphFormat):
     def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
         module = read_weights(spec).eval().requires_grad_(requires_grad=False)
         batches = parity_batches(module, inputs)
-        with exporting(module):
-            graph = graph_of(module, spec, inputs)
+        with translate_export_errors(module):
+            graph = build_graph(module, spec, inputs)
             example = example_inputs(graph, batches)
-            program = torch.export.export(graph, example, dynamic_shapes=(any_size(example),))
+            program = torch.export.export(graph, example, dynamic_shapes=(dynamic_shapes(example),))
         torch.export.save(program, target / self.file)
         self.write_manifest(target, graph.signature, module.dtype)
         check_parity(module, GraphModel(program.module(), graph.signature), batches, self.file)

@@ -8,15 +8,20 @@ import torch
 
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.export.parity import check_parity, parity_batches
-from handlers.formats._graph import GraphModel, example_inputs, exporting, graph_of
-from handlers.formats._graph_file import TorchGraphFormat
+from handlers.formats._graph import (
+    GraphModel,
+    TorchGraphFormat,
+    build_graph,
+    example_inputs,
+    translate_export_errors,
+)
 from handlers.formats.pretrained import read_weights
 
 
 class Format(TorchGraphFormat):
-    """TorchScript; graphs that TorchServe's example made load as well."""
+    """TorchScript; also loads graphs of TorchServe's example."""
 
-    takes_compile = True  # TorchServe's example has both keys in every YAML.
+    takes_compile = True  # TorchServe's example sets both keys in every YAML.
     takes_batch_size = True
     file = "traced_model.pt"
     pattern = "*.pt"
@@ -24,8 +29,8 @@ class Format(TorchGraphFormat):
     def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
         module = read_weights(spec).eval()
         batches = parity_batches(module, inputs)
-        with exporting(module):
-            graph = graph_of(module, spec, inputs)
+        with translate_export_errors(module):
+            graph = build_graph(module, spec, inputs)
             traced = torch.jit.trace(graph, example_inputs(graph, batches), check_trace=False)
         torch.jit.save(traced, target / self.file)
         self.write_manifest(target, graph.signature, module.dtype)

@@ -40,8 +40,8 @@ class HubUnreachable(HubError):
 
     def __init__(self, endpoint: str, cause: Exception) -> None:
         super().__init__(
-            f"The hub at {endpoint} cannot be reached ({summarize(cause, 300)}); run the command again"
-            f" to resume, or set HF_ENDPOINT to a hub that is reachable; {ALTERNATIVE}."
+            f"The hub at {endpoint} cannot be reached ({summarize(cause, 300)}); run the command"
+            f" again to resume, or set HF_ENDPOINT to a hub that is reachable; {ALTERNATIVE}."
         )
 
 

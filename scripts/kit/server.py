@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,12 @@ from scripts.kit.processes import end_group, started_at
 STATE_FILE = "server.json"
 # Process start times follow the system clock, which may be adjusted by this many seconds.
 CLOCK_STEP = 5.0
+
+
+@cache
+def _client() -> httpx.Client:
+    """Return the client of this process: models are polled, and a new one takes 25 ms to create."""
+    return httpx.Client(timeout=30.0, trust_env=False)
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,7 @@ class Server:
         """Return TorchServe's description of each version of a model; empty if unavailable."""
         url = f"{self.management_url}/models/{model}"
         try:
-            answer = httpx.get(url, headers=self._credentials(), timeout=30.0, trust_env=False)
+            answer = _client().get(url, headers=self._credentials())
         except httpx.TransportError:
             return []
         return list(answer.json()) if answer.is_success else []

@@ -26,7 +26,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         "answers": answers.question_answering(**texts["question"], top_k=3, max_answer_len=4),
         "mistake": mistake_of(labels),
         **generated(InferenceClient(f"{url}/text_generation"), texts["prompt"]),
-        **chatted(InferenceClient(base_url=f"{url}/chat/1.0/v1"), job["messages"]),
+        **chatted(InferenceClient(base_url=f"{url}/text_generation/1.0/v1"), job["messages"]),
     }
 
 

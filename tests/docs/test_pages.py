@@ -133,7 +133,7 @@ def test_a_shell_command_names_what_exists(block: Block) -> None:
     subprocess.run(["bash", "-n", "-c", block.text], check=True)
     for script in re.findall(r"\b((?:scripts|benchmarks)/\w+\.py)", block.text):
         assert (ROOT / script).is_file(), script
-    for name in re.findall(r"\b(requirements[\w-]*\.txt|config\.properties)", block.text):
+    for name in re.findall(r"\b(requirements(?:/[\w-]+)?\.txt|config\.properties)", block.text):
         assert (ROOT / name).is_file(), name
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     for target in re.findall(r"^make ([\w-]+)", block.text, re.MULTILINE):

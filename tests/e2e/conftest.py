@@ -1,11 +1,14 @@
-"""One real TorchServe for all end to end tests: the demo models, and a few that show one thing."""
+"""One real TorchServe for the end to end tests: the demo models and an exported one.
+
+A test that needs a server of its own settings is marked `slow`.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -13,52 +16,29 @@ import yaml
 from scripts.kit.archive import pack
 from scripts.kit.demo_models import ensure
 from scripts.kit.demo_models.lessons import modes
-from scripts.kit.places import MODEL_CONFIGS, MODELS
+from scripts.kit.places import MODEL_CONFIGS
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
 
-# Six models load and answer on cores that other work may share.
+# Several models load and answer on cores that other work may share.
 PATIENT = {"startupTimeout": 480, "responseTimeout": 600}
-
-OLD_EXAMPLE = {
-    **PATIENT,
-    "minWorkers": 1,
-    "maxWorkers": 1,
-    "handler": {
-        "model_name": str(MODELS / "sequence_classification"),
-        "mode": "sequence_classification",
-        "do_lower_case": True,
-        "num_labels": 2,
-        "save_mode": "pretrained",
-        "max_length": 150,
-        "captum_explanation": True,
-        "embedding_name": "bert",
-        "BetterTransformer": False,
-        "model_parallel": False,
-    },
-    "pt2": {"compile": {"enable": True, "backend": "inductor", "mode": "reduce-overhead"}},
-}
-
-CHAT = {
-    **PATIENT,
-    "handler": {"mode": "text_generation", "model_name": str(MODELS / "text_generation")},
-}
 CHAT_TEMPLATE = "{% for message in messages %}{{ message.content }} {% endfor %}"
+# An exported model beside the checkpoints; `test_formats.py` serves one of each format.
+EXPORTED = "onnx"
 
 
 @pytest.fixture(scope="session")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model store with an archive of each demo model and one of an old YAML."""
+def store(packed: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model store with an archive of each demo model and of one exported model."""
     ensure(modes())
     store = tmp_path_factory.mktemp("model_store")
     configs = tmp_path_factory.mktemp("configs")
-    old = _config(configs, "old_example", OLD_EXAMPLE)
-    for config in [*(_exact(configs, mode) for mode in modes()), old]:
-        pack(config, export_path=store, checked=False)
     template = configs / "chat_template.jinja"
     template.write_text(CHAT_TEMPLATE, encoding="utf-8")
-    chat = _config(configs, "chat", CHAT)
-    pack(chat, export_path=store, extra_files=[template], checked=False)
+    for mode in modes():
+        extra = [template] if mode == "text_generation" else []
+        pack(_exact(configs, mode), export_path=store, extra_files=extra, checked=False)
+    shutil.copyfile(packed(EXPORTED, "sequence_classification"), store / f"{EXPORTED}.mar")
     return store
 
 
@@ -67,18 +47,14 @@ def _exact(folder: Path, mode: str) -> Path:
     document = yaml.safe_load((MODEL_CONFIGS / f"{mode}.yaml").read_text(encoding="utf-8"))
     document["handler"]["dtype"] = "float32"
     document |= PATIENT
-    return _config(folder, mode, document)
-
-
-def _config(folder: Path, name: str, document: dict[str, Any]) -> Path:
-    path = folder / f"{name}.yaml"
+    path = folder / f"{mode}.yaml"
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
     return path
 
 
 @pytest.fixture(scope="session")
 def server(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    # Six small models share this machine's cores: one thread each is what they can use.
+    # Small models share this machine's cores: one thread each is what they can use.
     os.environ["OMP_NUM_THREADS"] = "1"
     workdir = tmp_path_factory.mktemp("torchserve")
     with TorchServe(model_store=store, workdir=workdir, timeout=480) as server:

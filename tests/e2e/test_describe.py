@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
 import torch
 import transformers
@@ -13,7 +12,7 @@ from jsonschema import validate
 
 from scripts.kit.demo_models.lessons import modes
 from scripts.kit.server import Server
-from tests.e2e.asking import ask_json
+from tests.e2e.asking import CLIENT, ask_json
 
 Told = Callable[[str], dict[str, Any]]
 LABELS = {"sequence_classification": ["NEGATIVE", "POSITIVE"], "text_generation": []}
@@ -23,7 +22,7 @@ every_mode = pytest.mark.parametrize("mode", modes())
 def describe(server: Server, path: str) -> dict[str, Any]:
     """Return TorchServe's whole answer for the one version that there is."""
     url = f"{server.management_url}/models/{path}"
-    answer = httpx.get(url, params={"customized": "true"}, timeout=60, trust_env=False)
+    answer = CLIENT.get(url, params={"customized": "true"})
     assert answer.status_code == 200, answer.text
     [version] = answer.json()
     return dict(version)

@@ -10,6 +10,7 @@ from scripts.kit.demo_models.lessons import modes
 from scripts.kit.places import ARTIFACTS
 from scripts.kit.server import Server
 from tests.e2e.asking import Question, ask, ask_at_once, ask_json
+from tests.malformed import GOOD
 
 JSON = {"Content-Type": "application/json"}
 PAGE = {**JSON, "Accept": "text/html"}
@@ -28,13 +29,11 @@ def test_each_mode_explains_its_sample_as_json_and_as_a_page(server: Server, mod
 
 @pytest.mark.parametrize("mode", modes())
 def test_a_mixed_batch_of_16_gets_16_answers_of_its_own(server: Server, mode: str) -> None:
-    sample = json.loads((ARTIFACTS / mode / "sample.json").read_text("utf-8"))
     methods = ["feature_ablation", "input_x_gradient", None, "no_such_method"] * 4
     questions = []
     for number, method in enumerate(methods):
-        parameters = {**sample.get("parameters", {}), "granularity": "word"}
-        parameters |= {"method": method} if method else {}
-        body = json.dumps({"inputs": sample["inputs"], "parameters": parameters}).encode()
+        parameters = {"granularity": "word", **({"method": method} if method else {})}
+        body = json.dumps({"inputs": GOOD[mode], "parameters": parameters}).encode()
         headers = PAGE if number % 8 < 4 else JSON
         questions.append(Question(f"/explanations/{mode}", body, headers))
     for question, method, answer in zip(

@@ -15,10 +15,12 @@ from scripts.kit.places import ROOT
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
 from tests.e2e.asking import ask_json
+from tests.e2e.conftest import EXPORTED
 from tests.samples import FINE, format_params
-from tests.serving import differences
+from tests.serving import Served, differences, explanation_of
 
 MODE = "sequence_classification"
+EXPLAINED = {"inputs": FINE, "parameters": {"method": "feature_ablation", "granularity": "word"}}
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +35,7 @@ def standins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, 
 
 
 @pytest.fixture(scope="module")
-def server(
+def all_formats(
     packed: Callable[..., Path], standins: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     """A server with a tiny model in each format that is installed, under the format's name."""
@@ -49,19 +51,24 @@ def server(
             yield server
 
 
-@pytest.mark.parametrize("save_mode", format_params())
-def test_a_model_of_each_format_answers_alike(server: Server, served: Any, save_mode: str) -> None:
+def check_format(server: Server, served: Callable[..., Served], save_mode: str) -> None:
+    """Compare answers and explanations of a served format with those of the checkpoint."""
     answer = ask_json(server, f"/predictions/{save_mode}", {"inputs": FINE})
     assert answer.status_code == 200, answer.text
     assert not differences(answer.json(), served(MODE).ask(FINE), 1e-4)
-
-
-@pytest.mark.parametrize("save_mode", format_params())
-def test_a_model_of_each_format_is_explained_alike(
-    server: Server, served: Any, save_mode: str
-) -> None:
-    body = {"inputs": FINE, "parameters": {"method": "feature_ablation", "granularity": "word"}}
-    answer = ask_json(server, f"/explanations/{save_mode}", body)
+    answer = ask_json(server, f"/explanations/{save_mode}", EXPLAINED)
     assert answer.status_code == 200, answer.text
-    exact = ask_json(server, "/explanations/pretrained", body).json()
+    [(_, exact)] = served(MODE).post(explanation_of(EXPLAINED))
     assert not differences(answer.json(), exact, 1e-3)
+
+
+def test_an_exported_model_is_served_beside_checkpoints(server: Server, served: Any) -> None:
+    check_format(server, served, EXPORTED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("save_mode", format_params())
+def test_a_model_of_each_format_is_served_and_explained_alike(
+    all_formats: Server, served: Any, save_mode: str
+) -> None:
+    check_format(all_formats, served, save_mode)

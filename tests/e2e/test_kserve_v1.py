@@ -27,6 +27,7 @@ OTHERS: dict[str, Any] = {
     "question_answering": [{"question": "Who sings?", "context": "Nina sings in Bergen."}],
     "text_generation": ["There was", "Every morning"],
 }
+EXPLAINED = {"method": "feature_ablation", "granularity": "word"}
 WRONG = {"instances": [""], "parameters": {}}
 
 
@@ -53,7 +54,7 @@ def found(server: Server) -> Any:
     calls: list[Any] = []
     for mode in modes():
         calls += [{"verb": "infer", "model": mode, "body": body} for body in bodies_of(mode)]
-        asked = {"instances": instances_of(mode)[:2]}
+        asked = {"instances": instances_of(mode)[:2], "parameters": EXPLAINED}
         calls += [{"verb": "explain", "model": mode, "body": asked}]
     calls += [{"verb": verb, "model": MODE, "body": WRONG} for verb in ("infer", "explain")]
     answers = iter(run_client("kserve_v1_client", base_url=server.inference_url, calls=calls))
@@ -72,7 +73,7 @@ def test_one_instance_and_several_get_their_predictions(
 
 @pytest.mark.parametrize("mode", modes())
 def test_each_mode_explains_its_instances(server: Server, found: Any, mode: str) -> None:
-    right = expected(server, "explanations", mode, instances_of(mode)[:2])
+    right = expected(server, "explanations", mode, instances_of(mode)[:2], EXPLAINED)
     assert not differences(found[mode][2], {"answer": {"explanations": right}}, 1e-2)
 
 

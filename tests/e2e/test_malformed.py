@@ -1,35 +1,25 @@
-"""Five thousand malformed requests, and well-formed ones between them."""
+"""Malformed requests over HTTP, and well-formed ones between them: few, or behind `slow` thousands.
+
+`tests/handlers/test_malformed.py` sends more of the same to the dispatcher, without a server.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 
 from scripts.kit.demo_models.lessons import modes
 from scripts.kit.server import Server
+from tests.drawn import drawn
+from tests.e2e.asking import Question, ask, ask_json
 from tests.malformed import GOOD, malformed, malformed_chats
 from tests.serving import differences, read_json
 
-COUNT = 1000
 EVERY = 25
-ONCE = settings(
-    max_examples=COUNT,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[httpx.Client]:
-    with httpx.Client(timeout=60, trust_env=False) as client:
-        yield client
+every_count = pytest.mark.parametrize("count", [50, pytest.param(1000, marks=pytest.mark.slow)])
 
 
 def sentence_of(answer: httpx.Response) -> str:
@@ -42,21 +32,17 @@ def sentence_of(answer: httpx.Response) -> str:
 class Siege:
     """Sends malformed requests, a well-formed one now and then, and looks at every answer."""
 
-    def __init__(self, server: Server, client: httpx.Client, mode: str) -> None:
-        self.url, self.client, self.sent = server.inference_url, client, 0
-        self.good = f"/predictions/{mode}", {"inputs": GOOD[mode]}
+    def __init__(self, server: Server, mode: str) -> None:
+        self.server, self.mode, self.sent = server, mode, 0
         self.expected = self.answer()
 
     def answer(self) -> Any:
-        path, body = self.good
-        answer = self.client.post(self.url + path, json=body)
+        answer = ask_json(self.server, f"/predictions/{self.mode}", {"inputs": GOOD[self.mode]})
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def send(self, question: Any) -> None:
-        answer = self.client.post(
-            self.url + question.path, content=question.body, headers=question.headers
-        )
+    def send(self, question: Question) -> None:
+        answer = ask(self.server, question)
         shown = f"{question.body[:300]!r} got {answer.status_code} {answer.text[:300]!r}"
         assert 400 <= answer.status_code < 500, shown
         assert answer.headers["content-type"] == "application/json", shown
@@ -66,28 +52,27 @@ class Siege:
             assert not differences(self.answer(), self.expected, 1e-4)
 
 
+@every_count
 @pytest.mark.parametrize("mode", modes())
 def test_a_malformed_request_is_refused_and_harms_no_other(
-    server: Server, client: httpx.Client, mode: str
+    server: Server, mode: str, count: int
 ) -> None:
-    siege, before = Siege(server, client, mode), workers(server, mode)
-    ONCE(given(malformed(mode, f"/predictions/{mode}"))(siege.send))()
-    assert siege.sent >= COUNT
+    siege, before = Siege(server, mode), workers(server, mode)
+    drawn(count)(given(malformed(mode, f"/predictions/{mode}"))(siege.send))()
+    assert siege.sent >= count
     assert workers(server, mode) == before
 
 
-def test_a_malformed_chat_is_refused_and_harms_no_other(
-    server: Server, client: httpx.Client
-) -> None:
-    siege = Siege(server, client, "text_generation")
-    siege.good = "/predictions/chat", {"inputs": GOOD["text_generation"]}
-    siege.expected, before = siege.answer(), workers(server, "chat")
-    ONCE(given(malformed_chats("/predictions/chat"))(siege.send))()
-    assert siege.sent >= COUNT
-    assert workers(server, "chat") == before
+@every_count
+def test_a_malformed_chat_is_refused_and_harms_no_other(server: Server, count: int) -> None:
+    mode = "text_generation"
+    siege, before = Siege(server, mode), workers(server, mode)
+    drawn(count)(given(malformed_chats(f"/predictions/{mode}"))(siege.send))()
+    assert siege.sent >= count
+    assert workers(server, mode) == before
 
 
 def workers(server: Server, name: str) -> list[int]:
     """Return the process ids of a model's workers that are ready."""
-    answer = httpx.get(f"{server.management_url}/models/{name}", timeout=60, trust_env=False).json()
-    return [worker["pid"] for worker in answer[0]["workers"] if worker["status"] == "READY"]
+    [version] = server.describe(name)
+    return [worker["pid"] for worker in version["workers"] if worker["status"] == "READY"]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
 import pytest
 
 from scripts.kit.server import Server
-from tests.e2e.asking import Question, ask_at_once, ask_json
+from tests.e2e.asking import CLIENT, Question, ask_at_once, ask_json
 from tests.e2e.clients import run_client
 
 MESSAGES = [
@@ -25,7 +24,7 @@ def generated(server: Server, prompts: list[str], count: int) -> list[str]:
     """Return what the model answers in the Hugging Face way."""
     parameters = {"max_new_tokens": count, "return_full_text": False}
     answers = ask_json(
-        server, "/predictions/chat", {"inputs": prompts, "parameters": parameters}
+        server, "/predictions/text_generation", {"inputs": prompts, "parameters": parameters}
     ).json()
     return [answer["generated_text"] for (answer,) in answers]
 
@@ -35,7 +34,7 @@ def found(server: Server) -> Any:
     """What the client got."""
     return run_client(
         "openai_client",
-        base_url=f"{server.inference_url}/predictions/chat/1.0/v1",
+        base_url=f"{server.inference_url}/predictions/text_generation/1.0/v1",
         messages=MESSAGES,
         prompts=PROMPTS,
         settings={"max_tokens": 20, "temperature": 0},
@@ -55,14 +54,14 @@ def test_several_prompts_are_right(server: Server, found: Any) -> None:
 
 
 def test_the_model_is_listed_and_a_mistake_explained(found: Any) -> None:
-    assert found["models"] == ["chat"]
+    assert found["models"] == ["text_generation"]
     assert found["mistake"]["status"] == 400
     assert found["mistake"]["body"]["message"].startswith("temperature is 9; ")
 
 
 def test_a_stream_arrives_bit_by_bit(server: Server) -> None:
-    url = f"{server.inference_url}/predictions/chat/1.0/v1/chat/completions"
-    with httpx.stream("POST", url, json=STREAM, timeout=60, trust_env=False) as answer:
+    url = f"{server.inference_url}/predictions/text_generation/1.0/v1/chat/completions"
+    with CLIENT.stream("POST", url, json=STREAM) as answer:
         assert answer.headers["content-type"] == "text/event-stream"
         parts = list(answer.iter_raw())
     assert len(parts) > 10
@@ -70,13 +69,13 @@ def test_a_stream_arrives_bit_by_bit(server: Server) -> None:
 
 
 def test_streams_and_whole_answers_share_a_batch(server: Server) -> None:
-    path = "/predictions/chat/1.0/v1/chat/completions"
+    path = "/predictions/text_generation/1.0/v1/chat/completions"
     whole = json.dumps({**STREAM, "stream": False}).encode()
     plain = json.dumps({"inputs": PROMPT, "parameters": {"max_new_tokens": 5}}).encode()
     wrong = json.dumps({"messages": []}).encode()
     questions = [
         Question(path, json.dumps(STREAM).encode()),
-        Question("/predictions/chat", plain),
+        Question("/predictions/text_generation", plain),
         Question(path, whole),
         Question(path, wrong),
         Question(path, json.dumps({**STREAM, "max_tokens": 7}).encode()),

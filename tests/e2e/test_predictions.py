@@ -11,7 +11,6 @@ from scripts.kit.demo_models.lessons import modes
 from scripts.kit.places import ARTIFACTS
 from scripts.kit.server import Server
 from tests.e2e.asking import Question, ask, ask_json
-from tests.waiting import wait_for
 
 
 @pytest.mark.parametrize("mode", modes())
@@ -76,9 +75,3 @@ def test_each_prompt_gets_its_own_settings(server: Server) -> None:
     assert ask_with() == ask_with(max_new_tokens=8)
     assert ask_with(do_sample=True, seed=3) == ask_with(do_sample=True, seed=3)
     assert not ask_with(return_full_text=False).startswith("Once upon")
-
-
-def test_a_yaml_of_the_old_example_serves_unchanged(server: Server) -> None:
-    answer = ask(server, Question("/predictions/old_example", b"A wonderful, tender film.", {}))
-    assert answer.json()[0]["label"] == "POSITIVE"
-    wait_for(lambda: "Compiled model with backend inductor" in server.logs())

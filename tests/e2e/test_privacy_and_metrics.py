@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 
-import httpx
-
 from scripts.kit.demo_models.lessons import modes
 from scripts.kit.server import Server
-from tests.e2e.asking import Question, ask_at_once, ask_json
+from tests.e2e.asking import CLIENT, Question, ask_at_once, ask_json
 from tests.waiting import wait_for
 
 SECRET = "Xanthippe-4711"
@@ -36,7 +34,7 @@ def test_counts_and_stage_times_show_on_the_prometheus_endpoint(server: Server) 
         f"{stage}_time" for stage in ("read", "parse", "encode", "forward", "decode", "write")
     ]
     while time.monotonic() < deadline:
-        text = httpx.get(server.metrics_url, timeout=60, trust_env=False).text
+        text = CLIENT.get(server.metrics_url).text
         if all(f"hf_{name}" in text for name in names):
             return
         time.sleep(0.5)

@@ -70,13 +70,13 @@ def test_a_row_that_came_by_grpc_ends_its_stream_and_is_sent_no_parts(
 ) -> None:
     handler, made = worker
     heard: list[HttpRequest] = []
-    answer = handler.dispatcher.answer
+    dispatch = handler.dispatcher.dispatch
 
     def hear(posts: list[HttpRequest], meter: Any) -> Any:
         heard.extend(posts)
-        return answer(posts, meter)
+        return dispatch(posts, meter)
 
-    monkeypatch.setattr(handler.dispatcher, "answer", hear)
+    monkeypatch.setattr(handler.dispatcher, "dispatch", hear)
     text = {"data": bytearray(b"A fine film")}
     send(worker, (text, {"data": {"content-type": ""}}), (text, {"Host": "h"}), ({}, {}))
     headers = [made.get_response_headers(at) for at in range(3)]

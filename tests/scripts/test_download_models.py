@@ -5,10 +5,16 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
+import typer
 
+from scripts.download_models import main
+from scripts.kit.hub import Hub
 from tests.standins.checkpoints import write_checkpoint, write_config
 from tests.standins.hub import LocalHub
 from tests.waiting import wait_for
@@ -32,17 +38,12 @@ class Clone:
         script = self.folder / "scripts" / "download_models.py"
         return subprocess.Popen(
             [sys.executable, script, *map(str, arguments)],
-            env=environment | {"HF_HOME": str(self.folder / "hf")},
+            env=environment | {"HF_HOME": str(self.folder / "hf"), "PYTHONPATH": str(self.folder)},
             cwd=self.folder.parent,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-
-    def run(self, *arguments: object, endpoint: str, **more: str) -> tuple[int, str, str]:
-        process = self.start(*arguments, endpoint=endpoint, **more)
-        out, err = process.communicate(timeout=120)
-        return process.returncode, out, err
 
 
 @pytest.fixture
@@ -50,8 +51,34 @@ def clone(tmp_path: Path) -> Clone:
     return Clone(tmp_path / "clone")
 
 
+class Command:
+    """The script's function in this process, which has imported torch already."""
+
+    def __init__(self, models: Path, monkeypatch: Any, capsys: Any) -> None:
+        self.models, self._monkeypatch, self._capsys = models, monkeypatch, capsys
+        monkeypatch.setattr("scripts.kit.places.MODELS", models)
+        monkeypatch.setenv("COLUMNS", "120")
+
+    def run(self, *configs: Path, endpoint: str) -> tuple[int, str, str]:
+        """Return exit code, output and errors."""
+        # HF_ENDPOINT counts when huggingface_hub is imported, and it is imported already.
+        self._monkeypatch.setattr("scripts.download_models.Hub", lambda: Hub(endpoint))
+        self._capsys.readouterr()
+        code = 0
+        try:
+            main(list(configs))
+        except typer.Exit as ended:
+            code = ended.exit_code
+        return code, *self._capsys.readouterr()
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: Any, capsys: Any) -> Command:
+    return Command(tmp_path / "clone" / "artifacts" / "models", monkeypatch, capsys)
+
+
 def test_one_that_fails_keeps_none_of_the_others_back(
-    clone: Clone, hub: LocalHub, tmp_path: Path
+    command: Command, hub: LocalHub, tmp_path: Path
 ) -> None:
     hub.push("org/base", write_checkpoint(tmp_path / "base", head=""))
     configs = [
@@ -60,22 +87,22 @@ def test_one_that_fails_keeps_none_of_the_others_back(
         write_config(tmp_path / "gone.yaml", model_name="org/gone"),
         write_config(tmp_path / "good.yaml"),
     ]
-    code, out, err = clone.run(*configs, endpoint=hub.url)
+    code, out, err = command.run(*configs, endpoint=hub.url)
     assert code == 1
     assert "misspelt.yaml: unknown key handler.model_nam; did you mean 'model_name'?" in err
     assert "base: org/base: holds DistilBertModel where" in err
     assert f"gone: The hub at {hub.url} has no model org/gone" in err
     assert "Traceback" not in err
     assert (hub.repositories["org/name"].resolve("main") or "?")[:7] in out
-    assert [path.name for path in clone.models.iterdir() if path.name[0] != "."] == ["good"]
+    assert [path.name for path in command.models.iterdir() if path.name[0] != "."] == ["good"]
 
-    code, out, err = clone.run(tmp_path / "good.yaml", endpoint=NOWHERE, HF_HUB_OFFLINE="1")
+    code, out, err = command.run(tmp_path / "good.yaml", endpoint=NOWHERE)
     assert (code, err) == (0, "")
     assert "good: org/name is here already" in out
 
 
 def test_a_killed_download_goes_on_where_it_stopped(
-    clone: Clone, hub: LocalHub, checkpoint: Path, tmp_path: Path
+    clone: Clone, command: Command, hub: LocalHub, checkpoint: Path, tmp_path: Path
 ) -> None:
     stored = shutil.copytree(checkpoint, tmp_path / "stored")
     (stored / "model.safetensors").write_bytes(os.urandom(12 << 20))
@@ -89,7 +116,7 @@ def test_a_killed_download_goes_on_where_it_stopped(
     process.communicate()
     assert not (clone.models / "model").exists()
 
-    code, _, err = clone.run(config, endpoint=hub.url)
+    code, _, err = command.run(config, endpoint=hub.url)
     assert (code, err) == (0, "")
     assert [asked.range for asked in hub.asked("model.safetensors")] == ["", f"bytes={10 << 20}-"]
     assert len(hub.asked("tokenizer.json")) == 1
@@ -97,10 +124,18 @@ def test_a_killed_download_goes_on_where_it_stopped(
     assert whole == (stored / "model.safetensors").read_bytes()
 
 
+def is_idle(pid: int) -> bool:
+    """Whether a process waits for the network: a signal that a destructor gets would be lost."""
+    process = psutil.Process(pid)
+    before = process.cpu_times()
+    time.sleep(0.2)
+    return process.status() == psutil.STATUS_SLEEPING and process.cpu_times() == before
+
+
 def test_control_c_ends_it_with_a_sentence(clone: Clone, hub: LocalHub, tmp_path: Path) -> None:
     hub.cut("config.json", after=10, stall=True)
     process = clone.start(write_config(tmp_path / "model.yaml"), endpoint=hub.url)
-    wait_for(lambda: hub.asked("config.json"))
+    wait_for(lambda: hub.asked("config.json") and is_idle(process.pid))
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=240)
     assert process.returncode == 130
@@ -108,9 +143,10 @@ def test_control_c_ends_it_with_a_sentence(clone: Clone, hub: LocalHub, tmp_path
 
 
 def test_without_a_hub_one_sentence_says_what_to_do(clone: Clone) -> None:
-    code, _, err = clone.run(endpoint=NOWHERE)
+    process = clone.start(endpoint=NOWHERE)
+    _, err = process.communicate(timeout=120)
     every = sorted(path.stem for path in (ROOT / "model_configs").glob("*.yaml"))
-    assert code == 1
+    assert process.returncode == 1
     assert err.startswith(f"{', '.join(every)}: The hub at {NOWHERE} cannot be reached")
     assert "HF_ENDPOINT" in err
     assert "python scripts/make_demo_models.py" in err

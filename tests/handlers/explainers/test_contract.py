@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from handlers import explainers
-from handlers.config.choices import module_names
+from handlers.config.choices import module_names, save_modes
 from handlers.config.model_config import ModelConfig
 from handlers.formats import export
 from handlers.schemas.request import Request
 from tests import decisive
-from tests.samples import format_params, keys_of
+from tests.samples import keys_of
 from tests.serving import Served, explanation_of
 
 METHODS = module_names("explainers")
@@ -45,6 +45,14 @@ def served(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return load
 
 
+def exported_params() -> list[Any]:
+    """Return the exported formats; but for one of free and one of fixed shapes they are slow."""
+    quick = ("torchscript", "neuron")
+    marks = {name: [] if name in quick else [pytest.mark.slow] for name in save_modes()}
+    marks["openvino"].append(pytest.mark.openvino)
+    return [pytest.param(name, marks=marks[name]) for name in marks if name != "pretrained"]
+
+
 def explain(served: Served, inputs: Any, **parameters: Any) -> dict[str, Any]:
     body = explanation_of({"inputs": inputs, "parameters": parameters})
     ((status, told),) = served.post(body)
@@ -66,7 +74,7 @@ def test_the_word_that_decides_comes_first(served: Any, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", FORWARD_ONLY)
-@pytest.mark.parametrize("save_mode", [each for each in format_params() if each != "pretrained"])
+@pytest.mark.parametrize("save_mode", exported_params())
 def test_formats_without_gradients_are_explained_alike(
     served: Any, save_mode: str, method: str
 ) -> None:

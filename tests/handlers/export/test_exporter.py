@@ -10,7 +10,7 @@ import pytest
 
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
-from handlers.export.exporter import _halves
+from handlers.export.exporter import _split
 from handlers.formats import export
 from handlers.schemas.request import Request, Sample
 
@@ -23,13 +23,13 @@ EASY, HARD = Request("It was good."), Request("It wasn't bad, far from it.")
 def test_both_halves_hold_rows_of_each_kind_however_the_file_is_ordered(
     rows: list[Request],
 ) -> None:
-    for half in _halves(rows):
+    for half in _split(rows):
         assert len(half) == 20
         assert {row.inputs for row in half} == {EASY.inputs, HARD.inputs}
 
 
 def test_a_lone_row_is_calibrated_on_and_measured() -> None:
-    assert _halves([EASY]) == ([EASY], [EASY])
+    assert _split([EASY]) == ([EASY], [EASY])
 
 
 def refusal(checkpoint: Path, target: Path, rows: Sequence[Request], **handler: object) -> str:
@@ -55,7 +55,7 @@ def test_a_row_that_is_refused_is_named_by_its_place_and_not_quoted(
     rows = [fine, replace(row, place="rows.jsonl, line 3"), fine]
     told = refusal(checkpoint(MODE), tmp_path, rows, truncation=False)
     assert told.startswith(f"rows.jsonl, line 3: {reason}")
-    assert told.endswith("); mend it.")
+    assert told.endswith("); correct or remove this row.")
     assert "secret" not in told and ".)" not in told
 
 

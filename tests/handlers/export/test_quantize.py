@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from handlers.export.parity_report import compare_outputs
-from handlers.export.quantize import EXACT, AccuracyTarget, _without_padding, quantize
+from handlers.export.quantize import FLOAT32_SETTINGS, AccuracyTarget, _without_padding, quantize
 
 MASK = np.array([[True, True, True], [True, True, False]])
 
@@ -95,4 +95,4 @@ def test_int8_is_tried_as_it_will_be_served_and_compared_with_float32() -> None:
     served: dict[str, int | str] = {"INFERENCE_NUM_THREADS": 3, "INFERENCE_PRECISION_HINT": "bf16"}
     found = packages()
     quantized(found, AccuracyTarget(0.99, independent=False, settings=served))
-    assert found.compiled == [(PLAIN, EXACT), (LOST_ITS_SECOND_LABEL, served)]
+    assert found.compiled == [(PLAIN, FLOAT32_SETTINGS), (LOST_ITS_SECOND_LABEL, served)]

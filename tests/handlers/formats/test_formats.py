@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from handlers import formats
-from handlers.config.choices import modes
+from handlers.config.choices import modes, save_modes
 from handlers.errors import ConfigError
 from scripts.kit.archive_formats import ARCHIVE_FORMATS
 from tests.samples import format_params, keys_of, requests_of
@@ -26,6 +26,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
 ]
+# One output or two, token types or none: what differs between the modes of an exported model.
+QUICK = ("sequence_classification", "question_answering")
+OTHERS = [mode for mode in modes() if mode not in (*QUICK, GENERATED)]
 every_format = pytest.mark.parametrize("save_mode", format_params())
 
 
@@ -45,8 +48,9 @@ def laid_down(packed: Callable[..., Path], tmp_path_factory: Any) -> Callable[..
 @pytest.mark.parametrize(
     ("mode", "family"),
     [
-        *((mode, "Bert") for mode in modes() if mode != GENERATED),
-        ("sequence_classification", "Roberta"),
+        *((mode, "Bert") for mode in QUICK),
+        *(pytest.param(mode, "Bert", marks=pytest.mark.slow) for mode in OTHERS),
+        pytest.param("sequence_classification", "Roberta", marks=pytest.mark.slow),
     ],
 )
 def test_answers_do_not_depend_on_the_format(
@@ -90,23 +94,34 @@ def test_without_its_weights_a_format_stops_the_load(
 
 
 # AWS's packages are stood in for, and a bare interpreter knows no stand-ins.
-BARE = [each for each in format_params() if each not in ("neuron", "neuronx")]
+BARE = [name for name in save_modes() if name not in ("neuron", "neuronx", "openvino")]
 
 
-@pytest.mark.parametrize("save_mode", BARE)
-def test_an_archive_answers_alike_in_a_bare_interpreter(
-    laid_down: Any, served: Any, save_mode: str
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(BARE, id="torch and onnx"),
+        pytest.param(["openvino"], id="openvino", marks=[pytest.mark.openvino, pytest.mark.slow]),
+    ],
+)
+def test_archives_answer_alike_in_a_bare_interpreter(
+    laid_down: Any, served: Any, names: list[str]
 ) -> None:
-    able = [mode for mode in modes() if mode != GENERATED or formats.get(save_mode).generates]
-    asked = [(str(laid_down(save_mode, mode)), requests_of(mode)) for mode in able]
+    able = [
+        (save_mode, mode)
+        for save_mode in names
+        for mode in modes()
+        if mode in QUICK or formats.get(save_mode).generates
+    ]
+    asked = [(str(laid_down(*each)), requests_of(each[1])) for each in able]
     done = subprocess.run(
         [sys.executable, "-I", "-B", str(BARE_ANSWERS)],
         input=json.dumps(asked),
         capture_output=True,
         text=True,
         check=True,
-        cwd=laid_down(save_mode, able[0]),
+        cwd=laid_down(*able[0]),
     )
-    for mode, (_, requests), answers in zip(able, asked, json.loads(done.stdout), strict=True):
+    for (_, mode), (_, requests), answers in zip(able, asked, json.loads(done.stdout), strict=True):
         expected = [served(mode).ask(inputs, **given) for inputs, given in requests]
         assert not differences(answers, json.loads(json.dumps(expected)), 1e-4)

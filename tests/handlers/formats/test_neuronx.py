@@ -20,7 +20,7 @@ from handlers.errors import RequestTooLarge, WrongCheckpoint, WrongConfig
 from handlers.export.manifest import ExportManifest, Shape
 from handlers.export.parity_report import ParityReport
 from handlers.formats import check_config, export
-from handlers.formats._fixed_shape import FixedShapeModel
+from handlers.formats._neuron import FixedShapeModel
 from handlers.runtime.model import ForwardOnlyModel
 from handlers.schemas.request import Request
 from tests.samples import inputs_of
@@ -303,7 +303,7 @@ def test_without_a_device_the_export_says_so(
         return torch.jit.script(NoDevice())
 
     monkeypatch.setattr(torch_neuronx, "trace", without_device)
-    with pytest.raises(WrongCheckpoint, match="cannot be run here"):
+    with pytest.raises(WrongCheckpoint, match="cannot be run on this machine"):
         export(checkpoint(MODE), ModelConfig.parse({"handler": KEYS}), tmp_path, samples(MODE))
 
 

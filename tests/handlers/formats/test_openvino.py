@@ -54,10 +54,10 @@ def lay(folder: Path, checkpoint: Path, **settings: Any) -> ParityReport | None:
     ("mode", "how"),
     [
         (CLASSIFIES, "int8"),
-        (CLASSIFIES, "int8_weights"),
+        pytest.param(CLASSIFIES, "int8_weights", marks=pytest.mark.slow),
         ("token_classification", "int4_weights"),
-        ("question_answering", "int8"),
-        (GENERATES, "int4_weights"),
+        pytest.param("question_answering", "int8", marks=pytest.mark.slow),
+        pytest.param(GENERATES, "int4_weights", marks=pytest.mark.slow),
     ],
 )
 def test_a_quantized_model_is_smaller_measured_and_answers(
@@ -78,7 +78,11 @@ def test_a_quantized_model_is_smaller_measured_and_answers(
 
 @pytest.mark.parametrize(
     ("agreements", "asked", "kept"),
-    [([1.0], 0.99, 0), ([0.9, 0.99, 0.97], 0.99, 1), ([0.9], 0, 0)],
+    [
+        ([0.9, 0.99, 0.97], 0.99, 1),
+        pytest.param([1.0], 0.99, 0, marks=pytest.mark.slow),
+        pytest.param([0.9], 0, 0, marks=pytest.mark.slow),
+    ],
 )
 def test_int8_leaves_first_layers_in_float_until_labels_agree(
     checkpoint: Callable[..., Path],
@@ -99,8 +103,14 @@ def test_int8_leaves_first_layers_in_float_until_labels_agree(
     assert bool(first) == (not kept)
 
 
-@pytest.mark.parametrize("more", [{}, {"BetterTransformer": False}], ids=["packed", "padded"])
-@pytest.mark.parametrize("problem", [None, "multi_label_classification"])
+@pytest.mark.parametrize(
+    "more",
+    [{}, pytest.param({"BetterTransformer": False}, marks=pytest.mark.slow)],
+    ids=["packed", "padded"],
+)
+@pytest.mark.parametrize(
+    "problem", ["multi_label_classification", pytest.param(None, marks=pytest.mark.slow)]
+)
 def test_int8_is_chosen_as_the_export_is_judged(
     checkpoint: Callable[..., Path],
     tmp_path: Path,
@@ -123,7 +133,11 @@ def test_int8_is_chosen_as_the_export_is_judged(
 
 
 @pytest.mark.parametrize(
-    ("dtype", "hint"), [("bfloat16", {"INFERENCE_PRECISION_HINT": "bf16"}), ("auto", {})]
+    ("dtype", "hint"),
+    [
+        ("bfloat16", {"INFERENCE_PRECISION_HINT": "bf16"}),
+        pytest.param("auto", {}, marks=pytest.mark.slow),
+    ],
 )
 def test_int8_is_tried_in_the_precision_that_the_yaml_serves(
     checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: Any, dtype: str, hint: Any

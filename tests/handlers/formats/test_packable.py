@@ -24,7 +24,7 @@ def test_a_logit_near_zero_is_as_inexact_as_the_largest_of_them(
     found: list[float], alike: bool
 ) -> None:
     wanted = [np.array([0.0, found[1]]), np.array([1.0])]
-    assert _packable._alike([np.array(found), np.array([1.0])], wanted, 5e-2) == alike
+    assert _packable._close([np.array(found), np.array([1.0])], wanted, 5e-2) == alike
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -31,6 +31,7 @@ def test_a_package_that_is_not_there_is_told_with_its_remedy(
         require_package("nncf", "handler.quantization: int8", "pip install nncf")
 
 
+@pytest.mark.slow
 @pytest.mark.openvino
 def test_libraries_are_quiet_though_they_set_their_level_at_import() -> None:
     command = [sys.executable, "-c", EXPORT]

@@ -1,4 +1,4 @@
-"""One turn of a contender: started, warmed up, measured with each number of clients, stopped."""
+"""Measure a contender: start, warm up, measure with each number of clients, stop."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contenders.base import Contender
-from benchmarks.engine import EngineSpeed, in_own_process
+from benchmarks.engine import EngineSpeed, measure_in_subprocess
 from benchmarks.load import Load, load, warm_up
 from benchmarks.startup import first_answer, worker_bytes
 
-SAME = "same"
+SAME_INPUTS = "same"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How long is measured: seconds for each number of clients, and before that to warm up."""
+    """Numbers of clients, and the seconds to measure and to warm up for each."""
 
     clients: tuple[int, ...]
     seconds: float
@@ -25,15 +25,15 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """What one turn gave.
+class Measurement:
+    """The results of measuring a contender once.
 
     Attributes:
-        first_answer_seconds: from the start of the server.
+        first_answer_seconds: seconds from the start of the server to the first response.
         worker_bytes: memory of the worker after the load.
-        loads: by number of clients.
-        engine: the same archive and rows without a server; None where it is not this kit's.
-        longer: the engine's speed with other rows, by their name.
+        loads: results by number of clients.
+        engine: the same archive and rows without a server; None for servers other than this kit.
+        longer: speed of the engine with additional inputs, by name.
     """
 
     first_answer_seconds: float
@@ -43,17 +43,17 @@ class Turn:
     longer: dict[str, EngineSpeed] = field(default_factory=dict)
 
 
-def turn(
+def measure(
     contender: Contender,
     inputs: Sequence[Any],
     plan: Plan,
     unpacked: Path | None,
     longer: Mapping[str, Sequence[Any]],
-) -> Turn:
-    """Measure a contender, and its engine where there is an unpacked archive.
+) -> Measurement:
+    """Measure a contender, and its engine if there is an unpacked archive.
 
     Raises:
-        KitError: when it does not start or does not answer; nothing is left running then.
+        KitError: the contender does not start or respond; it is stopped.
     """
     bodies = [contender.body(each) for each in inputs]
     try:
@@ -62,7 +62,7 @@ def turn(
         for clients in plan.clients:
             kind = contender.content_type
             warm_up(contender.url, bodies, kind, clients=clients, seconds=plan.warm)
-            # What wrk no longer waits for is computed all the same; this waits for the end of it.
+            # The server still computes requests that wrk has abandoned; wait until they are done.
             contender.ask(inputs[0])
             loads[clients] = load(
                 contender.url, bodies, kind, clients=clients, seconds=plan.seconds
@@ -71,6 +71,6 @@ def turn(
         memory = worker_bytes(contender.leader)
     finally:
         contender.stop()
-    rows = {SAME: inputs, **longer}
-    engines = in_own_process(unpacked, rows, plan.seconds) if unpacked else {}
-    return Turn(seconds, memory, loads, engines.pop(SAME, None), engines)
+    rows = {SAME_INPUTS: inputs, **longer}
+    engines = measure_in_subprocess(unpacked, rows, plan.seconds) if unpacked else {}
+    return Measurement(seconds, memory, loads, engines.pop(SAME_INPUTS, None), engines)

@@ -1,4 +1,4 @@
-"""Another server, in an environment of its own, led by a process that this one starts and ends."""
+"""Run another server in a separate virtual environment."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from scripts.kit.ports import HOST, free_ports
 from scripts.kit.processes import end_group, started_at
 from scripts.kit.server_command import OFFLINE
 
-PATIENCE = 300
-PAUSE = 0.2
+TIMEOUT = 300
+POLL_INTERVAL = 0.2
 
 
 class NotInstalled(KitError):
-    """A contender's environment is not there."""
+    """The virtual environment of a contender is missing."""
 
     def __init__(self, name: str, environment: str) -> None:
         super().__init__(
@@ -35,24 +35,24 @@ class NotInstalled(KitError):
 
 
 class DidNotStart(KitError):
-    """A contender did not begin to answer."""
+    """A contender did not become ready."""
 
     def __init__(self, name: str, log: Path) -> None:
         lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-        told = next((line for line in reversed(lines) if line.strip()), "it left no word")
-        super().__init__(f"{name} did not start: {told[:300]} (log: {log}).")
+        last = next((line for line in reversed(lines) if line.strip()), "its log is empty")
+        super().__init__(f"{name} did not start: {last[:300]} (log: {log}).")
 
 
-class Foreign(Contender):
+class ExternalContender(Contender):
     """A server that is not TorchServe.
 
     Attributes:
-        environment: the folder of its virtual environment, in the repository.
-        route: where requests go.
-        health: what answers with success once it is ready.
+        environment: the folder of its virtual environment in the repository.
+        route: the path for requests.
+        health: a path that returns success once the server is ready.
 
     Args:
-        work: takes its log.
+        work: folder for the log.
     """
 
     environment: ClassVar[str]
@@ -65,7 +65,7 @@ class Foreign(Contender):
 
     @abstractmethod
     def command(self, port: int) -> list[str | Path]:
-        """Return what the environment's Python is started with."""
+        """Return the arguments for the Python interpreter of the environment."""
 
     def start(self) -> None:
         python = ROOT / self.environment / "bin" / "python"
@@ -104,11 +104,11 @@ class Foreign(Contender):
         return self._process.pid
 
     def _wait(self) -> None:
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while not self._is_healthy():
             if started_at(self.leader) is None or time.monotonic() > end:
                 raise DidNotStart(self.name, self._log)
-            time.sleep(PAUSE)
+            time.sleep(POLL_INTERVAL)
 
     def _is_healthy(self) -> bool:
         url = f"http://{HOST}:{self._port}{self.health}"
@@ -119,6 +119,6 @@ class Foreign(Contender):
 
 
 def _environment(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the caller's variables, and those with which this kit's own server runs."""
+    """Return the caller's variables with the settings that this kit's server also uses."""
     kept = {name: value for name, value in given.items() if name != "PYTHONPATH"}
     return {**OFFLINE, **openmp_environment(1, kept), **kept}

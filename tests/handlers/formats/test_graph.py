@@ -12,7 +12,7 @@ import pytest
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint
 from handlers.formats import export
-from handlers.formats._graph_file import graph_file, loading
+from handlers.formats._graph import find_graph_file, translate_load_errors
 from handlers.schemas.request import Request
 from tests.samples import FINE
 from tests.serving import Served
@@ -28,13 +28,13 @@ WITH, WITHOUT = "avx2 avx512_bf16", "avx2"  # what a processor says of itself
 def test_a_file_of_another_name_is_found_by_its_pattern(tmp_path: Path) -> None:
     for name in ("b.pt", "a.pt", "a.pt2"):
         (tmp_path / name).touch()
-    assert graph_file(tmp_path, "traced_model.pt", "*.pt") == tmp_path / "a.pt"
-    with pytest.raises(WrongCheckpoint, match=r"traced_model\.pt: is not there; pack it"):
-        graph_file(tmp_path, "traced_model.pt")
+    assert find_graph_file(tmp_path, "traced_model.pt", "*.pt") == tmp_path / "a.pt"
+    with pytest.raises(WrongCheckpoint, match=r"traced_model\.pt: is missing; pack it"):
+        find_graph_file(tmp_path, "traced_model.pt")
 
 
 def test_what_its_reader_raises_is_told_in_one_sentence() -> None:
-    with pytest.raises(WrongCheckpoint) as caught, loading("model.onnx"):
+    with pytest.raises(WrongCheckpoint) as caught, translate_load_errors("model.onnx"):
         raise KeyError("no\n node")
     assert str(caught.value).startswith("model.onnx: cannot be loaded (")
     assert "\n" not in str(caught.value)
@@ -52,7 +52,7 @@ def processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
     return say
 
 
-@pytest.fixture(params=["torchscript", "torch_export"])
+@pytest.fixture(params=["torchscript", pytest.param("torch_export", marks=pytest.mark.slow)])
 def packed(
     request: Any, checkpoint: Callable[..., Path], tmp_path: Path, processor: Any
 ) -> Callable[..., Path]:

@@ -1,4 +1,4 @@
-"""What is served from an archive by a TorchServe of its own."""
+"""Serve a model archive with TorchServe."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from benchmarks.contenders.base import Contender
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
 
-PATIENCE = 300  # seconds; graphs are compiled when they are loaded
+TIMEOUT = 300  # seconds; loading may compile a graph
 
 
-class Archived(Contender):
-    """An archive behind TorchServe, with the repository's own config.properties.
+class TorchServeContender(Contender):
+    """A model archive on TorchServe, with the config.properties of this repository.
 
     Args:
         name: the contender's name.
-        archive: the `.mar`, made before the start; its model has the file's name.
-        work: takes the server's settings and logs.
+        archive: the `.mar` file, which names the model; must exist before the start.
+        work: folder for the settings and logs.
     """
 
     def __init__(self, name: str, archive: Path, work: Path) -> None:
@@ -29,7 +29,7 @@ class Archived(Contender):
     def start(self) -> None:
         models = {self.archive.stem: self.archive.name}
         store = self.archive.parent
-        self._server = TorchServe(self._work, store, models, timeout=PATIENCE).start()
+        self._server = TorchServe(self._work, store, models, timeout=TIMEOUT).start()
 
     def stop(self) -> None:
         if self._server is not None:

@@ -1,8 +1,8 @@
-"""A fine-tuned classifier of bert-base's architecture, made here: no hub is needed.
+"""Create a fine-tuned classifier of bert-base size without a hub.
 
-The demo's pretrained MiniLM (6 layers, 384 dimensions) is widened to 12 layers and 768 dimensions
-such that it computes about what it did, as in Net2Net (Chen, Goodfellow and Shlens, 2016): every
-feature twice, and new layers that pass on what they get. Then it learns the sentiment lesson.
+The demo's pretrained MiniLM (6 layers, 384 dimensions) is expanded to 12 layers and 768 dimensions
+with nearly the same outputs, as in Net2Net (Chen, Goodfellow and Shlens, 2016): every feature is
+duplicated, and the new layers approximate the identity. It is then trained on the sentiment lesson.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from scripts.kit.places import BUILD
 
 SEED, HEADS = 7, 12
 PLAN = Plan(rows=2200, batch=32, rate=5e-5)
-NOISE = 1e-3  # Copies of a feature would stay copies without it.
+NOISE = 1e-3  # Without noise the copies of a feature would stay identical.
 
 
-def tuned_bert_base(target: Path = BUILD / "benchmarks" / "tuned_bert_base") -> Path:
-    """Train the classifier into a folder, unless it is there; returns the folder."""
+def fine_tuned_bert_base(target: Path = BUILD / "benchmarks" / "tuned_bert_base") -> Path:
+    """Train the classifier unless it exists; return its folder."""
     if (target / "config.json").is_file():
         return target
     with quiet(), repeatable(SEED):
@@ -41,7 +41,7 @@ def tuned_bert_base(target: Path = BUILD / "benchmarks" / "tuned_bert_base") -> 
 
 @torch.no_grad()
 def widened(small: PreTrainedModel) -> PreTrainedModel:
-    """Return a model of bert-base's size that computes about what the small one does."""
+    """Return a model of bert-base size with nearly the same outputs as the small one."""
     labels = dict(enumerate(LABELS))
     model = BertForSequenceClassification(
         BertConfig(id2label=labels, problem_type="single_label_classification")
@@ -51,15 +51,17 @@ def widened(small: PreTrainedModel) -> PreTrainedModel:
     last = norm.weight, norm.bias
     for name, target in model.state_dict().items():
         if ".layer." in name and int(name.split(".")[3]) >= small.config.num_hidden_layers:
-            _pass_on(name, target, *last)
+            _set_identity(name, target, *last)
         else:
-            target.copy_(_twice(name, weights[name]))
+            target.copy_(_duplicated(name, weights[name]))
         target.add_(NOISE * torch.randn_like(target))
     return model
 
 
-def _pass_on(name: str, target: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> None:
-    """Set a parameter of a new layer, so that what the last norm gives passes about unchanged."""
+def _set_identity(
+    name: str, target: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
+) -> None:
+    """Set a parameter of a new layer, so that the layer approximates the identity."""
     if "output.dense" in name:
         target.zero_()
     elif "LayerNorm.weight" in name:
@@ -68,8 +70,8 @@ def _pass_on(name: str, target: torch.Tensor, weight: torch.Tensor, bias: torch.
         target.fill_(float(bias.mean()))
 
 
-def _twice(name: str, weight: torch.Tensor) -> torch.Tensor:
-    """Return a parameter for vectors that hold every feature twice."""
+def _duplicated(name: str, weight: torch.Tensor) -> torch.Tensor:
+    """Return a parameter for vectors with every feature duplicated."""
     if "embeddings" in name:
         return torch.cat([weight, weight], dim=-1)
     if name.startswith("classifier"):
@@ -92,4 +94,4 @@ def _inputs(weight: torch.Tensor) -> torch.Tensor:
 
 
 if __name__ == "__main__":
-    tuned_bert_base()
+    fine_tuned_bert_base()

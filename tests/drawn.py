@@ -1,0 +1,17 @@
+"""How many examples hypothesis draws where a test counts them."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, Phase, settings
+
+
+def drawn(count: int) -> settings:
+    """Return the settings that draw so many examples, the same in each run, and shrink none."""
+    return settings(
+        max_examples=count,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
