@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from handlers.errors import BadRequest, RequestError
 from handlers.explainers._attribution import Attribution, AttributionTarget
+from handlers.explainers._page import target_view
 from handlers.explainers._runner import ExplanationRunner
 from handlers.explainers._segments import Segment
 from handlers.explainers.base import ExplainedModel
@@ -92,6 +93,11 @@ class BaseExplanationTarget(ABC, Generic[TaskT]):
         self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
     ) -> dict[str, Any]:
         """Return the explanation, ready for JSON; `method` is added to it."""
+
+    @staticmethod
+    def views(explanation: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[float]]]:
+        """Yield titles and importances of the highlighted texts on the HTML page."""
+        return target_view(explanation)
 
     def explain(
         self, jobs: Sequence[Job], model: ExplainedModel

@@ -7,7 +7,7 @@ holds the answer is explained.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from handlers.batching.tokenization import Window
@@ -106,6 +106,12 @@ class ExplanationTarget(BaseExplanationTarget[Task]):
                 "tokens": [first, last],
             },
         }
+
+    @staticmethod
+    def views(explanation: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[float]]]:
+        for side in SIDES:
+            importances = explanation[f"importances_answer_{side}"]
+            yield f"Importance for the {side} of the answer", importances
 
     def _span(self, job: Job) -> tuple[Window, int, int]:
         target = job.settings.target
