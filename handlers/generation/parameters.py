@@ -45,37 +45,50 @@ NOT_OF_GENERATE = {
 
 
 class GenerationParameters(Parameters):
-    """Settings of one prompt; what is left out is as the checkpoint's generation_config says.
-
-    `max_length` counts the prompt's tokens too, and holds where `max_new_tokens` is not set;
-    `truncate` keeps so many tokens of the prompt, its end unless the YAML says otherwise; 0 is all;
-    `stop` ends the text before the first of these strings; `seed` makes sampling repeatable;
-    `return_full_text` puts the prompt before the new text; `details` adds why it ended and how many
-    tokens it took, as the text-generation-inference server tells it.
-    """
+    """Parameters of one prompt; omitted ones are those of the checkpoint's generation config."""
 
     pipeline_names: ClassVar[PipelineNames] = NAMES
 
     max_new_tokens: PositiveInt | None = None
+    """Maximum new tokens. Without it, the YAML's `max_length`, then the checkpoint's, then 50."""
     max_length: PositiveInt | None = None
+    """Maximum tokens of prompt and new text together. Only without `max_new_tokens`."""
     min_new_tokens: NonNegativeInt | None = None
+    """Minimum new tokens."""
     do_sample: bool = False
+    """Samples tokens. `false` takes the most likely one."""
     temperature: Annotated[float, Field(ge=1e-6)] | None = None
+    """Temperature of sampling."""
     top_k: NonNegativeInt | None = None
+    """Samples from this number of most likely tokens."""
     top_p: Probability | None = None
+    """Samples from the most likely tokens with this total probability."""
     min_p: Probability | None = None
+    """Samples from tokens with this share of the best token's probability."""
     typical_p: Probability | None = None
+    """Locally typical sampling."""
     num_beams: Few = 1
+    """Beams of a beam search."""
     num_return_sequences: Few = 1
+    """Number of texts. Needs `do_sample` or as many beams."""
     repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = None
+    """Penalty for tokens that occurred before; 1 is none."""
     no_repeat_ngram_size: NonNegativeInt | None = None
+    """Length of n-grams that may occur once only."""
     length_penalty: Annotated[float, Field(ge=-20, le=20)] | None = None
+    """Exponent of the length in beam search."""
     early_stopping: bool | None = None
+    """Ends a beam search at the first complete candidates."""
     truncate: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """Cuts the prompt to this number of tokens. 0 keeps all."""
     stop: tuple[str, ...] = ()
+    """Text, or list of texts, before which the output ends."""
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
+    """Makes sampling repeatable."""
     return_full_text: bool = True
+    """Returns the prompt before the new text."""
     details: bool = False
+    """Adds `finish_reason`, `generated_tokens`, `input_length` and `seed`."""
 
     @field_validator("stop", mode="before", json_schema_input_type=StopTexts)
     @classmethod

@@ -46,12 +46,19 @@ class AnswerParameters(Parameters):
     top_k: int = Field(
         default=1, ge=1, le=MAX_ANSWERS, validation_alias=AliasChoices("top_k", "topk")
     )
+    """Number of answers, best first. Alias: `topk`."""
     max_answer_len: PositiveInt = 15
+    """Maximum tokens of an answer."""
     max_question_len: PositiveInt | None = None
+    """Maximum tokens of the question. A longer question is cut."""
     max_seq_len: PositiveInt | None = None
+    """Tokens of one window: question, context and special tokens. Without it, 384."""
     doc_stride: NonNegativeInt | None = None
+    """Overlap of two windows in tokens. Without it, half a window, 128 at most."""
     handle_impossible_answer: bool = False
+    """Adds the empty answer as a candidate."""
     align_to_words: bool = True
+    """Extends an answer to whole words."""
 
 
 class QuestionInput(TypedDict):

@@ -46,9 +46,15 @@ class TokenParameters(Parameters):
     )
 
     aggregation_strategy: Annotated[Strategy, BeforeValidator(in_lower_case)] = "none"
+    """`none` returns tokens; the others join tokens to entities, as in the transformers
+    pipeline."""
     ignore_labels: list[str] = ["O"]
+    """Labels that are left out."""
     stride: NonNegativeInt | None = None
+    """Reads a long text in windows that overlap by this number of tokens. Needs an
+    `aggregation_strategy` other than `none`."""
     special_tokens: bool = False
+    """Returns every token of the row, special tokens included."""
 
     @model_validator(mode="after")
     def _windows_need_entities(self) -> TokenParameters:
