@@ -111,7 +111,13 @@ class TestEveryMode:
 
     def test_answers_what_its_metadata_says(self, served: Serve, mode: str) -> None:
         told = read_json(call(served(mode), b"", "v2/models/model").body)
-        given = [tensor(each["name"], [TEXTS[0]], each["datatype"]) for each in told["inputs"]]
+        _, columns, _ = asked_of(mode)
+        if len(columns) == 1:
+            columns = {told["inputs"][0]["name"]: next(iter(columns.values()))}
+        given = [
+            tensor(each["name"], columns[each["name"]][:1], each["datatype"])
+            for each in told["inputs"]
+        ]
         answer = call(served(mode), {"inputs": given}, INFER)
         (output,) = read_json(answer.body)["outputs"]
         assert {key: output[key] for key in ("name", "datatype")} == {
