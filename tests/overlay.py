@@ -44,6 +44,10 @@ def make_overlay(folder: Path, root: Path) -> Path:
 
 
 def activated(folder: Path) -> dict[str, str]:
-    """Return this process's variables with an environment's commands first in PATH."""
+    """Return this process's variables, with the commands of an overlay first in PATH.
+
+    Behind them come those of the environment that runs the tests, such as `torchserve`.
+    """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return {**kept, "PATH": os.pathsep.join([str(folder / "bin"), kept["PATH"]])}
+    places = [str(folder / "bin"), str(Path(sys.executable).parent), kept["PATH"]]
+    return {**kept, "VENV": str(folder), "PATH": os.pathsep.join(places)}

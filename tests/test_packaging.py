@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import subprocess
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from packaging.requirements import Requirement
@@ -16,10 +19,14 @@ from packaging.version import Version
 from setuptools import find_packages
 
 import handlers
+from handlers.http.request import HttpRequest
+from handlers.protocols import describe
+from handlers.protocols.base import Exchange
 from scripts import lock_requirements
-from scripts.kit.archive_contents import _tree
+from scripts.kit.archive import pack
 from scripts.kit.places import ROOT
 from tests.overlay import activated, make_overlay
+from tests.standins.archives import write_weightless, write_yaml
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 COMMANDS: dict[str, str] = PROJECT["project"]["scripts"]
@@ -52,11 +59,19 @@ class TestVersion:
         dynamic = PROJECT["tool"]["setuptools"]["dynamic"]
         assert dynamic == {"version": {"attr": "handlers.__version__"}}
 
-    def test_can_be_read_in_an_archive_where_no_distribution_is(self) -> None:
-        packed = dict(_tree(Path(handlers.__file__).parent))["__init__.py"]
-        names: dict[str, Any] = {}
-        exec(compile(packed.read_text(encoding="utf-8"), str(packed), "exec"), names)  # noqa: S102
-        assert names["__version__"] == handlers.__version__
+    def test_is_in_each_archive(self, tmp_path: Path) -> None:
+        config_path = write_yaml(tmp_path / "qa.yaml", write_weightless(tmp_path / "weightless"))
+        packed = pack(config_path, export_path=tmp_path / "store", version="7.0", checked=False)
+        with zipfile.ZipFile(packed.path) as archive:
+            source = archive.read("handlers/__init__.py").decode()
+            manifest = json.loads(archive.read("MAR-INF/MANIFEST.json"))
+        assert f'__version__ = "{handlers.__version__}"' in source
+        assert manifest["model"]["modelVersion"] == "7.0"  # the model's own
+
+    def test_is_in_the_answer_of_the_describe_call(self) -> None:
+        call = Exchange(HttpRequest({}, {"describe": "True"}))
+        answer = describe.Protocol(Mock(as_json=dict)).response_body(call, [])
+        assert answer["versions"][PROJECT["project"]["name"]] == handlers.__version__
 
 
 class TestLocks:
@@ -142,7 +157,7 @@ class TestPackages:
     @pytest.mark.parametrize("name", ["handlers", "scripts"])
     def test_every_file_beside_the_code_is_installed(self, name: str) -> None:
         patterns = PROJECT["tool"]["setuptools"]["package-data"][name]
-        files = {path for _, path in _tree(ROOT / name) if path.suffix != ".py"}
+        files = {path for path in (ROOT / name).rglob("*.*") if path.suffix not in (".py", ".pyc")}
         assert files == {path for pattern in patterns for path in (ROOT / name).glob(pattern)}
 
 
@@ -150,7 +165,7 @@ def test_no_script_changes_where_modules_come_from() -> None:
     """The one program that does plays TorchServe's worker, which has an archive in its path."""
     files = [path for name in ("scripts", "benchmarks") for path in (ROOT / name).rglob("*.py")]
     found = {path.name for path in files if "sys.path" in path.read_text(encoding="utf-8")}
-    assert found == {"bare_load.py"}
+    assert found == {"load_isolated.py"}
 
 
 def test_make_help_names_every_target() -> None:

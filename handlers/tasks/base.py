@@ -97,6 +97,11 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     def decode(self, query: QueryT, rows: Sequence[RowT], outputs: Sequence[Outputs]) -> Any:
         """Return the result of a query, ready for JSON, from its rows and their outputs."""
 
+    @classmethod
+    def example_inputs(cls, text: str) -> Any:
+        """Return inputs that are made of the words of a text, for benchmarks and tests."""
+        return text
+
     def run(self, model: Model, rows: Sequence[RowT], meter: Meter) -> Sequence[Outputs]:
         """Run the rows of a whole batch; returns the outputs of each row in order.
 

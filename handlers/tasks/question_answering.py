@@ -100,6 +100,12 @@ class Task(BaseTask[QuestionQuery, Window]):
     result_columns = ("answer", "score")
     legacy_response = LegacyResponse({"top_k": 1}, _legacy_response)
 
+    @classmethod
+    def example_inputs(cls, text: str) -> QuestionInput:
+        words = text.split()[1:]  # one fewer, for the [SEP] between the two
+        middle = min(6, len(words) // 2)
+        return {"question": " ".join(words[:middle]), "context": " ".join(words[middle:])}
+
     def parse(self, request: Request) -> QuestionQuery:
         inputs = request.inputs
         if not isinstance(inputs, dict):

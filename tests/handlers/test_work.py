@@ -10,15 +10,16 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from benchmarks.texts import mixed_inputs
+from handlers import tasks
 from handlers.batching.packing import PackedBatch
+from handlers.config.choices import modes
 from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
 from tests.serving import Served
 
 ROWS = 64
 TOKENS = 1978  # in all 64 rows, of 8 to 128 tokens; padded to the longest they would be 8,192
-# Modes whose inputs can be any words.
-ENCODERS = ["sequence_classification", "token_classification", "question_answering"]
+ENCODERS = [mode for mode in modes() if tasks.get(mode).packs]
 
 
 @dataclass(frozen=True)
