@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from hypothesis import HealthCheck, settings
 
@@ -22,6 +24,17 @@ settings.register_profile(
     "kit", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("kit")
+
+
+# Threads would mostly wait for each other: models are tiny, and servers and tests share the cores.
+# Handlers keep the number that is set here, in this process and in those that tests start.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> None:
+    """Compute with one thread, whatever an earlier module has set."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)

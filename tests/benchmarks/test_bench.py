@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -44,7 +43,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             folder,
         ],
         cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=500,

@@ -5,7 +5,6 @@ A test that needs a server of its own settings is marked `slow`.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,8 +53,6 @@ def _exact(folder: Path, mode: str) -> Path:
 
 @pytest.fixture(scope="session")
 def server(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    # Small models share this machine's cores: one thread each is what they can use.
-    os.environ["OMP_NUM_THREADS"] = "1"
     workdir = tmp_path_factory.mktemp("torchserve")
     with TorchServe(model_store=store, workdir=workdir, timeout=480) as server:
         yield server

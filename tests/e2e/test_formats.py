@@ -44,11 +44,9 @@ def all_formats(
         if save_mode != "openvino" or importlib.util.find_spec("openvino"):
             archive = packed(save_mode, MODE, extra=standins.get(save_mode, ()))
             shutil.copyfile(archive, store / f"{save_mode}.mar")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")
-        workdir = tmp_path_factory.mktemp("torchserve")
-        with TorchServe(workdir, model_store=store, timeout=480) as server:
-            yield server
+    workdir = tmp_path_factory.mktemp("torchserve")
+    with TorchServe(workdir, model_store=store, timeout=480) as server:
+        yield server
 
 
 def check_format(server: Server, served: Callable[..., Served], save_mode: str) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,14 @@ from scripts.kit.demo_models.making import UnknownMode
 
 QUICK: dict[str, Any] = {"rows": 24, "exam_rows": 8}
 MODE = "text_generation"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trained_with_one_thread() -> Iterator[None]:
+    """Train as the tests compute, with one thread."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scripts.kit.demo_models.training.THREADS", 1)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +68,10 @@ def test_a_classifier_has_its_labels(mode: str, task: Any, tmp_path: Path) -> No
     assert all(0 <= value <= 1 for value in score.measures.values())
 
 
-def test_training_is_told_how_far_it_is_and_leaves_torch_as_it_was(tmp_path: Path) -> None:
+def test_training_is_told_how_far_it_is_and_leaves_torch_as_it_was(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("scripts.kit.demo_models.training.THREADS", 2)
     threads, state, ticks = torch.get_num_threads(), torch.get_rng_state(), list[float]()
     make("question_answering", tmp_path / "made", **QUICK, tick=ticks.append)
     assert ticks == sorted(ticks)
