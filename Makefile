@@ -51,15 +51,15 @@ $(LATEST)/.ready: pyproject.toml requirements/latest.txt requirements/demo-no-de
 	$(LATEST)/bin/python $(PIP) --no-deps -r requirements/demo-no-deps.txt -e .
 	touch $@
 
-# The gateway runs beside the clients, and a page of the documentation is written from the code.
-$(CLIENTS)/.ready $(DOCS)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt
+# The gateway runs beside the clients.
+$(CLIENTS)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python $(PIP) -r requirements/$*.txt
 	.venv-$*/bin/python $(PIP) --no-deps -e .
 	touch $@
 
-# Other servers, which import nothing of the kit.
-$(BENCH_VENV)/.ready $(MLSERVER)/.ready: .venv-%/.ready: requirements/%.txt
+# The documentation tool and other servers, which import nothing of the kit.
+$(DOCS)/.ready $(BENCH_VENV)/.ready $(MLSERVER)/.ready: .venv-%/.ready: requirements/%.txt
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python $(PIP) -r requirements/$*.txt
 	touch $@
@@ -113,7 +113,7 @@ test-latest: $(LATEST)/.ready models $(CLIENTS)/.ready
 	$(LATEST)/bin/python -m pytest -m "not openvino and not slow" tests/handlers tests/scripts
 
 docs: $(DOCS)/.ready
-	$(DOCS)/bin/python -m mkdocs build --strict --site-dir build/site
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict --site-dir build/site
 
 lint: $(READY)
 	$(RUN) -m ruff check .

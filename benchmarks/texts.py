@@ -8,10 +8,8 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from handlers import tasks
-from handlers.schemas.model_info import Columns
 
 SHORTEST, LONGEST = 8, 128
-QUESTION_WORDS = 6  # fewer for short rows
 
 
 def mixed_texts(
@@ -35,20 +33,10 @@ def mixed_texts(
 
 
 def mixed_inputs(mode: str, tokenizer: PreTrainedTokenizerBase, count: int, seed: int) -> list[Any]:
-    """Return inputs for a mode; a text is split into question and context if required."""
-    texts = mixed_texts(tokenizer, count, seed)
-    names = tasks.get(mode).input_columns[0]
-    return [_divide(text, names) for text in texts] if len(names) > 1 else list(texts)
+    """Return inputs for a mode, made of such texts."""
+    return [tasks.get(mode).example_inputs(text) for text in mixed_texts(tokenizer, count, seed)]
 
 
 def _is_plain(word: str) -> bool:
     """Return whether a vocabulary entry is a word that tokenizers neither change nor split."""
     return word.isascii() and word.isalpha() and word.islower() and len(word) > 2
-
-
-def _divide(text: str, names: Columns) -> dict[str, str]:
-    """Return the columns of a pair: a short one, such as a question, and the rest."""
-    first, second = names
-    words = text.split()[1:]  # one fewer, for the [SEP] between the two
-    middle = min(QUESTION_WORDS, len(words) // 2)
-    return {first: " ".join(words[:middle]), second: " ".join(words[middle:])}

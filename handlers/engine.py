@@ -101,6 +101,7 @@ class Engine:
             nests_single_result=task.nests_single_result,
             legacy_response=task.legacy_response,
             legacy_explanation_keys=target.legacy_keys if target else (),
+            explanation_views=target.views if target else None,
         )
 
     def predict(self, requests: Sequence[Request], meter: Meter | None = None) -> list[Outcome]:

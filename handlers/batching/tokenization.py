@@ -55,17 +55,58 @@ def features(encoding: Mapping[str, Any], index: int, names: Sequence[str]) -> d
     return {name: encoding[name][index] for name in present}
 
 
-def check_length(length: int, longest: int | None, what: str) -> None:
+def check_length(length: int, max_tokens: int | None, what: str) -> None:
     """Check that a row is not longer than the model's limit.
 
     Raises:
         RequestTooLarge: the row is longer; the message has both lengths.
     """
-    if longest is not None and length > longest:
+    if max_tokens is not None and length > max_tokens:
         raise RequestTooLarge(
-            f"{what} has {length:,} tokens, and this model takes {longest:,}"
-            "; shorten it, or let the model's YAML set truncation: true."
+            f"{what} has {length:,} tokens, and this model takes {max_tokens:,}"
+            "; shorten it, or set truncation: true in the YAML of the model."
         )
+
+
+def split_windows(
+    tokenizer: PreTrainedTokenizerBase,
+    text: Text,
+    length: int,
+    *,
+    max_length: int,
+    repeated: int,
+    stride: int,
+    limit: int,
+    truncation: str | bool = True,
+) -> list[Window]:
+    """Return the windows of a text, or of one text of a pair, that is too long for one row.
+
+    Args:
+        tokenizer: the tokenizer.
+        text: the text or the pair.
+        length: its tokens in one row.
+        max_length: the maximum number of tokens in each window.
+        repeated: tokens in every window: special ones, and those of the other text of a pair.
+        stride: overlap of consecutive windows in tokens.
+        limit: the maximum number of windows per request.
+        truncation: the tokenizer's name for which text of a pair is split.
+
+    Raises:
+        RequestTooLarge: the text needs more windows than `limit`.
+    """
+    size = max_length - repeated
+    stride = min(stride, size - 1)
+    check_windows(length - repeated, size=size, stride=stride, limit=limit)
+    windows = tokenize(
+        tokenizer,
+        [text],
+        truncation=truncation,
+        max_length=max_length,
+        stride=stride,
+        return_overflowing_tokens=True,
+    )
+    names = tokenizer.model_input_names
+    return [window(windows, index, names) for index in range(len(windows["input_ids"]))]
 
 
 def check_windows(tokens: int, *, size: int, stride: int, limit: int) -> None:

@@ -166,7 +166,9 @@ def _load_tokenizer(directory: Path, handler: HandlerSection) -> PreTrainedToken
         )
     except Exception as error:  # noqa: BLE001 - the tokenizers library raises bare Exceptions
         raise WrongCheckpoint(
-            "tokenizer", f"cannot be loaded ({summarize(error)})", "pack the checkpoint's own files"
+            "tokenizer",
+            f"cannot be loaded ({summarize(error)})",
+            "pack the tokenizer files of the checkpoint",
         ) from None
 
 

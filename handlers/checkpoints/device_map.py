@@ -65,22 +65,22 @@ def check_embeddings(module: PreTrainedModel) -> None:
 
 def describe_placement(module: PreTrainedModel) -> str:
     """Return the modules on each device as text for the log."""
-    places = defaultdict[str, list[str]](list)
-    for name, device in _map_of(module).items():
-        places[str(device)].append(name or "everything")
-    return "; ".join(f"{device} has {_abbreviate(names)}" for device, names in places.items())
+    devices = defaultdict[str, list[str]](list)
+    for name, device in _device_map(module).items():
+        devices[str(device)].append(name or "everything")
+    return "; ".join(f"{device} has {_abbreviate(names)}" for device, names in devices.items())
 
 
-def _map_of(module: PreTrainedModel) -> dict[str, Any]:
+def _device_map(module: PreTrainedModel) -> dict[str, Any]:
     """Return the device of each module; transformers keeps no map for a single device."""
     return getattr(module, "hf_device_map", None) or {"": module.device}
 
 
 def _device_of(module: PreTrainedModel, part: torch.nn.Module) -> Any:
-    places = _map_of(module)
+    device_map = _device_map(module)
     (path, *_) = (name for name, each in module.named_modules() if each is part)
-    parents = [name for name in places if not name or f"{path}.".startswith(f"{name}.")]
-    return places[max(parents, key=len)]
+    parents = [name for name in device_map if not name or f"{path}.".startswith(f"{name}.")]
+    return device_map[max(parents, key=len)]
 
 
 def _abbreviate(names: list[str]) -> str:

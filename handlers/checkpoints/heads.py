@@ -59,8 +59,8 @@ def _check_architecture(config: PreTrainedConfig, required: str, checkpoint: str
     if architectures and required not in architectures:
         raise WrongCheckpoint(
             checkpoint,
-            f"holds {' and '.join(architectures)} where this mode"
-            f" needs {required}, so its head would be random",
+            f"has a {' and a '.join(architectures)}, and this mode"
+            f" needs a {required}, so its head would be random",
             "use a checkpoint that was fine-tuned for this mode, or set"
             " handler.allow_random_head: true",
         )

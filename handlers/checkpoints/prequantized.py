@@ -64,7 +64,7 @@ def missing_package(method: str, error: Exception) -> WrongCheckpoint:
     """Return the error for a missing package that a quantization method needs."""
     return WrongCheckpoint(
         "config.json",
-        f"says that the weights were quantized with {method}, and its package does not work here"
+        f"says that the weights were quantized with {method}, and its package cannot be imported"
         f" ({summarize(error).rstrip('.')})",
-        f"pip install {PACKAGES.get(method, method)} where the worker runs",
+        f"pip install {PACKAGES.get(method, method)} in the environment of the worker",
     )

@@ -56,8 +56,8 @@ class ModelConfig(TorchServeSection):
         if self.explain_seconds >= self.responseTimeout:
             raise ValueError(
                 f"handler.explain_timeout is {self.explain_seconds:g} s and responseTimeout"
-                f" is {self.responseTimeout} s; TorchServe ends a worker at the latter, so lower"
-                " the former"
+                f" is {self.responseTimeout} s; TorchServe kills a worker after responseTimeout,"
+                " so lower explain_timeout"
             )
         return self
 
@@ -103,10 +103,10 @@ class ModelConfig(TorchServeSection):
         try:
             document = yaml.safe_load(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise WrongConfig(str(path), "there is no such file", "give a YAML file") from None
+            raise WrongConfig(str(path), "there is no such file", "pass a YAML file") from None
         except OSError as error:
             raise WrongConfig(
-                str(path), f"cannot be read ({error.strerror})", "give a YAML file"
+                str(path), f"cannot be read ({error.strerror})", "pass a YAML file"
             ) from None
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise WrongConfig(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from handlers.http.accept import parse_accept
 
 HTML = "text/html; charset=utf-8"
+
+Views = Callable[[Mapping[str, Any]], Iterable[tuple[str, Sequence[float]]]]
 
 _ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
@@ -55,15 +57,21 @@ class View:
         return [mark for mark in ranked if mark.strength][:5]
 
 
-def render(explanations: Sequence[Mapping[str, Any]]) -> bytes:
+def target_view(explanation: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[float]]]:
+    """Yield the title and the importances of the explained target."""
+    yield "Importance for the target", explanation["importances"]
+
+
+def render(explanations: Sequence[Mapping[str, Any]], views: Views = target_view) -> bytes:
     """Return an HTML page.
 
     Args:
         explanations: explanations and error bodies in the JSON form of `/explanations`.
+        views: returns titles and importances of the highlighted texts of an explanation.
     """
     page = _ENVIRONMENT.get_template("explanation.html.j2")
     cards = [
-        {"explanation": explanation, "views": list(_views(explanation))}
+        {"explanation": explanation, "views": _marked(explanation, views)}
         for explanation in explanations
     ]
     return page.render(cards=cards, label=_label).encode("utf-8", "replace")
@@ -76,18 +84,12 @@ def prefers_page(accept: str) -> bool:
     return qualities.get("text/html", 0.0) > others
 
 
-def _views(explanation: Mapping[str, Any]) -> Iterator[View]:
+def _marked(explanation: Mapping[str, Any], views: Views) -> list[View]:
     if "code" in explanation:
-        return
-    if "importances" in explanation:
-        yield View("Importance for the target", _marks(explanation, explanation["importances"]))
-    else:
-        for side in ("start", "end"):
-            importances = explanation[f"importances_answer_{side}"]
-            yield View(f"Importance for the {side} of the answer", _marks(explanation, importances))
-    for token in explanation.get("tokens", ()):
-        title = f"Importance for the token “{token['token']}”"
-        yield View(title, _marks(explanation, token["importances"]))
+        return []
+    return [
+        View(title, _marks(explanation, importances)) for title, importances in views(explanation)
+    ]
 
 
 def _marks(explanation: Mapping[str, Any], importances: Sequence[float]) -> list[Mark]:

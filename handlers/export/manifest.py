@@ -96,7 +96,7 @@ class ExportManifest:
         if missing := set(outputs) - set(signature.outputs):
             raise WrongCheckpoint(
                 FILE,
-                f"the exported model gives {', '.join(signature.outputs)}, not {missing.pop()}",
+                f"the exported model has {', '.join(signature.outputs)}, not {missing.pop()}",
                 "export it again with this YAML's mode",
             )
         return cls(signature, document.get("dtype"), _shape(document.get("shape")))

@@ -176,7 +176,7 @@ def find_graph_file(directory: Path, name: str, pattern: str | None = None) -> P
     path = min(directory.glob(pattern or name), default=None)
     if path is None:
         raise WrongCheckpoint(
-            name, "is not there", "pack it with scripts/create_archive.py, which exports it"
+            name, "is missing", "pack it with scripts/create_archive.py, which exports it"
         )
     return path
 

@@ -169,7 +169,7 @@ class _DeviceModel(ForwardOnlyModel):
         except Exception as error:  # noqa: BLE001 - the runtime has its own error types
             raise WrongCheckpoint(
                 torchscript.Format.file,
-                f"was compiled, and cannot be run here to be compared ({summarize(error)})",
+                f"was compiled, but cannot be run on this machine ({summarize(error)})",
                 "export it on a machine of the kind that serves it",
             ) from None
 

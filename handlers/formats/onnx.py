@@ -121,6 +121,6 @@ def _check_outputs(session: Any, outputs: tuple[str, ...], file: str) -> None:
     if missing := set(outputs) - set(names):
         raise WrongCheckpoint(
             file,
-            f"gives {', '.join(names)}, not {missing.pop()}",
+            f"has {', '.join(names)}, not {missing.pop()}",
             "export it again with this YAML's mode",
         )

@@ -1,4 +1,4 @@
-"""The messages of a chat to the prompt that a model continues."""
+"""The messages of a chat to a prompt, by the checkpoint's chat template."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Message(TypedDict):
     content: str
 
 
-def check_messages(given: Sequence[Any], longest: int) -> list[Message]:
-    """Return messages whose roles and contents are texts; parts of type `text` are joined.
+def check_messages(given: Sequence[Any], max_characters: int) -> list[Message]:
+    """Return the messages of a chat with texts as contents; parts of type `text` are joined.
 
     Raises:
         BadRequest: a message without role or text.
         RequestTooLarge: the texts have more characters than allowed.
     """
-    messages = [_message(item, f"messages[{at}]", longest) for at, item in enumerate(given)]
-    check_text("".join(message["content"] for message in messages), "messages", longest)
+    messages = [_message(item, f"messages[{at}]", max_characters) for at, item in enumerate(given)]
+    check_text("".join(message["content"] for message in messages), "messages", max_characters)
     return messages
 
 
@@ -51,13 +51,13 @@ def prompt_of(messages: Sequence[Message], tokenizer: PreTrainedTokenizerBase) -
     return str(prompt)
 
 
-def _message(item: Any, name: str, longest: int) -> Message:
+def _message(item: Any, name: str, max_characters: int) -> Message:
     if not isinstance(item, dict):
         raise BadRequest(f'{name} must be {{"role": …, "content": …}}, and is {json_type(item)}.')
-    role = check_text(item.get("role"), f"{name}.role", longest)
+    role = check_text(item.get("role"), f"{name}.role", max_characters)
     content = item.get("content")
     if content is None and role == "assistant":
-        return {"role": role, "content": ""}  # it called a tool, and said nothing
+        return {"role": role, "content": ""}  # a message that calls a tool has no text
     return {"role": role, "content": _content(content, f"{name}.content")}
 
 
@@ -74,7 +74,7 @@ def _content(content: Any, name: str) -> str:
 
 
 def _text_of(part: Any) -> str | None:
-    """Return what a part of a message says, in words or in words of refusal."""
+    """Return the text of a part of a message, or of a refusal."""
     kind = part.get("type") if isinstance(part, dict) else None
     text = part.get(kind) if kind in ("text", "refusal") else None
     return text if isinstance(text, str) else None

@@ -1,4 +1,4 @@
-"""Which prompts generate together, and each one's new tokens."""
+"""Batches of prompts through `generate`: which prompts share one, and the new tokens of each."""
 
 from __future__ import annotations
 
@@ -16,37 +16,42 @@ from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window
 from handlers.generation.parameters import GenerationParameters
 from handlers.generation.randomness import seeded
-from handlers.generation.stopping import PerRowStopStrings
-from handlers.generation.streaming import StreamingCallback
+from handlers.generation.stopping import PerRowStopStrings, StreamingCallback
 from handlers.runtime.model import Model
 from handlers.schemas.request import TextStream
 from handlers.telemetry.meter import Meter
 
 Ids = npt.NDArray[np.int64]
-LOOK_AT_PROMPT = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length": 0}
+READ_PROMPT = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length": 0}
 
 
 @dataclass(frozen=True)
 class Prompt(Window):
-    """A prompt's tokens, its settings and how many tokens it may get."""
+    """The tokens of a prompt, its parameters, and the maximum number of new tokens."""
 
     parameters: GenerationParameters
     new_tokens: int
     stream: TextStream | None = None
 
     @property
-    def tells(self) -> bool:
-        """Whether somebody hears its text while it is made; several texts at once nobody can."""
-        settings = self.parameters
-        return self.stream is not None and settings.num_beams * settings.num_return_sequences == 1
+    def is_streamed(self) -> bool:
+        """Whether its text is sent while it is generated, which only a single text can be."""
+        parameters = self.parameters
+        single = parameters.num_beams * parameters.num_return_sequences == 1
+        return self.stream is not None and single
 
 
 @dataclass(frozen=True)
 class Generator:
-    """Everything that generating needs beside the prompts.
+    """Generates texts.
 
-    `base` is the checkpoint's own generation config; a prompt's settings go over it. `limit` is
-    how many tokens, prompt and new ones together, the model has positions for.
+    Attributes:
+        model: the model.
+        tokenizer: its tokenizer.
+        base: the checkpoint's generation config; the parameters of a prompt take precedence.
+        padding: the padding of prompts.
+        meter: counts tokens and forwards.
+        limit: the number of positions of the model, for a prompt and its new tokens.
     """
 
     model: Model
@@ -56,46 +61,47 @@ class Generator:
     meter: Meter
     limit: int | None = None
 
-    def all(self, prompts: Sequence[Prompt], budget: int) -> list[Outputs]:
-        """Return `sequences` for each prompt, its new tokens, and `ended`, whether it ended itself.
+    def generate(self, prompts: Sequence[Prompt], budget: int) -> list[Outputs]:
+        """Return the new tokens of each prompt.
 
-        Both have an entry for each sequence.
+        `sequences` has them without the end token, and `ended` whether there was one; both have an
+        entry for each sequence.
         """
         groups: defaultdict[Hashable, list[int]] = defaultdict(list)
-        most = max((prompt.new_tokens for prompt in prompts), default=0)
+        longest = max((prompt.new_tokens for prompt in prompts), default=0)
         for number, prompt in enumerate(prompts):
-            groups[self._company(number, prompt, most)].append(number)
+            groups[self._batch_key(number, prompt, longest)].append(number)
         results: dict[int, Outputs] = {}
         for numbers in groups.values():
             sizes = [_size(prompts[number]) for number in numbers]
             for part in group_by_length(sizes, budget):
                 chosen = [numbers[place] for place in part]
-                together = self._together([prompts[number] for number in chosen])
+                together = self._generate_batch([prompts[number] for number in chosen])
                 results.update(zip(chosen, together, strict=True))
         return [results[number] for number in range(len(prompts))]
 
-    def _company(self, number: int, prompt: Prompt, most: int) -> Hashable:
-        """Return what prompts must have in common to generate together, with the same results.
+    def _batch_key(self, number: int, prompt: Prompt, longest: int) -> Hashable:
+        """Return a key that prompts must share to generate together with unchanged results.
 
-        A seeded draw is alone, since a batch shares its random numbers. A penalty that reads the
-        prompt would read its padding, so it needs prompts of one length. Beams compare whole
-        answers, so they must end at one length. Where the longest answer of all would carry a
-        prompt beyond the model's last position, it is with those that end when it does.
+        Seeded sampling is alone, since a batch shares its random numbers. A penalty on the prompt
+        would include its padding, so it needs prompts of one length. Beams compare whole texts, so
+        they must end at one length. Where the longest text would carry a prompt beyond the model's
+        last position, the prompt is with those of its own number of new tokens.
         """
         settings = prompt.parameters
         if settings.do_sample and settings.seed is not None:
             return number
-        length = len(prompt) if self._looks_at_prompt(settings) else None
+        length = len(prompt) if self._reads_prompt(settings) else None
         beams = settings.num_beams > 1
-        tight = self.limit is not None and len(prompt) + most > self.limit
+        tight = self.limit is not None and len(prompt) + longest > self.limit
         ending = (prompt.new_tokens if beams or tight else None, settings.stop if beams else ())
         return length, ending, tuple(sorted(settings.for_generate.items()))
 
-    def _looks_at_prompt(self, settings: GenerationParameters) -> bool:
+    def _reads_prompt(self, settings: GenerationParameters) -> bool:
         given = {**self.base.to_dict(), **settings.for_generate}
-        return any(given.get(name) not in (None, idle) for name, idle in LOOK_AT_PROMPT.items())
+        return any(given.get(name) not in (None, neutral) for name, neutral in READ_PROMPT.items())
 
-    def _together(self, prompts: Sequence[Prompt]) -> list[Outputs]:
+    def _generate_batch(self, prompts: Sequence[Prompt]) -> list[Outputs]:
         batch = pad(prompts, self.padding)
         width = batch["input_ids"].shape[1]
         stopping = self._stopping(prompts, width)
@@ -112,20 +118,21 @@ class Generator:
 
     def _stopping(self, prompts: Sequence[Prompt], width: int) -> StoppingCriteriaList:
         criteria = StoppingCriteriaList()
+        ids = [prompt.features["input_ids"] for prompt in prompts]
         stops = [prompt.parameters.stop for prompt in prompts]
         if any(stops):
-            criteria.append(PerRowStopStrings(self.tokenizer, stops, width))
-        if any(prompt.tells for prompt in prompts):
-            telling = StreamingCallback(
+            criteria.append(PerRowStopStrings(self.tokenizer, ids, stops, width))
+        if any(prompt.is_streamed for prompt in prompts):
+            callback = StreamingCallback(
                 self.tokenizer,
-                prompts=[prompt.features["input_ids"] for prompt in prompts],
-                streams=[prompt.stream if prompt.tells else None for prompt in prompts],
+                prompts=ids,
+                streams=[prompt.stream if prompt.is_streamed else None for prompt in prompts],
                 stops=stops,
-                rooms=[prompt.new_tokens for prompt in prompts],
+                limits=[prompt.new_tokens for prompt in prompts],
                 ends=self._ends,
                 width=width,
             )
-            criteria.append(telling)
+            criteria.append(callback)
         return criteria
 
     def _config(self, prompts: Sequence[Prompt]) -> GenerationConfig:

@@ -15,7 +15,7 @@ Few = Annotated[int, Field(ge=1, le=32)]
 StopText = Annotated[str, Field(min_length=1)]
 StopTexts = StopText | list[StopText] | None
 
-# The first are what text-generation-inference's clients always send, the others are a pipeline's.
+# The first are sent by all clients of text-generation-inference, the others are a pipeline's.
 NAMES = PipelineNames(
     ignored={
         "adapter_id": [0],
@@ -29,45 +29,66 @@ NAMES = PipelineNames(
         "clean_up_tokenization_spaces": ANY,
         "pad_token_id": ANY,
         "padding": ANY,
-        "truncation": ANY,  # what is too long is refused, unless the YAML says otherwise
+        "truncation": ANY,  # a text that is too long is refused, unless the YAML says otherwise
         "use_cache": ANY,
     }
 )
-OURS = {"max_new_tokens", "max_length", "truncate", "stop", "seed", "return_full_text", "details"}
+NOT_OF_GENERATE = {
+    "max_new_tokens",
+    "max_length",
+    "truncate",
+    "stop",
+    "seed",
+    "return_full_text",
+    "details",
+}
 
 
 class GenerationParameters(Parameters):
-    """Settings of one prompt; what is left out is as the checkpoint's generation_config says.
-
-    `max_length` counts the prompt's tokens too, and holds where `max_new_tokens` is not set;
-    `truncate` keeps so many tokens of the prompt, its end unless the YAML says otherwise; 0 is all;
-    `stop` ends the text before the first of these strings; `seed` makes sampling repeatable;
-    `return_full_text` puts the prompt before the new text; `details` adds why it ended and how many
-    tokens it took, as the text-generation-inference server tells it.
-    """
+    """Parameters of one prompt; omitted ones are those of the checkpoint's generation config."""
 
     pipeline_names: ClassVar[PipelineNames] = NAMES
 
     max_new_tokens: PositiveInt | None = None
+    """Maximum new tokens. Without it, the YAML's `max_length`, then the checkpoint's, then 50."""
     max_length: PositiveInt | None = None
+    """Maximum tokens of prompt and new text together. Only without `max_new_tokens`."""
     min_new_tokens: NonNegativeInt | None = None
+    """Minimum new tokens."""
     do_sample: bool = False
+    """Samples tokens. `false` takes the most likely one."""
     temperature: Annotated[float, Field(ge=1e-6)] | None = None
+    """Temperature of sampling."""
     top_k: NonNegativeInt | None = None
+    """Samples from this number of most likely tokens."""
     top_p: Probability | None = None
+    """Samples from the most likely tokens with this total probability."""
     min_p: Probability | None = None
+    """Samples from tokens with this share of the best token's probability."""
     typical_p: Probability | None = None
+    """Locally typical sampling."""
     num_beams: Few = 1
+    """Beams of a beam search."""
     num_return_sequences: Few = 1
+    """Number of texts. Needs `do_sample` or as many beams."""
     repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = None
+    """Penalty for tokens that occurred before; 1 is none."""
     no_repeat_ngram_size: NonNegativeInt | None = None
+    """Length of n-grams that may occur once only."""
     length_penalty: Annotated[float, Field(ge=-20, le=20)] | None = None
+    """Exponent of the length in beam search."""
     early_stopping: bool | None = None
+    """Ends a beam search at the first complete candidates."""
     truncate: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """Cuts the prompt to this number of tokens. 0 keeps all."""
     stop: tuple[str, ...] = ()
+    """Text, or list of texts, before which the output ends."""
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
+    """Makes sampling repeatable."""
     return_full_text: bool = True
+    """Returns the prompt before the new text."""
     details: bool = False
+    """Adds `finish_reason`, `generated_tokens`, `input_length` and `seed`."""
 
     @field_validator("stop", mode="before", json_schema_input_type=StopTexts)
     @classmethod
@@ -82,17 +103,17 @@ class GenerationParameters(Parameters):
         return tuple(texts)
 
     @model_validator(mode="after")
-    def _room_for_the_fewest(self) -> Self:
-        fewest, most = self.min_new_tokens, self.max_new_tokens
-        if fewest and most and fewest > most:
+    def _check_min_new_tokens(self) -> Self:
+        minimum, maximum = self.min_new_tokens, self.max_new_tokens
+        if minimum and maximum and minimum > maximum:
             raise ValueError(
-                f"min_new_tokens is {fewest} and max_new_tokens {most}"
+                f"min_new_tokens is {minimum} and max_new_tokens {maximum}"
                 "; lower the first or raise the second"
             )
         return self
 
     def new_tokens_behind(self, length: int) -> int | None:
-        """Return how many new tokens are asked for behind a prompt of so many; None if it is open.
+        """Return the maximum of new tokens behind a prompt of some length; None if not set.
 
         Raises:
             RequestTooLarge: the prompt alone has `max_length` tokens.
@@ -109,5 +130,5 @@ class GenerationParameters(Parameters):
 
     @property
     def for_generate(self) -> dict[str, Any]:
-        """What goes to `generate` as it is."""
-        return self.model_dump(exclude=OURS, exclude_none=True)
+        """The arguments of `generate`."""
+        return self.model_dump(exclude=NOT_OF_GENERATE, exclude_none=True)

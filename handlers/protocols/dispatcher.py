@@ -10,7 +10,7 @@ from typing import Any
 from handlers import protocols
 from handlers.engine import Engine
 from handlers.errors import RequestError, attempt
-from handlers.explainers._page import HTML, prefers_page, render
+from handlers.explainers._page import HTML, prefers_page, render, target_view
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols.base import BaseProtocol, Exchange, result_or_error_body
@@ -88,5 +88,6 @@ def _write(protocol: BaseProtocol, exchange: Exchange, outcomes: Sequence[Any]) 
     as_page = exchange.explains and prefers_page(exchange.http_request.header("accept"))
     if as_page and not all(isinstance(outcome, RequestError) for outcome in outcomes):
         results = [result_or_error_body(outcome) for outcome in exchange.by_item(outcomes)]
-        return HttpResponse(render(results), content_type=HTML)
+        views = protocol.model.explanation_views or target_view
+        return HttpResponse(render(results, views), content_type=HTML)
     return protocol.write(exchange, outcomes)

@@ -22,10 +22,15 @@ class ExplanationParameters(Parameters):
     """
 
     method: str | None = None
+    """Attribution method, see [Methods](#methods). Without it, the default of the mode."""
     target: Any = None
+    """What is explained, see [Targets](#targets). Without it, the prediction."""
     granularity: Granularity = "token"
+    """Unit of the attributions."""
     n_steps: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Steps of `layer_integrated_gradients`. Without it, as many as convergence needs."""
     n_samples: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Samples of `shapley_value_sampling` and `kernel_shap`."""
 
     @field_validator("method")
     @classmethod

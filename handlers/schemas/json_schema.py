@@ -24,9 +24,13 @@ def json_schema(kind: Any) -> dict[str, Any]:
 
 
 def parameter_schemas(kind: type[Parameters], defaults: Schema) -> dict[str, Any]:
-    """Return the JSON schema of each parameter by name, with the given defaults."""
+    """Return the JSON schema of each parameter by name, with the given defaults.
+
+    Descriptions are left out: they belong to the documentation, and are long for an answer.
+    """
     found = kind.model_json_schema(by_alias=False, schema_generator=PlainSchema)["properties"]
-    return {
-        name: {**schema, "default": defaults[name]} if name in defaults else schema
-        for name, schema in found.items()
-    }
+    for name, schema in found.items():
+        schema.pop("description", None)
+        if name in defaults:
+            schema["default"] = defaults[name]
+    return dict(found)

@@ -88,6 +88,8 @@ class ModelInfo:
             of results.
         legacy_response: the response of TorchServe's old example; None where it had no such mode.
         legacy_explanation_keys: the keys of that example's explanations.
+        explanation_views: returns titles and importances of the highlighted texts of an
+            explanation on the HTML page; None where the model is not explained.
     """
 
     name: str
@@ -110,6 +112,7 @@ class ModelInfo:
     nests_single_result: bool = False
     legacy_response: LegacyResponse | None = None
     legacy_explanation_keys: Sequence[str] = ()
+    explanation_views: Callable[[Any], Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the public part, ready for JSON."""

@@ -49,7 +49,13 @@ class Parameters(WholeNumbers):
 
     pipeline_names: ClassVar[PipelineNames] = PipelineNames()
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
 
     @classmethod
     def defaults_from(cls, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class TokenIds:
             )
 
     def truncate(self, max_tokens: int, side: str) -> TokenIds:
-        """Return at most so many ids; the others are removed on the `left` or the `right`."""
+        """Return at most `max_tokens` ids, without others on the `left` or the `right`."""
         return TokenIds(self.ids[-max_tokens:] if side == "left" else self.ids[:max_tokens])
 
 

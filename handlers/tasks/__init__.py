@@ -1,4 +1,4 @@
-"""What is asked of a model: one file for each `mode`, with one class `Task`."""
+"""Tasks of models: one file for each `mode`, with one class `Task`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start and end scores of a context's windows to answers with characters."""
+"""Answers in the windows of a context, from the scores of their first and last tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from handlers.tasks._activations import softmax
 
 @dataclass(frozen=True)
 class AnswerReader:
-    """Reads spans of a context out of windows.
+    """Finds spans of a context in windows.
 
     Attributes:
         context: which of the row's two texts the context is, 0 or 1.
@@ -27,26 +27,26 @@ class AnswerReader:
     cls: int | None
 
     def read(
-        self, row: Window, outputs: Outputs, *, longest: int, count: int, align: bool
+        self, row: Window, outputs: Outputs, *, max_tokens: int, count: int, align: bool
     ) -> Iterator[tuple[int, int, float]]:
         """Yield (start character, end character, probability) of a window's best spans.
 
         Args:
             row: the window.
             outputs: its `start_logits` and `end_logits`.
-            longest: tokens that a span may have.
-            count: spans wanted; several can be the same once they are widened.
-            align: whether spans are widened to whole words.
+            max_tokens: the maximum number of tokens of a span.
+            count: the number of spans; several can become equal when they are extended.
+            align: whether spans are extended to whole words.
         """
         mask = self.mask(row)
         start, end = self._probabilities(row, outputs, mask)
         for first, last, score in best_spans(
-            start * mask, end * mask, longest=longest, count=count
+            start * mask, end * mask, max_tokens=max_tokens, count=count
         ):
             yield *self.characters(row, first, last, align=align), score
 
     def no_answer_score(self, row: Window, outputs: Outputs) -> float:
-        """Return a window's probability of holding no answer: that of its first token."""
+        """Return the probability that a window has no answer: that of its first token."""
         return self.score(row, outputs, 0, 0)
 
     def score(self, row: Window, outputs: Outputs, first: int, last: int) -> float:
@@ -55,11 +55,11 @@ class AnswerReader:
         return float(start[first] * end[last])
 
     def mask(self, row: Window) -> Mask:
-        """Return which tokens are the context's. Shape: (tokens,)."""
+        """Return which tokens belong to the context. Shape: (tokens,)."""
         return np.array([part == self.context for part in row.encoding.sequence_ids])
 
     def characters(self, row: Window, first: int, last: int, *, align: bool) -> tuple[int, int]:
-        """Return the character span of a token span, widened to whole words if asked."""
+        """Return the character span of a token span, extended to whole words if `align` is true."""
         encoding = row.encoding
         words = (encoding.token_to_word(first), encoding.token_to_word(last))
         if not align or None in words:
@@ -74,7 +74,7 @@ class AnswerReader:
 
 
 def merge_equal_answers(spans: Iterator[tuple[int, int, float]], text: str) -> list[dict[str, Any]]:
-    """Return answers of different words, the scores of equal ones added up, in order of finding."""
+    """Return different answers in their order, with the sum of the scores of equal ones."""
     answers: dict[str, dict[str, Any]] = {}
     for start, end, score in spans:
         answer = {"score": 0.0, "start": start, "end": end, "answer": text[start:end]}
@@ -92,19 +92,19 @@ def probabilities(logits: npt.NDArray[Any], allowed: Mask) -> Scores:
 
 
 def best_spans(
-    start: Scores, end: Scores, *, longest: int, count: int
+    start: Scores, end: Scores, *, max_tokens: int, count: int
 ) -> Iterator[tuple[int, int, float]]:
     """Yield (first token, last token, joint probability) of the best spans, best first.
 
-    Only the `longest` diagonals of the outer product are computed, not the whole square.
+    Only the `max_tokens` diagonals of the outer product are computed, not the whole square.
 
     Args:
         start: probability of each token to be the first. Shape: (tokens,).
         end: probability of each token to be the last. Shape: (tokens,).
-        longest: tokens that a span may have.
-        count: spans wanted.
+        max_tokens: the maximum number of tokens of a span.
+        count: the number of spans.
     """
-    width = min(longest, len(start))
+    width = min(max_tokens, len(start))
     ends = np.lib.stride_tricks.sliding_window_view(np.pad(end, (0, width - 1)), width)
     joint = (start[:, None] * ends).ravel()
     found = min(count, joint.size)

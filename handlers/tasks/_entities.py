@@ -72,7 +72,7 @@ def join_entities(
 
 
 def without_overlaps(entities: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Keep the longest of entities that overlap, as windows over one text give; ties by score."""
+    """Return the longest of entities that overlap in two windows, of equal ones the best."""
     kept: list[dict[str, Any]] = []
     for entity in sorted(entities, key=lambda entity: entity["start"]):
         if not kept or entity["start"] >= kept[-1]["end"]:

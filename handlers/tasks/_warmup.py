@@ -1,4 +1,4 @@
-"""torch.compile, asked for by `pt2.compile`: never fatal, and paid for at load."""
+"""Warm-up: batches of made-up rows at load, and torch.compile where `pt2.compile` enables it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ from handlers.telemetry.meter import Meter
 
 logger = logging.getLogger(__name__)
 
+DEFAULT_LENGTHS = (16, 48)
+NEW_TOKENS = 3
+
 
 def compile_model(run: Callable[[], None], model: Model, options: Compile) -> bool:
-    """Compile a model for what is run here and now, and say whether it is.
+    """Compile a model for the rows that `run` runs; return whether it is compiled.
 
     One that does not compile, or does not run compiled, runs eagerly.
     """
@@ -38,12 +41,6 @@ def compile_model(run: Callable[[], None], model: Model, options: Compile) -> bo
     return True
 
 
-logger = logging.getLogger(__name__)
-
-USUAL_LENGTHS = (16, 48)
-NEW_TOKENS = 3
-
-
 def warmup_batches(task: BaseTask[Any, Any], config: ModelConfig, model: Model) -> list[list[Row]]:
     """Return batches of the lengths that the YAML declares, with few rows, many and one.
 
@@ -51,9 +48,9 @@ def warmup_batches(task: BaseTask[Any, Any], config: ModelConfig, model: Model) 
     compiles for each shape there is, unless the YAML declares lengths, also a row of every width
     that one alone may get, as wide as packed rows may be.
     """
-    declared = config.handler.warmup_lengths or USUAL_LENGTHS
-    longest = (task.max_tokens or max(declared)) - (NEW_TOKENS if task.generates else 0)
-    lengths = dict.fromkeys(min(length, max(1, longest)) for length in declared)
+    declared = config.handler.warmup_lengths or DEFAULT_LENGTHS
+    max_tokens = (task.max_tokens or max(declared)) - (NEW_TOKENS if task.generates else 0)
+    lengths = dict.fromkeys(min(length, max(1, max_tokens)) for length in declared)
     counts = [*sorted({2, max(2, config.batchSize)}), 1]
     shapes = dict.fromkeys(
         (max(1, min(count, task.budget // length)), length)
@@ -63,7 +60,7 @@ def warmup_batches(task: BaseTask[Any, Any], config: ModelConfig, model: Model) 
     batches = [[_row(task, length)] * count for count, length in shapes]
     if config.handler.warmup_lengths or not model.compiles_shapes:
         return batches
-    widest = min(longest, max(WIDTHS))
+    widest = min(max_tokens, max(WIDTHS))
     return batches + [[_row(task, width)] for width in range(TILE, widest + 1, TILE)]
 
 
@@ -83,7 +80,7 @@ def warm_up(task: BaseTask[Any, Any], model: Model, config: ModelConfig) -> None
         model.pack(task.padding, task.per_token)
     try:
         run()
-    except Exception as error:  # noqa: BLE001 - nobody asked for these rows
+    except Exception as error:  # noqa: BLE001 - no request has these rows
         logger.warning("warm-up failed (%s); the model serves cold", type(error).__name__)
 
 

@@ -97,6 +97,11 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     def decode(self, query: QueryT, rows: Sequence[RowT], outputs: Sequence[Outputs]) -> Any:
         """Return the result of a query, ready for JSON, from its rows and their outputs."""
 
+    @classmethod
+    def example_inputs(cls, text: str) -> Any:
+        """Return inputs that are made of the words of a text, for benchmarks and tests."""
+        return text
+
     def run(self, model: Model, rows: Sequence[RowT], meter: Meter) -> Sequence[Outputs]:
         """Run the rows of a whole batch; returns the outputs of each row in order.
 
@@ -151,12 +156,17 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
             return []
         encoding = tokenize(self.tokenizer, texts, **options)
         return [
-            attempt(self._fit, text, encoding, number, options) for number, text in enumerate(texts)
+            attempt(self.fit, text, encoding, number, options) for number, text in enumerate(texts)
         ]
 
-    def _fit(
+    def fit(
         self, text: Text, encoding: BatchEncoding, number: int, options: Mapping[str, Any]
     ) -> list[Window]:
+        """Return one text of an encoding as a row, truncated if it is too long.
+
+        Raises:
+            RequestTooLarge: it is too long, and the YAML says `truncation: false`.
+        """
         length = len(encoding["input_ids"][number])
         if self.max_tokens is not None and length > self.max_tokens and self.truncation:
             truncation = {"truncation": True, "max_length": self.max_tokens}

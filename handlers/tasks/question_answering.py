@@ -1,10 +1,10 @@
-"""A question and a context to the span of the context that answers it.
+"""Question answering: a question and a context to the span of the context that answers it.
 
     {"inputs": {"question": "Who sings?", "context": "Nina sings in the bar."}}
     -> {"score": 0.97, "start": 0, "end": 4, "answer": "Nina"}
 
-A context longer than a window is read in overlapping windows; scores are each window's own, as in
-the question-answering pipeline of transformers 4, whose parameters these are.
+A context longer than a window is read in overlapping windows with separate scores, as in the
+question-answering pipeline of transformers 4, whose parameters these are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from transformers import BatchEncoding
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Window, check_windows, tokenize, window
+from handlers.batching.tokenization import Window, split_windows, tokenize, window
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, attempt
 from handlers.schemas.model_info import LegacyResponse
 from handlers.schemas.parameters import Parameters
@@ -31,9 +31,9 @@ from handlers.schemas.text_checks import check_text, json_type
 from handlers.tasks._answer_spans import AnswerReader, merge_equal_answers
 from handlers.tasks.base import BaseTask
 
-WINDOW = 384
-MOST_ANSWERS = 1000
-FEWEST_CONTEXT_TOKENS = 8
+DEFAULT_WINDOW = 384
+MAX_ANSWERS = 1000
+MIN_CONTEXT_TOKENS = 8
 
 
 class AnswerParameters(Parameters):
@@ -44,14 +44,21 @@ class AnswerParameters(Parameters):
     )
 
     top_k: int = Field(
-        default=1, ge=1, le=MOST_ANSWERS, validation_alias=AliasChoices("top_k", "topk")
+        default=1, ge=1, le=MAX_ANSWERS, validation_alias=AliasChoices("top_k", "topk")
     )
+    """Number of answers, best first. Alias: `topk`."""
     max_answer_len: PositiveInt = 15
+    """Maximum tokens of an answer."""
     max_question_len: PositiveInt | None = None
+    """Maximum tokens of the question. A longer question is cut."""
     max_seq_len: PositiveInt | None = None
+    """Tokens of one window: question, context and special tokens. Without it, 384."""
     doc_stride: NonNegativeInt | None = None
+    """Overlap of two windows in tokens. Without it, half a window, 128 at most."""
     handle_impossible_answer: bool = False
+    """Adds the empty answer as a candidate."""
     align_to_words: bool = True
+    """Extends an answer to whole words."""
 
 
 class QuestionInput(TypedDict):
@@ -100,6 +107,12 @@ class Task(BaseTask[QuestionQuery, Window]):
     result_columns = ("answer", "score")
     legacy_response = LegacyResponse({"top_k": 1}, _legacy_response)
 
+    @classmethod
+    def example_inputs(cls, text: str) -> QuestionInput:
+        words = text.split()[1:]  # one fewer, for the [SEP] between the two
+        middle = min(6, len(words) // 2)
+        return {"question": " ".join(words[:middle]), "context": " ".join(words[middle:])}
+
     def parse(self, request: Request) -> QuestionQuery:
         inputs = request.inputs
         if not isinstance(inputs, dict):
@@ -112,13 +125,14 @@ class Task(BaseTask[QuestionQuery, Window]):
         parameters: AnswerParameters = self.read_parameters(request.parameters)
         question = check_text(inputs["question"], "question", self.max_characters)
         context = check_text(inputs["context"], "context", self.max_characters)
-        return QuestionQuery(self._cut(question, parameters.max_question_len), context, parameters)
+        return QuestionQuery(
+            self._truncate(question, parameters.max_question_len), context, parameters
+        )
 
     def encode(self, queries: Sequence[QuestionQuery]) -> list[list[Window] | RequestError]:
         encoding = tokenize(self.tokenizer, [self.texts(query) for query in queries])
         return [
-            attempt(self._fit_windows, query, encoding, number)
-            for number, query in enumerate(queries)
+            attempt(self._windows, query, encoding, number) for number, query in enumerate(queries)
         ]
 
     def decode(
@@ -133,10 +147,10 @@ class Task(BaseTask[QuestionQuery, Window]):
         """Return the `top_k` best answers over all windows, best first; at least one."""
         windows = list(zip(rows, outputs, strict=True))
         settings = query.parameters
-        # Several spans can become one when they are widened to words.
+        # Several spans can become one when they are extended to whole words.
         count = 2 * settings.top_k + 10 if settings.align_to_words else settings.top_k
         limits: dict[str, Any] = {
-            "longest": settings.max_answer_len,
+            "max_tokens": settings.max_answer_len,
             "align": settings.align_to_words,
         }
         spans = [self.reader.read(*pair, count=count, **limits) for pair in windows]
@@ -148,59 +162,54 @@ class Task(BaseTask[QuestionQuery, Window]):
 
     @cached_property
     def reader(self) -> AnswerReader:
-        """What finds spans in a window."""
+        """Finds spans in a window."""
         return AnswerReader(self._context, self.tokenizer.cls_token_id)
 
     def texts(self, query: QuestionQuery) -> tuple[str, str]:
-        """Return question and context in the order in which they stand in a row."""
+        """Return question and context in their order in a row."""
         pair = (query.question, query.context)
         return pair if self._context else (query.context, query.question)
 
-    def _cut(self, question: str, most: int | None) -> str:
-        """Return a question's text up to the end of its last token that is allowed."""
-        if most is None:
+    def _truncate(self, question: str, limit: int | None) -> str:
+        """Return a question up to the end of its last token within the limit."""
+        if limit is None:
             return question
         options = {"add_special_tokens": False, "return_offsets_mapping": True}
-        places = self.tokenizer(question, **options)["offset_mapping"]
-        return question[: places[most - 1][1]] if len(places) > most else question
+        offsets = self.tokenizer(question, **options)["offset_mapping"]
+        return question[: offsets[limit - 1][1]] if len(offsets) > limit else question
 
-    def _fit_windows(
-        self, query: QuestionQuery, encoding: BatchEncoding, number: int
-    ) -> list[Window]:
-        names = self.tokenizer.model_input_names
+    def _windows(self, query: QuestionQuery, encoding: BatchEncoding, number: int) -> list[Window]:
         size = self._window_size(query)
-        if len(encoding["input_ids"][number]) <= size:
-            return [window(encoding, number, names)]
+        length = len(encoding["input_ids"][number])
+        if length <= size:
+            return [window(encoding, number, self.tokenizer.model_input_names)]
         sequences = np.array(encoding.encodings[number].sequence_ids, dtype=float)
-        others = int((sequences != self._context).sum())
-        room = size - others
-        if room < FEWEST_CONTEXT_TOKENS:
+        repeated = int((sequences != self._context).sum())
+        if size - repeated < MIN_CONTEXT_TOKENS:
             raise RequestTooLarge(
-                f"the question leaves {max(room, 0)} of {size} tokens for the context"
+                f"the question leaves {max(size - repeated, 0)} of {size} tokens for the context"
                 "; ask a shorter question or raise max_seq_len."
             )
-        stride = min(self._stride(query, size), room - 1)
-        tokens = len(sequences) - others
-        check_windows(tokens, size=room, stride=stride, limit=self.settings.max_rows)
-        parts = tokenize(
+        return split_windows(
             self.tokenizer,
-            [self.texts(query)],
-            truncation="only_second" if self._context else "only_first",
+            self.texts(query),
+            length,
             max_length=size,
-            stride=stride,
-            return_overflowing_tokens=True,
+            repeated=repeated,
+            stride=self._stride(query, size),
+            limit=self.settings.max_rows,
+            truncation="only_second" if self._context else "only_first",
         )
-        return [window(parts, part, names) for part in range(len(parts["input_ids"]))]
 
     def _window_size(self, query: QuestionQuery) -> int:
-        wanted = query.parameters.max_seq_len or WINDOW
-        return min(wanted, self.max_tokens or wanted)
+        size = query.parameters.max_seq_len or DEFAULT_WINDOW
+        return min(size, self.max_tokens or size)
 
     def _stride(self, query: QuestionQuery, size: int) -> int:
-        asked = query.parameters.doc_stride
-        return min(size // 2, 128) if asked is None else asked
+        stride = query.parameters.doc_stride
+        return min(size // 2, 128) if stride is None else stride
 
     @property
     def _context(self) -> int:
-        """Which of the two texts the context is: the second, but for left-padding tokenizers."""
+        """The number of the context among the two texts: 0 for tokenizers that pad on the left."""
         return 1 if self.tokenizer.padding_side == "right" else 0

@@ -33,10 +33,7 @@ Function = Literal["sigmoid", "softmax", "none"]
 
 
 class ClassificationParameters(Parameters):
-    """`top_k`: how many labels, null for all. `function_to_apply`: what makes scores of logits.
-
-    `max_length`: tokens of a row, special ones too; a longer text is cut.
-    """
+    """Parameters of the text-classification pipeline."""
 
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(
         ignored={"batch_size": ANY, "padding": ANY, "truncation": TRUNCATED},
@@ -44,8 +41,12 @@ class ClassificationParameters(Parameters):
     )
 
     top_k: PositiveInt | None = 1
+    """Number of labels, best first. `null` returns all of them."""
     function_to_apply: Annotated[Function | None, BeforeValidator(in_lower_case)] = None
+    """Turns logits into scores. Without it, `softmax`; `sigmoid` for one label and for
+    multi-label models; `none` for regression."""
     max_length: PositiveInt | None = None
+    """Maximum tokens, special tokens included. A longer text is cut."""
 
 
 class TextPair(TypedDict):

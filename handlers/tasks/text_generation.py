@@ -1,13 +1,13 @@
-"""A prompt to its continuation, greedy unless asked otherwise.
+"""Text generation: a prompt to its continuation, greedy by default.
 
     {"inputs": "Once upon", "parameters": {"max_new_tokens": 20, "stop": ["."]}}
     -> [{"generated_text": "Once upon a time there was a fox"}]
 
-The messages of a chat go through the checkpoint's chat template, and come back with the answer
-behind them; with `return_full_text: false` the answer comes alone.
+The messages of a chat go through the checkpoint's chat template, and the result has them with the
+new one; with `return_full_text: false` it has the new one alone.
 
-What a request gets is what `model.generate` gives for its prompt alone: rows share a forward only
-where that cannot change anything.
+The result of a request is that of `model.generate` for its prompt alone: rows share a forward only
+where that does not change any result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from handlers.errors import RequestError, RequestTooLarge, Unprocessable, attemp
 from handlers.generation.chat import Message, check_messages, prompt_of
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.parameters import GenerationParameters
-from handlers.generation.stopping import before_stop
+from handlers.generation.stopping import AS_GENERATED, before_stop, decode_new_text
 from handlers.runtime.model import Model
 from handlers.schemas.model_info import LegacyResponse
 from handlers.schemas.request import Request, TextStream, TokenIds
@@ -39,7 +39,6 @@ from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
 
 NEW_TOKENS = 50
-AS_WRITTEN = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
 
 
 class Details(TypedDict):
@@ -111,37 +110,38 @@ class Task(BaseTask[PromptQuery, Prompt]):
                 f"num_return_sequences is {sequences} and num_beams {beams}"
                 "; ask for as many beams, or for do_sample: true without beams."
             )
-        return self._continuation(request, parameters)
+        return self._query(request, parameters)
 
     def read_parameters(self, given: Mapping[str, Any]) -> Any:
-        own = dict(given)
-        asked, ours = own.pop("eos_token_id", None), self.base.eos_token_id
-        if asked not in (None, ours, [ours]):
-            raise Unprocessable(f"eos_token_id can only be this model's own, {ours}; use stop.")
-        if own.get("max_length") is not None:
-            own.setdefault("max_new_tokens")  # the YAML's would go before it
-        return super().read_parameters(own)
+        parameters = dict(given)
+        requested, own = parameters.pop("eos_token_id", None), self.base.eos_token_id
+        if requested not in (None, own, [own]):
+            raise Unprocessable(f"eos_token_id can only be this model's own, {own}; use stop.")
+        if parameters.get("max_length") is not None:
+            # Otherwise the YAML's default would take precedence over max_length.
+            parameters.setdefault("max_new_tokens")
+        return super().read_parameters(parameters)
 
     def encode(self, queries: Sequence[PromptQuery]) -> list[list[Prompt] | RequestError]:
         rows: dict[int, list[Window] | RequestError] = {}
-        alike = defaultdict[tuple[bool, int | None], list[int]](list)
+        groups = defaultdict[tuple[bool, int | None], list[int]](list)
         for number, query in enumerate(queries):
             if query.ids:
                 rows[number] = attempt(self._fit_ids, query.ids, query.parameters.truncate)
             else:
-                alike[bool(query.messages), query.parameters.truncate or None].append(number)
-        for (chats, most), numbers in alike.items():
+                groups[bool(query.messages), query.parameters.truncate or None].append(number)
+        for (is_chat, max_length), numbers in groups.items():
             texts: list[Text] = [(queries[number].prompt, None) for number in numbers]
-            cut = {"truncation": True, "max_length": most} if most else {}
-            # A template writes its special tokens itself.
-            encoded = self.encode_texts(texts, add_special_tokens=not chats, **cut)
+            truncation = {"truncation": True, "max_length": max_length} if max_length else {}
+            # A chat template adds special tokens itself.
+            encoded = self.encode_texts(texts, add_special_tokens=not is_chat, **truncation)
             rows.update(zip(numbers, encoded, strict=True))
         return [self._row(query, rows[number]) for number, query in enumerate(queries)]
 
     def run(self, model: Model, rows: Sequence[Prompt], meter: Meter) -> Sequence[Outputs]:
         padding, limit = self.padding, self.checkpoint.limit
         generator = Generator(model, self.tokenizer, self.base, padding, meter, limit)
-        return generator.all(rows, self.budget)
+        return generator.generate(rows, self.budget)
 
     def decode(self, query: PromptQuery, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
         pairs = zip(outputs[0]["sequences"], outputs[0]["ended"], strict=True)
@@ -155,7 +155,7 @@ class Task(BaseTask[PromptQuery, Prompt]):
     def truncation(self) -> bool:
         return self.settings.truncation is True
 
-    def _continuation(self, request: Request, parameters: GenerationParameters) -> PromptQuery:
+    def _query(self, request: Request, parameters: GenerationParameters) -> PromptQuery:
         inputs, stream = request.inputs, request.stream
         if isinstance(inputs, list) and any(isinstance(item, dict) for item in inputs):
             messages = check_messages(inputs, self.max_characters)
@@ -163,10 +163,10 @@ class Task(BaseTask[PromptQuery, Prompt]):
             return PromptQuery(prompt, parameters, messages, stream)
         if isinstance(inputs, TokenIds):
             inputs.check(self.checkpoint.config.get_text_config().vocab_size)
-            prompt = str(self.tokenizer.decode(inputs.ids, **AS_WRITTEN))
-            # Who hears the new text cannot tell the prompt's before it: it comes with the answer.
-            hears = None if parameters.return_full_text else stream
-            return PromptQuery(prompt, parameters, stream=hears, ids=inputs)
+            prompt = str(self.tokenizer.decode(inputs.ids, **AS_GENERATED))
+            # A stream cannot begin with the text of the ids, so with it the result comes whole.
+            stream = None if parameters.return_full_text else stream
+            return PromptQuery(prompt, parameters, stream=stream, ids=inputs)
         prompt = check_text(inputs, "inputs", self.max_characters)
         return PromptQuery(prompt, parameters, stream=stream)
 
@@ -186,46 +186,39 @@ class Task(BaseTask[PromptQuery, Prompt]):
         return row if isinstance(row, RequestError) else attempt(self._prompt, query, row[0])
 
     def _prompt(self, query: PromptQuery, row: Window) -> list[Prompt]:
-        asked, limit = query.parameters.new_tokens_behind(len(row)), self.checkpoint.limit
-        room = limit - len(row) if limit else asked or self._usual
-        if room < (asked or 1):
+        requested, limit = query.parameters.new_tokens_behind(len(row)), self.checkpoint.limit
+        available = limit - len(row) if limit else requested or self._default_new_tokens
+        if available < (requested or 1):
             raise RequestTooLarge(
-                f"the prompt has {len(row):,} tokens and max_new_tokens is {asked or 1:,}"
+                f"the prompt has {len(row):,} tokens and max_new_tokens is {requested or 1:,}"
                 f", together more than this model's {limit:,}; shorten one of them."
             )
-        new = asked or min(self._usual, room)
+        new = requested or min(self._default_new_tokens, available)
         return [Prompt(row.features, row.encoding, query.parameters, new, query.stream)]
 
     @property
-    def _usual(self) -> int:
-        """New tokens where a request names no number."""
-        named = self.base.max_new_tokens
-        return int(self.settings.max_length or named or NEW_TOKENS)
+    def _default_new_tokens(self) -> int:
+        """The maximum number of new tokens of a request that sets none."""
+        of_checkpoint = self.base.max_new_tokens
+        return int(self.settings.max_length or of_checkpoint or NEW_TOKENS)
 
     def _generated(self, query: PromptQuery, row: Window, ids: Any, ended: Any) -> dict[str, Any]:
-        whole = self._text(row, ids)
+        whole = decode_new_text(self.tokenizer, row.features["input_ids"], ids.tolist())
         text = before_stop(whole, query.parameters.stop)
-        answer: dict[str, Any] = {"generated_text": _behind(query, text)}
+        result: dict[str, Any] = {"generated_text": _with_prompt(query, text)}
         if query.parameters.details:
             reason = "stop_sequence" if text != whole else "eos_token" if ended else "length"
-            answer["details"] = {
+            result["details"] = {
                 "finish_reason": reason,
                 "generated_tokens": len(ids) + ended,
                 "input_length": len(row),
                 "seed": query.parameters.seed,
             }
-        return answer
-
-    def _text(self, row: Window, ids: Any) -> str:
-        """Return the text of new tokens; decoded behind the prompt, which can decide on a space."""
-        decode = self.tokenizer.decode
-        prompt = row.features["input_ids"]
-        before = len(decode(prompt, **AS_WRITTEN))
-        return str(decode([*prompt, *ids.tolist()], **AS_WRITTEN)[before:])
+        return result
 
 
-def _behind(query: PromptQuery, text: str) -> Any:
-    """Return the new text behind what was asked, or alone."""
+def _with_prompt(query: PromptQuery, text: str) -> Any:
+    """Return the new text behind its prompt or messages, or alone."""
     if not query.parameters.return_full_text:
         return text
     if query.messages:

@@ -1,9 +1,10 @@
-"""A text to its labelled tokens or entities, with scores and character offsets.
+"""Token classification: a text to labelled tokens or entities, with scores and offsets.
 
     {"inputs": "Ada lives in Paris.", "parameters": {"aggregation_strategy": "simple"}}
     -> [{"entity_group": "PER", "score": 0.99, "word": "ada", "start": 0, "end": 3}, …]
 
-With `stride`, a text longer than the model takes is read in windows that overlap by so many tokens.
+With `stride`, a text longer than the model's limit is read in windows that overlap by so many
+tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from transformers import BatchEncoding
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Window, check_length, check_windows, tokenize, window
+from handlers.batching.tokenization import Window, split_windows, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError, attempt
@@ -45,9 +46,15 @@ class TokenParameters(Parameters):
     )
 
     aggregation_strategy: Annotated[Strategy, BeforeValidator(in_lower_case)] = "none"
+    """`none` returns tokens; the others join tokens to entities, as in the transformers
+    pipeline."""
     ignore_labels: list[str] = ["O"]
+    """Labels that are left out."""
     stride: NonNegativeInt | None = None
+    """Reads a long text in windows that overlap by this number of tokens. Needs an
+    `aggregation_strategy` other than `none`."""
     special_tokens: bool = False
+    """Returns every token of the row, special tokens included."""
 
     @model_validator(mode="after")
     def _windows_need_entities(self) -> TokenParameters:
@@ -127,8 +134,7 @@ class Task(BaseTask[TokenQuery, Window]):
     def encode(self, queries: Sequence[TokenQuery]) -> list[list[Window] | RequestError]:
         encoding = tokenize(self.tokenizer, [(query.text, None) for query in queries])
         return [
-            attempt(self._fit_windows, query, encoding, number)
-            for number, query in enumerate(queries)
+            attempt(self._windows, query, encoding, number) for number, query in enumerate(queries)
         ]
 
     def decode(self, query: TokenQuery, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
@@ -138,28 +144,20 @@ class Task(BaseTask[TokenQuery, Window]):
         kept = (entity for entity in entities if _label(entity) not in ignored)
         return list(kept) if len(rows) == 1 else without_overlaps(kept)
 
-    def _fit_windows(self, query: TokenQuery, encoding: BatchEncoding, number: int) -> list[Window]:
-        names = self.tokenizer.model_input_names
-        if self.max_tokens is None or len(encoding["input_ids"][number]) <= self.max_tokens:
-            return [window(encoding, number, names)]
-        length, asked = len(encoding["input_ids"][number]), query.parameters.stride
-        if asked is None and not self.truncation:
-            check_length(length, self.max_tokens, "the text")
-        special = self.tokenizer.num_special_tokens_to_add()
-        room = self.max_tokens - special
-        stride = min(asked or 0, room - 1)
-        if asked is not None:
-            most = self.settings.max_rows
-            check_windows(length - special, size=room, stride=stride, limit=most)
-        parts = tokenize(
+    def _windows(self, query: TokenQuery, encoding: BatchEncoding, number: int) -> list[Window]:
+        text, stride = (query.text, None), query.parameters.stride
+        length, limit = len(encoding["input_ids"][number]), self.max_tokens
+        if stride is None or limit is None or length <= limit:
+            return self.fit(text, encoding, number, {})
+        return split_windows(
             self.tokenizer,
-            [(query.text, None)],
-            truncation=True,
-            max_length=self.max_tokens,
+            text,
+            length,
+            max_length=limit,
+            repeated=self.tokenizer.num_special_tokens_to_add(),
             stride=stride,
-            return_overflowing_tokens=asked is not None,
+            limit=self.settings.max_rows,
         )
-        return [window(parts, part, names) for part in range(len(parts["input_ids"]))]
 
     def _entities(self, query: TokenQuery, row: Window, output: Outputs) -> list[dict[str, Any]]:
         strategy = query.parameters.aggregation_strategy
@@ -172,7 +170,7 @@ class Task(BaseTask[TokenQuery, Window]):
     def _tokens(self, query: TokenQuery, row: Window, output: Outputs) -> Iterator[Token]:
         encoding, scores = row.encoding, softmax(output["logits"])
         text, raw, unknown_id = query.text, query.parameters.special_tokens, self._unknown_id
-        # Each of the encoding's lists is made anew when it is asked for.
+        # The encoding builds each of its lists anew for each access.
         lists = encoding.offsets, encoding.special_tokens_mask, encoding.ids, encoding.tokens
         columns = zip(*lists, scores, scores.argmax(axis=-1).tolist(), strict=True)
         for index, ((start, end), special, number, token, own, best) in enumerate(columns):
@@ -184,10 +182,10 @@ class Task(BaseTask[TokenQuery, Window]):
             yield Token(word, own, best, index, start, end, inside)
 
     def _continues(self, text: str, token: str, start: int, end: int) -> bool:
-        """Tell whether a token is the inside of a word.
+        """Return whether a token continues a word.
 
-        A prefix such as WordPiece's `##` makes a token longer than its text. Tokenizers without
-        one show it by the space before a word, as the pipeline takes it.
+        A prefix such as WordPiece's `##` makes a token longer than its text. Without one, a space
+        before a token begins a word, as in the pipeline.
         """
         if self._has_prefix:
             return len(token) != end - start

@@ -96,7 +96,7 @@ def parameters_of(kind: type[Parameters]) -> str:
             f"`{name}`",
             type_of(schema),
             _default(schema),
-            schema.get("description") or DESCRIPTIONS[kind.__name__][name],
+            " ".join((kind.model_fields[name].description or "").split()),
         )
         for name, schema in parameter_schemas(kind, {}).items()
     ]
@@ -188,65 +188,3 @@ def _alternatives(words: Iterable[Any]) -> str:
 def _table(head: Row, rows: Sequence[Row]) -> str:
     lines = [head, tuple("---" for _ in head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-# What a request may set, by parameters class and name.
-DESCRIPTIONS: dict[str, dict[str, str]] = {
-    "ClassificationParameters": {
-        "top_k": "Number of labels, best first. `null` returns all of them.",
-        "function_to_apply": "Turns logits into scores. Without it, `softmax`; `sigmoid` for "
-        "one label and for multi-label models; `none` for regression.",
-        "max_length": "Maximum tokens, special tokens included. A longer text is cut.",
-    },
-    "TokenParameters": {
-        "aggregation_strategy": "`none` returns tokens; the others join tokens to entities, as "
-        "in the transformers pipeline.",
-        "ignore_labels": "Labels that are left out.",
-        "stride": "Reads a long text in windows that overlap by this number of tokens. Needs an "
-        "`aggregation_strategy` other than `none`.",
-        "special_tokens": "Returns every token of the row, special tokens included.",
-    },
-    "AnswerParameters": {
-        "top_k": "Number of answers, best first. Alias: `topk`.",
-        "max_answer_len": "Maximum tokens of an answer.",
-        "max_question_len": "Maximum tokens of the question. A longer question is cut.",
-        "max_seq_len": "Tokens of one window: question, context and special tokens. Without it, "
-        "384.",
-        "doc_stride": "Overlap of two windows in tokens. Without it, half a window, 128 at most.",
-        "handle_impossible_answer": "Adds the empty answer as a candidate.",
-        "align_to_words": "Extends an answer to whole words.",
-    },
-    "GenerationParameters": {
-        "max_new_tokens": "Maximum new tokens. Without it, the YAML's `max_length`, then the "
-        "checkpoint's, then 50.",
-        "max_length": "Maximum tokens of prompt and new text together. Only without "
-        "`max_new_tokens`.",
-        "min_new_tokens": "Minimum new tokens.",
-        "do_sample": "Samples tokens. `false` takes the most likely one.",
-        "temperature": "Temperature of sampling.",
-        "top_k": "Samples from this number of most likely tokens.",
-        "top_p": "Samples from the most likely tokens with this total probability.",
-        "min_p": "Samples from tokens with this share of the best token's probability.",
-        "typical_p": "Locally typical sampling.",
-        "num_beams": "Beams of a beam search.",
-        "num_return_sequences": "Number of texts. Needs `do_sample` or as many beams.",
-        "repetition_penalty": "Penalty for tokens that occurred before; 1 is none.",
-        "no_repeat_ngram_size": "Length of n-grams that may occur once only.",
-        "length_penalty": "Exponent of the length in beam search.",
-        "early_stopping": "Ends a beam search at the first complete candidates.",
-        "truncate": "Cuts the prompt to this number of tokens. 0 keeps all.",
-        "stop": "Text, or list of texts, before which the output ends.",
-        "seed": "Makes sampling repeatable.",
-        "return_full_text": "Returns the prompt before the new text.",
-        "details": "Adds `finish_reason`, `generated_tokens`, `input_length` and `seed`.",
-    },
-    "ExplanationParameters": {
-        "method": "Attribution method, see [Methods](#methods). Without it, the default of the "
-        "mode.",
-        "target": "What is explained, see [Targets](#targets). Without it, the prediction.",
-        "granularity": "Unit of the attributions.",
-        "n_steps": "Steps of `layer_integrated_gradients`. Without it, as many as convergence "
-        "needs.",
-        "n_samples": "Samples of `shapley_value_sampling` and `kernel_shap`.",
-    },
-}

@@ -1,6 +1,6 @@
-"""The whole benchmark, on a tiny model: starts this kit and the reference on a real TorchServe.
+"""Run the whole benchmark with a tiny model: this kit and the reference on TorchServe.
 
-`test_turn.py` measures a server of a few lines instead, without this run of a minute.
+`test_measurement.py` measures a server of a few lines instead.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ CONTENDERS = ("reference", "kit")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a quick run wrote."""
+    """The output folder of a quick run."""
     folder = tmp_path_factory.mktemp("bench")
-    program = ROOT / "benchmarks" / "bench.py"
     chosen = ("--only", ",".join(CONTENDERS), "--modes", "sequence_classification")
     done = subprocess.run(
         [
             sys.executable,
-            program,
+            "-m",
+            "benchmarks.bench",
             "--quick",
             *chosen,
             "--clients=1,4",
@@ -43,6 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "--work",
             folder,
         ],
+        cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -58,7 +59,7 @@ def measured(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_every_contender_has_figures_at_every_number_of_clients(measured: dict[str, Any]) -> None:
+def test_every_contender_is_measured_with_every_number_of_clients(measured: dict[str, Any]) -> None:
     lines = measured["modes"]["sequence_classification"]["lines"]
     assert {(line["contender"], line["clients"]) for line in lines} == {
         (name, clients) for name in CONTENDERS for clients in (1, 4)
@@ -70,7 +71,7 @@ def test_every_contender_has_figures_at_every_number_of_clients(measured: dict[s
 
 
 @pytest.mark.slow
-def test_this_kit_is_set_against_the_reference_and_its_own_engine(
+def test_the_kit_is_compared_with_the_reference_and_its_engine(
     measured: dict[str, Any],
 ) -> None:
     lines = measured["modes"]["sequence_classification"]["lines"]
@@ -82,7 +83,7 @@ def test_this_kit_is_set_against_the_reference_and_its_own_engine(
 
 
 @pytest.mark.slow
-def test_start_archive_and_memory_are_measured(measured: dict[str, Any]) -> None:
+def test_startup_archive_and_memory_are_measured(measured: dict[str, Any]) -> None:
     reference, kit = measured["modes"]["sequence_classification"]["starts"]
     for start in (reference, kit):
         assert start["first_answer_seconds"] > 1
@@ -92,7 +93,7 @@ def test_start_archive_and_memory_are_measured(measured: dict[str, Any]) -> None
 
 
 @pytest.mark.slow
-def test_rows_of_growing_length_are_measured(measured: dict[str, Any]) -> None:
+def test_rows_of_increasing_length_are_measured(measured: dict[str, Any]) -> None:
     lines = measured["modes"]["sequence_classification"]["scaling"]
     assert [line["times"] for line in lines] == [1, 2, 4, 8]
     for line in lines:
@@ -101,7 +102,7 @@ def test_rows_of_growing_length_are_measured(measured: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_and_the_pictures_are_written(folder: Path) -> None:
+def test_results_page_and_plots_are_written(folder: Path) -> None:
     page = (folder / "RESULTS.md").read_text(encoding="utf-8")
     computed = str(pick_dtype("auto", torch.device("cpu"))).removeprefix("torch.")
     assert f"| kit | {computed} | 4 |" in page
@@ -113,26 +114,26 @@ def test_the_page_and_the_pictures_are_written(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_is_left_running(folder: Path) -> None:
+def test_all_processes_have_exited(folder: Path) -> None:
     running = psutil.process_iter(["cmdline"])
     commands = (" ".join(process.info["cmdline"] or ()) for process in running)
     assert not [command for command in commands if str(folder) in command]
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
-        (("--only", "kit,nobody"), "There is no contender 'nobody'; there are kit, kit_"),
+        (("--only", "kit,unknown"), "There is no contender 'unknown'; there are kit, kit_"),
         (("--modes", "poetry"), "'poetry' is not a benchmarked mode"),
         (("--clients", "many"), "clients is 'many'; use numbers"),
     ],
 )
-def test_what_cannot_be_measured_is_said_before_anything_starts(
-    options: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch
+def test_invalid_options_are_reported_before_the_first_measurement(
+    options: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("signal.signal", lambda *_: None)
     app = typer.Typer()
     app.command()(main)
     result = CliRunner().invoke(app, options)
     assert result.exit_code != 0
-    assert told in " ".join(result.output.split())
+    assert message in " ".join(result.output.split())

@@ -1,4 +1,4 @@
-"""What the other servers are started with and asked; they are measured by `make bench` alone."""
+"""Settings and requests of the other servers, which only `make bench` starts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHECKPOINT = Path("checkpoint")
 
 
 class Listening(Contender):
-    """Accepts connections and never answers; once it is stopped, it refuses them."""
+    """Accepts connections without responding; refuses them once stopped."""
 
     name, precision, leader = "listening", "float32", 0
 
@@ -45,7 +45,7 @@ def listening() -> Iterator[Listening]:
     contender.stop()
 
 
-def test_a_server_that_is_gone_is_told_as_an_error_of_this_kit(listening: Listening) -> None:
+def test_a_refused_connection_is_an_error(listening: Listening) -> None:
     listening.stop()
     with pytest.raises(
         NoResponse, match=r"^listening did not respond .* \(ConnectError: .+\); read"
@@ -53,25 +53,23 @@ def test_a_server_that_is_gone_is_told_as_an_error_of_this_kit(listening: Listen
         listening.ask("a text")
 
 
-def test_a_server_that_does_not_answer_in_time_is_told(
-    listening: Listening, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_timeout_is_an_error(listening: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.contenders.base.TIMEOUT", 0.1)
     with pytest.raises(NoResponse, match=r"did not respond within 0.1 s \(ReadTimeout: .+\); read"):
         listening.ask("a text")
 
 
-def test_mlserver_takes_part_only_where_it_is_named(tmp_path: Path) -> None:
-    def taking_part(*only: str) -> list[str]:
+def test_mlserver_is_measured_only_if_selected(tmp_path: Path) -> None:
+    def selected(*only: str) -> list[str]:
         found = entries("sequence_classification", CHECKPOINT, tmp_path, only)
         return [each.contender.name for each in found]
 
-    assert taking_part()[:3] == ["reference", "litserve", "kit"]
-    assert "mlserver" not in taking_part()
-    assert taking_part("kit", "mlserver") == ["mlserver", "kit"]
+    assert selected()[:3] == ["reference", "litserve", "kit"]
+    assert "mlserver" not in selected()
+    assert selected("kit", "mlserver") == ["mlserver", "kit"]
 
 
-def test_mlserver_is_asked_by_the_names_of_its_inputs(tmp_path: Path) -> None:
+def test_mlserver_requests_have_named_tensors(tmp_path: Path) -> None:
     server = MLServer("question_answering", CHECKPOINT, tmp_path)
     tensors = json.loads(server.body({"question": "Who?", "context": "Ada."}))["inputs"]
     assert [(each["name"], each["data"]) for each in tensors] == [
@@ -82,7 +80,9 @@ def test_mlserver_is_asked_by_the_names_of_its_inputs(tmp_path: Path) -> None:
     assert (tensor["name"], tensor["shape"], tensor["datatype"]) == ("args", [1], "BYTES")
 
 
-def test_mlserver_gets_the_same_checkpoint_on_the_loopback(tmp_path: Path) -> None:
+def test_mlserver_is_configured_with_the_checkpoint_on_the_loopback_interface(
+    tmp_path: Path,
+) -> None:
     server = MLServer("token_classification", CHECKPOINT, tmp_path)
     *_, folder = server.command(12345)
     settings, model = (
@@ -94,7 +94,7 @@ def test_mlserver_gets_the_same_checkpoint_on_the_loopback(tmp_path: Path) -> No
     assert (extra["task"], extra["pretrained_model"]) == ("token-classification", "checkpoint")
 
 
-def test_a_server_that_is_not_installed_says_how_to_install_it(
+def test_the_error_for_a_missing_environment_names_the_make_target(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("benchmarks.contenders.external.ROOT", tmp_path)

@@ -9,7 +9,7 @@ from benchmarks.flops import flops_per_row
 
 
 @pytest.mark.parametrize("length", [8, 128])
-def test_the_formula_counts_what_torch_counts(length: int) -> None:
+def test_the_formula_agrees_with_the_flop_counter_of_torch(length: int) -> None:
     config = BertConfig(
         vocab_size=99,
         hidden_size=32,
@@ -24,7 +24,7 @@ def test_the_formula_counts_what_torch_counts(length: int) -> None:
     assert flops_per_row(config, [length]) == counter.get_total_flops()
 
 
-def test_rows_of_several_lengths_cost_their_mean() -> None:
+def test_the_cost_of_rows_is_the_mean_over_their_lengths() -> None:
     config = BertConfig()
     both = flops_per_row(config, [10]), flops_per_row(config, [90])
     assert flops_per_row(config, [10, 90]) == pytest.approx(sum(both) / 2)

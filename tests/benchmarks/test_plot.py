@@ -42,12 +42,12 @@ def points(polyline: dict[str, str]) -> list[tuple[float, ...]]:
     return [tuple(map(float, point.split(","))) for point in polyline["points"].split()]
 
 
-def test_bars_are_as_long_as_their_speeds_with_the_most_clients() -> None:
+def test_bar_lengths_are_proportional_to_throughput_with_the_most_clients() -> None:
     _, kit, reference = shapes(bars(DOCUMENT), "rect")
     assert float(kit["width"]) == pytest.approx(4 * float(reference["width"]), rel=0.01)
 
 
-def test_the_spread_of_the_rounds_lies_over_its_bar() -> None:
+def test_the_range_of_the_rounds_is_drawn_over_the_bar() -> None:
     _, kit, _ = shapes(bars(DOCUMENT), "rect")
     (low, _), (high, _) = points(shapes(bars(DOCUMENT), "polyline")[0])
     scale = float(kit["width"]) / 200
@@ -55,13 +55,13 @@ def test_the_spread_of_the_rounds_lies_over_its_bar() -> None:
     assert high == pytest.approx(float(kit["x"]) + 260 * scale, abs=0.2)
 
 
-def test_linear_cost_lies_on_the_dashed_line_and_what_grows_faster_below_it() -> None:
+def test_linear_cost_is_on_the_dashed_line_and_superlinear_cost_below_it() -> None:
     linear, measured = map(points, shapes(curve(SCALING), "polyline"))
     assert measured[:2] == linear[:2]
     assert measured[2][0] == linear[2][0]
     assert measured[2][1] > linear[2][1]  # SVG counts from the top
 
 
-def test_nobody_with_figures_is_still_a_picture() -> None:
+def test_a_mode_without_results_is_still_plotted() -> None:
     nothing: dict[str, Any] = {"modes": {"token_classification": {"lines": [], "contenders": {}}}}
     assert len(shapes(bars(nothing), "rect")) == 1

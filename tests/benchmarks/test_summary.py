@@ -28,7 +28,9 @@ class Named(Contender):
         raise NotImplementedError
 
 
-def took(rows_per_second: float, p50_ms: float = 10.0, engine: float | None = None) -> Measurement:
+def measurement(
+    rows_per_second: float, p50_ms: float = 10.0, engine: float | None = None
+) -> Measurement:
     one = Load(100, 1, 1.0, rows_per_second, p50_ms, 2 * p50_ms, 3 * p50_ms)
     alone = EngineSpeed(engine, p50_ms - 1.5, 0.1) if engine else None
     return Measurement(7.0, 500_000_000, {1: one, 32: one}, alone)
@@ -39,42 +41,44 @@ def entry(name: str, *turns: Measurement, **more: Any) -> Entry:
 
 
 def found(*entries: Entry, clients: int = 32) -> dict[str, Line]:
-    told = lines(entries, flops_per_row=5e9, peaks={"float32": 2.0})
-    return {line.contender: line for line in told if line.clients == clients}
+    summary = lines(entries, flops_per_row=5e9, peaks={"float32": 2.0})
+    return {line.contender: line for line in summary if line.clients == clients}
 
 
-REFERENCE = entry("reference", took(10), took(8), took(10))
+REFERENCE = entry("reference", measurement(10), measurement(8), measurement(10))
 
 
-def test_ratios_are_those_of_the_same_round_with_their_spread() -> None:
-    kit = found(REFERENCE, entry("kit", took(140), took(160), took(150)))["kit"]
+def test_ratios_compare_the_same_round() -> None:
+    kit = found(REFERENCE, entry("kit", measurement(140), measurement(160), measurement(150)))[
+        "kit"
+    ]
     assert kit.against == {"reference": Ratio(median=15.0, low=14.0, high=20.0)}
     assert kit.rows_per_second == 150
     assert kit.errors == 3
 
 
-def test_a_base_is_not_compared_with_itself() -> None:
+def test_a_baseline_is_not_compared_with_itself() -> None:
     assert found(REFERENCE)["reference"].against == {}
 
 
-def test_the_engine_of_the_same_turn_is_the_ceiling() -> None:
-    told = entry("kit", took(90, 12, engine=100), took(80, 10, engine=100))
-    share = found(told)["kit"].share_of_engine
+def test_throughput_is_compared_with_the_engine_of_the_same_round() -> None:
+    kit = entry("kit", measurement(90, 12, engine=100), measurement(80, 10, engine=100))
+    share = found(kit)["kit"].share_of_engine
     assert share and (share.low, share.median, share.high) == pytest.approx((0.8, 0.85, 0.9))
-    assert found(told)["kit"].over_engine_ms is None
-    assert found(told, clients=1)["kit"].over_engine_ms == pytest.approx(1.5)
+    assert found(kit)["kit"].over_engine_ms is None
+    assert found(kit, clients=1)["kit"].over_engine_ms == pytest.approx(1.5)
     assert found(REFERENCE)["reference"].share_of_engine is None
 
 
-def test_the_share_of_the_peak_counts_the_real_tokens_work() -> None:
-    assert found(entry("kit", took(100)))["kit"].share_of_peak == pytest.approx(0.25)
-    other = Entry(Named("kit", "float16"), measurements=[took(100)])
+def test_the_share_of_peak_is_computed_from_real_tokens() -> None:
+    assert found(entry("kit", measurement(100)))["kit"].share_of_peak == pytest.approx(0.25)
+    other = Entry(Named("kit", "float16"), measurements=[measurement(100)])
     assert found(other)["kit"].share_of_peak is None
 
 
-def test_who_failed_has_no_figures_and_is_no_base() -> None:
-    failed = entry("reference", took(10), failure="It did not start.")
-    told = found(failed, entry("kit", took(100), took(100)))
-    assert told.keys() == {"kit"}
-    assert told["kit"].against == {}
+def test_a_failed_contender_has_no_results_and_is_no_baseline() -> None:
+    failed = entry("reference", measurement(10), failure="It did not start.")
+    results = found(failed, entry("kit", measurement(100), measurement(100)))
+    assert results.keys() == {"kit"}
+    assert results["kit"].against == {}
     assert starts([failed]) == []

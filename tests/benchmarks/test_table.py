@@ -62,11 +62,11 @@ def document() -> dict[str, Any]:
     }
 
 
-def test_a_table_has_its_head_a_rule_and_a_line_a_row() -> None:
+def test_a_table_has_a_header_a_separator_and_a_line_per_row() -> None:
     assert markdown(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | ---: |\n| 1 | 2 |"
 
 
-def test_the_page_tells_every_figure_with_its_spread(document: dict[str, Any]) -> None:
+def test_the_page_contains_all_results(document: dict[str, Any]) -> None:
     page = results_page(document)
     assert (
         "| kit_openvino | bfloat16 | 32 | 180.0 | 170.0 | 181.2 | 190.0 | 2"
@@ -77,11 +77,11 @@ def test_the_page_tells_every_figure_with_its_spread(document: dict[str, Any]) -
     assert "A processor, 2 cores (avx2)" in page and "bfloat16 2.05" in page
 
 
-def test_the_page_says_who_is_out_and_why(document: dict[str, Any]) -> None:
+def test_the_page_lists_failed_contenders_with_the_reason(document: dict[str, Any]) -> None:
     assert "- litserve failed: It did not start.\n" in results_page(document)
     assert "kit_openvino failed" not in results_page(document)
 
 
-def test_no_heading_stands_over_nothing(document: dict[str, Any]) -> None:
+def test_empty_sections_have_no_heading(document: dict[str, Any]) -> None:
     document["modes"]["sequence_classification"]["scaling"] = []
     assert "### Scaling" not in results_page(document)

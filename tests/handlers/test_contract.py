@@ -126,11 +126,11 @@ def test_a_text_of_too_many_characters_is_refused(served: Model, mode: str) -> N
 def test_a_text_of_too_many_tokens_is_cut_or_refused_as_the_yaml_says(
     served: Model, mode: str
 ) -> None:
-    few = PARAMETERS[mode][0]
-    status, sentence = served(mode, max_length=16, truncation=False).refuse("a fox " * 20, **few)
+    few, text = PARAMETERS[mode][0], inputs_of(mode, "a fox " * 20)
+    status, sentence = served(mode, max_length=16, truncation=False).refuse(text, **few)
     assert status == 413
     assert "this model takes 16; shorten it" in sentence
-    assert served(mode, max_length=16, truncation=True).ask("a fox " * 20, **few)
+    assert served(mode, max_length=16, truncation=True).ask(text, **few)
 
 
 @pytest.mark.parametrize("mode", LABELLED)

@@ -5,8 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from scripts.kit.places import ROOT
 from tests.standins.checkpoints import write_checkpoint
 from tests.standins.hub import LocalHub
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_checkout() -> Iterator[None]:
+    """Let scripts that a test starts import from here, also where another checkout is installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        yield
 
 
 @pytest.fixture(autouse=True)

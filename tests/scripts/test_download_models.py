@@ -38,7 +38,7 @@ class Clone:
         script = self.folder / "scripts" / "download_models.py"
         return subprocess.Popen(
             [sys.executable, script, *map(str, arguments)],
-            env=environment | {"HF_HOME": str(self.folder / "hf")},
+            env=environment | {"HF_HOME": str(self.folder / "hf"), "PYTHONPATH": str(self.folder)},
             cwd=self.folder.parent,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from handlers.errors import BadRequest, RequestError
 from handlers.explainers._attribution import Attribution, AttributionTarget
+from handlers.explainers._page import target_view
 from handlers.explainers._runner import ExplanationRunner
 from handlers.explainers._segments import Segment
 from handlers.explainers.base import ExplainedModel
@@ -20,12 +21,12 @@ from handlers.tasks.base import BaseTask, Label
 TaskT = TypeVar("TaskT", bound=BaseTask[Any, Any])
 
 
-class Pieces(TypedDict):
-    """What every explanation tells: the tokens or words, and how they were weighed.
+class Segments(TypedDict):
+    """The tokens or words of an explanation, and its method.
 
-    `offsets` are each one's first character and the one behind its last, in the text whose number
-    is in `sequence_ids`; null there means a special token. `converged` is null for methods that do
-    not claim to sum up.
+    `offsets` are the first character of each and the one behind its last, in the text whose number
+    is in `sequence_ids`; null there means a special token. `converged` is null for methods whose
+    attributions need not sum to the output.
     """
 
     words: list[str]
@@ -37,7 +38,7 @@ class Pieces(TypedDict):
 
 
 class Attributions(TypedDict):
-    """A number for each word, which sum to `output` - `baseline_output` up to a delta."""
+    """A number for each word; their sum is `output` - `baseline_output` up to a delta."""
 
     attributions: list[float]
     output: float
@@ -45,8 +46,8 @@ class Attributions(TypedDict):
     convergence_delta: float
 
 
-class Weighed(Pieces, Attributions):
-    """An explanation of one number; `importances` are the attributions, normalised."""
+class Explanation(Segments, Attributions):
+    """An explanation of one number; `importances` are the normalised attributions."""
 
     importances: list[float]
     delta: float
@@ -92,6 +93,11 @@ class BaseExplanationTarget(ABC, Generic[TaskT]):
         self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
     ) -> dict[str, Any]:
         """Return the explanation, ready for JSON; `method` is added to it."""
+
+    @staticmethod
+    def views(explanation: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[float]]]:
+        """Yield titles and importances of the highlighted texts on the HTML page."""
+        return target_view(explanation)
 
     def explain(
         self, jobs: Sequence[Job], model: ExplainedModel

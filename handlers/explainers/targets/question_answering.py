@@ -7,7 +7,7 @@ holds the answer is explained.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from handlers.batching.tokenization import Window
@@ -17,8 +17,8 @@ from handlers.explainers._segments import segment_tokens
 from handlers.explainers.targets.base import (
     Attributions,
     BaseExplanationTarget,
-    Pieces,
     Place,
+    Segments,
     as_integer,
     attribution_sums,
     normalized,
@@ -44,7 +44,7 @@ class SpanTarget(Place):
     tokens: tuple[int, int]
 
 
-class SpanExplanation(Pieces):
+class SpanExplanation(Segments):
     """Why an answer starts and ends where it does."""
 
     importances_answer_start: list[float]
@@ -106,6 +106,12 @@ class ExplanationTarget(BaseExplanationTarget[Task]):
                 "tokens": [first, last],
             },
         }
+
+    @staticmethod
+    def views(explanation: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[float]]]:
+        for side in SIDES:
+            importances = explanation[f"importances_answer_{side}"]
+            yield f"Importance for the {side} of the answer", importances
 
     def _span(self, job: Job) -> tuple[Window, int, int]:
         target = job.settings.target

@@ -15,7 +15,7 @@ from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._segments import segment_tokens
 from handlers.explainers.targets.base import (
     BaseExplanationTarget,
-    Weighed,
+    Explanation,
     attribution_sums,
     normalized,
     segment_texts,
@@ -32,7 +32,7 @@ class ClassTarget(Label):
     index: int
 
 
-class ClassExplanation(Weighed):
+class ClassExplanation(Explanation):
     """Why a text got a label."""
 
     prediction: Label

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,13 @@ from typing_extensions import TypedDict
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, attempt
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._generation_attribution import GenerationAttribution, Values
+from handlers.explainers._page import target_view
 from handlers.explainers._runner import method_for, timed_out, with_method
 from handlers.explainers._segments import Segment, segment_tokens
 from handlers.explainers.base import ExplainedModel
 from handlers.explainers.targets.base import (
     BaseExplanationTarget,
-    Weighed,
+    Explanation,
     attribution_sums,
     normalized,
     segment_texts,
@@ -32,7 +33,7 @@ from handlers.tasks.text_generation import Generated, Task
 
 
 class TokenWeight(TypedDict):
-    """How much each word of the prompt counted for one token of the text."""
+    """The importance of each word of the prompt for one token of the text."""
 
     token: str
     score: float
@@ -40,7 +41,7 @@ class TokenWeight(TypedDict):
     delta: float
 
 
-class TextExplanation(Weighed):
+class TextExplanation(Explanation):
     """Which words of the prompt led to a text, as a whole and token by token."""
 
     tokens: list[TokenWeight]
@@ -84,6 +85,12 @@ class ExplanationTarget(BaseExplanationTarget[Task]):
                 for token in tokens
             ],
         }
+
+    @staticmethod
+    def views(explanation: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[float]]]:
+        yield from target_view(explanation)
+        for token in explanation["tokens"]:
+            yield f"Importance for the token “{token['token']}”", token["importances"]
 
     def _explain(self, job: Job, model: ExplainedModel) -> dict[str, Any]:
         method = method_for(job.settings, self, model)

@@ -17,8 +17,8 @@ from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._segments import segment_tokens
 from handlers.explainers.targets.base import (
     BaseExplanationTarget,
+    Explanation,
     Place,
-    Weighed,
     as_integer,
     attribution_sums,
     normalized,
@@ -38,7 +38,7 @@ class TokensTarget(Place):
     tokens: list[int]
 
 
-class TokenExplanation(Weighed):
+class TokenExplanation(Explanation):
     """Why tokens got a label."""
 
     prediction: Place

@@ -19,13 +19,13 @@ from scripts.kit.ports import HOST, Ports
 
 DOCUMENTS = ROOT / "docs" / "openapi"
 ABOUT = """\
-What a model of mode `{mode}` that this kit serves on TorchServe reads and answers. A model's own \
-limits, labels and defaults are told by `GET /models/{{model}}?customized=true` of the management \
+The requests and responses of a model of mode `{mode}` that this kit serves on TorchServe. Its own \
+limits, labels and defaults are in `GET /models/{{model}}?customized=true` of the management \
 address."""
 
 
 def document(mode: str) -> dict[str, Any]:
-    """Return what can be asked of a model of a mode, as OpenAPI 3.1."""
+    """Return the OpenAPI 3.1 document of a mode."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     components = schemas(mode)
     served = {"model": mode, "version": "1.0"}

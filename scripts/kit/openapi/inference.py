@@ -1,4 +1,4 @@
-"""What the Open Inference Protocol sends and answers.
+"""The types of the Open Inference Protocol.
 
 https://github.com/kserve/open-inference-protocol/blob/main/specification/protocol/inference_rest.md
 """
@@ -22,24 +22,24 @@ class Tensor(TypedDict):
     data: list[Any]
 
 
-class WantedOutput(TypedDict):
-    """An output that is asked for by name."""
+class RequestedOutput(TypedDict):
+    """A requested output."""
 
     name: str
     parameters: NotRequired[dict[str, Any]]
 
 
 class InferenceRequest(TypedDict):
-    """Tensors to be inferred from, and the outputs that are wanted of them; none named: all."""
+    """Input tensors, and the requested outputs; by default all."""
 
     id: NotRequired[str]
     parameters: NotRequired[dict[str, Any]]
     inputs: list[Tensor]
-    outputs: NotRequired[list[WantedOutput]]
+    outputs: NotRequired[list[RequestedOutput]]
 
 
 class InferenceResponse(TypedDict):
-    """What was inferred; `id` is the request's."""
+    """Output tensors; `id` is the request's."""
 
     model_name: str
     model_version: NotRequired[str]

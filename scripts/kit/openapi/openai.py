@@ -88,7 +88,7 @@ class _ChatEvent(Head):
 
 
 class ChatCompletionChunk(_ChatEvent, total=False):
-    """One event of a streamed chat; `usage` is in the last, where it was asked for."""
+    """One event of a streamed chat; `usage` is in the last, if requested."""
 
     usage: Usage
 
@@ -114,7 +114,7 @@ class Completion(_TextEvent):
 
 
 class CompletionChunk(_TextEvent, total=False):
-    """One event of streamed continuations; `usage` is in the last, where it was asked for."""
+    """One event of streamed continuations; `usage` is in the last, if requested."""
 
     usage: Usage
 

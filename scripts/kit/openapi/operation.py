@@ -24,7 +24,7 @@ PARAMETERS = {
     "model": "The name under which a model is served.",
     "version": "A version of the model, for example 1.0.",
 }
-# TorchServe's own errors have its shape, whatever was asked.
+# TorchServe's own errors have its shape in every protocol.
 TORCHSERVES = (NotFound, InternalError, Overloaded)
 ERRORS: tuple[type[RequestError], ...] = (
     BadRequest,
@@ -50,7 +50,7 @@ class Body:
 
 @dataclass(frozen=True)
 class Operation:
-    """What is asked at one path.
+    """A method of one path.
 
     Attributes:
         path: with names of parameters in braces.
@@ -74,7 +74,7 @@ class Operation:
 
     @property
     def method(self) -> str:
-        """How it is asked."""
+        """The HTTP method."""
         return "post" if self.bodies else "get"
 
     def as_json(self, served: Mapping[str, str]) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Operation:
         }
 
     def _errors(self, names: list[str]) -> dict[str, Any]:
-        """Return what goes wrong where a model is asked."""
+        """Return the errors of a path with a model."""
         return {
             str(kind.status): _response(_sentence(kind), {JSON: self._error_of(kind)})
             for kind in sorted(ERRORS, key=lambda kind: kind.status)

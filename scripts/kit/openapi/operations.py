@@ -1,4 +1,4 @@
-"""Every operation of a mode: a path for each way of asking."""
+"""The operations of a mode: paths for each protocol."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ a content type is JSON where it looks like an object, else a text. Where the mod
 `responses: legacy`, bodies of TorchServe's own example get the answers of that example instead. \
 `/predictions/{model}/{version}` asks for one version."""
 EXPLANATION = """\
-Every explanation tells how much each token or word counted for what is explained, by default the \
+An explanation has the importance of each token or word for its target, by default the \
 prediction. With `Accept: text/html` it is a page."""
 TENSORS = """\
 Parameters are tensors too, of one element or of one a row, or stand among the parameters of the \
@@ -41,7 +41,7 @@ With `stream: true` the answer comes as server-sent events: each holds a chunk, 
 
 
 def operations(mode: str, known: Known) -> list[Operation]:
-    """Return what can be asked of a model of a mode.
+    """Return the operations of a model of a mode.
 
     Args:
         mode: the mode.
@@ -57,7 +57,7 @@ def operations(mode: str, known: Known) -> list[Operation]:
 
 def _ping(mode: str, known: Known) -> Operation:
     health = {JSON: ref("Health")}
-    return Operation("/ping", "ping", "Health", "Tell whether every model answers.", health)
+    return Operation("/ping", "ping", "Health", "Return whether every model answers.", health)
 
 
 def _predict(mode: str, known: Known) -> Operation:
@@ -67,7 +67,7 @@ def _predict(mode: str, known: Known) -> Operation:
         "/predictions/{model}",
         "predict",
         KITS,
-        "Ask the model.",
+        "Predict.",
         {**answers, EVENTS: _stream("TokenEvent")} if streams else answers,
         {
             JSON: Body(ref("PredictionBody"), examples.predictions(mode)),
@@ -85,7 +85,7 @@ def _explain(mode: str, known: Known) -> Operation:
         "/explanations/{model}",
         "explain",
         KITS,
-        "Ask why the model answers so.",
+        "Explain a prediction.",
         {JSON: _one_or_many(_explanation(mode)), HTML: TEXT},
         {JSON: Body(schema, examples.explanations(mode)), **_texts(mode, known)},
         EXPLANATION,
@@ -97,7 +97,7 @@ def _predict_v1(mode: str, known: Known) -> Operation:
         "/v1/models/{model}:predict",
         "predictInstances",
         KSERVE,
-        "Ask the model about instances.",
+        "Predict instances.",
         {JSON: closed({"predictions": _items(RESULT)}, "predictions")},
         {JSON: Body(ref("PredictionInstances"), examples.instances(mode))},
         errors=BY_BODY,
@@ -109,7 +109,7 @@ def _explain_v1(mode: str, known: Known) -> Operation:
         "/v1/models/{model}:explain",
         "explainInstances",
         KSERVE,
-        "Ask why the model answers so about instances.",
+        "Explain instances.",
         {JSON: closed({"explanations": _items(_explanation(mode))}, "explanations")},
         {JSON: Body(ref("ExplanationInstances"), examples.instances(mode))},
         errors=BY_BODY,
@@ -121,7 +121,7 @@ def _infer(mode: str, known: Known) -> Operation:
         "/v2/models/{model}/infer",
         "infer",
         INFERENCE,
-        "Ask the model about each row of tensors.",
+        "Predict each row of tensors.",
         {JSON: ref("InferenceResponse")},
         {JSON: Body(ref("InferenceRequest"), examples.tensors(mode))},
         TENSORS,
@@ -134,7 +134,7 @@ def _explain_v2(mode: str, known: Known) -> Operation:
         "/v2/models/{model}/explain",
         "explainTensors",
         INFERENCE,
-        "Ask why the model answers so about each row of tensors.",
+        "Explain each row of tensors.",
         {JSON: ref("InferenceResponse")},
         {JSON: Body(ref("InferenceRequest"), examples.tensors(mode))},
         TENSORS,
@@ -173,7 +173,7 @@ def _models(mode: str, known: Known) -> Operation:
         f"{BELOW}models",
         "listModels",
         OPENAI,
-        "Tell the model's name, as a list of one.",
+        "List the one model.",
         {JSON: ref("ModelList")},
         errors=("OpenAIError",),
     )

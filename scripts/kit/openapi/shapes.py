@@ -1,4 +1,4 @@
-"""The few shapes of JSON schema that are put together by hand."""
+"""Shapes of JSON schema that are written by hand."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ Schema = dict[str, Any]
 PLACE = "#/components/schemas/"
 TEXT: Schema = {"type": "string"}
 NULL: Schema = {"type": "null"}
-# What a schema says for people, and what does not change with an alternative.
-TOLD = ("title", "description", "default")
+# Keys of a schema that do not change with an alternative.
+ANNOTATIONS = ("title", "description", "default")
 
 
 def ref(name: str) -> Schema:
@@ -29,9 +29,9 @@ def or_null(schema: Schema) -> Schema:
     """Return the schema of what may also be null, which stands for what is left out."""
     if Draft202012Validator(schema).is_valid(None):
         return schema
-    told = {name: schema[name] for name in TOLD if name in schema}
-    rest = {name: value for name, value in schema.items() if name not in TOLD}
-    return {**any_of(rest, NULL), **told}
+    annotations = {name: schema[name] for name in ANNOTATIONS if name in schema}
+    rest = {name: value for name, value in schema.items() if name not in ANNOTATIONS}
+    return {**any_of(rest, NULL), **annotations}
 
 
 def list_of(item: Schema, **more: Any) -> Schema:

@@ -12,7 +12,7 @@ from handlers.tasks.text_generation import Details
 
 
 class Token(TypedDict):
-    """New text; what it is made of is not told."""
+    """New text, in place of a token."""
 
     id: None
     text: str
@@ -21,7 +21,7 @@ class Token(TypedDict):
 
 
 class TokenEvent(TypedDict):
-    """One event; the last has the whole answer, and details where they were asked for."""
+    """One event; the last has the whole text, and details if requested."""
 
     index: int
     token: Token

@@ -124,4 +124,4 @@ def test_a_package_that_is_not_there_is_named(
         Served(folder, "text_generation", dtype="auto")
     told = str(caught.value)
     assert told.startswith(f"config.json: says that the weights were quantized with {method}, and ")
-    assert told.endswith(f"; pip install {install} where the worker runs.")
+    assert told.endswith(f"; pip install {install} in the environment of the worker.")

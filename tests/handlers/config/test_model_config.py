@@ -69,7 +69,7 @@ def test_every_config_of_the_repository_reads() -> None:
 
 @pytest.mark.parametrize("name", ["no.yaml", "."])
 def test_a_path_without_a_file_is_told(tmp_path: Path, name: str) -> None:
-    with pytest.raises(WrongConfig, match="give a YAML file"):
+    with pytest.raises(WrongConfig, match="pass a YAML file"):
         ModelConfig.read(tmp_path / name)
 
 

@@ -36,7 +36,7 @@ def test_the_files_of_earlier_versions_are_read(tmp_path: Path) -> None:
 
 def test_a_graph_with_other_outputs_is_refused(tmp_path: Path) -> None:
     ExportManifest(SIGNATURE).write(tmp_path)
-    with pytest.raises(WrongCheckpoint, match="gives logits, not start_logits"):
+    with pytest.raises(WrongCheckpoint, match="has logits, not start_logits"):
         ExportManifest.read(tmp_path, ["start_logits"])
 
 

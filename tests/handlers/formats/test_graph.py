@@ -29,7 +29,7 @@ def test_a_file_of_another_name_is_found_by_its_pattern(tmp_path: Path) -> None:
     for name in ("b.pt", "a.pt", "a.pt2"):
         (tmp_path / name).touch()
     assert find_graph_file(tmp_path, "traced_model.pt", "*.pt") == tmp_path / "a.pt"
-    with pytest.raises(WrongCheckpoint, match=r"traced_model\.pt: is not there; pack it"):
+    with pytest.raises(WrongCheckpoint, match=r"traced_model\.pt: is missing; pack it"):
         find_graph_file(tmp_path, "traced_model.pt")
 
 

@@ -303,7 +303,7 @@ def test_without_a_device_the_export_says_so(
         return torch.jit.script(NoDevice())
 
     monkeypatch.setattr(torch_neuronx, "trace", without_device)
-    with pytest.raises(WrongCheckpoint, match="cannot be run here"):
+    with pytest.raises(WrongCheckpoint, match="cannot be run on this machine"):
         export(checkpoint(MODE), ModelConfig.parse({"handler": KEYS}), tmp_path, samples(MODE))
 
 

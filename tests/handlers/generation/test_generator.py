@@ -108,5 +108,5 @@ def test_a_text_ends_at_the_id_that_ends_it_also_when_that_is_0() -> None:
         Prompt({"input_ids": ids}, None, GenerationParameters(), room)
         for ids, room in (([3, 4], 4), ([3], 1))
     ]
-    found = [output["sequences"][0].tolist() for output in generator.all(prompts, budget=100)]
+    found = [output["sequences"][0].tolist() for output in generator.generate(prompts, budget=100)]
     assert found == [[5], [5]]

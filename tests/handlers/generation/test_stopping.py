@@ -33,5 +33,7 @@ def test_each_row_has_its_own_stops_and_the_prompt_has_none(
     length = max(len(sang), len(fox))
     written = [ids + [0] * (length - len(ids)) for ids in (sang, fox, sang, fox)]
     rows = torch.tensor([prompt + ids for ids in written])
-    done = PerRowStopStrings(tokenizer, [("fox",), ("sang",)], len(prompt))(rows, None)
+    done = PerRowStopStrings(tokenizer, [prompt] * 2, [("fox",), ("sang",)], len(prompt))(
+        rows, None
+    )
     assert done.tolist() == [False, True, True, False]

@@ -15,6 +15,7 @@ from ts.model_loader import TsModelLoader
 from ts.protocol.otf_message_handler import create_predict_response
 from ts.service import Service
 
+from handlers import tasks
 from handlers.config.choices import modes
 from handlers.http.envelopes import Envelope
 from handlers.transformers_handler import TransformersHandler
@@ -25,6 +26,7 @@ from tests.serving import Served, differences
 
 JSON = "application/json"
 LEGACY = {"responses": "legacy"}
+LEGACY_MODES = [mode for mode in modes() if tasks.get(mode).legacy_response]
 every_mode = pytest.mark.parametrize("mode", modes())
 
 
@@ -109,7 +111,7 @@ def test_instances_of_kserve_get_their_predictions(worker: Any, plain: Any, mode
         assert not differences(found, expected, 1e-5)
 
 
-@every_mode
+@pytest.mark.parametrize("mode", LEGACY_MODES)
 def test_one_instance_of_kserve_is_explained(worker: Any, mode: str) -> None:
     sent = {"instances": [{"data": INPUTS[mode][0]}]}
     ((status, found),) = worker("kserve", mode, **LEGACY).send(sent, explain=True)

@@ -12,12 +12,12 @@ SCORES = st.lists(st.floats(0.001, 1), min_size=1, max_size=12)
 
 @given(SCORES, st.data(), st.integers(1, 20), st.integers(1, 40))
 def test_the_best_spans_are_those_of_the_whole_square(
-    start: list[float], data: st.DataObject, longest: int, count: int
+    start: list[float], data: st.DataObject, max_tokens: int, count: int
 ) -> None:
     end = data.draw(st.lists(st.floats(0.001, 1), min_size=len(start), max_size=len(start)))
-    pairs = [(a, b) for a in range(len(start)) for b in range(a, len(start)) if b - a < longest]
+    pairs = [(a, b) for a in range(len(start)) for b in range(a, len(start)) if b - a < max_tokens]
     expected = sorted((start[a] * end[b] for a, b in pairs), reverse=True)[:count]
-    found = list(best_spans(np.array(start), np.array(end), longest=longest, count=count))
+    found = list(best_spans(np.array(start), np.array(end), max_tokens=max_tokens, count=count))
     assert [score for *_, score in found] == pytest.approx(expected)
     assert {span[:2] for span in found} <= set(pairs) and len({*found}) == len(found)
 

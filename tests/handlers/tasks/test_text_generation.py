@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.errors import RequestError
 from handlers.schemas.request import Request, TokenIds
 from tests.serving import Served
 
@@ -161,6 +160,6 @@ def test_token_ids_are_a_row_as_the_tokenizer_makes_one(
     task = served("text_generation").engine.task
     names = ["input_ids", "token_type_ids", "attention_mask"]
     monkeypatch.setattr(task.tokenizer, "model_input_names", names)
-    (rows,) = task.encode([task.parse(Request(TokenIds((5, 6, 7))))])
-    assert not isinstance(rows, RequestError)
-    assert rows[0].features == {"input_ids": [5, 6, 7], "token_type_ids": [0, 0, 0]}
+    encoded: Any = task.encode([task.parse(Request(TokenIds((5, 6, 7))))])
+    ((row,),) = encoded
+    assert row.features == {"input_ids": [5, 6, 7], "token_type_ids": [0, 0, 0]}

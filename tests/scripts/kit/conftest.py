@@ -9,17 +9,17 @@ from tests.standins.archives import write_handlers, write_weightless, write_yaml
 
 @pytest.fixture
 def handlers(tmp_path: Path) -> Path:
-    """A handlers package that loads anything."""
+    """A handlers package whose handler loads any model."""
     return write_handlers(tmp_path / "package" / "handlers")
 
 
 @pytest.fixture
 def weightless(tmp_path: Path) -> Path:
-    """A checkpoint folder of tiny meaningless files."""
+    """A checkpoint folder with placeholder files."""
     return write_weightless(tmp_path / "weightless")
 
 
 @pytest.fixture
 def config_path(tmp_path: Path, weightless: Path) -> Path:
-    """The YAML of that checkpoint."""
+    """The YAML file of the checkpoint."""
     return write_yaml(tmp_path / "qa.yaml", weightless)

@@ -16,7 +16,7 @@ from tests.standins.archives import write_handlers
 from tests.standins.checkpoints import write_checkpoint, write_config
 
 
-def test_an_archive_is_put_into_the_store_and_nothing_beside_it(
+def test_pack_writes_only_the_archive_to_the_store(
     tmp_path: Path, config_path: Path, handlers: Path
 ) -> None:
     archive = pack(config_path, export_path=tmp_path / "store", handlers=handlers)
@@ -25,7 +25,7 @@ def test_an_archive_is_put_into_the_store_and_nothing_beside_it(
     assert list((tmp_path / "store").iterdir()) == [archive.path] == [tmp_path / "store" / "qa.mar"]
 
 
-def test_a_checkpoint_is_packed_without_torch(
+def test_packing_a_checkpoint_does_not_import_torch(
     tmp_path: Path, config_path: Path, handlers: Path
 ) -> None:
     packs = (
@@ -33,13 +33,13 @@ def test_a_checkpoint_is_packed_without_torch(
         f"pack(Path({str(config_path)!r}), export_path=Path({str(tmp_path / 'store')!r}), "
         f"handlers=Path({str(handlers)!r})); print({{'torch', 'transformers'}} & {{*sys.modules}})"
     )
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", packs], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert told.stdout == "set()\n"
+    assert process.stdout == "set()\n"
 
 
-def test_a_store_can_be_named_relative_to_where_one_is(
+def test_the_export_path_may_be_relative(
     tmp_path: Path, config_path: Path, handlers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -47,7 +47,7 @@ def test_a_store_can_be_named_relative_to_where_one_is(
     assert pack(config_path, export_path=Path("store"), handlers=handlers).path.exists()
 
 
-def test_an_archive_that_does_not_load_leaves_the_old_one(
+def test_an_archive_that_does_not_load_does_not_replace_the_previous_one(
     tmp_path: Path, config_path: Path, handlers: Path
 ) -> None:
     old = pack(config_path, export_path=tmp_path / "store", handlers=handlers).path.read_bytes()
@@ -60,7 +60,7 @@ def test_an_archive_that_does_not_load_leaves_the_old_one(
     assert left.read_bytes() == old
 
 
-def test_without_the_check_an_archive_is_put_in_place_as_it_is(
+def test_an_unchecked_archive_is_installed_even_if_it_does_not_load(
     tmp_path: Path, config_path: Path
 ) -> None:
     broken = write_handlers(tmp_path / "broken", "raise ValueError")
@@ -68,7 +68,7 @@ def test_without_the_check_an_archive_is_put_in_place_as_it_is(
     assert pack(config_path, export_path=tmp_path, handlers=broken, checked=False).path.exists()
 
 
-def test_a_mar_that_would_not_change_stays_unless_forced(
+def test_an_unchanged_mar_is_kept_unless_forced(
     tmp_path: Path, config_path: Path, handlers: Path
 ) -> None:
     made = [
@@ -79,7 +79,7 @@ def test_a_mar_that_would_not_change_stays_unless_forced(
     assert made == [True, False, True]
 
 
-def test_a_change_replaces_the_archive(
+def test_a_changed_checkpoint_replaces_the_archive(
     tmp_path: Path, config_path: Path, weightless: Path, handlers: Path
 ) -> None:
     pack(config_path, export_path=tmp_path, handlers=handlers)
@@ -90,7 +90,7 @@ def test_a_change_replaces_the_archive(
     assert zipfile.ZipFile(archive.path).read("tokenizer.json") == b"[]"
 
 
-def test_a_folder_takes_the_place_of_the_folder_before(
+def test_a_folder_replaces_the_previous_folder(
     tmp_path: Path, config_path: Path, weightless: Path, handlers: Path
 ) -> None:
     store = tmp_path / "store"
@@ -106,13 +106,13 @@ def test_a_folder_takes_the_place_of_the_folder_before(
     assert (folder / "MAR-INF" / "MANIFEST.json").exists()
 
 
-def test_a_tgz_loads_too(tmp_path: Path, config_path: Path, handlers: Path) -> None:
+def test_a_tgz_archive_loads(tmp_path: Path, config_path: Path, handlers: Path) -> None:
     archive = pack(config_path, archive_format="tgz", export_path=tmp_path, handlers=handlers)
 
     assert archive.path.name == "qa.tar.gz"
 
 
-def test_progress_ends_at_the_size_of_the_archives_files(
+def test_progress_ends_at_the_archive_size(
     tmp_path: Path, config_path: Path, handlers: Path
 ) -> None:
     steps: list[tuple[int, int]] = []

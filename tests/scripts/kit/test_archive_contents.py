@@ -14,9 +14,7 @@ PACKAGE = {"handlers/__init__.py", "handlers/tasks/question_answering.py"}
 HANDLER = {"transformers_handler.py", "handlers/transformers_handler.py", "model-config.yaml"}
 
 
-def test_an_archive_holds_what_the_model_needs_and_nothing_else(
-    config_path: Path, handlers: Path
-) -> None:
+def test_an_archive_contains_only_the_required_files(config_path: Path, handlers: Path) -> None:
     there = set(contents(config_path, handlers=handlers))
 
     assert there == CHECKPOINT | PACKAGE | HANDLER | {"model.safetensors", "MAR-INF/MANIFEST.json"}
@@ -55,7 +53,7 @@ def test_every_shard_of_the_weights_is_packed(
     assert {*shards, "model.safetensors.index.json"} < set(there)
 
 
-def test_pickled_weights_are_packed_only_where_the_yaml_allows_them(
+def test_pickled_weights_are_packed_only_if_allowed(
     tmp_path: Path, weightless: Path, handlers: Path
 ) -> None:
     (weightless / "model.safetensors").unlink()
@@ -67,7 +65,7 @@ def test_pickled_weights_are_packed_only_where_the_yaml_allows_them(
     assert "pytorch_model.bin" in contents(trusting, handlers=handlers)
 
 
-def test_extra_files_and_folders_go_to_the_root_and_replace_the_checkpoints(
+def test_extra_files_go_to_the_root_and_replace_checkpoint_files(
     tmp_path: Path, config_path: Path, handlers: Path
 ) -> None:
     labels, folder = tmp_path / "index_to_name.json", tmp_path / "more"
@@ -81,12 +79,14 @@ def test_extra_files_and_folders_go_to_the_root_and_replace_the_checkpoints(
     assert parts["deep/notes.txt"] == folder / "deep" / "notes.txt"
 
 
-def test_a_missing_extra_file_is_named(config_path: Path, handlers: Path) -> None:
+def test_a_missing_extra_file_is_an_error(config_path: Path, handlers: Path) -> None:
     with pytest.raises(WrongConfig, match=r"there is no nowhere\.txt"):
         contents(config_path, extra_files=[Path("nowhere.txt")], handlers=handlers)
 
 
-def test_a_missing_checkpoint_names_both_ways_to_one(tmp_path: Path, handlers: Path) -> None:
+def test_the_error_for_a_missing_checkpoint_names_both_commands(
+    tmp_path: Path, handlers: Path
+) -> None:
     config_path = write_yaml(tmp_path / "nothing.yaml", Path("no/such"))
 
     with pytest.raises(WrongCheckpoint) as raised:
@@ -96,7 +96,7 @@ def test_a_missing_checkpoint_names_both_ways_to_one(tmp_path: Path, handlers: P
     assert "python scripts/make_demo_models.py" in str(raised.value)
 
 
-def test_a_name_that_torchserve_refuses_is_refused(
+def test_an_invalid_model_name_is_rejected(
     tmp_path: Path, weightless: Path, handlers: Path
 ) -> None:
     config_path = write_yaml(tmp_path / "my model.yaml", weightless)

@@ -25,7 +25,7 @@ def write(archive_format: FormatName, path: Path, parts: dict[str, Path | bytes]
 
 
 @pytest.mark.parametrize("archive_format", ARCHIVE_FORMATS)
-def test_what_is_unpacked_is_what_was_written(
+def test_unpacked_files_equal_the_written_files(
     archive_format: FormatName, tmp_path: Path, parts: dict[str, Path | bytes]
 ) -> None:
     path = write(archive_format, tmp_path / f"qa{ARCHIVE_FORMATS[archive_format].suffix}", parts)
@@ -38,7 +38,7 @@ def test_what_is_unpacked_is_what_was_written(
 
 
 @pytest.mark.parametrize("archive_format", ["mar", "tgz"])
-def test_the_same_files_make_the_same_bytes(
+def test_archives_are_reproducible(
     archive_format: FormatName, tmp_path: Path, parts: dict[str, Path | bytes]
 ) -> None:
     first = write(archive_format, tmp_path / "first", parts).read_bytes()
@@ -48,7 +48,7 @@ def test_the_same_files_make_the_same_bytes(
     assert write(archive_format, tmp_path / "second", parts).read_bytes() == first
 
 
-def test_a_mar_is_stored_in_the_way_that_java_reads(
+def test_mar_entries_are_stored_without_data_descriptors(
     tmp_path: Path, parts: dict[str, Path | bytes]
 ) -> None:
     with zipfile.ZipFile(write("mar", tmp_path / "qa.mar", parts)) as archive:
@@ -58,14 +58,14 @@ def test_a_mar_is_stored_in_the_way_that_java_reads(
     assert not any(entry.flag_bits & DATA_DESCRIPTOR for entry in entries)
 
 
-def test_a_tgz_has_all_its_files_under_the_models_name(
+def test_a_tgz_contains_a_folder_with_the_model_name(
     tmp_path: Path, parts: dict[str, Path | bytes]
 ) -> None:
     with tarfile.open(write("tgz", tmp_path / "qa.tar.gz", parts)) as archive:
         assert archive.getnames() == [f"qa/{place}" for place in parts]
 
 
-def test_the_time_of_the_files_can_be_given(
+def test_source_date_epoch_sets_the_file_times(
     tmp_path: Path, parts: dict[str, Path | bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
@@ -75,7 +75,7 @@ def test_the_time_of_the_files_can_be_given(
 
 
 @pytest.mark.parametrize("archive_format", ARCHIVE_FORMATS)
-def test_progress_adds_up_to_all_bytes(
+def test_progress_adds_up_to_the_total_size(
     archive_format: FormatName, tmp_path: Path, parts: dict[str, Path | bytes]
 ) -> None:
     counts: list[int] = []
@@ -85,7 +85,7 @@ def test_progress_adds_up_to_all_bytes(
     assert sum(counts) == 25600 + 2
 
 
-def test_a_mar_is_current_until_a_byte_a_name_or_the_form_changes(
+def test_a_mar_is_outdated_if_content_names_or_compression_change(
     tmp_path: Path, parts: dict[str, Path | bytes]
 ) -> None:
     path = write("mar", tmp_path / "qa.mar", parts)

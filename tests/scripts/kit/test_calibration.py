@@ -19,12 +19,12 @@ def config(**handler: str) -> ModelConfig:
 
 
 @pytest.mark.parametrize("mode", modes())
-def test_the_kits_own_rows_are_those_that_its_lessons_write(mode: str) -> None:
+def test_the_default_calibration_files_match_the_lessons(mode: str) -> None:
     lines = (ARTIFACTS / mode / FILE).read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in lines] == bodies(mode)
 
 
-def test_a_yaml_names_its_rows_from_its_own_folder(tmp_path: Path) -> None:
+def test_the_calibration_path_is_relative_to_the_yaml_file(tmp_path: Path) -> None:
     line = '{"inputs": "fine", "parameters": {"top_k": 2}}\n{"inputs": "dull"}\n'
     (tmp_path / "rows.jsonl").write_text(line, encoding="utf-8")
     found = samples(tmp_path / "model.yaml", config(calibration="rows.jsonl"))
@@ -34,19 +34,19 @@ def test_a_yaml_names_its_rows_from_its_own_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line", ["no JSON", "[]", "{}", '"text"', '{"inputs": "a", "parameters": 3}']
 )
-def test_a_line_that_is_no_request_is_named(tmp_path: Path, line: str) -> None:
+def test_an_invalid_line_is_reported_with_its_number(tmp_path: Path, line: str) -> None:
     (tmp_path / "rows.jsonl").write_text(f'{{"inputs": "fine"}}\n{line}\n', encoding="utf-8")
     with pytest.raises(WrongConfig, match="line 2: is not a request"):
         samples(tmp_path / "model.yaml", config(calibration="rows.jsonl"))
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_calibration_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(WrongConfig, match=r"handler\.calibration"):
         samples(tmp_path / "model.yaml", config(calibration="rows.jsonl"))
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
-def test_a_file_in_another_encoding_is_told(tmp_path: Path, encoding: str) -> None:
+def test_a_file_in_another_encoding_is_an_error(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "rows.jsonl").write_text('{"inputs": "très bon"}\n', encoding=encoding)
     with pytest.raises(WrongConfig, match=r"rows\.jsonl is not UTF-8; save it as UTF-8"):
         samples(tmp_path / "model.yaml", config(calibration="rows.jsonl"))
@@ -54,7 +54,9 @@ def test_a_file_in_another_encoding_is_told(tmp_path: Path, encoding: str) -> No
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n \n"])
-def test_byte_order_marks_and_blank_lines_are_left(tmp_path: Path, encoding: str, end: str) -> None:
+def test_byte_order_marks_and_blank_lines_are_skipped(
+    tmp_path: Path, encoding: str, end: str
+) -> None:
     text = end.join(['{"inputs": "fine"}', '{"inputs": "dull"}', ""])
     (tmp_path / "rows.jsonl").write_bytes(text.encode(encoding))
     found = samples(tmp_path / "model.yaml", config(calibration="rows.jsonl"))
@@ -69,7 +71,7 @@ def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
     assert found.inputs == text
 
 
-def test_a_list_of_inputs_is_as_many_requests(tmp_path: Path) -> None:
+def test_a_list_of_inputs_becomes_one_request_per_item(tmp_path: Path) -> None:
     line = '{"inputs": ["good film", ["good", "film"]], "parameters": {"top_k": 2}}'
     (tmp_path / "rows.jsonl").write_text(line, encoding="utf-8")
     assert samples(tmp_path / "model.yaml", config(calibration="rows.jsonl")) == [
@@ -78,7 +80,7 @@ def test_a_list_of_inputs_is_as_many_requests(tmp_path: Path) -> None:
     ]
 
 
-def test_the_messages_of_a_chat_are_one_request(tmp_path: Path) -> None:
+def test_chat_messages_are_one_request(tmp_path: Path) -> None:
     chat = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
     (tmp_path / "rows.jsonl").write_text(json.dumps({"inputs": chat}), encoding="utf-8")
     found = samples(
@@ -87,13 +89,13 @@ def test_the_messages_of_a_chat_are_one_request(tmp_path: Path) -> None:
     assert found == [Sample(chat)]
 
 
-def test_an_empty_list_of_inputs_is_named(tmp_path: Path) -> None:
+def test_an_empty_list_of_inputs_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('\n{"inputs": []}', encoding="utf-8")
     with pytest.raises(WrongConfig, match="line 2: has an empty list of inputs; add one"):
         samples(tmp_path / "model.yaml", config(calibration="rows.jsonl"))
 
 
-def test_each_request_knows_its_place(tmp_path: Path) -> None:
+def test_each_sample_has_its_file_and_line(tmp_path: Path) -> None:
     lines = '{"inputs": "fine"}\n\n{"inputs": ["dull", "bad"]}\n'
     path = tmp_path / "rows.jsonl"
     path.write_text(lines, encoding="utf-8")

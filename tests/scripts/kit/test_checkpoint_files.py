@@ -10,8 +10,8 @@ from scripts.kit.checkpoint_files import config_files, shard_files, weights_file
 SINGLE, INDEX, PICKLE = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 
 
-def test_config_and_tokenizer_files_are_needed_and_code_is_not() -> None:
-    wanted = ["chat_template.jinja", "config.json", "spiece.model", "tokenizer.json", "vocab.txt"]
+def test_config_and_tokenizer_files_are_selected_without_code() -> None:
+    config = ["chat_template.jinja", "config.json", "spiece.model", "tokenizer.json", "vocab.txt"]
     others = [
         "modeling.py",
         "vocab.pkl",
@@ -19,10 +19,10 @@ def test_config_and_tokenizer_files_are_needed_and_code_is_not() -> None:
         "onnx/config.json",
         "preprocessor_config.json",
     ]
-    assert config_files([*others, *wanted], "org/name") == wanted
+    assert config_files([*others, *config], "org/name") == config
 
 
-def test_a_repository_without_a_config_is_refused() -> None:
+def test_a_repository_without_a_config_is_rejected() -> None:
     with pytest.raises(WrongCheckpoint, match=r"org/name: has no config\.json"):
         config_files([SINGLE], "org/name")
 
@@ -36,21 +36,21 @@ def test_a_repository_without_a_config_is_refused() -> None:
         (["pytorch_model.bin.index.json"], "pytorch_model.bin.index.json"),
     ],
 )
-def test_safetensors_come_before_pickles(names: list[str], chosen: str) -> None:
+def test_safetensors_are_preferred_over_pickles(names: list[str], chosen: str) -> None:
     assert weights_file(names, "org/name", allow_pickle=True) == chosen
 
 
-def test_pickles_are_refused_unless_allowed() -> None:
+def test_pickles_are_rejected_unless_allowed() -> None:
     with pytest.raises(WrongCheckpoint, match=r"pytorch_model\.bin.*handler\.allow_pickle: true"):
         weights_file([PICKLE], "org/name", allow_pickle=False)
 
 
-def test_a_repository_without_weights_is_refused() -> None:
+def test_a_repository_without_weights_is_rejected() -> None:
     with pytest.raises(WrongCheckpoint, match="has no weights"):
         weights_file(["adapter_model.safetensors", "model.gguf"], "org/name", allow_pickle=True)
 
 
-def test_an_index_names_its_shards_once(tmp_path: Path) -> None:
+def test_shards_of_an_index_are_listed_once(tmp_path: Path) -> None:
     index = tmp_path / INDEX
     index.write_text(
         '{"weight_map": {"a": "2.safetensors", "b": "1.safetensors", "c": "1.safetensors"}}'
@@ -61,7 +61,7 @@ def test_an_index_names_its_shards_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
         (
             '{"weight_map": {"a": "gone.safetensors"}}',
@@ -72,7 +72,7 @@ def test_an_index_names_its_shards_once(tmp_path: Path) -> None:
         ("oops", "is not an index of shards"),
     ],
 )
-def test_a_broken_index_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
+def test_an_invalid_index_is_rejected(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / INDEX).write_text(text)
-    with pytest.raises(WrongCheckpoint, match=complaint):
+    with pytest.raises(WrongCheckpoint, match=message):
         shard_files(tmp_path / INDEX, ["1.safetensors", "../1.safetensors"], "org/name")

@@ -15,20 +15,20 @@ def handler(model_name: str, revision: str | None) -> HandlerSection:
     return HandlerSection(mode="text_generation", model_name=model_name, revision=revision)
 
 
-def test_a_source_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_source_round_trips_through_its_file(tmp_path: Path) -> None:
     SOURCE.write(tmp_path)
     assert Source.read(tmp_path) == SOURCE
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", "[]"])
-def test_a_folder_without_a_source_has_none(tmp_path: Path, text: str | None) -> None:
+def test_a_missing_or_invalid_source_file_is_read_as_none(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / ".source.json").write_text(text)
     assert Source.read(tmp_path) is None
 
 
 @pytest.mark.parametrize(
-    ("model_name", "revision", "serves"),
+    ("model_name", "revision", "matches"),
     [
         ("org/name", "main", True),
         ("org/name", COMMIT, True),
@@ -38,13 +38,13 @@ def test_a_folder_without_a_source_has_none(tmp_path: Path, text: str | None) ->
         ("org/other", "main", False),
     ],
 )
-def test_a_source_serves_the_model_and_revision_it_is(
-    model_name: str, revision: str | None, serves: bool
+def test_a_source_matches_its_model_and_revision(
+    model_name: str, revision: str | None, matches: bool
 ) -> None:
-    assert SOURCE.matches(handler(model_name, revision)) is serves
+    assert SOURCE.matches(handler(model_name, revision)) is matches
 
 
-def test_a_missing_or_shortened_file_makes_it_incomplete(tmp_path: Path) -> None:
+def test_a_missing_or_truncated_file_makes_it_incomplete(tmp_path: Path) -> None:
     assert not SOURCE.is_complete_in(tmp_path)
     (tmp_path / "config.json").write_text("{")
     assert not SOURCE.is_complete_in(tmp_path)

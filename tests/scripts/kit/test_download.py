@@ -16,7 +16,7 @@ from scripts.kit.hub_errors import RevisionNotFound
 from tests.standins.checkpoints import write_checkpoint
 from tests.standins.hub import LocalHub
 
-NEEDED = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+REQUIRED = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
 
 
 def handler(**more: object) -> HandlerSection:
@@ -27,7 +27,7 @@ def handler(**more: object) -> HandlerSection:
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
-    """Where the checkpoint is to lie."""
+    """The folder to download to."""
     return tmp_path / "models" / "name"
 
 
@@ -35,15 +35,15 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_only_the_needed_files_arrive_with_their_source(hub: LocalHub, target: Path) -> None:
+def test_only_required_files_are_downloaded(hub: LocalHub, target: Path) -> None:
     source = download(handler(), target, Hub(hub.url))
-    assert names(target) == [".source.json", *NEEDED]
+    assert names(target) == [".source.json", *REQUIRED]
     assert Source.read(target) == source
-    assert sorted(source.files) == NEEDED
+    assert sorted(source.files) == REQUIRED
     assert AutoModelForSequenceClassification.from_pretrained(target).num_labels == 2
 
 
-def test_what_is_here_is_found_without_a_hub_until_the_yaml_names_another(
+def test_a_complete_checkpoint_is_found_if_it_matches_the_config(
     hub: LocalHub, target: Path
 ) -> None:
     assert find_downloaded(handler(), target) is None
@@ -55,7 +55,7 @@ def test_what_is_here_is_found_without_a_hub_until_the_yaml_names_another(
     assert find_downloaded(handler(), target) is None
 
 
-def test_a_newer_commit_replaces_the_checkpoint_and_an_unknown_one_does_not(
+def test_a_new_commit_replaces_the_checkpoint_and_an_unknown_revision_keeps_it(
     hub: LocalHub, target: Path, tmp_path: Path
 ) -> None:
     old = download(handler(), target, Hub(hub.url))
@@ -67,7 +67,7 @@ def test_a_newer_commit_replaces_the_checkpoint_and_an_unknown_one_does_not(
     assert "model.safetensors" not in names(target)
 
 
-def test_shards_arrive_as_their_index_lists_them(target: Path, tmp_path: Path) -> None:
+def test_only_shards_listed_by_the_index_are_downloaded(target: Path, tmp_path: Path) -> None:
     stored = write_checkpoint(tmp_path / "stored", shards=True)
     shards = [path.name for path in stored.glob("model-*.safetensors")]
     shutil.copy(stored / shards[0], stored / "model-00009-of-00009.safetensors")
@@ -78,7 +78,9 @@ def test_shards_arrive_as_their_index_lists_them(target: Path, tmp_path: Path) -
     assert AutoModelForSequenceClassification.from_pretrained(target).num_labels == 2
 
 
-def test_a_base_checkpoint_is_refused_before_its_weights_come(target: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_without_a_head_is_rejected_before_its_weights_are_downloaded(
+    target: Path, tmp_path: Path
+) -> None:
     with LocalHub({"org/name": write_checkpoint(tmp_path / "stored", head="")}) as hub:
         with pytest.raises(WrongCheckpoint, match="its head would be random"):
             download(handler(), target, Hub(hub.url))
@@ -88,7 +90,7 @@ def test_a_base_checkpoint_is_refused_before_its_weights_come(target: Path, tmp_
     assert "model.safetensors" in names(target)
 
 
-def test_pickled_weights_are_refused_unless_allowed(target: Path, tmp_path: Path) -> None:
+def test_pickled_weights_are_rejected_unless_allowed(target: Path, tmp_path: Path) -> None:
     with LocalHub({"org/name": write_checkpoint(tmp_path / "stored", pickle=True)}) as hub:
         with pytest.raises(WrongCheckpoint, match="only as pickles"):
             download(handler(), target, Hub(hub.url))
@@ -97,7 +99,7 @@ def test_pickled_weights_are_refused_unless_allowed(target: Path, tmp_path: Path
     assert "pytorch_model.bin" in source.files
 
 
-def test_a_repository_that_needs_its_own_code_is_refused(
+def test_a_repository_with_custom_code_is_rejected(
     checkpoint: Path, target: Path, tmp_path: Path
 ) -> None:
     stored = shutil.copytree(checkpoint, tmp_path / "stored")
@@ -109,7 +111,7 @@ def test_a_repository_that_needs_its_own_code_is_refused(
         assert not hub.asked("modeling_custom.py")
 
 
-def test_a_checkpoint_that_a_user_put_there_is_not_replaced_unasked(
+def test_a_folder_created_by_the_user_is_replaced_only_with_force(
     hub: LocalHub, target: Path
 ) -> None:
     target.mkdir(parents=True)
@@ -121,20 +123,20 @@ def test_a_checkpoint_that_a_user_put_there_is_not_replaced_unasked(
     assert "mine" not in names(target)
 
 
-def test_a_local_folder_is_checked_where_it_lies(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_local_folder_is_checked_in_place(checkpoint: Path, tmp_path: Path) -> None:
     size, files = check_folder(handler(), checkpoint)
-    assert files == len(NEEDED)
-    assert size == sum((checkpoint / name).stat().st_size for name in NEEDED)
+    assert files == len(REQUIRED)
+    assert size == sum((checkpoint / name).stat().st_size for name in REQUIRED)
     with pytest.raises(WrongCheckpoint, match="has 2 labels"):
         check_folder(handler(num_labels=3), checkpoint)
 
 
 @pytest.mark.parametrize(
-    ("model_name", "complaint"),
+    ("model_name", "message"),
     [(None, "handler.model_name: is missing"), ("./gone", "there is no folder ./gone")],
 )
-def test_a_yaml_that_names_no_model_is_refused(
-    hub: LocalHub, target: Path, model_name: str | None, complaint: str
+def test_a_config_without_a_model_is_rejected(
+    hub: LocalHub, target: Path, model_name: str | None, message: str
 ) -> None:
-    with pytest.raises(WrongConfig, match=complaint):
+    with pytest.raises(WrongConfig, match=message):
         download(handler(model_name=model_name), target, Hub(hub.url))

@@ -21,16 +21,14 @@ from tests.standins.hub import LocalHub
 
 
 @pytest.mark.parametrize("digits", [7, 40])
-def test_a_revision_becomes_the_commit_it_stands_for(hub: LocalHub, digits: int) -> None:
+def test_a_revision_is_resolved_to_its_commit(hub: LocalHub, digits: int) -> None:
     commit = Hub(hub.url).snapshot("org/name", None).commit
     again = Hub(hub.url).snapshot("org/name", commit[:digits])
     assert len(commit) == 40
     assert (again.commit, again.files["config.json"].size > 0) == (commit, True)
 
 
-def test_a_file_goes_on_from_the_part_that_is_here(
-    hub: LocalHub, checkpoint: Path, tmp_path: Path
-) -> None:
+def test_a_partial_download_is_resumed(hub: LocalHub, checkpoint: Path, tmp_path: Path) -> None:
     snapshot = Hub(hub.url).snapshot("org/name", None)
     weights, content = snapshot.files["model.safetensors"], checkpoint / "model.safetensors"
     weights.partial_in(tmp_path).write_bytes(content.read_bytes()[:1000])
@@ -40,7 +38,7 @@ def test_a_file_goes_on_from_the_part_that_is_here(
     assert path.read_bytes() == content.read_bytes()
 
 
-def test_a_connection_that_is_cut_is_taken_up_again(hub: LocalHub, tmp_path: Path) -> None:
+def test_a_dropped_connection_is_resumed(hub: LocalHub, tmp_path: Path) -> None:
     hub.cut("config.json", after=10)
     snapshot = Hub(hub.url).snapshot("org/name", None)
     path = Hub(hub.url).fetch(snapshot, snapshot.files["config.json"], tmp_path)
@@ -48,7 +46,7 @@ def test_a_connection_that_is_cut_is_taken_up_again(hub: LocalHub, tmp_path: Pat
     assert len(hub.asked("config.json")) == 2
 
 
-def test_a_file_that_is_here_is_not_asked_for_again(hub: LocalHub, tmp_path: Path) -> None:
+def test_a_downloaded_file_is_not_requested_again(hub: LocalHub, tmp_path: Path) -> None:
     snapshot = Hub(hub.url).snapshot("org/name", None)
     for _ in range(2):
         Hub(hub.url).fetch(snapshot, snapshot.files["config.json"], tmp_path)
@@ -56,7 +54,7 @@ def test_a_file_that_is_here_is_not_asked_for_again(hub: LocalHub, tmp_path: Pat
 
 
 @pytest.mark.parametrize("arrived", [b"WEIGHTS", b"weig", b"weights and more"])
-def test_a_file_of_other_content_or_size_is_thrown_away(tmp_path: Path, arrived: bytes) -> None:
+def test_a_file_with_wrong_content_or_size_is_deleted(tmp_path: Path, arrived: bytes) -> None:
     stored, here = tmp_path / "stored", tmp_path / "here"
     for folder in (stored, here):
         folder.mkdir()
@@ -70,21 +68,23 @@ def test_a_file_of_other_content_or_size_is_thrown_away(tmp_path: Path, arrived:
 
 
 @pytest.mark.parametrize(
-    ("model", "revision", "error", "sentence"),
+    ("model", "revision", "error", "message"),
     [
         ("org/nothing", None, ModelNotFound, "has no model org/nothing, or it is private"),
         ("org/name", "v9", RevisionNotFound, "org/name has no revision v9"),
         ("no such/id", None, WrongConfig, "handler.model_name: is 'no such/id'"),
     ],
 )
-def test_what_is_not_on_the_hub_is_named(
-    hub: LocalHub, model: str, revision: str | None, error: type[KitError], sentence: str
+def test_a_missing_model_or_revision_is_an_error(
+    hub: LocalHub, model: str, revision: str | None, error: type[KitError], message: str
 ) -> None:
-    with pytest.raises(error, match=sentence):
+    with pytest.raises(error, match=message):
         Hub(hub.url).snapshot(model, revision)
 
 
-def test_a_gated_model_says_where_to_ask(hub: LocalHub, tmp_path: Path) -> None:
+def test_the_error_for_a_gated_model_links_to_the_access_request(
+    hub: LocalHub, tmp_path: Path
+) -> None:
     hub.gate("org/name")
     snapshot = Hub(hub.url).snapshot("org/name", None)
     with pytest.raises(AccessDenied, match=f"request access at {hub.url}/org/name"):
@@ -95,7 +95,7 @@ def test_a_gated_model_says_where_to_ask(hub: LocalHub, tmp_path: Path) -> None:
     ("answer", "error"),
     [((503, b""), HubFailed), ((200, b"<html>"), NotAHub), ((200, b'{"id": 1}'), NotAHub)],
 )
-def test_an_endpoint_that_does_not_answer_as_a_hub_is_named(
+def test_an_endpoint_that_is_not_a_hub_is_an_error(
     hub: LocalHub, answer: tuple[int, bytes], error: type[KitError]
 ) -> None:
     hub.answer_everything(*answer)
@@ -103,7 +103,7 @@ def test_an_endpoint_that_does_not_answer_as_a_hub_is_named(
         Hub(hub.url).snapshot("org/name", None)
 
 
-def test_a_hub_out_of_reach_is_named_with_what_to_do_instead() -> None:
+def test_the_error_for_an_unreachable_hub_names_alternatives() -> None:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{reserved.getsockname()[1]}"

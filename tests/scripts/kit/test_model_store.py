@@ -18,22 +18,22 @@ def store(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_archives_of_every_form_are_named_after_their_file(store: Path) -> None:
+def test_archives_are_listed_by_their_file_name(store: Path) -> None:
     assert list_archives(store) == {"gpt.2": "gpt.2", "ner": "ner.tar.gz", "qa": "qa.mar"}
 
 
-def test_some_can_be_chosen(store: Path) -> None:
+def test_archives_can_be_selected_by_name(store: Path) -> None:
     assert list_archives(store, ["ner"]) == {"ner": "ner.tar.gz"}
 
 
-def test_one_that_is_not_there_is_named(store: Path) -> None:
+def test_a_missing_archive_is_an_error(store: Path) -> None:
     with pytest.raises(
         ArchiveNotFound, match=r"no archive of x; pack .*scripts/create_archive\.py"
     ):
         list_archives(store, ["qa", "x"])
 
 
-def test_an_empty_store_says_how_to_fill_it(tmp_path: Path) -> None:
+def test_an_empty_store_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         ArchiveNotFound, match=r"has no archives; pack .*scripts/create_archive\.py"
     ):

@@ -10,28 +10,28 @@ from scripts.kit.ports import PortInUse, Ports, free_ports
 from scripts.kit.properties import read_properties
 
 
-def test_the_repositorys_settings_name_the_default_ports() -> None:
+def test_config_properties_contains_the_default_ports() -> None:
     assert Ports.of(read_properties(ROOT / "config.properties")) == Ports()
 
 
-def test_settings_and_ports_are_the_same_both_ways() -> None:
+def test_ports_round_trip_through_properties() -> None:
     ports = Ports(1, 2, 3, 4, 5)
 
     assert Ports.of(ports.properties()) == ports
 
 
-def test_what_settings_do_not_say_is_torchserves_default() -> None:
+def test_missing_ports_have_the_defaults_of_torchserve() -> None:
     assert Ports.of({"grpc_inference_port": "9"}) == replace(Ports(), grpc_inference=9)
 
 
-def test_free_ports_are_five_that_are_free() -> None:
+def test_free_ports_are_distinct_and_free() -> None:
     ports = free_ports()
 
     assert len(set(astuple(ports))) == 5
     ports.require_free()
 
 
-def test_a_port_that_is_taken_is_named() -> None:
+def test_a_port_in_use_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 

@@ -18,7 +18,7 @@ time.sleep(60)
 """
 
 
-def test_a_group_that_does_not_want_to_end_is_ended(tmp_path: Path) -> None:
+def test_a_group_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     program = tmp_path / "stubborn.py"
     program.write_text(STUBBORN)
     leader = subprocess.Popen(
@@ -34,7 +34,7 @@ def test_a_group_that_does_not_want_to_end_is_ended(tmp_path: Path) -> None:
     assert not group_members(leader.pid)
 
 
-def test_a_process_that_has_ended_never_started() -> None:
+def test_an_exited_process_has_no_start_time() -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
 

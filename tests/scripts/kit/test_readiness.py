@@ -13,8 +13,10 @@ from scripts.kit.server import Server
 
 MODELS = {"qa": "qa.mar", "qa_large": "qa_large.mar"}
 LOADING = "10:00 [INFO ] W-9001-qa_large_1.0-stdout MODEL_LOG - "
-DIED = "10:01 [INFO ] W-9001-qa_large_1.0 org.pytorch.serve.wlm.WorkerThread - Retry worker: 9001"
-REFUSED = """10:00 [WARN ] main org.pytorch.serve.ModelServer - Failed to load model: qa.mar
+WORKER_EXITED = (
+    "10:01 [INFO ] W-9001-qa_large_1.0 org.pytorch.serve.wlm.WorkerThread - Retry worker: 9001"
+)
+ARCHIVE_ERROR = """10:00 [WARN ] main org.pytorch.serve.ModelServer - Failed to load model: qa.mar
 java.util.zip.ZipException: unexpected EOF
 \tat java.util.zip.ZipInputStream.read(Unknown Source) ~[?:?]
 """
@@ -26,36 +28,39 @@ def reasons(folder: Path, log: str) -> dict[str, str]:
     return failures(Server(1, 0.0, MODELS, Ports(), folder, folder), list(MODELS))
 
 
-def said(*lines: str) -> str:
+def worker_output(*lines: str) -> str:
     return "".join(f"{LOADING}{line}\n" for line in lines)
 
 
-ERROR = said("Traceback (most recent call last):", "  File ...", "KeyError: 'x'")
+ERROR = worker_output("Traceback (most recent call last):", "  File ...", "KeyError: 'x'")
 
 
-@pytest.mark.parametrize("log", ["", said("Torch worker started."), ERROR])
-def test_a_worker_that_has_not_died_has_not_failed(log: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("log", ["", worker_output("Torch worker started."), ERROR])
+def test_a_running_worker_has_not_failed(log: str, tmp_path: Path) -> None:
     assert reasons(tmp_path, log) == {}
 
 
-def test_a_worker_that_died_has_failed_with_its_last_error(tmp_path: Path) -> None:
-    assert reasons(tmp_path, ERROR + DIED) == {"qa_large": "KeyError: 'x'"}
+def test_an_exited_worker_has_failed_with_its_last_error(tmp_path: Path) -> None:
+    assert reasons(tmp_path, ERROR + WORKER_EXITED) == {"qa_large": "KeyError: 'x'"}
 
 
-def test_a_worker_that_was_killed_left_no_error(tmp_path: Path) -> None:
-    assert "out of memory" in reasons(tmp_path, said("Torch worker started.") + DIED)["qa_large"]
+def test_a_killed_worker_is_reported_without_an_error(tmp_path: Path) -> None:
+    assert (
+        "out of memory"
+        in reasons(tmp_path, worker_output("Torch worker started.") + WORKER_EXITED)["qa_large"]
+    )
 
 
-def test_an_archive_that_java_cannot_read_has_failed(tmp_path: Path) -> None:
-    assert reasons(tmp_path, REFUSED) == {"qa": "ZipException: unexpected EOF"}
+def test_an_archive_that_java_cannot_read_is_reported(tmp_path: Path) -> None:
+    assert reasons(tmp_path, ARCHIVE_ERROR) == {"qa": "ZipException: unexpected EOF"}
 
 
-def test_last_words_that_come_late_are_waited_for(tmp_path: Path) -> None:
+def test_a_traceback_that_is_logged_late_is_reported(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     log = tmp_path / "logs" / "ts_log.log"
-    log.write_text(f"{DIED}\n")
+    log.write_text(f"{WORKER_EXITED}\n")
     alive = os.getpid(), started_at(os.getpid()) or 0.0
-    late = Timer(1.0, lambda: log.write_text(f"{DIED}\n{ERROR}"))
+    late = Timer(1.0, lambda: log.write_text(f"{WORKER_EXITED}\n{ERROR}"))
 
     late.start()
     with pytest.raises(ModelsFailed, match="qa_large did not load: KeyError: 'x'"):

@@ -10,7 +10,7 @@ from scripts.kit.staging import AlreadyRunning, InsufficientDiskSpace, Staging
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
-    """A checkpoint that is in its place."""
+    """An installed checkpoint."""
     folder = tmp_path / "models" / "name"
     folder.mkdir(parents=True)
     (folder / "old").touch()
@@ -21,7 +21,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_the_old_checkpoint_stays_until_the_new_one_takes_its_place(target: Path) -> None:
+def test_the_previous_checkpoint_is_kept_until_the_new_one_is_installed(target: Path) -> None:
     with Staging.open(target) as staging:
         (staging.folder / "new").touch()
         assert names(target) == ["old"]
@@ -30,7 +30,7 @@ def test_the_old_checkpoint_stays_until_the_new_one_takes_its_place(target: Path
     assert not staging.folder.exists()
 
 
-def test_what_an_interrupted_download_left_is_there_again(target: Path) -> None:
+def test_the_files_of_an_interrupted_download_are_kept(target: Path) -> None:
     with pytest.raises(KeyboardInterrupt), Staging.open(target) as staging:
         (staging.folder / "part").write_text("half")
         (staging.folder / "empty").touch()
@@ -41,7 +41,7 @@ def test_what_an_interrupted_download_left_is_there_again(target: Path) -> None:
         assert names(staging.folder) == []
 
 
-def test_a_refused_model_leaves_nothing(target: Path) -> None:
+def test_the_files_of_a_rejected_model_are_removed(target: Path) -> None:
     with pytest.raises(WrongCheckpoint), Staging.open(target) as staging:
         (staging.folder / "config.json").touch()
         raise WrongCheckpoint("org/name", "has no head", "name another")
@@ -49,7 +49,7 @@ def test_a_refused_model_leaves_nothing(target: Path) -> None:
     assert names(target) == ["old"]
 
 
-def test_a_replacement_that_was_killed_half_way_is_undone(target: Path) -> None:
+def test_an_interrupted_installation_is_reverted(target: Path) -> None:
     aside = target.parent / ".incomplete" / "name.replaced"
     aside.parent.mkdir()
     target.rename(aside)
@@ -58,16 +58,16 @@ def test_a_replacement_that_was_killed_half_way_is_undone(target: Path) -> None:
     assert not aside.exists()
 
 
-def test_two_downloads_to_one_place_do_not_mix(target: Path) -> None:
+def test_concurrent_downloads_to_one_target_are_rejected(target: Path) -> None:
     with (
         Staging.open(target),
         pytest.raises(AlreadyRunning, match=str(target)),
         Staging.open(target),
     ):
-        pytest.fail("both are at work")
+        pytest.fail("both hold the lock")
 
 
-def test_files_that_do_not_fit_are_refused_before_they_come(target: Path) -> None:
+def test_insufficient_disk_space_is_an_error(target: Path) -> None:
     with Staging.open(target) as staging:
         staging.check_free_space(1)
         with pytest.raises(InsufficientDiskSpace, match="free disk space"):

@@ -37,29 +37,29 @@ def ask(server: Server) -> httpx.Response:
     return httpx.post(f"{server.inference_url}/predictions/echo", content=b"hello", timeout=30)
 
 
-def test_a_model_is_served_under_its_files_name(server: Server) -> None:
+def test_a_model_is_served_under_its_file_name(server: Server) -> None:
     assert ask(server).json()["folder"].startswith(str(server.scratch))
 
 
-def test_workers_take_nothing_from_the_callers_path_and_no_hub(server: Server) -> None:
+def test_workers_run_offline_and_without_the_pythonpath_of_the_caller(server: Server) -> None:
     seen = ask(server).json()
 
     assert "/poison" not in seen["path"]
     assert seen["offline"] == "1"
 
 
-def test_logs_lie_in_the_work_folder(server: Server) -> None:
+def test_logs_are_written_to_the_work_folder(server: Server) -> None:
     ask(server)
 
     wait_for(lambda: "Torch worker started." in server.log("model_log.log"))
     wait_for(lambda: '"POST /predictions/echo HTTP/1.1" 200' in server.logs())
 
 
-def test_the_log_does_not_go_to_a_file_that_never_rotates(server: Server) -> None:
+def test_the_log_is_not_duplicated_in_the_console_log(server: Server) -> None:
     assert "org.pytorch.serve" not in server.log("console.log")
 
 
-def test_no_model_can_be_added_over_http(server: Server) -> None:
+def test_models_cannot_be_registered_over_http(server: Server) -> None:
     evil = f"{server.management_url}/models?url=http://127.0.0.1:9/evil.mar"
 
     answer = httpx.post(evil, timeout=60)
@@ -67,24 +67,24 @@ def test_no_model_can_be_added_over_http(server: Server) -> None:
     assert answer.status_code == 405
 
 
-def test_everything_listens_on_the_loopback_alone(server: Server) -> None:
+def test_all_ports_are_on_the_loopback_interface(server: Server) -> None:
     listening = psutil.Process(server.pid).net_connections()
 
     addresses = {each.laddr.ip for each in listening if each.status == psutil.CONN_LISTEN}
     assert addresses <= {"127.0.0.1", "::ffff:127.0.0.1"}
 
 
-def test_prometheus_can_read(server: Server) -> None:
+def test_metrics_are_exported_for_prometheus(server: Server) -> None:
     ask(server)
 
     assert "ts_inference_requests_total" in httpx.get(server.metrics_url, timeout=60).text
 
 
-def test_a_server_is_found_again_by_its_work_folder(server: Server) -> None:
+def test_a_server_is_found_by_its_work_folder(server: Server) -> None:
     assert Server.of(server.workdir) == server
 
 
-def test_a_taken_port_is_named_before_anything_starts(server: Server, store: Path) -> None:
+def test_a_port_in_use_is_an_error_before_the_server_starts(server: Server, store: Path) -> None:
     ports = replace(server.ports, inference=server.ports.grpc_inference)
 
     with pytest.raises(PortInUse, match=f"Port {server.ports.grpc_inference} is in use"):
@@ -93,7 +93,7 @@ def test_a_taken_port_is_named_before_anything_starts(server: Server, store: Pat
     assert ask(server).is_success
 
 
-def test_servers_run_side_by_side_and_stopping_one_leaves_nothing_of_it(
+def test_several_servers_can_run_and_stop_leaves_no_processes_or_files(
     server: Server, store: Path, tmp_path: Path
 ) -> None:
     with TorchServe(tmp_path, model_store=store, models={"echo": "echo.mar"}) as second:
@@ -107,7 +107,7 @@ def test_servers_run_side_by_side_and_stopping_one_leaves_nothing_of_it(
     assert ask(server).is_success
 
 
-def test_a_model_that_does_not_load_is_told_with_its_own_sentence(tmp_path: Path) -> None:
+def test_the_error_of_a_model_that_does_not_load_is_reported(tmp_path: Path) -> None:
     write_archive(tmp_path, "broken", BROKEN)
 
     with pytest.raises(ModelsFailed, match=r"broken did not load: ValueError: .* did you mean"):
@@ -116,13 +116,13 @@ def test_a_model_that_does_not_load_is_told_with_its_own_sentence(tmp_path: Path
     assert Server.of(tmp_path / "work") is None
 
 
-def test_a_setting_that_java_refuses_is_told(store: Path, tmp_path: Path) -> None:
+def test_a_setting_that_java_rejects_is_reported(store: Path, tmp_path: Path) -> None:
     wrong = {"vmargs": "-Xnonsense"}
 
     with pytest.raises(ServerFailed, match="Unrecognized option: -Xnonsense"):
         TorchServe(tmp_path, model_store=store, config_overrides=wrong).start()
 
 
-def test_patience_has_an_end(store: Path, tmp_path: Path) -> None:
+def test_start_times_out(store: Path, tmp_path: Path) -> None:
     with pytest.raises(NotReadyInTime, match="echo did not answer within 0 s"):
         TorchServe(tmp_path, model_store=store, timeout=0).start()

@@ -13,34 +13,34 @@ CHAIN = "\nDuring handling of the above exception, another exception occurred:\n
 
 
 @pytest.mark.parametrize(
-    ("told", "sentence"),
+    ("error", "expected"),
     [
         ("KeyError: 'x'", "KeyError: 'x'"),
         ("handlers.errors.WrongConfig: mode: is 'x'; correct it.", "mode: is 'x'; correct it."),
         ("RuntimeError: sizes differ\n\ta: 1\n\tb: 2", "RuntimeError: sizes differ a: 1 b: 2"),
     ],
 )
-def test_the_last_error_is_one_line(told: str, sentence: str) -> None:
-    assert last_error(f"Loading\n{FRAMES}{told}\n") == sentence
+def test_the_last_error_is_one_line(error: str, expected: str) -> None:
+    assert last_error(f"Loading\n{FRAMES}{error}\n") == expected
 
 
-def test_of_a_chain_the_last_link_is_told() -> None:
+def test_the_last_error_of_a_chain_is_returned() -> None:
     assert last_error(f"{FRAMES}KeyError: 'x'\n{CHAIN}{FRAMES}ValueError: y\n") == "ValueError: y"
 
 
 @pytest.mark.parametrize(
-    "echo",
+    "extra",
     [
         "ModuleNotFoundError: No module named 'ts.torch_handler.transformers_handler'",
         "RuntimeError: 500 - Unknown exception",
     ],
 )
-def test_what_torchserve_adds_is_passed_over(echo: str) -> None:
-    log = f"{FRAMES}ImportError: no captum\nBackend worker process died.\n{CHAIN}{FRAMES}{echo}\n"
+def test_follow_up_errors_of_torchserve_are_skipped(extra: str) -> None:
+    log = f"{FRAMES}ImportError: no captum\nBackend worker process died.\n{CHAIN}{FRAMES}{extra}\n"
 
     assert last_error(log) == "ImportError: no captum"
 
 
 @pytest.mark.parametrize("log", ["", "all is well", FRAMES])
-def test_where_no_error_is_told_yet_there_is_none(log: str) -> None:
+def test_a_log_without_a_complete_traceback_has_no_error(log: str) -> None:
     assert last_error(log) is None

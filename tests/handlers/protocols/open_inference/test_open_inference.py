@@ -111,7 +111,12 @@ class TestEveryMode:
 
     def test_answers_what_its_metadata_says(self, served: Serve, mode: str) -> None:
         told = read_json(call(served(mode), b"", "v2/models/model").body)
-        given = [tensor(each["name"], [TEXTS[0]], each["datatype"]) for each in told["inputs"]]
+        row = cases(mode).table[0]
+        columns = row if isinstance(row, dict) else {"text": row}
+        given = [
+            tensor(each["name"], [columns[each["name"]]], each["datatype"])
+            for each in told["inputs"]
+        ]
         answer = call(served(mode), {"inputs": given}, INFER)
         (output,) = read_json(answer.body)["outputs"]
         assert {key: output[key] for key in ("name", "datatype")} == {

@@ -8,8 +8,17 @@ from typing import Any
 
 import pytest
 
+from handlers import tasks
+from handlers.schemas.model_info import TEXT_COLUMN
 from scripts.kit.demo_models import MODES, entities, sentiment
 from scripts.kit.places import ARTIFACTS
+
+# The modes of TorchServe's example that take a text alone.
+OLD_TEXT_MODES = [
+    mode
+    for mode in MODES
+    if tasks.get(mode).legacy_response and tasks.get(mode).input_columns[0] == TEXT_COLUMN
+]
 
 
 def read(mode: str, name: str) -> str:
@@ -30,7 +39,7 @@ def test_the_old_question_holds_question_and_context() -> None:
     }
 
 
-@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "question_answering"])
+@pytest.mark.parametrize("mode", OLD_TEXT_MODES)
 def test_the_old_target_file_repeats_the_text(mode: str) -> None:
     body = ast.literal_eval(read(mode, "sample_text_target.txt"))
     assert body.keys() == {"text", "target"}

@@ -1,0 +1,186 @@
+"""The distribution: its version, its commands, what it installs and what each environment has."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import subprocess
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from setuptools import find_packages
+
+import handlers
+from handlers.http.request import HttpRequest
+from handlers.protocols import describe
+from handlers.protocols.base import Exchange
+from scripts import lock_requirements
+from scripts.kit.archive import pack
+from scripts.kit.places import ROOT
+from tests.overlay import activated, make_overlay
+from tests.standins.archives import write_weightless, write_yaml
+
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+COMMANDS: dict[str, str] = PROJECT["project"]["scripts"]
+LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
+# What a machine without torch can do is done without it, and at once.
+HEAVY = ("torch", "transformers", "sklearn", "scipy")
+every_lock = pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
+every_environment = pytest.mark.parametrize("environment", lock_requirements.ENVIRONMENTS)
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return activated(make_overlay(tmp_path_factory.mktemp("overlay") / "venv", ROOT))
+
+
+def pins(path: Path) -> dict[str, str]:
+    found = PIN.findall(path.read_text(encoding="utf-8"))
+    return {canonicalize_name(name): version for name, version in found}
+
+
+class TestVersion:
+    def test_is_that_of_the_changelog(self) -> None:
+        headings = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+        assert headings[0] == handlers.__version__
+        assert headings == sorted(headings, key=Version, reverse=True)
+
+    def test_is_written_in_one_place(self) -> None:
+        assert "version" not in PROJECT["project"]
+        dynamic = PROJECT["tool"]["setuptools"]["dynamic"]
+        assert dynamic == {"version": {"attr": "handlers.__version__"}}
+
+    def test_is_in_each_archive(self, tmp_path: Path) -> None:
+        config_path = write_yaml(tmp_path / "qa.yaml", write_weightless(tmp_path / "weightless"))
+        packed = pack(config_path, export_path=tmp_path / "store", version="7.0", checked=False)
+        with zipfile.ZipFile(packed.path) as archive:
+            source = archive.read("handlers/__init__.py").decode()
+            manifest = json.loads(archive.read("MAR-INF/MANIFEST.json"))
+        assert f'__version__ = "{handlers.__version__}"' in source
+        assert manifest["model"]["modelVersion"] == "7.0"  # the model's own
+
+    def test_is_in_the_answer_of_the_describe_call(self) -> None:
+        call = Exchange(HttpRequest({}, {"describe": "True"}))
+        answer = describe.Protocol(Mock(as_json=dict)).response_body(call, [])
+        assert answer["versions"][PROJECT["project"]["name"]] == handlers.__version__
+
+
+class TestLocks:
+    @every_environment
+    def test_pins_what_pyproject_requires(self, environment: str) -> None:
+        found = pins(ROOT / "requirements" / f"{environment}.txt")
+        for text in lock_requirements.requirements(environment):
+            requirement = Requirement(text)
+            assert requirement.specifier.contains(found[canonicalize_name(requirement.name)]), text
+
+    @every_lock
+    def test_installs_on_another_machine(self, path: Path) -> None:
+        lines = [line.partition("#")[0] for line in path.read_text(encoding="utf-8").splitlines()]
+        assert not [line for line in lines if "://" in line or "@" in line or "+" in line]
+        assert not [line for line in lines if line.startswith(("-", "/", "nvidia", "triton=="))]
+
+    @pytest.mark.parametrize("other", ["server", "bench"])
+    def test_environments_that_share_packages_share_versions(self, other: str) -> None:
+        dev, found = (pins(ROOT / "requirements" / f"{name}.txt") for name in ("dev", other))
+        assert {name: found[name] for name in found.keys() & dev} == {
+            name: dev[name] for name in found.keys() & dev
+        }
+
+    def test_builds_of_one_machine_are_left_out(self) -> None:
+        written = lock_requirements.without_builds(
+            "a==1.0+cpu             # via -r -\n"
+            "nvidia-cublas==1       # via torch\n"
+            "triton==3.5            # via torch\n"
+            "tritonclient==2.73     # via -c requirements/dev.txt, -r -\n"
+        )
+        assert written == (
+            "a==1.0                 # via pyproject.toml\n"
+            "tritonclient==2.73     # via pyproject.toml\n"
+        )
+
+
+class TestCommands:
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_has_a_script_with_the_same_function(self, name: str) -> None:
+        module, _, function = COMMANDS[name].partition(":")
+        assert name.startswith("hf-serve")
+        assert callable(getattr(importlib.import_module(module), function))
+        script = ROOT.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
+        assert script.rstrip().endswith(f'if __name__ == "__main__":\n    {function}()')
+
+    def test_start_in_any_folder_without_torch(
+        self, environment: dict[str, str], tmp_path: Path
+    ) -> None:
+        modules = sorted({target.partition(":")[0] for target in COMMANDS.values()})
+        program = (
+            "import importlib, sys\n"
+            f"loaded = [importlib.import_module(name).__file__ for name in {modules}]\n"
+            f"print(*loaded, *(name for name in {HEAVY} if name in sys.modules), sep='\\n')"
+        )
+        found = _run(["python", "-c", program], tmp_path, environment).split()
+        assert found == [
+            str(ROOT.joinpath(*name.split(".")).with_suffix(".py")) for name in modules
+        ]
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ["hf-serve-archive"],
+            ["python", str(ROOT / "scripts" / "create_archive.py")],
+            ["python", "-m", "scripts.create_archive"],
+        ],
+        ids=["command", "file", "module"],
+    )
+    def test_can_be_started_as(
+        self, command: list[str], environment: dict[str, str], tmp_path: Path
+    ) -> None:
+        assert "--export-path" in _run([*command, "--help"], tmp_path, environment)
+
+
+class TestPackages:
+    @pytest.mark.parametrize("name", ["handlers", "scripts", "benchmarks"])
+    def test_every_folder_with_code_is_installed(self, name: str) -> None:
+        include = PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
+        found = find_packages(str(ROOT), include=include)
+        folders = {path.parent.relative_to(ROOT) for path in (ROOT / name).rglob("*.py")}
+        assert {".".join(folder.parts) for folder in folders} <= set(found)
+
+    @pytest.mark.parametrize("name", ["handlers", "scripts"])
+    def test_every_file_beside_the_code_is_installed(self, name: str) -> None:
+        patterns = PROJECT["tool"]["setuptools"]["package-data"][name]
+        files = {path for path in (ROOT / name).rglob("*.*") if path.suffix not in (".py", ".pyc")}
+        assert files == {path for pattern in patterns for path in (ROOT / name).glob(pattern)}
+
+
+def test_no_script_changes_where_modules_come_from() -> None:
+    """The one program that does plays TorchServe's worker, which has an archive in its path."""
+    files = [path for name in ("scripts", "benchmarks") for path in (ROOT / name).rglob("*.py")]
+    found = {path.name for path in files if "sys.path" in path.read_text(encoding="utf-8")}
+    assert found == {"load_isolated.py"}
+
+
+def test_make_help_names_every_target() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = set(re.findall(r'@echo "make ([\w-]+) ', text))
+    phony = set(
+        re.findall(r"[\w-]+", re.findall(r"^\.PHONY:((?:.*\\\n)*.*)$", text, re.MULTILINE)[0])
+    )
+    assert named <= phony
+    assert phony - named == {"archives", "browser", "help", "models", "wrk"}  # parts of the others
+
+
+def _run(command: list[str], folder: Path, environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

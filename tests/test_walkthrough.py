@@ -1,0 +1,115 @@
+"""The walk-throughs of CONTRIBUTING.md, followed in a copy of the repository.
+
+The task, the format and the protocol of CONTRIBUTING.md are added to the copy, with only the files
+that it names. Then the contract tests run there: they find what is in the folders.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FILE = re.compile(
+    r"^```(?P<language>\w+) title=\"(?P<path>[\w./]+)\"\n(?P<text>.*?)^```$", re.M | re.S
+)
+# The added names, as they stand in the ids of tests.
+ADDED = "fill_mask or torchscript_frozen or seldon"
+# Trains the lesson's model for a few steps, and answers the sample with it.
+TRAIN_AND_ANSWER = """
+import json, sys
+from pathlib import Path
+from handlers.engine import Engine
+from handlers.config.model_config import ModelConfig
+from handlers.schemas.request import Request
+from scripts.kit.demo_models import make
+
+folder = Path(sys.argv[1]) / "fill_mask"
+make("fill_mask", folder, rows=24, exam_rows=8)
+engine = Engine.load(folder, ModelConfig.read(Path("model_configs/fill_mask.yaml")))
+sample = json.loads(Path("artifacts/fill_mask/sample.json").read_text())
+(answer,) = engine.predict([Request(sample["inputs"])])
+print(json.dumps(answer))
+"""
+CONTRACT_TESTS = (
+    "tests/handlers/test_contract.py",
+    "tests/handlers/explainers/test_contract.py",
+    "tests/handlers/formats/test_formats.py",
+    "tests/handlers/protocols",
+    "tests/handlers/test_engine_describe.py",
+    "tests/scripts/kit/test_openapi.py",
+    "tests/test_model_configs.py",
+    "tests/test_architecture.py",
+)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository with the files of the walk-throughs, and nothing else changed."""
+    target = tmp_path_factory.mktemp("walkthrough") / "repository"
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    files = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(lambda name: (ROOT / name).is_file(), files.splitlines()):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, target / name, follow_symlinks=False)
+    for block in FILE.finditer((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")):
+        path = target / block["path"]
+        if block["language"] == "diff":
+            _patch(path, block["text"])
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block["text"], encoding="utf-8")
+    return target
+
+
+def _patch(path: Path, diff: str) -> None:
+    """Replace the lines of a diff, given with the lines around them."""
+    before = "".join(f"{line[1:]}\n" for line in diff.splitlines() if line[0] in " -")
+    after = "".join(f"{line[1:]}\n" for line in diff.splitlines() if line[0] in " +")
+    text = path.read_text(encoding="utf-8")
+    assert text.count(before) == 1, f"{path.name} does not have these lines once:\n{before}"
+    path.write_text(text.replace(before, after), encoding="utf-8")
+
+
+def _run(copy: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    return subprocess.run(
+        [sys.executable, *command], cwd=copy, env=environment, capture_output=True, text=True
+    )
+
+
+@pytest.mark.slow
+def test_the_contract_tests_pass_for_what_was_added(copy: Path) -> None:
+    for name in ("scripts.write_openapi", "scripts.write_docs"):
+        written = _run(copy, "-m", name)
+        assert written.returncode == 0, written.stderr[-3000:]
+    tested = _run(
+        copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", ADDED, *CONTRACT_TESTS
+    )
+    assert tested.returncode == 0, tested.stdout[-5000:]
+    for name in ("fill_mask", "torchscript_frozen", "seldon"):
+        assert name in tested.stdout or tested.stdout.count(" passed")
+
+
+@pytest.mark.slow
+def test_the_added_files_pass_the_linter(copy: Path) -> None:
+    linted = _run(copy, "-m", "ruff", "check", "handlers", "scripts", "tests")
+    assert linted.returncode == 0, linted.stdout[-3000:]
+
+
+@pytest.mark.slow
+def test_the_demo_model_of_the_task_is_trained_packed_and_loaded(
+    copy: Path, tmp_path: Path
+) -> None:
+    done = _run(copy, "-c", TRAIN_AND_ANSWER, str(tmp_path))
+    assert done.returncode == 0, done.stderr[-3000:]
+    answer = json.loads(done.stdout.splitlines()[-1])
+    assert len(answer) == 5
+    assert answer[0].keys() == {"score", "token", "token_str", "sequence"}
