@@ -25,7 +25,7 @@ SOURCES = {page: source for source, page in BORROWED.items()}
 LINK = re.compile(r"(?P<mark>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
 TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 HEAD_CELL = re.compile(r"<th[^>]*>(.*?)</th>", re.DOTALL)
-WIDEST = 5  # columns of a table that a phone can show as blocks
+WIDEST = 6  # columns of a table that a phone can show as blocks
 CODE = re.compile(r"(```.*?```)", re.DOTALL)
 
 
