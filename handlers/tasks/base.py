@@ -99,7 +99,10 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
 
     @classmethod
     def example_inputs(cls, text: str) -> Any:
-        """Return inputs that are made of the words of a text, for benchmarks and tests."""
+        """Return inputs of the words of a text, for benchmarks and tests.
+
+        Their rows have as many tokens as the text: leave out a word for each additional special one.
+        """
         return text
 
     def run(self, model: Model, rows: Sequence[RowT], meter: Meter) -> Sequence[Outputs]:
