@@ -101,7 +101,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     def example_inputs(cls, text: str) -> Any:
         """Return inputs of the words of a text, for benchmarks and tests.
 
-        Their rows have as many tokens as the text: leave out a word for each additional special one.
+        Rows have as many tokens as the text's row: each additional special token costs a word.
         """
         return text
 
