@@ -1,4 +1,6 @@
-"""Let gRPC clients of Triton and KServe ask TorchServe: package inference, GRPCInferenceService.
+"""A gRPC server for clients of Triton and KServe, which calls TorchServe.
+
+It serves GRPCInferenceService of the proto package `inference`.
 
 It runs with requirements/gateway.txt alone: the protobuf that ONNX needs is too new for its stubs.
 """
@@ -11,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-REQUIREMENTS = "requirements/gateway.txt"
+INSTALL = "pip install -r requirements/gateway.txt && pip install --no-deps -e ."
 
 
 def main(
@@ -24,11 +26,11 @@ def main(
         typer.Option(help="Where to listen. For other machines, put a proxy with TLS in front."),
     ] = "127.0.0.1",
 ) -> None:
-    """Answer gRPC clients until Ctrl-C, by asking TorchServe over HTTP."""
+    """Serve gRPC clients until Ctrl-C, by calling TorchServe over HTTP."""
     try:
         from scripts.kit.grpc_gateway import serve  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        typer.echo(f"There is no {error.name} here; pip install -r {REQUIREMENTS}", err=True)
+        typer.echo(f"{error.name} is not installed; run {INSTALL}", err=True)
         raise typer.Exit(1) from None
     try:
         asyncio.run(serve(target, f"{host}:{port}", lambda bound: _announce(host, bound, target)))

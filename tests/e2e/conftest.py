@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from handlers import tasks
 from scripts.kit.archive import pack
 from scripts.kit.demo_models import ensure
 from scripts.kit.demo_models.lessons import modes
@@ -35,7 +36,7 @@ def store(packed: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory)
     template = configs / "chat_template.jinja"
     template.write_text(CHAT_TEMPLATE, encoding="utf-8")
     for mode in modes():
-        extra = [template] if mode == "text_generation" else []
+        extra = [template] if tasks.get(mode).generates else []
         pack(_exact(configs, mode), export_path=store, extra_files=extra, checked=False)
     shutil.copyfile(packed(EXPORTED, "sequence_classification"), store / f"{EXPORTED}.mar")
     return store

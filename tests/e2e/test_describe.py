@@ -13,6 +13,7 @@ from jsonschema import validate
 from scripts.kit.demo_models.lessons import modes
 from scripts.kit.server import Server
 from tests.e2e.asking import CLIENT, ask_json
+from tests.samples import explained_modes
 
 Told = Callable[[str], dict[str, Any]]
 LABELS = {"sequence_classification": ["NEGATIVE", "POSITIVE"], "text_generation": []}
@@ -41,7 +42,7 @@ def test_each_model_tells_what_it_is(told: Told, mode: str) -> None:
     assert (found["save_mode"], found["dtype"]) == ("pretrained", "float32")
     assert found["labels"] == LABELS.get(mode, found["labels"])
     assert found["limits"]["max_rows"] == 128
-    assert found["architecture"].endswith(("LMHeadModel", "Classification", "QuestionAnswering"))
+    assert hasattr(transformers, found["architecture"])
     libraries = {"torch": torch.__version__, "transformers": transformers.__version__}
     assert libraries.items() <= found["versions"].items()
 
@@ -65,7 +66,7 @@ def test_the_sample_and_every_default_get_an_answer_of_the_schema(
         validate(answer.json(), found["results"])
 
 
-@every_mode
+@pytest.mark.parametrize("mode", explained_modes())
 def test_each_model_tells_how_it_is_explained(server: Server, told: Told, mode: str) -> None:
     found = told(mode)
     method = found["explanation"]["method"]["default"]

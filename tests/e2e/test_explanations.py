@@ -6,17 +6,17 @@ import json
 
 import pytest
 
-from scripts.kit.demo_models.lessons import modes
 from scripts.kit.places import ARTIFACTS
 from scripts.kit.server import Server
 from tests.e2e.asking import Question, ask, ask_at_once, ask_json
 from tests.malformed import GOOD
+from tests.samples import explained_modes
 
 JSON = {"Content-Type": "application/json"}
 PAGE = {**JSON, "Accept": "text/html"}
 
 
-@pytest.mark.parametrize("mode", modes())
+@pytest.mark.parametrize("mode", explained_modes())
 def test_each_mode_explains_its_sample_as_json_and_as_a_page(server: Server, mode: str) -> None:
     body = (ARTIFACTS / mode / "sample.json").read_bytes()
     told = ask(server, Question(f"/explanations/{mode}", body))
@@ -27,7 +27,7 @@ def test_each_mode_explains_its_sample_as_json_and_as_a_page(server: Server, mod
     assert page.text.startswith("<!doctype html>")
 
 
-@pytest.mark.parametrize("mode", modes())
+@pytest.mark.parametrize("mode", explained_modes())
 def test_a_mixed_batch_of_16_gets_16_answers_of_its_own(server: Server, mode: str) -> None:
     methods = ["feature_ablation", "input_x_gradient", None, "no_such_method"] * 4
     questions = []

@@ -12,33 +12,23 @@ from scripts.kit.places import ARTIFACTS
 from scripts.kit.server import Server
 from tests.e2e.asking import Question, ask_at_once, ask_json
 from tests.e2e.clients import run_client
+from tests.modes import cases
+from tests.samples import explained_modes
 from tests.serving import differences
 
 FILM, MODE = "What a lovely, warm film.", "sequence_classification"
-PARAMETERS: dict[str, Any] = {
-    "sequence_classification": {"top_k": None},
-    "token_classification": {"aggregation_strategy": "simple"},
-    "question_answering": {"top_k": 2},
-    "text_generation": {"max_new_tokens": 8},
-}
-OTHERS: dict[str, Any] = {
-    "sequence_classification": [FILM, {"text": FILM, "text_pair": "A dull, sad film."}],
-    "token_classification": ["Ada lives in Paris.", "Nina works for Microsoft."],
-    "question_answering": [{"question": "Who sings?", "context": "Nina sings in Bergen."}],
-    "text_generation": ["There was", "Every morning"],
-}
 EXPLAINED = {"method": "feature_ablation", "granularity": "word"}
 WRONG = {"instances": [""], "parameters": {}}
 
 
 def instances_of(mode: str) -> list[Any]:
     sample = json.loads((ARTIFACTS / mode / "sample.json").read_text("utf-8"))
-    return [sample["inputs"], *OTHERS[mode]]
+    return [sample["inputs"], *cases(mode).table[:2]]
 
 
 def bodies_of(mode: str) -> list[dict[str, Any]]:
     """Return a body with one instance, and one with several."""
-    instances, parameters = instances_of(mode), PARAMETERS[mode]
+    instances, parameters = instances_of(mode), dict(cases(mode).brief)
     return [{"instances": given, "parameters": parameters} for given in (instances[:1], instances)]
 
 
@@ -54,27 +44,30 @@ def found(server: Server) -> Any:
     calls: list[Any] = []
     for mode in modes():
         calls += [{"verb": "infer", "model": mode, "body": body} for body in bodies_of(mode)]
+    for mode in explained_modes():
         asked = {"instances": instances_of(mode)[:2], "parameters": EXPLAINED}
         calls += [{"verb": "explain", "model": mode, "body": asked}]
     calls += [{"verb": verb, "model": MODE, "body": WRONG} for verb in ("infer", "explain")]
     answers = iter(run_client("kserve_v1_client", base_url=server.inference_url, calls=calls))
-    return {mode: [next(answers) for _ in range(3)] for mode in modes()} | {"wrong": list(answers)}
+    predicted = {mode: [next(answers), next(answers)] for mode in modes()}
+    explained = {mode: next(answers) for mode in explained_modes()}
+    return {"predicted": predicted, "explained": explained, "wrong": list(answers)}
 
 
 @pytest.mark.parametrize("mode", modes())
 def test_one_instance_and_several_get_their_predictions(
     server: Server, found: Any, mode: str
 ) -> None:
-    for body, told in zip(bodies_of(mode), found[mode], strict=False):
+    for body, told in zip(bodies_of(mode), found["predicted"][mode], strict=True):
         right = expected(server, "predictions", mode, body["instances"], body["parameters"])
         assert len(right) == len(body["instances"])
         assert not differences(told, {"answer": {"predictions": right}}, 1e-3)
 
 
-@pytest.mark.parametrize("mode", modes())
+@pytest.mark.parametrize("mode", explained_modes())
 def test_each_mode_explains_its_instances(server: Server, found: Any, mode: str) -> None:
     right = expected(server, "explanations", mode, instances_of(mode)[:2], EXPLAINED)
-    assert not differences(found[mode][2], {"answer": {"explanations": right}}, 1e-2)
+    assert not differences(found["explained"][mode], {"answer": {"explanations": right}}, 1e-2)
 
 
 def test_the_client_shows_the_sentence_of_a_mistake(found: Any) -> None:

@@ -18,18 +18,12 @@ from scripts.kit.server import Server
 from tests.e2e.asking import Question, ask_at_once, ask_json
 from tests.e2e.clients import run_client
 from tests.e2e.gateway import gateway_to
+from tests.modes import cases
 from tests.serving import differences
 
 MODE = "sequence_classification"
 FILM = "What a lovely, warm film."
 TEXTS = [FILM, "Nina Vogel lives in Bergen with her brother Tom.", "A dull, sad Zürich 🎉 film."]
-QUESTIONS = ["Who lives there?", "Where does Nina live?", "What is dull?"]
-PARAMETERS: dict[str, dict[str, Any]] = {
-    "sequence_classification": {"top_k": 2},
-    "token_classification": {"aggregation_strategy": "simple"},
-    "question_answering": {"max_answer_len": 8},
-    "text_generation": {"max_new_tokens": 6},
-}
 JAR = Path(ts.__file__).parent / "frontend" / "model-server.jar"
 LIVE = {"live": True, "ready": True, "model_ready": True}
 TOO_MANY = "inputs has 200 items, and this model takes 128 a request; send them in parts."
@@ -40,25 +34,28 @@ def tensor(name: str, data: list[Any], datatype: str = "BYTES") -> dict[str, Any
     return {"name": name, "datatype": datatype, "shape": [len(data)], "data": data}
 
 
+def rows_of(mode: str, count: int) -> list[Any]:
+    """Return what the tensors of a call hold, as inputs."""
+    return [cases(mode).with_text(text) for text in TEXTS[:count]]
+
+
 def tensors(mode: str, count: int) -> list[dict[str, Any]]:
-    if mode == "question_answering":
-        return [tensor("question", QUESTIONS[:count]), tensor("context", TEXTS[:count])]
-    return [tensor("args", TEXTS[:count])]
+    rows = rows_of(mode, count)
+    if not isinstance(rows[0], dict):
+        return [tensor("args", rows)]
+    return [tensor(name, [row[name] for row in rows]) for name in rows[0]]
 
 
 def expected(server: Server, mode: str, count: int, **parameters: Any) -> list[Any]:
     """Return what the Hugging Face way answers to the same rows."""
-    pairs = zip(QUESTIONS, TEXTS, strict=True)
-    asked = [{"question": one, "context": other} for one, other in pairs]
-    inputs = asked if mode == "question_answering" else TEXTS
-    body = {"inputs": inputs[:count], "parameters": PARAMETERS[mode] | parameters}
+    body = {"inputs": rows_of(mode, count), "parameters": {**cases(mode).brief, **parameters}}
     return list(ask_json(server, f"/predictions/{mode}", body).json())
 
 
 def good_calls() -> list[dict[str, Any]]:
     """Return for each mode a call with one row and one with three."""
     return [
-        {"model": mode, "inputs": tensors(mode, count), "parameters": PARAMETERS[mode]}
+        {"model": mode, "inputs": tensors(mode, count), "parameters": dict(cases(mode).brief)}
         for mode in modes()
         for count in (1, 3)
     ]
@@ -243,7 +240,7 @@ class TestTorchServesOwnGrpc:
                 "name": "output",
                 "shape": [count, 1],
             }
-            usual = {"inputs": rows_of(told, mode, count)}
+            usual = {"inputs": rows_of(mode, count)}
             right = ask_json(server, f"/predictions/{mode}", usual).json()
             assert not differences(told["rows"], right, 1e-3)
 
@@ -266,14 +263,6 @@ class TestTorchServesOwnGrpc:
             film, texts, empty, number = (part for [part] in answers)
             assert not differences([film, texts], rights, 1e-3)
             assert [empty["code"], number["code"]] == [400, 400]
-
-
-def rows_of(told: Any, mode: str, count: int) -> list[Any]:
-    """Return what the tensors of a call ask about, in the Hugging Face way."""
-    if mode != "question_answering":
-        return TEXTS[:count]
-    pairs = zip(QUESTIONS[:count], TEXTS, strict=False)
-    return [{"question": question, "context": text} for question, text in pairs]
 
 
 def test_bodies_of_mlservers_hugging_face_runtime_are_answered(server: Server) -> None:

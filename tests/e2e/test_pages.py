@@ -11,10 +11,10 @@ import pytest
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 
-from scripts.kit.demo_models.lessons import modes
 from scripts.kit.places import ARTIFACTS, BUILD
 from scripts.kit.server import Server
 from tests.e2e.asking import ask_json
+from tests.samples import explained_modes
 
 SHOTS = BUILD / "screenshots"
 DESKTOP, PHONE = (1000, 900), (390, 844)
@@ -67,7 +67,7 @@ def value_of(browser: Chrome, script: str) -> Any:
     return browser.execute_script(f"return {script}")
 
 
-@pytest.mark.parametrize("mode", modes())
+@pytest.mark.parametrize("mode", explained_modes())
 def test_each_modes_page_fits_a_desk_and_a_phone(
     server: Server, browser: Chrome, tmp_path: Path, mode: str
 ) -> None:

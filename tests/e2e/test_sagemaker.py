@@ -13,35 +13,27 @@ from typing import Any
 
 import pytest
 
+from handlers import tasks
+from handlers.schemas.model_info import TEXT_COLUMN
 from scripts.kit.demo_models.lessons import modes
 from scripts.kit.server import Server
 from tests.e2e.asking import ask_json
 from tests.e2e.clients import run_client
+from tests.modes import cases
 from tests.serving import differences
 
 LINES, CSV, JSON = "application/jsonlines", "text/csv", "application/json"
 TYPE, ACCEPT = {"content_type": LINES}, {"accept": CSV}
 MODE = "sequence_classification"
-ITEMS: dict[str, list[Any]] = {
-    "sequence_classification": [
-        {"inputs": "What a lovely, warm film.", "parameters": {"top_k": 2}},
-        {"inputs": {"text": "A dull film.", "text_pair": "Zürich, “sad”"}},
-    ],
-    "token_classification": [
-        {"inputs": "Ada lives in Paris.", "parameters": {"aggregation_strategy": "simple"}},
-        {"inputs": "Nina works for Microsoft.", "parameters": {"ignore_labels": []}},
-    ],
-    "question_answering": [
-        {"inputs": {"question": "Who sings?", "context": "Nina sings in Bergen."}},
-        {"inputs": {"question": "Where, then?", "context": 'Nina, "the voice",\nsings in Bergen.'}},
-    ],
-    "text_generation": [
-        {"inputs": "There was", "parameters": {"max_new_tokens": 8}},
-        {"inputs": "Every morning", "parameters": {"max_new_tokens": 4, "stop": ["a"]}},
-    ],
-}
-# Names of the columns where a text is not alone.
-COLUMNS = {"question_answering": ["question", "context"]}
+
+
+def items_of(mode: str) -> list[Any]:
+    """Return two requests of a mode, each with parameters."""
+    first, second = cases(mode).inputs[:2]
+    return [
+        {"inputs": first, "parameters": dict(cases(mode).brief)},
+        {"inputs": second, "parameters": cases(mode).parameters[1]},
+    ]
 
 
 def lines_of(items: list[Any]) -> str:
@@ -50,16 +42,18 @@ def lines_of(items: list[Any]) -> str:
 
 def table_of(mode: str, inputs: list[Any]) -> str:
     """Return inputs as a table with a header."""
-    stream, names = StringIO(), COLUMNS.get(mode, ["inputs"])
-    rows = [[each[name] for name in names] if mode in COLUMNS else [each] for each in inputs]
-    csv.writer(stream).writerows([names, *rows])
+    stream, names = StringIO(), tasks.get(mode).input_columns[0]
+    if names == TEXT_COLUMN:
+        csv.writer(stream).writerows([["inputs"], *([each] for each in inputs)])
+    else:
+        csv.writer(stream).writerows([names, *([each[name] for name in names] for each in inputs)])
     return stream.getvalue()
 
 
 def texts_of(mode: str) -> list[Any]:
     """Return inputs that fit into a table of one layout."""
-    inputs = [item["inputs"] for item in ITEMS[mode]]
-    return ["What a lovely, warm film.", "Zürich, “sad”"] if mode == MODE else inputs
+    texts = tasks.get(mode).input_columns[0] == TEXT_COLUMN
+    return [each for each in cases(mode).table if isinstance(each, str) == texts][-2:]
 
 
 def expected(server: Server, mode: str, body: Any) -> Any:
@@ -73,7 +67,7 @@ def found(server: Server) -> Any:
     calls: list[Any] = []
     for mode in modes():
         for count in (1, 2):
-            lines, table = lines_of(ITEMS[mode][:count]), table_of(mode, texts_of(mode)[:count])
+            lines, table = lines_of(items_of(mode)[:count]), table_of(mode, texts_of(mode)[:count])
             path = f"/invocations?model_name={mode}"
             calls += [
                 {"path": path, "body": lines, "content_type": LINES},
@@ -89,7 +83,7 @@ def found(server: Server) -> Any:
 
 @pytest.mark.parametrize("mode", modes())
 def test_each_line_is_answered_as_if_it_came_alone(server: Server, found: Any, mode: str) -> None:
-    right = [expected(server, mode, item) for item in ITEMS[mode]]
+    right = [expected(server, mode, item) for item in items_of(mode)]
     for count, (told, _, _) in enumerate(found[mode], start=1):
         assert (told["status"], told["type"]) == (200, LINES), told["text"]
         lines = [json.loads(line) for line in told["text"].split("\n")[:-1]]
@@ -116,11 +110,10 @@ def test_a_table_is_answered_with_a_table(found: Any, mode: str) -> None:
 
 def columns_of(mode: str, result: Any) -> list[str]:
     """Return what a table tells of a result."""
-    if mode == "token_classification":
-        return [json.dumps(result, ensure_ascii=False, separators=(",", ":"))]
-    if mode == "text_generation":
-        return [result[0]["generated_text"]]
-    return [result.get("label") or result["answer"], str(result["score"])]
+    if names := tasks.get(mode).result_columns:
+        best = result[0] if isinstance(result, list) else result
+        return [str(best[name]) for name in names]
+    return [json.dumps(result, ensure_ascii=False, separators=(",", ":"))]
 
 
 def test_a_bad_line_has_its_error_in_its_place(found: Any) -> None:
