@@ -80,7 +80,7 @@ def test_every_mode_has_a_section_and_an_example() -> None:
     assert shown == set(modes())
 
 
-# A block that is titled with a path is a file of a walk-through, which tests/test_walkthrough.py runs.
+# A block titled with a path is a file of a walk-through; tests/test_walkthrough.py runs it.
 CONFIGS = [block for block in blocks("yaml") if "/" not in block.title]
 
 
