@@ -32,7 +32,7 @@ def test_a_mixed_batch_of_16_gets_16_answers_of_its_own(server: Server, mode: st
     methods = ["feature_ablation", "input_x_gradient", None, "no_such_method"] * 4
     questions = []
     for number, method in enumerate(methods):
-        parameters = {"granularity": "word", **({"method": method} if method else {})}
+        parameters = {"granularity": "word", **({"method": method} if method else {"n_steps": 8})}
         body = json.dumps({"inputs": GOOD[mode], "parameters": parameters}).encode()
         headers = PAGE if number % 8 < 4 else JSON
         questions.append(Question(f"/explanations/{mode}", body, headers))
