@@ -90,7 +90,7 @@ def test_one_that_fails_keeps_none_of_the_others_back(
     code, out, err = command.run(*configs, endpoint=hub.url)
     assert code == 1
     assert "misspelt.yaml: unknown key handler.model_nam; did you mean 'model_name'?" in err
-    assert "base: org/base: holds DistilBertModel where" in err
+    assert "base: org/base: has a DistilBertModel, and this mode" in err
     assert f"gone: The hub at {hub.url} has no model org/gone" in err
     assert "Traceback" not in err
     assert (hub.repositories["org/name"].resolve("main") or "?")[:7] in out
