@@ -9,6 +9,7 @@ import httpx
 import typer
 from rich.console import Console
 
+from handlers.explainers import targets
 from scripts.kit.archive import pack
 from scripts.kit.command import plain_errors
 from scripts.kit.demo_models import ensure
@@ -85,10 +86,10 @@ def _explain(server: Server) -> list[str]:
 
 
 def _write_pages(server: Server) -> list[str]:
-    """Write every model's explanation as an HTML page; return the paths that did not answer."""
+    """Write each explanation as an HTML page; return the paths that did not answer."""
     PAGES.mkdir(parents=True, exist_ok=True)
     failed, pages = [], []
-    for mode in modes():
+    for mode in filter(targets.get, modes()):
         path, page = f"/explanations/{mode}", PAGES / f"{mode}.html"
         answer = _post(server, path, accept="text/html")
         if answer.is_success:

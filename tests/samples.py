@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from handlers.config.choices import modes, save_modes
+from handlers.explainers import targets
 from tests.modes import cases
 from tests.modes._cases import FINE, LONG, ODD
 
@@ -16,6 +17,7 @@ __all__ = [
     "LONG",
     "ODD",
     "PARAMETERS",
+    "explained_modes",
     "format_params",
     "inputs_of",
     "keys_of",
@@ -31,6 +33,11 @@ FORMAT_KEYS: dict[str, dict[str, Any]] = {
     "neuron": {"batch_size": 4, "max_length": 128},
     "neuronx": {"batch_size": 4, "max_length": 128},
 }
+
+
+def explained_modes() -> list[str]:
+    """Return the modes that have explanations."""
+    return [mode for mode in modes() if targets.get(mode)]
 
 
 def format_params() -> list[Any]:

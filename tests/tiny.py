@@ -48,7 +48,7 @@ def write(folder: Path, mode: str, *, family: str = "Bert", seed: int = 0, **con
         }
         _write_model(folder, "GPT2", "LMHeadModel", {**gpt2, **ids, **config}, seed)
         return folder
-    head = task.auto_class.removeprefix("AutoModel")
+    head = task.auto_class.removeprefix("AutoModel") or "Model"
     names = {"id2label": dict(enumerate(labels))} if labels else {}
     tokens = write_bert(folder) if family == "Bert" else write_roberta(folder)
     _write_model(folder, family, head, {**_sizes(), **tokens, **names, **config}, seed)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-import handlers
+from handlers import __version__
 from handlers.http.request import HttpRequest
 from handlers.protocols.base import BaseProtocol, Exchange
 
@@ -28,7 +28,7 @@ class Protocol(BaseProtocol):
 
     def response_body(self, exchange: Exchange, results: Sequence[Any]) -> Any:
         versions = {name: version(name) for name in LIBRARIES}
-        kit = {"transformers-on-torchserve": handlers.__version__}
+        kit = {"transformers-on-torchserve": __version__}
         return {
             **self.model.as_json(),
             "versions": {"python": platform.python_version(), **kit, **versions},

@@ -83,7 +83,7 @@ class Protocol(BaseProtocol):
         if not isinstance(content, dict):
             return False
         return "inputs" in content or (
-            "parameters" in content and not has_other_input_keys(content)
+            "parameters" in content and not has_other_input_keys(content, self.model.input_columns)
         )
 
     def parse(self, http_request: HttpRequest) -> Exchange:

@@ -4,6 +4,7 @@
     {"inputs": …, "parameters": {…}, "target": …}   inputs with parameters
     {"text": …, "text_pair": …}                     as in TorchServe's old example
     {"question": …, "context": …}
+    {"<column>": …}                                 the columns of the model's own inputs
     {"data": …}, {"prompt": …}, {"messages": […]}   the inputs under the keys of other servers
     {"features": […]}, […]                          the columns of a table's row
     {"b64": …}                                      a text in base64, also as the value of inputs
@@ -16,6 +17,7 @@ from __future__ import annotations
 import base64
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from handlers.config.choices import suggest
@@ -56,9 +58,9 @@ def read_item(
     return _read_inputs(inputs, columns, f"The {item_name}"), parameters
 
 
-def has_other_input_keys(body: Mapping[str, Any]) -> bool:
+def has_other_input_keys(body: Mapping[str, Any], columns: Sequence[Columns]) -> bool:
     """Return whether an object has its inputs under other keys than `inputs`."""
-    names = {*INPUT_KEYS, *PART_KEYS} - {"inputs"}
+    names = {*INPUT_KEYS, *PART_KEYS, *chain.from_iterable(columns)} - {"inputs"}
     return not names.isdisjoint(body)
 
 
@@ -142,7 +144,7 @@ def from_base64(inputs: Any) -> Any:
 def _read_inputs(body: dict[str, Any], columns: Sequence[Columns], owner: str) -> Any:
     name = next((name for name in INPUT_KEYS if name in body), None)
     if name is None:
-        return from_base64(body) if body.keys() == {"b64"} else _read_parts(body, owner)
+        return from_base64(body) if body.keys() == {"b64"} else _read_parts(body, columns, owner)
     check_keys(body, [name, *OTHER_KEYS], owner)
     inputs = body[name]
     if name == "features":
@@ -152,11 +154,13 @@ def _read_inputs(body: dict[str, Any], columns: Sequence[Columns], owner: str) -
     return from_base64(inputs)
 
 
-def _read_parts(body: Mapping[str, Any], owner: str) -> Any:
-    """Return the inputs that an object with the old example's keys has."""
+def _read_parts(body: Mapping[str, Any], columns: Sequence[Columns], owner: str) -> Any:
+    """Return the inputs that an object with the model's or the old example's keys has."""
     keys = set(body)
-    if keys == {"text"}:
-        return body["text"]
+    if keys == set(TEXT_COLUMN):
+        return body[TEXT_COLUMN[0]]
+    if keys in map(set, columns):
+        return body
     if keys == {"text", "text_pair"} or keys & {"question", "context"}:
         return body
     found = f"the keys {', '.join(sorted(map(str, keys)))}" if keys else "no keys"

@@ -99,7 +99,10 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
 
     @classmethod
     def example_inputs(cls, text: str) -> Any:
-        """Return inputs that are made of the words of a text, for benchmarks and tests."""
+        """Return inputs of the words of a text, for benchmarks and tests.
+
+        Rows have as many tokens as the text's row: each additional special token costs a word.
+        """
         return text
 
     def run(self, model: Model, rows: Sequence[RowT], meter: Meter) -> Sequence[Outputs]:

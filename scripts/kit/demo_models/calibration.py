@@ -6,13 +6,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
-from scripts.kit.demo_models.entities import sentences
-from scripts.kit.demo_models.questions import questions
-from scripts.kit.demo_models.sentiment import reviews
-from scripts.kit.demo_models.stories import stories
+from scripts.kit.demo_models.lessons import lesson_of, modes
 from scripts.kit.places import ARTIFACTS
 
 FILE = "calibration.jsonl"
@@ -21,28 +17,16 @@ SEED = 23
 
 
 def bodies(mode: str) -> list[dict[str, Any]]:
-    """Return request bodies of a mode; texts of no lesson's training."""
-    return [{"inputs": inputs} for inputs in INPUTS[mode]()]
-
-
-def _questions() -> list[Any]:
-    asked = questions("held_out", ROWS, SEED)
-    return [{"question": each.question, "context": each.context} for each in asked]
-
-
-INPUTS: dict[str, Callable[[], list[Any]]] = {
-    "question_answering": _questions,
-    "sequence_classification": lambda: [each.text for each in reviews("held_out", ROWS, SEED)],
-    "text_generation": lambda: stories("held_out", ROWS // 4, SEED),
-    "token_classification": lambda: [each.text for each in sentences("held_out", ROWS, SEED)],
-}
+    """Return request bodies of a mode; none where its file is written by hand."""
+    return [{"inputs": inputs} for inputs in lesson_of(mode).calibration_inputs(ROWS, SEED)]
 
 
 def write() -> None:
-    """Write each mode's file."""
-    for mode in INPUTS:
+    """Write the file of each mode whose lesson has the inputs."""
+    for mode in modes():
         lines = [json.dumps(body, ensure_ascii=False) + "\n" for body in bodies(mode)]
-        (ARTIFACTS / mode / FILE).write_text("".join(lines), encoding="utf-8")
+        if lines:
+            (ARTIFACTS / mode / FILE).write_text("".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import handlers
+from handlers import __version__
 from handlers.config.choices import modes
 from scripts.kit.openapi.operations import operations
 from scripts.kit.openapi.schemas import schemas
@@ -33,7 +33,7 @@ def document(mode: str) -> dict[str, Any]:
         "openapi": "3.1.1",
         "info": {
             "title": f"{mode.replace('_', ' ').capitalize()} on TorchServe",
-            "version": handlers.__version__,
+            "version": __version__,
             "description": ABOUT.format(mode=mode),
             "license": {"name": project["license"], "identifier": project["license"]},
         },

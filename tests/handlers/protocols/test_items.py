@@ -9,7 +9,7 @@ import pytest
 
 from handlers import tasks
 from handlers.errors import BadRequest
-from handlers.protocols.items import read_item
+from handlers.protocols.items import has_other_input_keys, read_item
 
 CHAT = [{"role": "user", "content": "Who sings?"}]
 PAIR = {"text": "a", "text_pair": "b"}
@@ -51,6 +51,14 @@ def read(given: Any, mode: str = CLASSES, *, explains: bool = False) -> tuple[An
 )
 def test_an_item_tells_what_it_asks_about(mode: str, given: Any, inputs: Any) -> None:
     assert read(given, mode) == (inputs, {})
+
+
+def test_an_item_may_have_the_keys_of_any_tasks_inputs() -> None:
+    columns, inputs = [("sentence", "other")], {"sentence": "a", "other": "b"}
+    assert read_item(inputs, columns, "line", explains=False) == (inputs, {})
+    assert has_other_input_keys(inputs, columns)
+    with pytest.raises(BadRequest, match="The line has the keys sentence; "):
+        read_item({"sentence": "a"}, columns, "line", explains=False)
 
 
 @pytest.mark.parametrize("asked", [{"inputs": "a"}, {"text": "a"}, {"data": "a"}])

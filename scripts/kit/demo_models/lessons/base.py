@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -31,6 +31,10 @@ class Lesson(ABC):
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int
     ) -> dict[str, float]:
         """Measure the model on held-out rows; each measure has a name."""
+
+    def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
+        """Write the inputs of the mode's calibration file; none for one that is written by hand."""
+        return []
 
     def teach(
         self, folder: Path, *, seed: int, rows: int, exam_rows: int, tick: Tick

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrainedTokenizerBase
@@ -47,6 +49,13 @@ class QuestionAnswering(Lesson):
             "exact match": mean(answer == truth for answer, truth in pairs),
             "F1": mean(f1([_words(answer)], [_words(truth)]) for answer, truth in pairs),
         }
+
+    def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
+        """Write questions that are not among the training rows."""
+        return [
+            {"question": row.question, "context": row.context}
+            for row in questions("held_out", rows, seed)
+        ]
 
 
 LESSON = QuestionAnswering()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from transformers import (
     AutoModelForSequenceClassification,
     PreTrainedModel,
@@ -45,6 +47,10 @@ class SequenceClassification(Lesson):
         outputs = forward(model, [tokenizer(review.text) for review in exam])
         pairs = zip(outputs, exam, strict=True)
         return {"accuracy": mean(int(out["logits"].argmax()) == row.label for out, row in pairs)}
+
+    def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
+        """Write reviews that are not among the training rows."""
+        return [review.text for review in reviews("held_out", rows, seed)]
 
 
 LESSON = SequenceClassification()

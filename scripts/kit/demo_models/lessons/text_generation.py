@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from tokenizers.implementations import ByteLevelBPETokenizer
@@ -18,7 +19,7 @@ from transformers import (
 from scripts.kit.demo_models.batches import Feature, collate, cut
 from scripts.kit.demo_models.grammar import Split
 from scripts.kit.demo_models.lessons.base import Lesson
-from scripts.kit.demo_models.stories import library
+from scripts.kit.demo_models.stories import library, stories
 from scripts.kit.demo_models.training import Plan
 
 END = "<|endoftext|>"
@@ -59,6 +60,10 @@ class TextGeneration(Lesson):
                 model, _encode(tokenizer, "train", rows, seed + 1)
             ),
         }
+
+    def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
+        """Write stories, fewer because each is long that are not among the training rows."""
+        return stories("held_out", rows // 4, seed)
 
 
 LESSON = TextGeneration()

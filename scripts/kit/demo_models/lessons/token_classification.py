@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from transformers import AutoModelForTokenClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from scripts.kit.demo_models.batches import Feature
@@ -46,6 +48,10 @@ class TokenClassification(Lesson):
             best = output["logits"].argmax(-1).tolist()[1 : len(offsets) - 1]
             found.append(spans_of([LABELS[index] for index in best], offsets[1:-1]))
         return {"entity F1": f1(found, [sentence.spans for sentence in exam])}
+
+    def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
+        """Write sentences that are not among the training rows."""
+        return [sentence.text for sentence in sentences("held_out", rows, seed)]
 
 
 LESSON = TokenClassification()

@@ -19,6 +19,7 @@ from handlers.http.response import HttpResponse
 from handlers.telemetry.meter import Meter
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.modes import cases
+from tests.samples import explained_modes
 from tests.serving import Served, read_json
 
 Serve = Callable[..., Served]
@@ -123,16 +124,18 @@ class TestEveryMode:
             key: told["outputs"][0][key] for key in ("name", "datatype")
         }
 
-    def test_explains(self, served: Serve, mode: str) -> None:
-        inputs, tensors, _ = asked_of(mode)
-        parameters = {"method": "input_x_gradient", **(FEW if tasks.get(mode).generates else {})}
-        body = {"inputs": inputs, "parameters": parameters}
-        own = call(served(mode), body, explain="True")
-        given = [tensor(name, data) for name, data in tensors.items()]
-        for path, explain in (("", "True"), ("v2/models/model/explain", "False")):
-            post = {"inputs": given, "parameters": parameters}
-            answer = call(served(mode), post, path, explain=explain)
-            assert results(answer) == read_json(own.body)
+
+@pytest.mark.parametrize("mode", explained_modes())
+def test_each_mode_is_explained(served: Serve, mode: str) -> None:
+    inputs, tensors, _ = asked_of(mode)
+    parameters = {"method": "input_x_gradient", **(FEW if tasks.get(mode).generates else {})}
+    body = {"inputs": inputs, "parameters": parameters}
+    own = call(served(mode), body, explain="True")
+    given = [tensor(name, data) for name, data in tensors.items()]
+    for path, explain in (("", "True"), ("v2/models/model/explain", "False")):
+        post = {"inputs": given, "parameters": parameters}
+        answer = call(served(mode), post, path, explain=explain)
+        assert results(answer) == read_json(own.body)
 
 
 def test_pairs_are_two_tensors(model: Served) -> None:
