@@ -1,6 +1,6 @@
-"""Requests on which exported models are calibrated and measured, in words of the lessons.
+"""Requests on which exported models are calibrated and measured, from the texts of the lessons.
 
-`python -m scripts.kit.demo_models.calibration` writes `artifacts/<mode>/calibration.jsonl` anew.
+`python -m scripts.kit.demo_models.calibration` writes `artifacts/<mode>/calibration.jsonl` again.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ SEED = 23
 
 
 def bodies(mode: str) -> list[dict[str, Any]]:
-    """Return request bodies of a mode; texts of no lesson's training."""
+    """Return request bodies of a mode, with texts that no lesson trains on."""
     return [{"inputs": inputs} for inputs in INPUTS[mode]()]
 
 
 def _questions() -> list[Any]:
-    asked = questions("held_out", ROWS, SEED)
-    return [{"question": each.question, "context": each.context} for each in asked]
+    written = questions("held_out", ROWS, SEED)
+    return [{"question": each.question, "context": each.context} for each in written]
 
 
 INPUTS: dict[str, Callable[[], list[Any]]] = {
