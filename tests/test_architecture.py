@@ -1,4 +1,4 @@
-"""The layers of `handlers/`: an import points down, and no package imports one above it."""
+"""The layers of `handlers/`: no package imports one above it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_an_import_points_down(path: Path) -> None:
     upward = sorted(
         name for name in used - {own} if own != "__init__" and LEVEL[name] <= LEVEL[own]
     )
-    assert not upward, f"{path.relative_to(ROOT)} imports {', '.join(upward)}, which lie above it"
+    assert not upward, f"{path.relative_to(ROOT)} imports {', '.join(upward)}, which are above it"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
