@@ -106,7 +106,7 @@ def test_hostile_text_stays_text(server: Server, browser: Chrome, tmp_path: Path
     assert value_of(browser, "document.documentElement.scrollWidth") <= PHONE[0]
 
 
-# The lowest contrast of a word with what is behind it, by the formula of WCAG 2.1.
+# The lowest contrast of a word with its background, by the formula of WCAG 2.1.
 CONTRAST = """(() => {
   const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
   const card = getComputedStyle(document.querySelector('article')).backgroundColor;

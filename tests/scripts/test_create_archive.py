@@ -22,7 +22,7 @@ def run(folder: Path, *arguments: object) -> tuple[int, str, str]:
     return ended.returncode, ended.stdout, ended.stderr
 
 
-def test_each_archive_is_told_with_its_place(tmp_path: Path, config_path: Path) -> None:
+def test_each_archive_is_printed_with_its_path(tmp_path: Path, config_path: Path) -> None:
     code, out, err = run(tmp_path, config_path, "--no-check")
 
     assert (code, err) == (0, "")
