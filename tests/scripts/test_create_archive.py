@@ -66,6 +66,7 @@ def test_what_cannot_be_packed_is_named_and_the_others_are_packed(
     assert "Traceback" not in err
 
 
+@pytest.mark.slow  # test_archive.py has it in process, with a handler of a few lines
 def test_an_archive_that_does_not_load_is_not_kept(tmp_path: Path, config_path: Path) -> None:
     code, _, err = run(tmp_path, config_path)
 
