@@ -96,14 +96,14 @@ def test_a_stream_that_fails_ends_with_an_error_event(model: Served, monkeypatch
     ("mode", "body", "status", "sentence"),
     [
         ("text_generation", {"inputs": "a", "stream": "yes"}, 400, "stream must be true or false"),
-        ("text_generation", {"inputs": ["a", "b"], "stream": True}, 422, "A stream tells one text"),
+        ("text_generation", {"inputs": ["a", "b"], "stream": True}, 422, "A stream has one text"),
         ("text_generation", {"inputs": "", "stream": True}, 400, "inputs is empty"),
         ("sequence_classification", {"inputs": "a", "stream": True}, 422, "Only generated texts"),
         (
             "text_generation",
             {"inputs": "a", "parameters": {"num_return_sequences": 2}, "stream": True},
             422,
-            "A stream tells one text",
+            "A stream has one text",
         ),
     ],
 )
