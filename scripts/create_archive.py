@@ -60,7 +60,7 @@ def main(
 
 
 def _pack_all(paths: Iterable[Path], make: partial[Archive]) -> list[str]:
-    """Pack each YAML's model, tell of each, and return the names of those that failed."""
+    """Pack each YAML's model, print each, and return the names of those that failed."""
     table = Table("name", "size", "seconds", "where", "", box=None)
     failed = []
     for path in paths:
@@ -78,7 +78,7 @@ def _pack_all(paths: Iterable[Path], make: partial[Archive]) -> list[str]:
 
 
 def _shown(path: Path, make: partial[Archive]) -> Archive:
-    """Pack one model under a bar that tells how far it is."""
+    """Pack one model with a progress bar."""
     columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn()
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         task = progress.add_task(model_name(path))

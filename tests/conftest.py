@@ -19,33 +19,33 @@ from tests.samples import keys_of
 from tests.serving import Served
 from tests.standins import torch_neuron, torch_neuronx
 
-# A busy machine is no reason to fail, and a run that failed can be repeated.
+# Tests do not fail on a busy machine, and a run that failed can be repeated.
 settings.register_profile(
     "kit", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("kit")
 
 
-# Threads would mostly wait for each other: models are tiny, and servers and tests share the cores.
-# Handlers keep the number that is set here, in this process and in those that tests start.
+# More threads would slow tiny models down, and servers and tests share the cores.
+# Handlers use the number that is set here, in this process and in those that tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> None:
-    """Compute with one thread, whatever an earlier module has set."""
+    """Compute with one thread, whatever an earlier module sets."""
     torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def quiet() -> None:
-    """Keep progress bars out of the report, as the worker keeps them out of its log."""
+    """Silence progress bars, as the worker does."""
     silence_libraries()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def neuron() -> Iterator[None]:
-    """Let stand-ins answer for the packages of AWS Neuron."""
+    """Replace the packages of AWS Neuron by stand-ins."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "torch_neuron", torch_neuron)
         patch.setitem(sys.modules, "torch_neuronx", torch_neuronx)
@@ -65,7 +65,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def served(checkpoint: Callable[..., Path]) -> Callable[..., Served]:
-    """A tiny model that can be asked: `served(mode, max_length=16)`; `family` is the model's."""
+    """A tiny model that answers requests: `served(mode, max_length=16, family="Roberta")`."""
 
     @cache
     def load(mode: str, *, family: str = "Bert", **handler: Any) -> Served:

@@ -1,4 +1,4 @@
-"""A tiny classifier for which one known word decides: it is trained to see whether it is there."""
+"""A tiny classifier that is trained to detect one word, which decides on the label."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STEPS = 120
 
 
 def write(folder: Path) -> Path:
-    """Train and write the checkpoint: POSITIVE where the word is, NEGATIVE elsewhere."""
+    """Train and write the checkpoint: POSITIVE for texts with the word, NEGATIVE for others."""
     tiny.write(folder, "sequence_classification")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     draw = random.Random(0)

@@ -1,4 +1,4 @@
-"""How many examples hypothesis draws where a test counts them."""
+"""Hypothesis settings for tests with a fixed number of examples."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 
 def drawn(count: int) -> settings:
-    """Return the settings that draw so many examples, the same in each run, and shrink none."""
+    """Return settings that draw `count` examples, the same in each run, and shrink none."""
     return settings(
         max_examples=count,
         deadline=None,

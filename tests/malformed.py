@@ -1,4 +1,4 @@
-"""Requests that are wrong by construction, for every protocol, as hypothesis draws them."""
+"""Hypothesis strategies for requests that are wrong by construction, for every protocol."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.e2e.asking import Question
 
 JSON = {"Content-Type": "application/json"}
 GOOD: dict[str, Any] = {mode: tasks.get(mode).sample["inputs"] for mode in modes()}
-# A name that no body and no mode knows.
+# A name that no body and no mode has.
 NAMES = st.from_regex(r"zz_[a-z]{0,9}", fullmatch=True)
 NUMBERS = st.integers() | st.floats() | st.booleans() | st.none()
 NOT_NULL = NUMBERS.filter(lambda value: value is not None)
@@ -84,7 +84,7 @@ def _wrong_tensors(mode: str) -> st.SearchStrategy[Any]:
 
 
 def _strange_tensors(mode: str, key: str, value: Any, in_output: bool) -> dict[str, Any]:
-    """Return tensors that could be answered, but for a key that no part of a body has."""
+    """Return valid tensors with an unknown key in one part of the body."""
     texts = GOOD[mode] if isinstance(GOOD[mode], dict) else {"args": GOOD[mode]}
     strange, output = {key: value}, {"name": "output"}
     inputs: list[dict[str, Any]] = [
@@ -115,14 +115,14 @@ def _wrong_chats() -> st.SearchStrategy[Any]:
 
 
 def _broken(mode: str) -> st.SearchStrategy[bytes]:
-    """Bodies that call themselves JSON, and are none."""
+    """Bodies that are declared as JSON, and are not."""
     whole = json.dumps({"inputs": GOOD[mode]}).encode()
     places = st.integers(1, len(whole) - 1)
-    cut = places.map(lambda place: whole[:place])
-    spoilt = places.map(lambda place: whole[:place] + b"\xff\xfe" + whole[place:])
+    truncated = places.map(lambda place: whole[:place])
+    corrupted = places.map(lambda place: whole[:place] + b"\xff\xfe" + whole[place:])
     noise = st.binary(max_size=60).filter(_is_no_json)
     deep = st.integers(10_000, 60_000).map(lambda depth: b'{"inputs":' + b"[" * depth)
-    return cut | spoilt | noise | deep
+    return truncated | corrupted | noise | deep
 
 
 def _is_no_json(body: bytes) -> bool:
@@ -147,5 +147,5 @@ def malformed(mode: str, path: str) -> st.SearchStrategy[Question]:
 
 
 def malformed_chats(path: str) -> st.SearchStrategy[Question]:
-    """Return requests to the path of a model that chats, which OpenAI's API refuses."""
+    """Return requests to the chat path of a model that OpenAI's API refuses."""
     return _wrong_chats().map(lambda value: _question(f"{path}/1.0/v1/chat/completions", value))

@@ -1,4 +1,4 @@
-"""An environment in which commands use one copy of the repository, whatever else is installed.
+"""A virtual environment whose commands use one copy of the repository, whatever is installed.
 
 The environment that runs the tests may have the kit of another folder installed as editable. An
 overlay has the same packages, and the kit of the folder that the caller chooses.
@@ -28,7 +28,7 @@ def make_overlay(folder: Path, root: Path) -> Path:
     """
     venv.create(folder, symlinks=True)
     packages = folder / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
-    # The .pth files of these folders are not read, and so neither is another editable installation.
+    # The .pth files of these folders are not read, so that no other editable installation is used.
     installed = [path for path in sys.path if path.endswith("site-packages")]
     (packages / "kit.pth").write_text("\n".join([str(root), *installed, ""]), encoding="utf-8")
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]

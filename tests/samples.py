@@ -28,7 +28,7 @@ INPUTS: dict[str, list[Any]] = {mode: list(cases(mode).inputs) for mode in modes
 PARAMETERS: dict[str, list[dict[str, Any]]] = {
     mode: list(cases(mode).parameters) for mode in modes()
 }
-# What the YAML of a format must say beside its name.
+# The keys that the YAML of a format needs besides its name.
 FORMAT_KEYS: dict[str, dict[str, Any]] = {
     "neuron": {"batch_size": 4, "max_length": 128},
     "neuronx": {"batch_size": 4, "max_length": 128},
@@ -49,12 +49,12 @@ def format_params() -> list[Any]:
 
 
 def keys_of(save_mode: str) -> dict[str, Any]:
-    """Return what a YAML says to have a format."""
+    """Return the keys of a YAML that selects a format."""
     return {"save_mode": save_mode, **FORMAT_KEYS.get(save_mode, {})}
 
 
 def inputs_of(mode: str, text: Any) -> Any:
-    """Return inputs that carry a text to a mode."""
+    """Return inputs of a mode that contain a text."""
     return cases(mode).with_text(text)
 
 

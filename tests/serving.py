@@ -1,4 +1,4 @@
-"""A checkpoint behind the dispatcher, as a worker has it, without TorchServe."""
+"""A checkpoint behind the dispatcher, as in a worker, without TorchServe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Reply = tuple[int, Any]
 
 
 class Served:
-    """A model that can be asked; `handler` is what its YAML says beside the mode."""
+    """A loaded model that answers requests; `handler` has the YAML's keys other than the mode."""
 
     def __init__(self, folder: Path, mode: str, **handler: Any) -> None:
         settings = {"mode": mode, "dtype": "float32", **handler}
@@ -25,7 +25,7 @@ class Served:
         self.dispatcher = Dispatcher(self.engine)
 
     def post(self, *contents: Any) -> list[Reply]:
-        """Send contents, or whole posts, in one batch; returns each one's status and JSON."""
+        """Send contents, or whole requests, in one batch; returns each one's status and JSON."""
         http_requests = [
             each if isinstance(each, HttpRequest) else HttpRequest({"body": each}, {})
             for each in contents
@@ -40,7 +40,7 @@ class Served:
         return answer
 
     def refuse(self, inputs: Any, **parameters: Any) -> tuple[int, str]:
-        """Return status and sentence of one request, which must fail."""
+        """Return status and message of one request, which must fail."""
         ((status, answer),) = self.post({"inputs": inputs, "parameters": parameters})
         assert status >= 400, answer
         assert answer.keys() == {"code", "type", "message"}
@@ -48,17 +48,17 @@ class Served:
 
 
 def explanation_of(content: Any) -> HttpRequest:
-    """Return the post that brings a content to /explanations."""
+    """Return the request that sends a content to /explanations."""
     return HttpRequest({"body": content}, {"explain": "True"})
 
 
 def read_json(body: bytes) -> Any:
-    """Return what is in an answer; NaN and its like are not JSON."""
+    """Return the JSON of an answer; NaN and infinity are not JSON."""
     return json.loads(body, parse_constant=_refuse)
 
 
 def differences(found: Any, expected: Any, tolerance: float, place: str = "answer") -> list[str]:
-    """Name where two JSON values differ: numbers with a fraction by more than the tolerance."""
+    """Describe where two JSON values differ; floats may differ by the tolerance."""
     if isinstance(found, float) and isinstance(expected, float):
         same = abs(found - expected) <= tolerance
     elif type(found) is type(expected) and (keys := _keys(found)) == _keys(expected) and keys:
@@ -72,7 +72,7 @@ def differences(found: Any, expected: Any, tolerance: float, place: str = "answe
 
 
 def _keys(value: Any) -> list[Any]:
-    """Return what an object or a list can be indexed by; nothing for other values."""
+    """Return the keys of an object or a list; none for other values."""
     if isinstance(value, dict):
         return sorted(value)
     return list(range(len(value))) if isinstance(value, (list, tuple)) else []

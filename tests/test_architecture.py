@@ -1,4 +1,4 @@
-"""The layers of `handlers/`: an import points down, and no package imports one above it."""
+"""The layers of `handlers/`: no package imports one above it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The YAMLs of the repository, packed as they are, with a tiny model in place of each one's own."""
+"""The YAMLs of the repository are packed, with a tiny model in place of each one's model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONFIGS = [
 
 
 def rewritten(path: Path, document: Any, checkpoint: Path, folder: Path) -> Path:
-    """Write a YAML again, for another checkpoint and few rows to measure it on."""
+    """Write a YAML with another checkpoint and few calibration rows."""
     rows = [json.dumps({"inputs": inputs}) for inputs in INPUTS[document["handler"]["mode"]]]
     (folder / "rows.jsonl").write_text("\n".join(rows), encoding="utf-8")
     own = {"model_name": str(checkpoint), "calibration": "rows.jsonl", "min_agreement": 0}

@@ -1,4 +1,4 @@
-"""The distribution: its version, its commands, what it installs and what each environment has."""
+"""The distribution: its version, commands, packages and the locks of its environments."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(enco
 COMMANDS: dict[str, str] = PROJECT["project"]["scripts"]
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
-# What a machine without torch can do is done without it, and at once.
+# Commands that do not need torch do not import it, and start fast.
 HEAVY = ("torch", "transformers", "sklearn", "scipy")
 every_lock = pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
 every_environment = pytest.mark.parametrize("environment", lock_requirements.ENVIRONMENTS)
@@ -162,7 +162,7 @@ class TestPackages:
 
 
 def test_no_script_changes_where_modules_come_from() -> None:
-    """The one program that does plays TorchServe's worker, which has an archive in its path."""
+    """Only the program that imitates TorchServe's worker does, which has an archive in its path."""
     files = [path for name in ("scripts", "benchmarks") for path in (ROOT / name).rglob("*.py")]
     found = {path.name for path in files if "sys.path" in path.read_text(encoding="utf-8")}
     assert found == {"load_isolated.py"}

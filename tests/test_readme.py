@@ -1,4 +1,4 @@
-"""The README does what it says: each shell block runs, in order, in a fresh copy of the repository.
+"""Each shell block of the README runs, in order, in a fresh copy of the repository.
 
 That takes minutes and is marked slow; `tests/docs/test_pages.py` checks every command quickly.
 """
@@ -59,7 +59,7 @@ def test_every_curl_is_followed_by_what_it_answers_or_is_named_in_the_text() -> 
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """What each shell block printed, by the block, all run in order in one shell."""
+    """The output of each shell block, by block; all are run in order in one shell."""
     ensure(modes())
     copy = tmp_path_factory.mktemp("readme") / "kit"
     _copy_repository(copy)
@@ -68,7 +68,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     scripts.insert(_first_with("torchserve --start", scripts), _archiver())
     lines = [f"echo '{MARK}'\n{block}" for block in scripts]
     script = "set -e\n" + "\n".join(lines).replace("127.0.0.1:8080", f"127.0.0.1:{port}")
-    script = script.replace("--retry 60", "--retry 300")  # other work may share the cores
+    script = script.replace("--retry 60", "--retry 300")  # other processes may use the cores
     with LocalHub({HUB_NAME: MODELS / "question_answering"}) as hub:
         hub.tag(HUB_NAME, PINNED)
         environment = _environment(tmp_path_factory.mktemp("t"), copy, hub.url)
@@ -120,7 +120,7 @@ def _copy_repository(target: Path) -> None:
 
 
 def _use_free_ports(copy: Path) -> int:
-    """Let the copy's server listen on free ports; returns the port that answers."""
+    """Let the copy's server listen on free ports; returns the inference port."""
     ports = free_ports()
     path = copy / "config.properties"
     settings = path.read_text(encoding="utf-8")
@@ -140,11 +140,11 @@ def _environment(scratch: Path, copy: Path, hub: str) -> dict[str, str]:
 
 
 def _first_object(text: str) -> dict[str, Any]:
-    """Return the JSON in an output; a server that was started by hand logs between."""
+    """Return the JSON in an output, which may have lines of a log as well."""
     found: dict[str, Any] = json.JSONDecoder().raw_decode(text[text.index('{"') :])[0]
     return found
 
 
 def _without_numbers(answer: Any) -> Any:
-    """Leave out what differs a little on another machine, where the models were trained."""
+    """Leave out the score, which differs on a machine that trains other models."""
     return {key: value for key, value in answer.items() if key != "score"}

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FILE = re.compile(
     r"^```(?P<language>\w+) title=\"(?P<path>[\w./]+)\"\n(?P<text>.*?)^```$", re.M | re.S
 )
-# The added names, as they stand in the ids of tests.
+# The added names, as in the ids of tests.
 ADDED = "fill_mask or torchscript_frozen or seldon"
 # Trains the lesson's model for a few steps, and answers the sample with it.
 TRAIN_AND_ANSWER = """

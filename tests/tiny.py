@@ -1,7 +1,7 @@
 """Tiny checkpoints, seeded: the same weights and words on every machine, with transformers 4 and 5.
 
 Weights are uniform numbers of numpy's PCG64, large enough that different inputs get different
-answers. The vocabularies come from a short text, so that its long words split into sub-words.
+answers. The vocabularies come from a short text, so that its long words split into subwords.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def write(folder: Path, mode: str, *, family: str = "Bert", seed: int = 0, **con
     """Write a checkpoint of two layers with 32 dimensions for a mode.
 
     Args:
-        folder: where to; it is made.
+        folder: the folder of the checkpoint, which is created.
         mode: the mode whose head the model has.
         family: Bert (WordPiece) or Roberta (byte-level BPE); for text generation GPT-2, or Llama.
-        seed: another one gives another model.
-        config: what the model's config holds beside its sizes and labels.
+        seed: the seed of the weights.
+        config: further values of the model's config.
     """
     folder.mkdir(parents=True, exist_ok=True)
     task, labels = tasks.get(mode), cases(mode).labels
@@ -56,7 +56,7 @@ def write(folder: Path, mode: str, *, family: str = "Bert", seed: int = 0, **con
 
 
 def digest(folder: Path) -> str:
-    """Return a fingerprint of what decides on answers: the weights and the vocabulary."""
+    """Return a fingerprint of the weights and the vocabulary."""
     document = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     vocabulary = json.dumps(document["model"]["vocab"], sort_keys=True).encode()
     weights = (folder / "model.safetensors").read_bytes()
@@ -81,7 +81,7 @@ def _write_model(folder: Path, family: str, head: str, values: dict[str, Any], s
 
 
 def _weight(parameter: torch.Tensor, random: np.random.Generator) -> Any:
-    """Return uniform numbers for a matrix; a norm's ones and a bias's zeros stay."""
+    """Return uniform numbers for a matrix; a norm keeps its ones and a bias its zeros."""
     if parameter.ndim < 2:
         return parameter.detach().numpy()
     return (random.random(tuple(parameter.shape)) * 1.6 - 0.8).astype(np.float32)

@@ -1,6 +1,6 @@
 """Tiny tokenizers of the three usual kinds, with the words of a short text.
 
-Long words split into sub-words, and there are accents, Chinese characters and unknown ones.
+Long words split into subwords, and there are accents, Chinese characters and unknown ones.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Unbelievable! Unhappily, the unhappiest singers were singing unsingable songs.
 
 
 def write_bert(folder: Path) -> dict[str, int]:
-    """Write a WordPiece tokenizer; returns what the model's config must say of it."""
+    """Write a WordPiece tokenizer; returns the values for the model's config."""
     words = _word_pieces([*BERT.values(), "[MASK]"])
     kernel = Tokenizer(models.WordPiece(words, unk_token="[UNK]"))
     kernel.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -54,20 +54,20 @@ def write_bert(folder: Path) -> dict[str, int]:
 
 
 def _word_pieces(specials: list[str]) -> dict[str, int]:
-    """Return every short word whole, longer ones in pieces of four letters, and each character."""
+    """Return every short word, subwords of four letters of longer ones, and each character."""
     words = {word for line in TEXT for word in re.findall(r"\w+|[^\w\s]", line.lower())}
     long = {word for word in words if len(word) > 5}
-    pieces = {word[:4] for word in long}
-    pieces |= {f"##{word[at : at + 4]}" for word in long for at in range(4, len(word), 4)}
+    subwords = {word[:4] for word in long}
+    subwords |= {f"##{word[at : at + 4]}" for word in long for at in range(4, len(word), 4)}
     letters = set("".join(words)) | {f"##{letter}" for letter in "".join(words)}
     return {
-        piece: number
-        for number, piece in enumerate([*specials, *sorted(words - long | pieces | letters)])
+        token: number
+        for number, token in enumerate([*specials, *sorted(words - long | subwords | letters)])
     }
 
 
 def write_roberta(folder: Path) -> dict[str, int]:
-    """Write a byte-level BPE tokenizer with special tokens; returns what the config must say."""
+    """Write a byte-level BPE tokenizer with special tokens; returns the values for the config."""
     kernel = _byte_level(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
     kernel.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
     _save(kernel, folder, "RobertaTokenizer", {**ROBERTA, "mask_token": "<mask>"})
@@ -76,7 +76,7 @@ def write_roberta(folder: Path) -> dict[str, int]:
 
 
 def write_gpt2(folder: Path) -> int:
-    """Write a byte-level BPE tokenizer without special tokens; returns the id that ends a text."""
+    """Write a byte-level BPE tokenizer without special tokens; returns the id of the end token."""
     end = "<|endoftext|>"
     kernel = _byte_level([end])
     tokens = dict.fromkeys(("bos_token", "eos_token", "unk_token"), end)

@@ -1,4 +1,4 @@
-"""Waiting for what happens elsewhere: a file, a line of a log."""
+"""Waiting for a condition in another process, such as a file or a line of a log."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Generator:
         Seeded sampling is alone, since a batch shares its random numbers. A penalty on the prompt
         would include its padding, so it needs prompts of one length. Beams compare whole texts, so
         they must end at one length. Where the longest text would carry a prompt beyond the model's
-        last position, the prompt is with those of its own number of new tokens.
+        last position, it generates only with prompts of the same number of new tokens.
         """
         settings = prompt.parameters
         if settings.do_sample and settings.seed is not None:

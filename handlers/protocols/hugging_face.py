@@ -130,7 +130,7 @@ class Protocol(BaseProtocol):
         if not self.model.generates or http_request.explains:
             raise Unprocessable("Only generated texts are streamed; leave stream out.")
         if not request.alone or self._parameter("num_return_sequences", request) not in (None, 1):
-            raise Unprocessable("A stream tells one text; send one prompt and ask for one answer.")
+            raise Unprocessable("A stream has one text; send one prompt and request one sequence.")
 
     def _parameter(self, name: str, request: Request) -> Any:
         """Return a parameter of a request, or the default of its model."""

@@ -67,8 +67,8 @@ def join_entities(
 ) -> list[dict[str, Any]]:
     """Return runs of one label as entities; `simple` joins tokens, the others whole words."""
     units = [[token] for token in tokens] if strategy == "simple" else _words(tokens)
-    pieces = [_piece(unit, labels, strategy, to_text) for unit in units]
-    return [_entity(run, to_text) for run in _runs(pieces)]
+    spans = [_labelled_span(unit, labels, strategy, to_text) for unit in units]
+    return [_entity(run, to_text) for run in _runs(spans)]
 
 
 def without_overlaps(entities: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -96,7 +96,7 @@ def _words(tokens: Sequence[Token]) -> list[list[Token]]:
     return words
 
 
-def _piece(
+def _labelled_span(
     unit: list[Token], labels: Sequence[str], strategy: Strategy, to_text: ToText
 ) -> LabelledSpan:
     scores = _word_scores(unit, strategy)
@@ -114,21 +114,21 @@ def _word_scores(unit: list[Token], strategy: Strategy) -> Scores:
     return unit[0].scores
 
 
-def _runs(pieces: Sequence[LabelledSpan]) -> list[list[LabelledSpan]]:
-    runs = [[piece] for piece in pieces[:1]]
-    for before, piece in pairwise(pieces):
-        if piece.kind == before.kind and not piece.label.startswith("B-"):
-            runs[-1].append(piece)
+def _runs(spans: Sequence[LabelledSpan]) -> list[list[LabelledSpan]]:
+    runs = [[span] for span in spans[:1]]
+    for before, span in pairwise(spans):
+        if span.kind == before.kind and not span.label.startswith("B-"):
+            runs[-1].append(span)
         else:
-            runs.append([piece])
+            runs.append([span])
     return runs
 
 
 def _entity(run: list[LabelledSpan], to_text: ToText) -> dict[str, Any]:
     return {
         "entity_group": run[0].label.split("-", 1)[-1],
-        "score": float(np.mean([piece.score for piece in run])),
-        "word": to_text([piece.text for piece in run]),
+        "score": float(np.mean([span.score for span in run])),
+        "word": to_text([span.text for span in run]),
         "start": run[0].start,
         "end": run[-1].end,
     }

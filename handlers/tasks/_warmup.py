@@ -44,7 +44,7 @@ def compile_model(run: Callable[[], None], model: Model, options: Compile) -> bo
 def warmup_batches(task: BaseTask[Any, Any], config: ModelConfig, model: Model) -> list[list[Row]]:
     """Return batches of the lengths that the YAML declares, with few rows, many and one.
 
-    One row comes last: compilers treat a size of 1 as a case of its own. For an engine that
+    One row comes last: compilers treat a size of 1 as a special case. For an engine that
     compiles for each shape there is, unless the YAML declares lengths, also a row of every width
     that one alone may get, as wide as packed rows may be.
     """

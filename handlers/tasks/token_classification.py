@@ -37,7 +37,7 @@ from handlers.tasks.base import BaseTask
 class TokenParameters(Parameters):
     """The token-classification pipeline's own parameters, and `special_tokens`.
 
-    With it every token of the row is told as the vocabulary has it, [CLS], [SEP] and [UNK] too.
+    With it every token of the row is returned as in the vocabulary, special tokens included.
     """
 
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(

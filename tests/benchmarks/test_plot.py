@@ -10,7 +10,7 @@ from benchmarks.plot import bars, curve
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def turns(*speeds: float) -> dict[str, Any]:
+def result(*speeds: float) -> dict[str, Any]:
     return {"turns": [{"loads": {"32": {"rows_per_second": speed}}} for speed in speeds]}
 
 
@@ -22,7 +22,7 @@ DOCUMENT: dict[str, Any] = {
     "modes": {
         "sequence_classification": {
             "lines": [line("kit", 1, 5.0), line("kit", 32, 200.0), line("reference", 32, 50.0)],
-            "contenders": {"kit": turns(180.0, 200.0, 260.0), "reference": turns(50.0)},
+            "contenders": {"kit": result(180.0, 200.0, 260.0), "reference": result(50.0)},
         }
     },
 }

@@ -36,8 +36,8 @@ def measurement(
     return Measurement(7.0, 500_000_000, {1: one, 32: one}, alone)
 
 
-def entry(name: str, *turns: Measurement, **more: Any) -> Entry:
-    return Entry(Named(name), measurements=list(turns), **more)
+def entry(name: str, *measurements: Measurement, **more: Any) -> Entry:
+    return Entry(Named(name), measurements=list(measurements), **more)
 
 
 def found(*entries: Entry, clients: int = 32) -> dict[str, Line]:

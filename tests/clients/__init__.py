@@ -1,5 +1,5 @@
-"""Programs as users of other servers write them, with clients that know nothing of this kit.
+"""Programs as users of other servers write them, with clients that do not know this kit.
 
-They run in an environment of their own, read a JSON object with the server's addresses and what to
-ask from standard input, and print what they got as JSON.
+They run in a separate environment, read a JSON object with the server's addresses and the requests
+from standard input, and print the answers as JSON.
 """

@@ -1,4 +1,4 @@
-"""The stubs of the Open Inference Protocol, which send whatever they are given."""
+"""The stubs of the Open Inference Protocol, which send any tensors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def ask(stub: Any, request: Any) -> list[str]:
-    """Return the status of a request that is refused, and why."""
+    """Return the status of a request that is refused, and the error message."""
     try:
         stub.ModelInfer(request, timeout=SECONDS)
     except grpc.RpcError as error:

@@ -1,4 +1,4 @@
-"""Hugging Face's own client: each task, whole and as a stream."""
+"""Hugging Face's own client: each task, as a whole and as a stream."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def chatted(client: InferenceClient, messages: Any) -> dict[str, Any]:
 
 
 def mistake_of(client: InferenceClient) -> dict[str, Any]:
-    """Return what the client makes of a request that is refused."""
+    """Return the error that the client raises for a request that is refused."""
     try:
         client.text_classification("")
     except HfHubHTTPError as error:
-        told = {"status": error.response.status_code, "body": error.response.json()}
-        return {**told, "shown": str(error)}
+        error_response = {"status": error.response.status_code, "body": error.response.json()}
+        return {**error_response, "shown": str(error)}
     return {}
 
 

@@ -17,7 +17,7 @@ async def main(job: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 async def ask(client: Any, base_url: str, verb: str, model: str, body: Any) -> dict[str, Any]:
-    """Return the answer to a call, or what the client makes of one that is refused."""
+    """Return the answer to a call, or the error that the client raises."""
     call = {"infer": client.infer, "explain": client.explain}[verb]
     try:
         return {"answer": await call(base_url, data=body, model_name=model)}

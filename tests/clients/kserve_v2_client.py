@@ -25,18 +25,18 @@ KINDS = {"BYTES": np.object_, "INT64": np.int64, "FP32": np.float32}
 async def main(job: dict[str, Any]) -> dict[str, Any]:
     async with InferenceRESTClient(RESTConfig(protocol="v2")) as client:
         over_rest = [await rest(client, **call) for call in job["rest"]]
-        told = [await client.is_server_live(job["base_url"])]
-        told += [await client.is_server_ready(job["base_url"])]
-        told += [await client.is_model_ready(job["base_url"], job["model"])]
+        ready = [await client.is_server_live(job["base_url"])]
+        ready += [await client.is_server_ready(job["base_url"])]
+        ready += [await client.is_model_ready(job["base_url"], job["model"])]
     async with InferenceGRPCClient(job["address"]) as client:
         over_grpc = [await ask_grpc(client, **call) for call in job["grpc"]]
-        told += [await client.is_server_live(), await client.is_server_ready()]
-        told += [await client.is_model_ready(job["model"])]
-    return {"rest": over_rest, "grpc": over_grpc, "told": told}
+        ready += [await client.is_server_live(), await client.is_server_ready()]
+        ready += [await client.is_model_ready(job["model"])]
+    return {"rest": over_rest, "grpc": over_grpc, "ready": ready}
 
 
 async def rest(client: Any, base_url: str, **call: Any) -> Any:
-    """Return the rows of an answer, or what the client makes of a request that is refused."""
+    """Return the rows of an answer, or the error that the client raises."""
     try:
         answer = await client.infer(base_url, request(**call), model_name=call["model"])
     except httpx.HTTPStatusError as error:

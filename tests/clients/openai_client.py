@@ -1,4 +1,4 @@
-"""OpenAI's own client: chats and completions, whole and as streams."""
+"""OpenAI's own client: chats and completions, as a whole and as streams."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def mistake_of(client: OpenAI, messages: Any) -> dict[str, Any]:
-    """Return what the client makes of a request that is refused."""
+    """Return the error that the client raises for a request that is refused."""
     try:
         client.chat.completions.create(model="m", messages=messages, temperature=9)
     except openai.BadRequestError as error:

@@ -1,4 +1,4 @@
-"""requests: bodies of any type, sent as they are."""
+"""requests: bodies of any type, sent unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def main(job: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def ask(url: str, body: str, **headers: str) -> dict[str, Any]:
-    """Return what came back; a header's name is written with underscores."""
+    """Return the response; a header's name is written with underscores."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     answer = requests.post(url, data=body.encode(), headers=named, timeout=120)
     kind = answer.headers.get("content-type")

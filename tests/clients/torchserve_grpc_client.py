@@ -1,4 +1,4 @@
-"""TorchServe's own gRPC, with stubs made from the protocol files in its jar."""
+"""TorchServe's own gRPC, with stubs generated from the protocol files in its jar."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def make_stubs(jar: str) -> None:
 
 
 def ask_tensors(channel: Any, model: str, inputs: Any, **rest: Any) -> dict[str, Any]:
-    """Return the name of the tensor that the Open Inference Protocol answers, and its elements."""
+    """Return the name and the elements of the tensor that the Open Inference Protocol answers."""
     messages = import_module(f"{OPEN}_pb2")
     service = import_module(f"{OPEN}_pb2_grpc").GRPCInferenceServiceStub(channel)
     tensors = [tensor(messages, **each) for each in inputs]
@@ -47,8 +47,8 @@ def ask_tensors(channel: Any, model: str, inputs: Any, **rest: Any) -> dict[str,
     answer = service.ModelInfer(request, timeout=SECONDS)
     (output,) = answer.outputs
     rows = [json.loads(each) for each in output.contents.bytes_contents]
-    told = {"id": answer.id, "model": answer.model_name, "version": answer.model_version}
-    return {**told, "name": output.name, "shape": list(output.shape), "rows": rows}
+    names = {"id": answer.id, "model": answer.model_name, "version": answer.model_version}
+    return {**names, "name": output.name, "shape": list(output.shape), "rows": rows}
 
 
 def tensor(messages: Any, name: str, datatype: str, shape: list[int], data: list[Any]) -> Any:
@@ -63,7 +63,7 @@ def tensor(messages: Any, name: str, datatype: str, shape: list[int], data: list
 
 
 def ask(channel: Any, method: str, model: str, **fields: str) -> list[Any]:
-    """Return the parts of what TorchServe's own service answers."""
+    """Return the parts of an answer of TorchServe's own service."""
     messages = import_module(f"{OWN}_pb2")
     service = import_module(f"{OWN}_pb2_grpc").InferenceAPIsServiceStub(channel)
     given = {name: text.encode() for name, text in fields.items()}

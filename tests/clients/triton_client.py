@@ -1,4 +1,4 @@
-"""Triton's own clients, over HTTP and over gRPC: what they are told, and what they get."""
+"""Triton's own clients, over HTTP and over gRPC: metadata, answers and errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     library = import_module(f"tritonclient.{job['transport']}")
     return {
         "answers": [attempt(ask, library, **call) for call in job["calls"]],
-        "told": [attempt(tell, library, **each) for each in job["told"]],
+        "metadata": [attempt(get_metadata, library, **each) for each in job["metadata"]],
         "streamed": stream(library, job["calls"]) if is_grpc(library) else [],
     }
 
@@ -24,13 +24,13 @@ def ask(library: Any, url: str, binary: bool = True, **call: Any) -> Any:
     """Return the rows of an answer."""
     given = inputs(library, call, binary)
     form = {} if is_grpc(library) else {"binary_data": binary}
-    wanted = [library.InferRequestedOutput("output", **form)] if call.get("named") else None
+    outputs = [library.InferRequestedOutput("output", **form)] if call.get("named") else None
     with library.InferenceServerClient(url) as client:
         result = client.infer(
             call["model"],
             given,
             model_version=call.get("version", ""),
-            outputs=wanted,
+            outputs=outputs,
             request_id=call["id"],
             parameters=call.get("parameters"),
             **call.get("options", {}),
@@ -63,8 +63,8 @@ def is_grpc(library: Any) -> bool:
     return bool(library.__name__.endswith("grpc"))
 
 
-def tell(library: Any, url: str, model: str, version: str = "") -> dict[str, Any]:
-    """Return what the client learns without asking the model."""
+def get_metadata(library: Any, url: str, model: str, version: str = "") -> dict[str, Any]:
+    """Return what the client reads of the server and of a model, without a prediction."""
     as_json = {"as_json": True} if is_grpc(library) else {}
     with library.InferenceServerClient(url) as client:
         return {
@@ -77,10 +77,10 @@ def tell(library: Any, url: str, model: str, version: str = "") -> dict[str, Any
 
 
 def stream(library: Any, calls: list[dict[str, Any]]) -> list[Any]:
-    """Return what the calls get that are sent through one stream."""
-    heard: list[Any] = []
+    """Return the answers to calls that are sent over one stream."""
+    received: list[Any] = []
     with library.InferenceServerClient(calls[0]["url"]) as client:
-        client.start_stream(lambda result, error: heard.append(error or result))
+        client.start_stream(lambda result, error: received.append(error or result))
         for call in calls:
             given = inputs(library, call, binary=True)
             parameters = call.get("parameters")
@@ -88,18 +88,18 @@ def stream(library: Any, calls: list[dict[str, Any]]) -> list[Any]:
                 call["model"], given, parameters=parameters, enable_empty_final_response=True
             )
         client.stop_stream()
-    return [told(each) for each in heard]
+    return [streamed_rows(each) for each in received]
 
 
-def told(result: Any) -> Any:
-    """Return the rows of a streamed answer, which must be its request's last, or what is wrong."""
+def streamed_rows(result: Any) -> Any:
+    """Return the rows of a streamed answer, which must be its request's last, or the error."""
     if isinstance(result, InferenceServerException):
         return result.message()
     return rows(result) if get(result, "parameters")["triton_final_response"].bool_param else None
 
 
 def attempt(function: Any, *arguments: Any, **named: Any) -> Any:
-    """Return what a call gives, or what the client makes of one that is refused."""
+    """Return the result of a call, or the error that the client raises."""
     try:
         return function(*arguments, **named)
     except InferenceServerException as error:

@@ -17,10 +17,10 @@ from scripts.kit.places import ROOT
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 FENCE = re.compile(r"^```(\w+)(?: title=\"(.*?)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# What a shell calls instead of curl: it prints the arguments, and a line of its own after them.
+# A replacement of curl that prints its arguments, and a separator after them.
 STUB = "curl() { printf '%s\\0' \"$@\"; printf '\\1\\0'; }\n"
 INFERENCE, MANAGEMENT = 8080, 8081
-# Options of curl that come without a value, and those whose value does not matter here.
+# Options of curl without a value, and those whose value is not used here.
 BARE, UNUSED = {"--retry-all-errors", "--fail"}, {"--retry", "--retry-delay"}
 # Models of the pages that are not named after their mode.
 MODES = {"sentiment": "sequence_classification"}

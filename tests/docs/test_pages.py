@@ -1,4 +1,4 @@
-"""What the pages say is true: tables, examples, links and messages."""
+"""The pages are correct: tables, examples, links and messages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.re
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Keep tiny models from threads that would mostly wait for each other."""
+    """Compute with one thread, which is faster for tiny models."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -80,11 +80,11 @@ def test_every_mode_has_a_section_and_an_example() -> None:
     assert shown == set(modes())
 
 
-# Those of CONTRIBUTING.md are for what its readers add; tests/test_walkthrough.py packs them.
-YAML = [block for block in blocks("yaml") if block.page.name != "CONTRIBUTING.md"]
+# A block titled with a path is a file of a walk-through; tests/test_walkthrough.py runs it.
+CONFIGS = [block for block in blocks("yaml") if "/" not in block.title]
 
 
-@pytest.mark.parametrize("block", YAML, ids=str)
+@pytest.mark.parametrize("block", CONFIGS, ids=str)
 def test_a_yaml_file_is_valid(block: Block) -> None:
     ModelConfig.parse(yaml.safe_load(block.text))
 
@@ -143,7 +143,7 @@ def test_a_shell_command_names_what_exists(block: Block) -> None:
 
 
 @EVERY_PAGE
-def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+def test_every_link_points_to_a_file_and_a_heading(page: Path) -> None:
     for target, anchor in LINK.findall(page.read_text(encoding="utf-8")):
         place = (page.parent / target).resolve() if target else page
         assert place.exists(), target
@@ -179,7 +179,7 @@ def test_every_package_is_described() -> None:
 
 
 def keys_of(value: Any) -> Any:
-    """Return the keys of an answer, of a list those of its first item."""
+    """Return the keys of an answer; of a list, those of its first item."""
     if isinstance(value, dict):
         return {key: keys_of(each) for key, each in value.items()}
     return [keys_of(value[0])] if isinstance(value, list) and value else None
@@ -192,13 +192,13 @@ def anchors(page: Path) -> set[str]:
 
 
 def fixed(message: str) -> list[str]:
-    """Return the parts of a message that never differ; whose body it is does."""
+    """Return the constant parts of a message."""
     parts = re.split(r"\s*…[:;]?\s*", message)
     return [re.sub(r"^(parameters: |The body )", "", part) for part in parts if part]
 
 
 def messages() -> Iterator[str]:
-    """Yield each text in the code, with … for what is filled in."""
+    """Yield each string in the code, with … for inserted values."""
     for path in [*(ROOT / "handlers").rglob("*.py"), *(ROOT / "scripts").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr):

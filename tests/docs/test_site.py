@@ -12,7 +12,7 @@ import pytest
 from scripts.kit.places import ROOT
 
 MKDOCS = ROOT / ".venv-docs" / "bin" / "mkdocs"
-# What a browser loads by itself; links that a reader follows are not meant.
+# Resources that a browser loads by itself; links are not among them.
 LOADED = re.compile(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?(https?://[^\" >]+)")
 
 

@@ -1,4 +1,4 @@
-"""Asking a server as clients do."""
+"""Sending requests to a server, as clients do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import httpx
 from scripts.kit.server import Server
 
 SECONDS = 300
-# A client takes 25 ms to create, most of it for certificates; a connection to loopback takes none.
+# A client takes 25 ms to create, most of it for certificates that loopback does not need.
 CLIENT = httpx.Client(
     timeout=SECONDS,
     trust_env=False,
@@ -22,7 +22,7 @@ CLIENT = httpx.Client(
 
 @dataclass(frozen=True)
 class Question:
-    """A request to be sent: where, the raw body, and its headers."""
+    """A request to be sent: its path, raw body and headers."""
 
     path: str
     body: bytes

@@ -11,13 +11,13 @@ from scripts.kit.places import ROOT
 
 PYTHON = ROOT / ".venv-clients" / "bin" / "python"
 SECONDS = 400
-# The handler sets it for its own process, this one too once it is imported; with it
-# huggingface_hub's client speaks to nobody.
+# The handler sets it in each process that imports it, in this one too; with it
+# huggingface_hub's client sends no requests.
 UNSET = {"HF_HUB_OFFLINE"}
 
 
 def run_client(name: str, **job: Any) -> Any:
-    """Return what the program printed, read as JSON."""
+    """Run a client program with a job; returns the JSON that it prints."""
     kept = {name: value for name, value in os.environ.items() if name not in UNSET}
     done = subprocess.run(
         [PYTHON, ROOT / "tests" / "clients" / f"{name}.py"],

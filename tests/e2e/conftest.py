@@ -1,6 +1,6 @@
 """One real TorchServe for the end to end tests: the demo models and an exported one.
 
-A test that needs a server of its own settings is marked `slow`.
+A test that needs a server with other settings is marked `slow`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scripts.kit.places import MODEL_CONFIGS
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
 
-# Several models load and answer on cores that other work may share.
+# Several models load and answer on cores that other processes may use.
 PATIENT = {"startupTimeout": 480, "responseTimeout": 600}
 CHAT_TEMPLATE = "{% for message in messages %}{{ message.content }} {% endfor %}"
 # An exported model beside the checkpoints; `test_formats.py` serves one of each format.
@@ -43,7 +43,7 @@ def store(packed: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory)
 
 
 def _exact(folder: Path, mode: str) -> Path:
-    """Write a mode's YAML as it is but for the dtype: answers are compared, on every processor."""
+    """Write a mode's YAML with dtype float32: answers are compared on every processor."""
     document = yaml.safe_load((MODEL_CONFIGS / f"{mode}.yaml").read_text(encoding="utf-8"))
     document["handler"]["dtype"] = "float32"
     document |= PATIENT

@@ -1,4 +1,4 @@
-"""A document of docs/openapi, and whether a server's answers are as it says."""
+"""A document of docs/openapi, and checks of a server's answers against it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHUNKS = {"predict": "TokenEvent", "chat": "ChatCompletionChunk", "complete": "C
 
 @dataclass(frozen=True)
 class Example:
-    """A body to try: where it goes, as what, and the schema that it fits."""
+    """A body to send: its path, content type, schema and value."""
 
     path: str
     kind: str
@@ -43,11 +43,11 @@ class Document:
         self._components = whole["components"]
 
     def fits(self, schema: Any, value: Any) -> bool:
-        """Tell whether a value is what a schema allows."""
+        """Return whether a schema allows a value."""
         return bool(self._validator(schema).is_valid(value))
 
     def check(self, path: str, answer: httpx.Response) -> None:
-        """Check an answer against what is said of its status and content type."""
+        """Check an answer against the schema of its status and content type."""
         operation = next(iter(self.paths[path].values()))
         kind = answer.headers["content-type"].split(";")[0]
         schema = operation["responses"][str(answer.status_code)]["content"][kind]["schema"]
@@ -77,17 +77,17 @@ class Document:
 
 
 def closed(schema: Any) -> Any:
-    """Return a schema in which objects have only the properties that are told."""
+    """Return a schema in which objects have only the described properties."""
     if isinstance(schema, list):
         return [closed(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
     inner = {key: closed(value) for key, value in schema.items()}
-    told = schema.get("type") == "object" and "properties" in schema
-    return {"additionalProperties": False, **inner} if told else inner
+    described = schema.get("type") == "object" and "properties" in schema
+    return {"additionalProperties": False, **inner} if described else inner
 
 
 def events(text: str) -> list[Any]:
-    """Return what is in the events of a stream, but for the one that only ends it."""
+    """Return the data of the events of a stream, without the one that ends it."""
     lines = [line.removeprefix("data:").strip() for line in text.split("\n\n") if line]
     return [json.loads(line) for line in lines if line != "[DONE]"]

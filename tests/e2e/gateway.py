@@ -1,4 +1,4 @@
-"""A gRPC gateway of its own process, as users start it."""
+"""A gRPC gateway in a separate process, as users start it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COMMAND = [str(PYTHON), str(ROOT / "scripts" / "grpc_gateway.py")]
 
 @contextmanager
 def gateway_to(target: str) -> Iterator[str]:
-    """Run a gateway and give its address; it must end by itself when it is asked to."""
+    """Run a gateway and yield its address; it must exit when it is terminated."""
     command = [*COMMAND, "--target", target, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout

@@ -1,4 +1,4 @@
-"""Rows that share a TorchServe batch do not touch each other."""
+"""Rows that share a TorchServe batch do not affect each other."""
 
 from __future__ import annotations
 

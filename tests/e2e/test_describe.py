@@ -1,4 +1,4 @@
-"""`GET /models/<name>?customized=true`: what a running server tells of its models."""
+"""`GET /models/<name>?customized=true`: the description of a model by a running server."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from scripts.kit.server import Server
 from tests.e2e.asking import CLIENT, ask_json
 from tests.samples import explained_modes
 
-Told = Callable[[str], dict[str, Any]]
+Describe = Callable[[str], dict[str, Any]]
 LABELS = {"sequence_classification": ["NEGATIVE", "POSITIVE"], "text_generation": []}
 every_mode = pytest.mark.parametrize("mode", modes())
 
 
 def describe(server: Server, path: str) -> dict[str, Any]:
-    """Return TorchServe's whole answer for the one version that there is."""
+    """Return TorchServe's whole answer for the only version of a model."""
     url = f"{server.management_url}/models/{path}"
     answer = CLIENT.get(url, params={"customized": "true"})
     assert answer.status_code == 200, answer.text
@@ -30,14 +30,14 @@ def describe(server: Server, path: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def told(server: Server) -> Told:
-    """What a model's handler tells, inside of TorchServe's answer."""
+def described(server: Server) -> Describe:
+    """The description by a model's handler, in TorchServe's answer."""
     return lambda mode: dict(describe(server, mode)["customizedMetadata"])
 
 
 @every_mode
-def test_each_model_tells_what_it_is(told: Told, mode: str) -> None:
-    found = told(mode)
+def test_each_model_is_described(described: Describe, mode: str) -> None:
+    found = described(mode)
     assert (found["name"], found["version"], found["mode"]) == (mode, "1.0", mode)
     assert (found["save_mode"], found["dtype"]) == ("pretrained", "float32")
     assert found["labels"] == LABELS.get(mode, found["labels"])
@@ -49,9 +49,9 @@ def test_each_model_tells_what_it_is(told: Told, mode: str) -> None:
 
 @every_mode
 def test_the_sample_and_every_default_get_an_answer_of_the_schema(
-    server: Server, told: Told, mode: str
+    server: Server, described: Describe, mode: str
 ) -> None:
-    found = told(mode)
+    found = described(mode)
     sample = found["sample"]
     defaults = {
         name: schema["default"]
@@ -60,24 +60,24 @@ def test_the_sample_and_every_default_get_an_answer_of_the_schema(
     }
     body = {**sample, "parameters": {**defaults, **sample.get("parameters", {})}}
     validate(sample["inputs"], found["inputs"])
-    for posted in (sample, body):
-        answer = ask_json(server, f"/predictions/{mode}", posted)
+    for content in (sample, body):
+        answer = ask_json(server, f"/predictions/{mode}", content)
         assert answer.status_code == 200, answer.text
         validate(answer.json(), found["results"])
 
 
 @pytest.mark.parametrize("mode", explained_modes())
-def test_each_model_tells_how_it_is_explained(server: Server, told: Told, mode: str) -> None:
-    found = told(mode)
+def test_the_description_names_the_default_explanation_method(
+    server: Server, described: Describe, mode: str
+) -> None:
+    found = described(mode)
     method = found["explanation"]["method"]["default"]
     answer = ask_json(server, f"/explanations/{mode}", found["sample"])
     assert answer.json()["method"] == method
 
 
 @pytest.mark.parametrize("path", ["sequence_classification", "sequence_classification/1.0"])
-def test_torchserves_own_facts_stay_for_those_who_wait_for_a_worker(
-    server: Server, path: str
-) -> None:
+def test_the_fields_of_torchserve_are_kept(server: Server, path: str) -> None:
     found = describe(server, path)
     assert [worker["status"] for worker in found["workers"]] == ["READY"]
     assert found["batchSize"] == 16

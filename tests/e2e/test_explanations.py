@@ -1,4 +1,4 @@
-"""Every mode explains itself over HTTP, as JSON and as a page."""
+"""Every mode explains its predictions over HTTP, as JSON and as a page."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from tests.samples import explained_modes
 
 JSON = {"Content-Type": "application/json"}
 PAGE = {**JSON, "Accept": "text/html"}
+KEYS = {"words", "offsets", "prediction", "target", "method", "converged"}
 
 
 @pytest.mark.parametrize("mode", explained_modes())
 def test_each_mode_explains_its_sample_as_json_and_as_a_page(server: Server, mode: str) -> None:
     body = (ARTIFACTS / mode / "sample.json").read_bytes()
-    told = ask(server, Question(f"/explanations/{mode}", body))
+    response = ask(server, Question(f"/explanations/{mode}", body))
     page = ask(server, Question(f"/explanations/{mode}", body, PAGE))
-    assert told.status_code == 200, told.text
-    assert {"words", "offsets", "prediction", "target", "method", "converged"} <= told.json().keys()
+    assert response.status_code == 200, response.text
+    assert response.json().keys() >= KEYS
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert page.text.startswith("<!doctype html>")
 
 
 @pytest.mark.parametrize("mode", explained_modes())
-def test_a_mixed_batch_of_16_gets_16_answers_of_its_own(server: Server, mode: str) -> None:
+def test_each_request_of_a_mixed_batch_of_16_gets_its_own_answer(server: Server, mode: str) -> None:
     methods = ["feature_ablation", "input_x_gradient", None, "no_such_method"] * 4
     questions = []
     for number, method in enumerate(methods):
-        parameters = {"granularity": "word", **({"method": method} if method else {})}
+        parameters = {"granularity": "word", **({"method": method} if method else {"n_steps": 8})}
         body = json.dumps({"inputs": GOOD[mode], "parameters": parameters}).encode()
         headers = PAGE if number % 8 < 4 else JSON
         questions.append(Question(f"/explanations/{mode}", body, headers))
@@ -50,10 +51,10 @@ def test_a_mixed_batch_of_16_gets_16_answers_of_its_own(server: Server, mode: st
 
 def test_the_old_examples_body_names_the_class_to_explain(server: Server) -> None:
     body = {"text": "A tender and funny film.", "target": 0}
-    told = ask_json(server, "/explanations/sequence_classification", body).json()
-    assert told["target"]["label"] == "NEGATIVE"
-    assert len(told["words"]) == len(told["importances"])
-    assert isinstance(told["delta"], float)
+    response = ask_json(server, "/explanations/sequence_classification", body).json()
+    assert response["target"]["label"] == "NEGATIVE"
+    assert len(response["words"]) == len(response["importances"])
+    assert isinstance(response["delta"], float)
 
 
 def test_hostile_text_is_escaped_in_the_page(server: Server) -> None:

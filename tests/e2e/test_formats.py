@@ -1,4 +1,4 @@
-"""Every format, served by a real TorchServe from an archive; AWS's packages are stood in for."""
+"""Every format, served by a real TorchServe from an archive; AWS's packages are stand-ins."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXPLAINED = {"inputs": FINE, "parameters": {"method": "feature_ablation", "granu
 
 @pytest.fixture(scope="module")
 def standins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, ...]]:
-    """What the archives of a format hold beside the model: the stand-ins, without this tree."""
+    """The stand-ins that the archives of a format contain, importable without this repository."""
     folder = tmp_path_factory.mktemp("standins")
     for name in ("neuron", "torch_neuron", "torch_neuronx"):
         text = (ROOT / "tests" / "standins" / f"{name}.py").read_text(encoding="utf-8")

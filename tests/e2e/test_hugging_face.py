@@ -1,4 +1,4 @@
-"""Hugging Face's own client against every mode: it gets what a plain request gets."""
+"""Hugging Face's own client with every mode: its answers are those to a plain request."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ STOP = {**FEW, "stop": ["."], "return_full_text": False, "details": True}
 
 
 def sample(mode: str) -> Any:
-    """Return what a mode's sample asks about."""
+    """Return the inputs of a mode's sample."""
     return json.loads((ARTIFACTS / mode / "sample.json").read_text("utf-8"))["inputs"]
 
 
 def plain(server: Server, mode: str, **parameters: Any) -> Any:
-    """Return what the model answers to the same as a plain request."""
+    """Return the answer to a plain request with the same inputs."""
     body = {"inputs": sample(mode), "parameters": parameters}
     answer = ask_json(server, f"/predictions/{mode}", body)
     assert answer.status_code == 200, answer.text
@@ -32,7 +32,7 @@ def plain(server: Server, mode: str, **parameters: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def found(server: Server) -> Any:
-    """What the client got."""
+    """The answers to the client."""
     texts = {
         "label": sample("sequence_classification"),
         "tokens": sample("token_classification"),
@@ -52,8 +52,8 @@ def test_labels_are_right(server: Server, found: Any) -> None:
 
 def test_tokens_and_entities_are_right(server: Server, found: Any) -> None:
     mode, given = "token_classification", {"aggregation_strategy": "simple", "stride": 5}
-    assert told(found["tokens"]) == plain(server, mode)
-    assert told(found["entities"]) == plain(server, mode, ignore_labels=["O"], **given)
+    assert without_nulls(found["tokens"]) == plain(server, mode)
+    assert without_nulls(found["entities"]) == plain(server, mode, ignore_labels=["O"], **given)
 
 
 def test_answers_are_right(server: Server, found: Any) -> None:
@@ -78,7 +78,7 @@ def test_streams_add_up_to_the_text(server: Server, found: Any) -> None:
     assert "".join(each["token"]["text"] for each in found["events"]) == last["generated_text"]
     [detailed] = plain(server, "text_generation", **STOP)
     assert last["generated_text"] == detailed["generated_text"]
-    assert told([last["details"]]) == told([detailed["details"]])
+    assert without_nulls([last["details"]]) == without_nulls([detailed["details"]])
 
 
 def test_chats_are_right(server: Server, found: Any) -> None:
@@ -87,12 +87,12 @@ def test_chats_are_right(server: Server, found: Any) -> None:
     assert "".join(chunk or "" for chunk in found["chunks"]) == expected
 
 
-def test_a_mistake_keeps_its_sentence(found: Any) -> None:
+def test_the_client_shows_the_error_message(found: Any) -> None:
     assert found["mistake"]["status"] == 400
     assert found["mistake"]["body"]["message"].startswith("inputs is empty")
     assert "inputs is empty; send a text." in found["mistake"]["shown"]
 
 
-def told(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Leave out what is null: the client fills in what it was not told."""
+def without_nulls(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Leave out nulls: the client adds them for missing keys."""
     return [{key: value for key, value in each.items() if value is not None} for each in objects]

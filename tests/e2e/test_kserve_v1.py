@@ -1,4 +1,4 @@
-"""KServe's V1 on TorchServe's own routes for it, asked by KServe's client."""
+"""KServe's V1 on TorchServe's own routes for it, with KServe's client."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def bodies_of(mode: str) -> list[dict[str, Any]]:
 
 
 def expected(server: Server, route: str, mode: str, instances: Any, parameters: Any = None) -> Any:
-    """Return what the Hugging Face way answers."""
+    """Return the answer of the Hugging Face protocol."""
     body = {"inputs": instances, "parameters": parameters or {}}
     return ask_json(server, f"/{route}/{mode}", body).json()
 
 
 @pytest.fixture(scope="module")
 def found(server: Server) -> Any:
-    """What the client got, in the order of its calls."""
+    """The answers to the client, in the order of its calls."""
     calls: list[Any] = []
     for mode in modes():
         calls += [{"verb": "infer", "model": mode, "body": body} for body in bodies_of(mode)]
     for mode in explained_modes():
-        asked = {"instances": instances_of(mode)[:2], "parameters": EXPLAINED}
-        calls += [{"verb": "explain", "model": mode, "body": asked}]
+        body = {"instances": instances_of(mode)[:2], "parameters": EXPLAINED}
+        calls += [{"verb": "explain", "model": mode, "body": body}]
     calls += [{"verb": verb, "model": MODE, "body": WRONG} for verb in ("infer", "explain")]
     answers = iter(run_client("kserve_v1_client", base_url=server.inference_url, calls=calls))
     predicted = {mode: [next(answers), next(answers)] for mode in modes()}
@@ -58,10 +58,10 @@ def found(server: Server) -> Any:
 def test_one_instance_and_several_get_their_predictions(
     server: Server, found: Any, mode: str
 ) -> None:
-    for body, told in zip(bodies_of(mode), found["predicted"][mode], strict=True):
+    for body, response in zip(bodies_of(mode), found["predicted"][mode], strict=True):
         right = expected(server, "predictions", mode, body["instances"], body["parameters"])
         assert len(right) == len(body["instances"])
-        assert not differences(told, {"answer": {"predictions": right}}, 1e-3)
+        assert not differences(response, {"answer": {"predictions": right}}, 1e-3)
 
 
 @pytest.mark.parametrize("mode", explained_modes())
@@ -70,19 +70,19 @@ def test_each_mode_explains_its_instances(server: Server, found: Any, mode: str)
     assert not differences(found["explained"][mode], {"answer": {"explanations": right}}, 1e-2)
 
 
-def test_the_client_shows_the_sentence_of_a_mistake(found: Any) -> None:
-    for told in found["wrong"]:
-        assert told["status"] == 400
-        assert told["message"].startswith("inputs is empty; send a text., '400 ")
+def test_the_client_shows_the_error_message(found: Any) -> None:
+    for response in found["wrong"]:
+        assert response["status"] == 400
+        assert response["message"].startswith("inputs is empty; send a text., '400 ")
 
 
 def test_bodies_of_torchserves_own_kserve_samples_are_answered(server: Server) -> None:
     instances = [{"data": FILM, "target": 0}, {"data": {"b64": "QSBkdWxsIGZpbG0u"}}]
-    told = ask_json(server, f"/v1/models/{MODE}:predict", {"instances": instances}).json()
+    response = ask_json(server, f"/v1/models/{MODE}:predict", {"instances": instances}).json()
     right = expected(server, "predictions", MODE, [FILM, "A dull film."])
-    assert not differences(told, {"predictions": right}, 1e-3)
-    told = ask_json(server, f"/v1/models/{MODE}:explain", {"instances": instances[:1]}).json()
-    assert told["explanations"][0]["target"]["index"] == 0
+    assert not differences(response, {"predictions": right}, 1e-3)
+    response = ask_json(server, f"/v1/models/{MODE}:explain", {"instances": instances[:1]}).json()
+    assert response["explanations"][0]["target"]["index"] == 0
 
 
 def test_vertex_ais_bodies_are_answered_wherever_they_go(server: Server) -> None:
@@ -90,11 +90,11 @@ def test_vertex_ais_bodies_are_answered_wherever_they_go(server: Server) -> None
     routes = [f"/predictions/{MODE}", f"/predictions/{MODE}/1.0", f"/predictions/{MODE}/1.0/a/b"]
     requests = [{"path": route, "body": json.dumps(body)} for route in routes]
     calls = [{**each, "content_type": "application/json"} for each in requests]
-    for told in run_client("requests_client", base_url=server.inference_url, calls=calls):
-        fine, wrong, sad = json.loads(told["text"])["predictions"]
+    for response in run_client("requests_client", base_url=server.inference_url, calls=calls):
+        fine, wrong, sad = json.loads(response["text"])["predictions"]
         right = expected(server, "predictions", MODE, body["instances"], body["parameters"])
         assert not differences([fine, wrong, sad], right, 1e-3)
-        assert (told["status"], wrong["code"]) == (200, 400)
+        assert (response["status"], wrong["code"]) == (200, 400)
 
 
 def test_a_batch_of_both_routes_is_kept_apart(server: Server) -> None:

@@ -14,7 +14,7 @@ from tests.e2e.asking import ask_json
 
 FILE = ARTIFACTS / "sequence_classification" / "sample_text.txt"
 TEXT = FILE.read_text("utf-8")
-ASKED = {"question": "Who sings?", "context": "Zoë sings & dances in Rome = Roma."}
+QUESTION = {"question": "Who sings?", "context": "Zoë sings & dances in Rome = Roma."}
 PARAMETERS = json.dumps({"top_k": 2})
 SEQUENCE, ANSWER = "predictions/sequence_classification", "predictions/question_answering"
 EXPLAIN = "explanations/sequence_classification"
@@ -38,11 +38,11 @@ def curl(server: Server, path: str, *options: str) -> Any:
             ["-F", "inputs=A fine film", "-F", f"parameters={PARAMETERS}"],
             {"inputs": "A fine film", "parameters": {"top_k": 2}},
         ),
-        (ANSWER, [part for item in ASKED.items() for part in ("-F", "=".join(item))], ASKED),
+        (ANSWER, [part for item in QUESTION.items() for part in ("-F", "=".join(item))], QUESTION),
         (
             ANSWER,
-            [part for item in ASKED.items() for part in ("--data-urlencode", "=".join(item))],
-            ASKED,
+            [part for item in QUESTION.items() for part in ("--data-urlencode", "=".join(item))],
+            QUESTION,
         ),
         (
             SEQUENCE,
@@ -51,7 +51,7 @@ def curl(server: Server, path: str, *options: str) -> Any:
         ),
     ],
 )
-def test_every_way_of_curl_gets_the_same_answer(
+def test_every_curl_command_gets_the_same_answer(
     server: Server, path: str, options: list[str], body: Any
 ) -> None:
     expected = ask_json(server, f"/{path}", body)
@@ -60,7 +60,7 @@ def test_every_way_of_curl_gets_the_same_answer(
 
 
 @pytest.mark.parametrize("text", ["A fine film", "2 = 1 + 1", '{"inputs": "A fine film"}'])
-def test_a_text_that_curl_sends_as_a_form_is_told_which_header_to_add(
+def test_the_error_for_a_text_sent_as_a_form_names_the_header_to_add(
     server: Server, text: str
 ) -> None:
     error = curl(server, SEQUENCE, "-d", text)

@@ -1,6 +1,6 @@
-"""Malformed requests over HTTP, and well-formed ones between them: few, or behind `slow` thousands.
+"""Malformed requests over HTTP, with well-formed ones between them; thousands are marked `slow`.
 
-`tests/handlers/test_malformed.py` sends more of the same to the dispatcher, without a server.
+`tests/handlers/test_malformed.py` sends more of them to the dispatcher, without a server.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ every_count = pytest.mark.parametrize("count", [50, pytest.param(1000, marks=pyt
 
 
 def sentence_of(answer: httpx.Response) -> str:
-    """Return what an error says, in whichever protocol's shape."""
+    """Return the message of an error of any protocol."""
     error = read_json(answer.content)
     error = error.get("error", error)
     return str(error if isinstance(error, str) else error["message"])
 
 
-class Siege:
-    """Sends malformed requests, a well-formed one now and then, and looks at every answer."""
+class Sender:
+    """Sends malformed requests, a well-formed one at intervals, and checks every answer."""
 
     def __init__(self, server: Server, mode: str) -> None:
         self.server, self.mode, self.sent = server, mode, 0
@@ -54,21 +54,21 @@ class Siege:
 
 @every_count
 @pytest.mark.parametrize("mode", modes())
-def test_a_malformed_request_is_refused_and_harms_no_other(
+def test_a_malformed_request_is_refused_and_affects_no_other(
     server: Server, mode: str, count: int
 ) -> None:
-    siege, before = Siege(server, mode), workers(server, mode)
-    drawn(count)(given(malformed(mode, f"/predictions/{mode}"))(siege.send))()
-    assert siege.sent >= count
+    sender, before = Sender(server, mode), workers(server, mode)
+    drawn(count)(given(malformed(mode, f"/predictions/{mode}"))(sender.send))()
+    assert sender.sent >= count
     assert workers(server, mode) == before
 
 
 @every_count
-def test_a_malformed_chat_is_refused_and_harms_no_other(server: Server, count: int) -> None:
+def test_a_malformed_chat_is_refused_and_affects_no_other(server: Server, count: int) -> None:
     mode = "text_generation"
-    siege, before = Siege(server, mode), workers(server, mode)
-    drawn(count)(given(malformed_chats(f"/predictions/{mode}"))(siege.send))()
-    assert siege.sent >= count
+    sender, before = Sender(server, mode), workers(server, mode)
+    drawn(count)(given(malformed_chats(f"/predictions/{mode}"))(sender.send))()
+    assert sender.sent >= count
     assert workers(server, mode) == before
 
 

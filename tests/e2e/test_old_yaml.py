@@ -1,4 +1,4 @@
-"""A YAML of the old example, with torch.compile as it has it, on a real TorchServe."""
+"""A YAML of the old example, with its torch.compile settings, on a real TorchServe."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The Open Inference Protocol, asked by the clients of Triton and KServe, and by TorchServe's gRPC.
+"""The Open Inference Protocol with the clients of Triton and KServe, and with TorchServe's gRPC.
 
-Every client gets what the Hugging Face way answers to the same inputs.
+Every client gets the answers of the Hugging Face protocol to the same inputs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def tensors(mode: str, count: int) -> list[dict[str, Any]]:
 
 
 def expected(server: Server, mode: str, count: int, **parameters: Any) -> list[Any]:
-    """Return what the Hugging Face way answers to the same rows."""
+    """Return the answers of the Hugging Face protocol to the same rows."""
     body = {"inputs": rows_of(mode, count), "parameters": {**cases(mode).brief, **parameters}}
     return list(ask_json(server, f"/predictions/{mode}", body).json())
 
@@ -76,8 +76,8 @@ def wrong_calls() -> list[dict[str, Any]]:
 def check_good(server: Server, answers: list[Any]) -> None:
     rights = [expected(server, mode, count) for mode in modes() for count in (1, 3)]
     assert len(answers) == len(rights)
-    for told, right in zip(answers, rights, strict=True):
-        assert not differences(told, right, 1e-3)
+    for answer, right in zip(answers, rights, strict=True):
+        assert not differences(answer, right, 1e-3)
 
 
 def check_row(server: Server, rows: Any) -> None:
@@ -97,7 +97,7 @@ def gateway(server: Server) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def triton_http(server: Server) -> Any:
-    """What the client gets below each model's path, and at the server's own address."""
+    """The answers to the client, below each model's path and at the server's own address."""
     host = server.inference_url.removeprefix("http://")
     sent = [*good_calls(), *wrong_calls()]
     calls = [
@@ -107,15 +107,15 @@ def triton_http(server: Server) -> Any:
     ]
     gzip = {"request_compression_algorithm": "gzip"}
     packed = {**calls[0], "options": gzip, "version": "1.0"}
-    told = [{"url": calls[0]["url"], "model": sent[0]["model"]}]
-    job = {"transport": "http", "calls": [*calls, packed], "told": told}
+    metadata = [{"url": calls[0]["url"], "model": sent[0]["model"]}]
+    job = {"transport": "http", "calls": [*calls, packed], "metadata": metadata}
     answers = run_client("triton_client", **job)
     count = len(sent)
     return {
         "bytes": answers["answers"][:count],
         "json": answers["answers"][count : 2 * count],
         "gzip": answers["answers"][-1],
-        "told": answers["told"][0],
+        "metadata": answers["metadata"][0],
     }
 
 
@@ -134,9 +134,9 @@ class TestTritonsHttpClient:
         assert many == {"status": "413", "message": TOO_MANY}
 
     def test_learns_what_the_model_takes(self, triton_http: Any) -> None:
-        assert {key: triton_http["told"][key] for key in LIVE} == LIVE
-        assert triton_http["told"]["server"]["name"] == "torchserve"
-        assert triton_http["told"]["model"]["inputs"][0]["datatype"] == "BYTES"
+        assert {key: triton_http["metadata"][key] for key in LIVE} == LIVE
+        assert triton_http["metadata"]["server"]["name"] == "torchserve"
+        assert triton_http["metadata"]["model"]["inputs"][0]["datatype"] == "BYTES"
 
 
 @pytest.fixture(scope="module")
@@ -144,8 +144,8 @@ def triton_grpc(gateway: str) -> Any:
     sent = [*good_calls(), *wrong_calls()]
     versioned = [{**call, "version": "1.0"} for call in good_calls()]
     calls = [{**call, "url": gateway, "id": "7"} for call in (*sent, *versioned)]
-    told = [{"url": gateway, "model": model} for model in (MODE, "nobody")]
-    return run_client("triton_client", transport="grpc", calls=calls, told=told)
+    metadata = [{"url": gateway, "model": model} for model in (MODE, "nobody")]
+    return run_client("triton_client", transport="grpc", calls=calls, metadata=metadata)
 
 
 class TestTritonsGrpcClient:
@@ -161,23 +161,23 @@ class TestTritonsGrpcClient:
 
     def test_shows_what_is_wrong(self, server: Server, triton_grpc: Any) -> None:
         first = len(good_calls())
-        row, empty, unknown, many, nobody = triton_grpc["answers"][first : first + 5]
+        row, empty, wrong_key, many, wrong_model = triton_grpc["answers"][first : first + 5]
         check_row(server, row)
-        statuses = [each["status"] for each in (empty, unknown, many, nobody)]
+        statuses = [each["status"] for each in (empty, wrong_key, many, wrong_model)]
         codes = ["INVALID_ARGUMENT", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "NOT_FOUND"]
         assert statuses == [f"StatusCode.{code}" for code in codes]
-        assert (unknown["message"], many["message"]) == (NOT_A_KEY, TOO_MANY)
+        assert (wrong_key["message"], many["message"]) == (NOT_A_KEY, TOO_MANY)
 
     def test_learns_what_the_model_takes(self, triton_grpc: Any) -> None:
-        told, nobody = triton_grpc["told"]
-        assert {key: told[key] for key in LIVE} == LIVE
-        assert told["model"]["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": ["-1"]}]
-        assert nobody["status"] == "StatusCode.NOT_FOUND"
+        found, missing = triton_grpc["metadata"]
+        assert {key: found[key] for key in LIVE} == LIVE
+        assert found["model"]["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": ["-1"]}]
+        assert missing["status"] == "StatusCode.NOT_FOUND"
 
 
 @pytest.fixture(scope="module")
 def kserve(server: Server, gateway: str) -> Any:
-    """What the clients get, with tensors in JSON or contents, and as bytes."""
+    """The answers to the clients, with tensors in JSON or contents, and as bytes."""
     calls = [{**call, "binary": each} for each in (False, True) for call in good_calls()]
     calls += wrong_calls()
     below = f"{server.inference_url}/predictions/{{model}}/1.0"
@@ -189,21 +189,21 @@ def kserve(server: Server, gateway: str) -> Any:
 
 
 class TestKServesClients:
-    @pytest.mark.parametrize("way", ["rest", "grpc"])
-    def test_get_the_right_answers(self, server: Server, kserve: Any, way: str) -> None:
+    @pytest.mark.parametrize("transport", ["rest", "grpc"])
+    def test_get_the_right_answers(self, server: Server, kserve: Any, transport: str) -> None:
         count = len(good_calls())
-        check_good(server, kserve[way][:count])
-        check_good(server, kserve[way][count : 2 * count])
+        check_good(server, kserve[transport][:count])
+        check_good(server, kserve[transport][count : 2 * count])
 
     def test_see_that_all_is_ready(self, kserve: Any) -> None:
-        assert kserve["told"] == [True] * 6
+        assert kserve["ready"] == [True] * 6
 
     def test_show_what_is_wrong(self, server: Server, kserve: Any) -> None:
-        for way, statuses in (
+        for transport, statuses in (
             ("rest", [400, 400, 413, 404]),
             ("grpc", ["INVALID_ARGUMENT"] * 2 + ["RESOURCE_EXHAUSTED", "NOT_FOUND"]),
         ):
-            row, *wrong = kserve[way][-5:]
+            row, *wrong = kserve[transport][-5:]
             check_row(server, row)
             assert [each["status"] for each in wrong] == statuses
             assert wrong[1]["message"].startswith(NOT_A_KEY)
@@ -211,7 +211,7 @@ class TestKServesClients:
 
 @pytest.fixture(scope="module")
 def own_grpc(server: Server) -> Any:
-    asked = [
+    rows = [
         {"model": mode, "inputs": tensors(mode, count), "id": f"{mode}{count}"}
         for mode in modes()
         for count in (1, 3)
@@ -225,14 +225,14 @@ def own_grpc(server: Server) -> Any:
         for text in (FILM, json.dumps({"inputs": TEXTS}), "", '{"inputs": 5}')
     ]
     job = {"address": f"127.0.0.1:{server.grpc_port}", "jar": str(JAR)}
-    return run_client("torchserve_grpc_client", tensors=[*asked, *more], own=own, **job)
+    return run_client("torchserve_grpc_client", tensors=[*rows, *more], own=own, **job)
 
 
 class TestTorchServesOwnGrpc:
     def test_answers_tensors(self, server: Server, own_grpc: Any) -> None:
-        asked = [(mode, count) for mode in modes() for count in (1, 3)]
-        for (mode, count), told in zip(asked, own_grpc["tensors"], strict=False):
-            names = {key: told[key] for key in ("id", "model", "version", "name", "shape")}
+        calls = [(mode, count) for mode in modes() for count in (1, 3)]
+        for (mode, count), answer in zip(calls, own_grpc["tensors"], strict=False):
+            names = {key: answer[key] for key in ("id", "model", "version", "name", "shape")}
             assert names == {
                 "id": f"{mode}{count}",
                 "model": mode,
@@ -242,13 +242,13 @@ class TestTorchServesOwnGrpc:
             }
             usual = {"inputs": rows_of(mode, count)}
             right = ask_json(server, f"/predictions/{mode}", usual).json()
-            assert not differences(told["rows"], right, 1e-3)
+            assert not differences(answer["rows"], right, 1e-3)
 
     def test_takes_parameters_as_tensors(self, server: Server, own_grpc: Any) -> None:
         right = expected(server, MODE, 1, top_k=2)
         assert not differences(own_grpc["tensors"][-4]["rows"], right, 1e-3)
 
-    def test_tells_errors_as_answers(self, server: Server, own_grpc: Any) -> None:
+    def test_returns_errors_as_answers(self, server: Server, own_grpc: Any) -> None:
         row, *wrong = own_grpc["tensors"][-3:]
         check_row(server, row["rows"])
         for each in wrong:
@@ -266,7 +266,7 @@ class TestTorchServesOwnGrpc:
 
 
 def test_bodies_of_mlservers_hugging_face_runtime_are_answered(server: Server) -> None:
-    """As its documentation has them: arguments of a pipeline, in one shape or another."""
+    """As in its documentation: arguments of a pipeline, in several shapes."""
     items = [json.dumps({"inputs": text, "parameters": {"top_k": 1}}) for text in TEXTS]
     inputs = [
         [tensor("args", TEXTS)],
@@ -279,12 +279,12 @@ def test_bodies_of_mlservers_hugging_face_runtime_are_answered(server: Server) -
     typed = [{**call, "content_type": "application/json"} for call in calls]
     right = expected(server, MODE, 3, top_k=1)
     plain = ask_json(server, f"/predictions/{MODE}", {"inputs": TEXTS}).json()
-    for told, rows in zip(
+    for answer, rows in zip(
         run_client("requests_client", base_url=server.inference_url, calls=typed),
         [plain, plain, right, right],
         strict=True,
     ):
-        (output,) = json.loads(told["text"])["outputs"]
+        (output,) = json.loads(answer["text"])["outputs"]
         assert (output["shape"], output["parameters"]) == ([3, 1], {"content_type": "hg_jsonlist"})
         assert not differences([json.loads(each) for each in output["data"]], rows, 1e-3)
 

@@ -1,4 +1,4 @@
-"""OpenAI's own client against a model that continues texts."""
+"""OpenAI's own client with a model that generates texts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STREAM = {"messages": MESSAGES, "max_tokens": 60, "stream": True}
 
 
 def generated(server: Server, prompts: list[str], count: int) -> list[str]:
-    """Return what the model answers in the Hugging Face way."""
+    """Return the answers of the Hugging Face protocol."""
     parameters = {"max_new_tokens": count, "return_full_text": False}
     answers = ask_json(
         server, "/predictions/text_generation", {"inputs": prompts, "parameters": parameters}
@@ -31,7 +31,7 @@ def generated(server: Server, prompts: list[str], count: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def found(server: Server) -> Any:
-    """What the client got."""
+    """The answers to the client."""
     return run_client(
         "openai_client",
         base_url=f"{server.inference_url}/predictions/text_generation/1.0/v1",
@@ -59,7 +59,7 @@ def test_the_model_is_listed_and_a_mistake_explained(found: Any) -> None:
     assert found["mistake"]["body"]["message"].startswith("temperature is 9; ")
 
 
-def test_a_stream_arrives_bit_by_bit(server: Server) -> None:
+def test_a_stream_arrives_in_many_parts(server: Server) -> None:
     url = f"{server.inference_url}/predictions/text_generation/1.0/v1/chat/completions"
     with CLIENT.stream("POST", url, json=STREAM) as answer:
         assert answer.headers["content-type"] == "text/event-stream"
@@ -90,7 +90,7 @@ def test_streams_and_whole_answers_share_a_batch(server: Server) -> None:
 
 
 def text_of(stream: str) -> str:
-    """Return the text that a stream's events add up to."""
+    """Return the joined text of a stream's events."""
     lines = [line.removeprefix("data: ") for line in stream.split("\n\n") if line]
     assert lines[-1] == "[DONE]"
     deltas = [json.loads(line)["choices"][0]["delta"] for line in lines[:-1]]

@@ -1,4 +1,4 @@
-"""What docs/openapi says of a server is so: every example, every error, every refusal."""
+"""A server answers as docs/openapi describes: every example, every error, every refusal."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ every_explained_mode = pytest.mark.parametrize("mode", explained_modes())
 document = cache(Document)
 
 
-def asked_at_once(server: Server, questions: list[Question]) -> list[httpx.Response]:
-    """Return the answers to many questions, not more of them waiting than a queue holds."""
+def send_all(server: Server, questions: list[Question]) -> list[httpx.Response]:
+    """Return the answers to many requests; no more wait at once than the queue takes."""
     parts = [questions[start : start + 32] for start in range(0, len(questions), 32)]
     return [answer for part in parts for answer in ask_at_once(server, part)]
 
@@ -35,7 +35,7 @@ def asked_at_once(server: Server, questions: list[Question]) -> list[httpx.Respo
 def test_every_example_is_answered(server: Server, mode: str) -> None:
     examples = list(document(mode).examples())
     questions = [each.question(mode) for each in examples]
-    for example, answer in zip(examples, asked_at_once(server, questions), strict=True):
+    for example, answer in zip(examples, send_all(server, questions), strict=True):
         assert answer.status_code == 200, (example, answer.text)
         document(mode).check(example.path, answer)
 
@@ -52,27 +52,25 @@ def test_every_get_is_answered(server: Server, mode: str) -> None:
 
 
 @every_mode
-def test_parameters_change_answers_to_others_that_are_told(server: Server, mode: str) -> None:
+def test_answers_with_parameters_fit_the_document(server: Server, mode: str) -> None:
     example = document(mode).example(PREDICTIONS)
     bodies = [{**example.value, "parameters": given} for given in PARAMETERS[mode]]
     questions = [example.question(mode, body) for body in bodies]
-    for answer in asked_at_once(server, questions):
+    for answer in send_all(server, questions):
         assert answer.status_code == 200, answer.text
         document(mode).check(PREDICTIONS, answer)
 
 
 @every_explained_mode
-@pytest.mark.parametrize("wanted", ["text/html", JSON])
-def test_an_explanation_is_of_the_type_that_was_asked_for(
-    server: Server, mode: str, wanted: str
-) -> None:
-    answer = ask(server, document(mode).example(EXPLANATIONS).question(mode, Accept=wanted))
-    assert answer.headers["content-type"].startswith(wanted)
+@pytest.mark.parametrize("accepted", ["text/html", JSON])
+def test_an_explanation_has_the_accepted_type(server: Server, mode: str, accepted: str) -> None:
+    answer = ask(server, document(mode).example(EXPLANATIONS).question(mode, Accept=accepted))
+    assert answer.headers["content-type"].startswith(accepted)
     document(mode).check(EXPLANATIONS, answer)
 
 
 @every_mode
-def test_a_mistake_in_a_list_is_told_in_its_place(server: Server, mode: str) -> None:
+def test_a_mistake_in_a_list_is_reported_in_its_place(server: Server, mode: str) -> None:
     lists = [(example, name) for example in document(mode).examples() if (name := listed(example))]
     explanations = {EXPLANATIONS} if mode in explained_modes() else set()
     assert {example.path for example, _ in lists} >= {PREDICTIONS, *explanations}
@@ -85,11 +83,11 @@ def test_a_mistake_in_a_list_is_told_in_its_place(server: Server, mode: str) -> 
 
 @every_mode
 @pytest.mark.parametrize("body", WRONG)
-def test_what_is_wrong_gets_an_error_that_is_told(server: Server, mode: str, body: bytes) -> None:
+def test_a_wrong_body_gets_a_documented_error(server: Server, mode: str, body: bytes) -> None:
     paths = [path for path, methods in document(mode).paths.items() if "post" in methods]
     places = [path.format(model=mode, version="1.0") for path in paths]
     questions = [Question(place, body, {"Content-Type": JSON}) for place in places]
-    for path, answer in zip(paths, asked_at_once(server, questions), strict=True):
+    for path, answer in zip(paths, send_all(server, questions), strict=True):
         assert answer.status_code == 400, (path, answer.text)
         document(mode).check(path, answer)
 
@@ -102,14 +100,14 @@ def test_what_is_wrong_in_an_example_is_refused_by_its_schema_and_by_the_server(
     keys = [(each, key) for each in examples for key in each.value if key != "target"]
     broken = [(each, {**each.value, key: [True]}) for each, key in keys]
     questions = [example.question(mode, body) for example, body in broken]
-    for (example, body), answer in zip(broken, asked_at_once(server, questions), strict=True):
+    for (example, body), answer in zip(broken, send_all(server, questions), strict=True):
         assert not document(mode).fits(example.schema, body), body
         assert answer.status_code in (400, 422), (body, answer.text)
         document(mode).check(example.path, answer)
 
 
 @every_mode
-def test_too_many_items_get_an_error_that_is_told(server: Server, mode: str) -> None:
+def test_too_many_items_get_a_documented_error(server: Server, mode: str) -> None:
     many = [(each, key) for each in document(mode).examples() if (key := listed(each, "prompt"))]
     assert many
     for example, key in many:
@@ -120,7 +118,7 @@ def test_too_many_items_get_an_error_that_is_told(server: Server, mode: str) -> 
 
 
 @every_mode
-def test_a_model_that_is_not_there_gets_an_error_that_is_told(server: Server, mode: str) -> None:
+def test_a_missing_model_gets_a_documented_error(server: Server, mode: str) -> None:
     for example in document(mode).examples():
         answer = ask(server, example.question("no_such_model"))
         assert answer.status_code == 404
@@ -128,12 +126,12 @@ def test_a_model_that_is_not_there_gets_an_error_that_is_told(server: Server, mo
 
 
 @every_mode
-def test_what_a_schema_forbids_is_refused_and_what_it_allows_is_no_bug(
+def test_what_a_schema_forbids_is_refused_and_what_it_allows_causes_no_server_error(
     server: Server, mode: str
 ) -> None:
     example = document(mode).example(PREDICTIONS)
     bodies = changed(example, list(tasks.get(mode).parameters.model_fields))
-    answers = asked_at_once(server, [example.question(mode, body) for body in bodies])
+    answers = send_all(server, [example.question(mode, body) for body in bodies])
     for body, answer in zip(bodies, answers, strict=True):
         document(mode).check(PREDICTIONS, answer)
         assert answer.status_code < 500, (body["parameters"], answer.text)
@@ -147,20 +145,20 @@ def test_what_the_schema_of_an_explanation_forbids_is_refused(server: Server, mo
     found = changed(example, list(ExplanationParameters.model_fields))
     bodies = [body for body in found if not document(mode).fits(example.schema, body)]
     assert len(bodies) > 20
-    for answer in asked_at_once(server, [example.question(mode, body) for body in bodies]):
+    for answer in send_all(server, [example.question(mode, body) for body in bodies]):
         assert answer.status_code == 400
         document(mode).check(EXPLANATIONS, answer)
 
 
 def quick(example: Example) -> Any:
-    """Return an example's body; one that is explained, by the method that takes the least time."""
+    """Return an example's body; for an explanation with the fastest method."""
     if "explain" not in example.path:
         return example.value
     return {**example.value, "parameters": {"method": "feature_ablation", "granularity": "word"}}
 
 
 def changed(example: Example, names: list[str]) -> list[Any]:
-    """Return a body with each value of each parameter, and one with a parameter of no name."""
+    """Return a body with each value of each parameter, and one with an unknown parameter."""
     given = example.value.get("parameters", {})
     if "max_new_tokens" in given:
         given = {**given, "max_new_tokens": 1}
@@ -169,7 +167,7 @@ def changed(example: Example, names: list[str]) -> list[Any]:
 
 
 def listed(example: Example, *more: str) -> str | None:
-    """Return which key of an example's body holds a list of what is asked."""
+    """Return the key of an example's body whose value is a list of inputs."""
     if example.kind != JSON or "/v2/" in example.path:
         return None
     names = ("inputs", "instances", *more)

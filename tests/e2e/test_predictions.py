@@ -1,4 +1,4 @@
-"""Every mode answers over HTTP, in every way of asking."""
+"""Every mode answers over HTTP, to every kind of request."""
 
 from __future__ import annotations
 

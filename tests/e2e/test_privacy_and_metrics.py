@@ -1,4 +1,4 @@
-"""What the server writes down: numbers, and never what users sent."""
+"""The server's logs and metrics have numbers, and never the text of a request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_no_request_text_reaches_a_log(server: Server) -> None:
     assert SECRET.lower() not in server.logs().lower()
 
 
-def test_counts_and_stage_times_show_on_the_prometheus_endpoint(server: Server) -> None:
+def test_counts_and_stage_times_are_on_the_prometheus_endpoint(server: Server) -> None:
     ask_json(server, "/predictions/sequence_classification", {"inputs": ["one", "two two two"]})
     deadline = time.monotonic() + 20
     names = ["requests_total", "rows_total", "tokens_total", "padding_share", "batch_size"]
@@ -42,21 +42,21 @@ def test_counts_and_stage_times_show_on_the_prometheus_endpoint(server: Server) 
     raise AssertionError(f"not on the endpoint: {missing}")
 
 
-def test_requests_leave_lines_in_the_access_log_alone(server: Server) -> None:
+def test_requests_are_logged_in_the_access_log_only(server: Server) -> None:
     names = ("ts_log.log", "model_log.log", "access_log.log")
 
     def lines() -> list[int]:
         return [server.log(name).count("\n") for name in names]
 
-    def stand_still() -> bool:
+    def is_unchanged() -> bool:
         before = lines()
         time.sleep(1)
         return lines() == before
 
-    wait_for(stand_still)  # the log is written a little later than its request is answered
+    wait_for(is_unchanged)  # the log is written shortly after the answer
     before = lines()
     for _ in range(5):
         ask_json(server, "/predictions/sequence_classification", {"inputs": "one"})
     wait_for(lambda: lines()[-1] >= before[-1] + 5)
-    wait_for(stand_still)
+    wait_for(is_unchanged)
     assert [after - was for after, was in zip(lines(), before, strict=True)] == [0, 0, 5]

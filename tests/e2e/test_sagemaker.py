@@ -1,6 +1,6 @@
-"""SageMaker's JSON Lines and CSV on its routes, asked with requests.
+"""SageMaker's JSON Lines and CSV on its routes, sent with requests.
 
-`/invocations` goes to a server's only model; where there are several, `model_name` names one, and
+`/invocations` goes to a server's only model; if there are several, `model_name` names one, and
 `/models/<model>/invoke`, the route of SageMaker's multi-model endpoints, always does.
 """
 
@@ -57,13 +57,13 @@ def texts_of(mode: str) -> list[Any]:
 
 
 def expected(server: Server, mode: str, body: Any) -> Any:
-    """Return what the Hugging Face way answers."""
+    """Return the answer of the Hugging Face protocol."""
     return ask_json(server, f"/predictions/{mode}", body).json()
 
 
 @pytest.fixture(scope="module")
 def found(server: Server) -> Any:
-    """What the client got: of each mode lines and tables, alone and several, then mistakes."""
+    """The answers to the client: lines and tables of each mode, one and several, then mistakes."""
     calls: list[Any] = []
     for mode in modes():
         for count in (1, 2):
@@ -77,39 +77,39 @@ def found(server: Server) -> Any:
     mistakes = ["{\n", '{"inputs": "A film."}\n{\n"A film."\n', '"A film."\n' * 129]
     calls += [{"path": f"/predictions/{MODE}", "body": each, **TYPE} for each in mistakes]
     answers = iter(run_client("requests_client", base_url=server.inference_url, calls=calls))
-    told = {mode: [[next(answers) for _ in range(3)] for _ in (1, 2)] for mode in modes()}
-    return told | {"mistakes": list(answers)}
+    responses = {mode: [[next(answers) for _ in range(3)] for _ in (1, 2)] for mode in modes()}
+    return responses | {"mistakes": list(answers)}
 
 
 @pytest.mark.parametrize("mode", modes())
 def test_each_line_is_answered_as_if_it_came_alone(server: Server, found: Any, mode: str) -> None:
     right = [expected(server, mode, item) for item in items_of(mode)]
-    for count, (told, _, _) in enumerate(found[mode], start=1):
-        assert (told["status"], told["type"]) == (200, LINES), told["text"]
-        lines = [json.loads(line) for line in told["text"].split("\n")[:-1]]
+    for count, (answer, _, _) in enumerate(found[mode], start=1):
+        assert (answer["status"], answer["type"]) == (200, LINES), answer["text"]
+        lines = [json.loads(line) for line in answer["text"].split("\n")[:-1]]
         assert not differences(lines, right[:count], 2e-2)
 
 
 @pytest.mark.parametrize("mode", modes())
 def test_each_row_of_a_table_is_answered(server: Server, found: Any, mode: str) -> None:
-    for count, (_, told, _) in enumerate(found[mode], start=1):
+    for count, (_, answer, _) in enumerate(found[mode], start=1):
         right = expected(server, mode, {"inputs": texts_of(mode)[:count]})
-        assert (told["status"], told["type"]) == (200, JSON), told["text"]
-        assert not differences(json.loads(told["text"]), right, 1e-3)
+        assert (answer["status"], answer["type"]) == (200, JSON), answer["text"]
+        assert not differences(json.loads(answer["text"]), right, 1e-3)
 
 
 @pytest.mark.parametrize("mode", modes())
 def test_a_table_is_answered_with_a_table(found: Any, mode: str) -> None:
-    for count, (_, listed, told) in enumerate(found[mode], start=1):
-        assert (told["status"], told["type"]) == (200, f"{CSV}; charset=utf-8"), told["text"]
-        rows = list(csv.reader(StringIO(told["text"], newline=""), strict=True))
+    for count, (_, listed, answer) in enumerate(found[mode], start=1):
+        assert (answer["status"], answer["type"]) == (200, f"{CSV}; charset=utf-8"), answer["text"]
+        rows = list(csv.reader(StringIO(answer["text"], newline=""), strict=True))
         assert len(rows) == count
         for row, right in zip(rows, json.loads(listed["text"]), strict=True):
             assert not differences(row, columns_of(mode, right), 1e-3)
 
 
 def columns_of(mode: str, result: Any) -> list[str]:
-    """Return what a table tells of a result."""
+    """Return the columns of a result in a table."""
     if names := tasks.get(mode).result_columns:
         best = result[0] if isinstance(result, list) else result
         return [str(best[name]) for name in names]
@@ -125,7 +125,7 @@ def test_a_bad_line_has_its_error_in_its_place(found: Any) -> None:
     assert not differences(fine, same, 1e-3)
 
 
-def test_a_server_of_several_models_must_be_told_which(server: Server) -> None:
+def test_a_request_to_a_server_of_several_models_must_name_one(server: Server) -> None:
     answer = ask_json(server, "/invocations", {"inputs": "A film."})
     assert answer.status_code == 400
     assert "model_name" in answer.text

@@ -41,7 +41,7 @@ def split(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
     config = {
         "parallelType": "tp",
         "startupTimeout": 480,
-        # By default every torchrun of a machine meets its processes at the same port.
+        # By default every torchrun of a machine uses the same port for its processes.
         "torchrun": {"nproc-per-node": 2, "rdzv-endpoint": f"127.0.0.1:{free_ports().inference}"},
         "batchSize": 4,
         "maxBatchDelay": 200,
@@ -59,15 +59,15 @@ def question(prompt: str, **parameters: Any) -> dict[str, Any]:
 
 
 def test_two_processes_hold_the_model(split: Server) -> None:
-    told = "Model is split: this is one part of 2, on cpu"
-    wait_for(lambda: split.log("model_log.log").count(told) == 2)
+    message = "Model is split: this is one part of 2, on cpu"
+    wait_for(lambda: split.log("model_log.log").count(message) == 2)
 
 
 def test_they_generate_what_one_process_does(split: Server, whole: Served) -> None:
     for prompt in PROMPTS:
         for settings in ({}, {"do_sample": True, "seed": 5}, {"num_beams": 2}):
-            asked = question(prompt, **settings)
-            assert ask_json(split, PATH, asked).json() == whole.post(asked)[0][1]
+            body = question(prompt, **settings)
+            assert ask_json(split, PATH, body).json() == whole.post(body)[0][1]
 
 
 def test_a_batch_with_a_bad_row_is_answered_row_by_row(split: Server, whole: Served) -> None:
@@ -79,17 +79,17 @@ def test_a_batch_with_a_bad_row_is_answered_row_by_row(split: Server, whole: Ser
 
 
 def test_unseeded_draws_are_the_same_in_both(split: Server, whole: Served) -> None:
-    # Processes that drew different words would wait for each other, or answer with nonsense.
+    # Processes that draw different tokens would deadlock, or return nonsense.
     drawn = question(PROMPTS[0], do_sample=True, temperature=3.0, num_return_sequences=4)
     answers = [ask_json(split, PATH, drawn) for _ in range(2)]
     assert all(answer.status_code == 200 for answer in answers)
     assert answers[0].json() != answers[1].json()
-    asked = question(PROMPTS[0])
-    assert ask_json(split, PATH, asked).json() == whole.post(asked)[0][1]
+    body = question(PROMPTS[0])
+    assert ask_json(split, PATH, body).json() == whole.post(body)[0][1]
 
 
 def test_explanations_are_those_of_one_process(split: Server, whole: Served) -> None:
-    asked = question("Ada lives in", max_new_tokens=2)
-    found = ask_json(split, "/explanations/split", asked)
+    body = question("Ada lives in", max_new_tokens=2)
+    found = ask_json(split, "/explanations/split", body)
     assert found.status_code == 200, found.text
-    assert not differences(found.json(), whole.post(explanation_of(asked))[0][1], 1e-3)
+    assert not differences(found.json(), whole.post(explanation_of(body))[0][1], 1e-3)

@@ -15,7 +15,7 @@ SECRET = "the patient Quimby Zyzzyva"
 
 
 @pytest.mark.parametrize("stage", ["parse", "encode", "run", "decode"])
-def test_a_bug_is_told_without_what_the_request_said(
+def test_a_bug_is_reported_without_the_text_of_the_request(
     served: Model, monkeypatch: Any, caplog: Any, stage: str
 ) -> None:
     def fail(*_: Any) -> Any:
@@ -54,7 +54,7 @@ def test_no_log_holds_request_text(served: Model, caplog: Any, capfd: Any, body:
 
 def test_a_panic_in_the_tokenizer_stays_in_its_row(served: Model, monkeypatch: Any) -> None:
     class Panic(BaseException):
-        """What the tokenizers library raises is no Exception."""
+        """An error like that of the tokenizers library, which is no Exception."""
 
     model = served(MODE)
     encode = model.engine.task.encode

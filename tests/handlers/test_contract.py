@@ -1,4 +1,4 @@
-"""What every mode in `handlers/tasks/` promises."""
+"""The contract of every mode in `handlers/tasks/`."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def test_every_mode_has_cases(mode: str) -> None:
 def test_what_a_request_gets_does_not_depend_on_its_batch(
     served: Model, mode: str, order: int
 ) -> None:
-    model, asked = served(mode), bodies(mode)
-    alone = [model.post(body)[0] for body in asked]
-    numbers = [int(number) for number in np.random.default_rng(order).permutation(len(asked))]
-    together = model.post(*[asked[number] for number in numbers])
+    model, contents = served(mode), bodies(mode)
+    alone = [model.post(body)[0] for body in contents]
+    numbers = [int(number) for number in np.random.default_rng(order).permutation(len(contents))]
+    together = model.post(*[contents[number] for number in numbers])
     assert all(status == 200 for status, _ in together)
     expected = [list(alone[number]) for number in numbers]
     assert not differences([list(reply) for reply in together], expected, 1e-5)
@@ -55,9 +55,7 @@ def test_different_inputs_get_different_answers(served: Model, mode: str) -> Non
 
 
 @every_mode
-def test_one_bad_row_gets_an_error_and_its_neighbours_their_answers(
-    served: Model, mode: str
-) -> None:
+def test_a_bad_row_gets_an_error_and_the_other_rows_their_answers(served: Model, mode: str) -> None:
     model, good = served(mode), bodies(mode)[:3]
     expected = model.post(*good)
     first, bad, second, third = model.post(good[0], {"inputs": 5}, good[1], good[2])
@@ -67,7 +65,7 @@ def test_one_bad_row_gets_an_error_and_its_neighbours_their_answers(
 
 @every_mode
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "fragment"),
     [
         ("", "is empty; send a text"),
         (" \n\t", "is empty; send a text"),
@@ -79,11 +77,11 @@ def test_one_bad_row_gets_an_error_and_its_neighbours_their_answers(
         ("half \ud83d of it", "half of a surrogate pair at character 5"),
     ],
 )
-def test_what_is_not_a_text_is_refused(served: Model, mode: str, text: Any, complaint: str) -> None:
+def test_what_is_not_a_text_is_refused(served: Model, mode: str, text: Any, fragment: str) -> None:
     status, sentence = served(mode).refuse(inputs_of(mode, text))
     assert status == 400
     assert sentence.startswith(cases(mode).text_name)
-    assert complaint in sentence
+    assert fragment in sentence
 
 
 @every_mode
@@ -111,8 +109,8 @@ def test_a_parameter_of_a_wrong_type_is_refused(served: Model, mode: str, value:
     model = served(mode)
     for name in model.engine.task.parameters.model_fields:
         ((status, answer),) = model.post({"inputs": INPUTS[mode][0], "parameters": {name: value}})
-        took = status == 200 and (name, value) == ("stop", "x" * 100)
-        assert took or (status == 400 and len(answer["message"]) < 200), (name, answer)
+        accepted = status == 200 and (name, value) == ("stop", "x" * 100)
+        assert accepted or (status == 400 and len(answer["message"]) < 200), (name, answer)
 
 
 @every_mode
@@ -123,7 +121,7 @@ def test_a_text_of_too_many_characters_is_refused(served: Model, mode: str) -> N
 
 
 @pytest.mark.parametrize("mode", [mode for mode in modes() if not cases(mode).in_windows])
-def test_a_text_of_too_many_tokens_is_cut_or_refused_as_the_yaml_says(
+def test_a_text_of_too_many_tokens_is_truncated_or_refused_as_configured(
     served: Model, mode: str
 ) -> None:
     few, text = PARAMETERS[mode][0], inputs_of(mode, "a fox " * 20)

@@ -22,7 +22,7 @@ Checkpoints = Callable[..., Path]
 
 
 class Doubling(BaseTask[int, Row]):
-    """Doubles a number: a request of 13 breaks every batch that it is in."""
+    """Doubles a number; every batch that contains 13 fails."""
 
     outputs = ("sums",)
     parameters = Parameters
@@ -44,7 +44,7 @@ class Doubling(BaseTask[int, Row]):
 
 
 class Summing(Model):
-    """Sums each row's ids; counts how often it is asked."""
+    """Sums each row's ids and counts its calls."""
 
     def __init__(self) -> None:
         self.forwards = 0
@@ -82,7 +82,7 @@ def test_what_cannot_be_parsed_or_encoded_fails_alone(engine: Engine) -> None:
     assert engine.model.forwards == 1  # type: ignore[attr-defined]
 
 
-def test_a_batch_that_fails_is_run_one_by_one_and_only_the_guilty_fail(engine: Engine) -> None:
+def test_a_batch_that_fails_is_run_one_by_one_and_only_bad_rows_fail(engine: Engine) -> None:
     outcomes = ask(engine, 4, 13, 2, 13, 9)
     assert [outcomes[at] for at in (0, 2, 4)] == [8, 4, 18]
     assert all(isinstance(outcomes[at], InternalError) for at in (1, 3))

@@ -1,4 +1,4 @@
-"""What a model tells about itself is so."""
+"""The description of a model agrees with its behaviour."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ def test_the_sample_is_answered(served: Load, mode: str) -> None:
 @every_mode
 def test_inputs_parameters_and_answers_fit_their_schemas(served: Load, mode: str) -> None:
     model = served(mode)
-    told = described(model)
+    info = described(model)
     for inputs, given in requests_of(mode):
-        jsonschema.validate(inputs, told.inputs)
+        jsonschema.validate(inputs, info.inputs)
         for name, value in given.items():
-            jsonschema.validate(value, told.parameters[name])
-        jsonschema.validate(model.ask(inputs, **given), told.results)
+            jsonschema.validate(value, info.parameters[name])
+        jsonschema.validate(model.ask(inputs, **given), info.results)
 
 
 @every_mode
-def test_every_default_that_is_told_may_be_sent(served: Load, mode: str) -> None:
+def test_every_described_default_may_be_sent(served: Load, mode: str) -> None:
     model = served(mode)
-    told = described(model)
-    defaults = {name: schema["default"] for name, schema in told.parameters.items()}
-    sample = {**defaults, **told.sample.get("parameters", {})}
-    assert model.ask(told.sample["inputs"], **sample) == model.post(told.sample)[0][1]
+    info = described(model)
+    defaults = {name: schema["default"] for name, schema in info.parameters.items()}
+    sample = {**defaults, **info.sample.get("parameters", {})}
+    assert model.ask(info.sample["inputs"], **sample) == model.post(info.sample)[0][1]
 
 
 def test_a_stop_string_may_be_alone(served: Load) -> None:
@@ -61,19 +61,19 @@ def test_a_stop_string_may_be_alone(served: Load) -> None:
     assert not any(map(fits, ("", [""], 5)))
 
 
-def test_the_yamls_defaults_are_told(checkpoint: Callable[..., Path]) -> None:
+def test_the_defaults_of_the_yaml_are_described(checkpoint: Callable[..., Path]) -> None:
     mode = "sequence_classification"
-    told = described(Served(checkpoint(mode), mode, parameters={"top_k": 2}, max_length=16))
-    assert told.parameters["top_k"]["default"] == 2
-    assert told.limits.max_length == 16
-    assert told.labels == ["NEGATIVE", "NEUTRAL", "POSITIVE"]
-    assert told.architecture == "BertForSequenceClassification"
+    info = described(Served(checkpoint(mode), mode, parameters={"top_k": 2}, max_length=16))
+    assert info.parameters["top_k"]["default"] == 2
+    assert info.limits.max_length == 16
+    assert info.labels == ["NEGATIVE", "NEUTRAL", "POSITIVE"]
+    assert info.architecture == "BertForSequenceClassification"
 
 
 @pytest.mark.parametrize(
     ("save_mode", "dtype"), [("onnx", "float32"), ("openvino", "auto"), ("pretrained", "auto")]
 )
-def test_the_dtype_that_is_told_is_the_formats(
+def test_the_described_dtype_is_that_of_the_format(
     checkpoint: Callable[..., Path], save_mode: str, dtype: str
 ) -> None:
     mode = "sequence_classification"
@@ -82,7 +82,9 @@ def test_the_dtype_that_is_told_is_the_formats(
     assert Engine(task, Mock(embeddings=None)).describe().dtype == dtype
 
 
-def test_only_methods_that_work_are_told(served: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_methods_that_work_are_described(
+    served: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = served("sequence_classification")
     method = described(model).explanation["method"]
     assert method["default"] == "layer_integrated_gradients" in method["enum"]
@@ -92,5 +94,5 @@ def test_only_methods_that_work_are_told(served: Load, monkeypatch: pytest.Monke
     assert "input_x_gradient" not in method["enum"]
 
 
-def test_a_model_that_is_not_explained_tells_of_no_explanation(served: Load) -> None:
+def test_a_model_that_is_not_explained_describes_no_explanation(served: Load) -> None:
     assert described(served("text_generation", captum_explanation=False)).explanation == {}

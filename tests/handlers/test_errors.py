@@ -8,5 +8,5 @@ def test_what_a_library_says_is_one_line_of_some_length() -> None:
     assert summarize(ValueError("x" * 999), 9) == "x" * 9
 
 
-def test_an_error_without_words_is_told_by_its_name() -> None:
+def test_an_error_without_a_message_is_reported_by_its_name() -> None:
     assert summarize(RuntimeError()) == "RuntimeError"

@@ -20,7 +20,7 @@ MODEL = "/predictions/model"
 
 
 def as_received(question: Question) -> HttpRequest:
-    """Return a request as TorchServe hands it over: the path behind the version is a header."""
+    """Return a request as TorchServe passes it on: the path after the version is a header."""
     path = question.path.removeprefix(f"{MODEL}/1.0/") if question.path != MODEL else ""
     return HttpRequest({"body": question.body}, {**question.headers, "url_path": path})
 
@@ -42,13 +42,13 @@ def check_refused(model: Served, mode: str, questions: list[Question]) -> None:
 
 
 def sentence_of(answer: Any) -> str:
-    """Return what an error says, in whichever protocol's shape."""
+    """Return the message of an error of any protocol."""
     error = answer.get("error", answer)
     return str(error if isinstance(error, str) else error["message"])
 
 
 @pytest.mark.parametrize("mode", modes())
-def test_malformed_requests_are_refused_and_harm_no_other(served: Any, mode: str) -> None:
+def test_malformed_requests_are_refused_and_affect_no_other(served: Any, mode: str) -> None:
     questions: list[Question] = []
 
     def keep(question: Question) -> None:
@@ -58,7 +58,7 @@ def test_malformed_requests_are_refused_and_harm_no_other(served: Any, mode: str
     check_refused(served(mode), mode, questions)
 
 
-def test_malformed_chats_are_refused_and_harm_no_other(served: Any, monkeypatch: Any) -> None:
+def test_malformed_chats_are_refused_and_affect_no_other(served: Any, monkeypatch: Any) -> None:
     model = served("text_generation")
     monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", TEMPLATE)
     questions: list[Question] = []

@@ -23,7 +23,7 @@ Checkpoints = Callable[..., Path]
 
 
 def context(folder: Path, config: Any) -> Context:
-    """Return what TorchServe's worker gives to a handler."""
+    """Return the context that TorchServe's worker passes to a handler."""
     metrics = MetricsCacheYamlImpl(str(METRICS))
     metrics.initialize_cache()
     metrics.model_name = "m"
@@ -65,23 +65,23 @@ def test_each_row_has_its_own_status_and_content_type(worker: Any) -> None:
     assert read_json(answers[1])["code"] == 400
 
 
-def test_a_row_that_came_by_grpc_ends_its_stream_and_is_sent_no_parts(
+def test_a_row_over_grpc_ends_its_stream_and_is_sent_no_parts(
     worker: Any, monkeypatch: Any
 ) -> None:
     handler, made = worker
-    heard: list[HttpRequest] = []
+    received: list[HttpRequest] = []
     dispatch = handler.dispatcher.dispatch
 
-    def hear(posts: list[HttpRequest], meter: Any) -> Any:
-        heard.extend(posts)
-        return dispatch(posts, meter)
+    def record(http_requests: list[HttpRequest], meter: Any) -> Any:
+        received.extend(http_requests)
+        return dispatch(http_requests, meter)
 
-    monkeypatch.setattr(handler.dispatcher, "dispatch", hear)
+    monkeypatch.setattr(handler.dispatcher, "dispatch", record)
     text = {"data": bytearray(b"A fine film")}
     send(worker, (text, {"data": {"content-type": ""}}), (text, {"Host": "h"}), ({}, {}))
     headers = [made.get_response_headers(at) for at in range(3)]
     assert [each.get("ts_stream_next") for each in headers] == ["false", None, "false"]
-    assert [post.send is None for post in heard] == [True, False, True]
+    assert [each.send is None for each in received] == [True, False, True]
 
 
 def test_metrics_reach_torchserve(worker: Any, caplog: Any) -> None:
@@ -106,16 +106,16 @@ def test_metrics_are_counted_batch_by_batch(worker: Any, caplog: Any) -> None:
     assert ":1|" in line
 
 
-def test_times_are_shown_now_and_then_and_zeros_not_counted_again(
+def test_times_are_logged_at_intervals_and_zeros_are_not_logged(
     worker: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("handlers.telemetry.metrics.GAUGE_INTERVAL", 3600)
     send(worker, ({"body": "A fine film"}, {}))
     with caplog.at_level(logging.INFO):
         send(worker, ({"body": "A fine film"}, {}))
-    told = "".join(caplog.messages)
-    assert "hf_rows_total" in told
-    assert not any(name in told for name in ("hf_forward_time", "HandlerTime", "hf_errors_total"))
+    logged = "".join(caplog.messages)
+    assert "hf_rows_total" in logged
+    assert not any(name in logged for name in ("hf_forward_time", "HandlerTime", "hf_errors_total"))
 
 
 def test_no_log_holds_request_text(worker: Any, caplog: Any, capfd: Any) -> None:

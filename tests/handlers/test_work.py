@@ -1,4 +1,4 @@
-"""What a fixed set of rows costs, counted in work: time would measure the machine."""
+"""The cost of a fixed set of rows, counted in tokens and calls; time depends on the machine."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ ENCODERS = [mode for mode in modes() if tasks.get(mode).packs]
 
 @dataclass(frozen=True)
 class Bounds:
-    """The most that rows may cost: tokens computed, share of padding among them, forward calls."""
+    """Upper limits of the cost: tokens computed, share of padding among them, forward calls."""
 
     slots: int
     padding: float
     forwards: int
 
 
-# By how rows are run, and by how many TorchServe hands over at once.
+# By how rows are run, and by the size of TorchServe's batch.
 BOUNDS = {
     ("packed", 64): Bounds(slots=2048, padding=0.04, forwards=2),
     ("packed", 16): Bounds(slots=2128, padding=0.07, forwards=4),
@@ -41,13 +41,13 @@ BOUNDS = {
 
 
 @pytest.mark.parametrize("mode", ENCODERS)
-@pytest.mark.parametrize(("way", "together"), BOUNDS)
+@pytest.mark.parametrize(("run_as", "together"), BOUNDS)
 def test_mixed_rows_cost_hardly_more_than_their_tokens(
-    served: Callable[..., Served], mode: str, way: str, together: int
+    served: Callable[..., Served], mode: str, run_as: str, together: int
 ) -> None:
-    bounds, meter = BOUNDS[way, together], Meter()
-    engine = served(mode, BetterTransformer=way == "packed").engine
-    assert engine.model.packs == (way == "packed")
+    bounds, meter = BOUNDS[run_as, together], Meter()
+    engine = served(mode, BetterTransformer=run_as == "packed").engine
+    assert engine.model.packs == (run_as == "packed")
     requests = [Request(each) for each in mixed_inputs(mode, engine.task.tokenizer, ROWS, seed=0)]
     for first in range(0, ROWS, together):
         engine.predict(requests[first : first + together], meter)
@@ -75,7 +75,7 @@ def test_all_rows_of_a_batch_are_tokenized_in_one_call(
 
 
 def test_packed_rows_have_few_shapes(served: Callable[..., Served], monkeypatch: Any) -> None:
-    """Engines compile for each shape that they meet."""
+    """Some engines compile for each new shape."""
     engine, shapes = served("sequence_classification").engine, set[Any]()
     model = type(engine.model)
     forward: Callable[..., Any] = model.forward_packed
@@ -92,7 +92,7 @@ def test_packed_rows_have_few_shapes(served: Callable[..., Served], monkeypatch:
     assert all(width % 16 == 0 and width <= 160 for _, width in shapes)
 
 
-def test_behind_the_last_attention_only_first_vectors_are_computed(
+def test_only_first_vectors_are_computed_after_the_last_attention(
     served: Callable[..., Served], monkeypatch: Any
 ) -> None:
     engine, computed = served("sequence_classification").engine, list[int]()

@@ -1,4 +1,4 @@
-"""What the tests over all modes need to know of a mode, and texts for its inputs."""
+"""The test cases of a mode for the tests over all modes, and texts for its inputs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ModeCases:
     """The test cases of a mode.
 
     Attributes:
-        inputs: inputs that a tiny model answers differently.
+        inputs: inputs with different answers of a tiny model.
         parameters: sets of parameters, each for all of the inputs.
         brief: parameters for a short result, used with every wire format.
-        labels: names of the classes of its tiny checkpoints; empty where the mode has none.
-        with_text: returns inputs that hold a text.
+        labels: names of the classes of its tiny checkpoints; empty if the mode has none.
+        with_text: returns inputs that contain a text.
         text_name: the name of that text in errors.
         in_windows: whether a text that is too long is read in windows, and never refused.
         rows: inputs for a table; by default those that are one text.

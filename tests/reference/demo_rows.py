@@ -1,11 +1,11 @@
-"""What the pipelines of transformers 4 were asked on the demo models: plain English sentences."""
+"""Inputs of the pipelines of transformers 4 with the demo models: plain English sentences."""
 
 from __future__ import annotations
 
 from itertools import product
 from typing import Any
 
-from tests.reference.rows import Case
+from tests.reference.rows import PipelineCall
 
 REVIEWS = (
     "The soup was wonderful and the waiter was friendly.",
@@ -40,20 +40,20 @@ QUESTIONS = (
     ("What did Maria Lopez study?", BIRTH),
     ("When was Maria Lopez born?", f"{BIRTH} {'We paid by card. ' * 150}"),
 )
-WAYS: tuple[dict[str, Any], ...] = ({}, {"handle_impossible_answer": True}, {"top_k": 2})
+SETTINGS: tuple[dict[str, Any], ...] = ({}, {"handle_impossible_answer": True}, {"top_k": 2})
 
-DEMO_CASES: dict[str, list[Case]] = {
+DEMO_CASES: dict[str, list[PipelineCall]] = {
     "sequence_classification": [
         *((text, {}) for text in REVIEWS),
         *((text, {"top_k": None}) for text in REVIEWS),
         ({"text": REVIEWS[0], "text_pair": REVIEWS[2]}, {"top_k": 1}),
     ],
     "token_classification": [
-        (text, {"aggregation_strategy": way})
-        for text, way in product(SENTENCES, ("none", "simple", "first", "average", "max"))
+        (text, {"aggregation_strategy": strategy})
+        for text, strategy in product(SENTENCES, ("none", "simple", "first", "average", "max"))
     ],
     "question_answering": [
         ({"question": question, "context": context}, given)
-        for (question, context), given in product(QUESTIONS, WAYS)
+        for (question, context), given in product(QUESTIONS, SETTINGS)
     ],
 }

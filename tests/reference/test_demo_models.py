@@ -20,14 +20,14 @@ pytestmark = pytest.mark.skipif(not DEMO.is_file(), reason="make_reference.py ha
 
 
 def items(answer: Any) -> Iterator[tuple[str, float]]:
-    """Yield each label, entity or answer with its score; all but the score as text."""
+    """Yield each label, entity or answer as JSON without its score, and the score."""
     for item in answer if isinstance(answer, list) else [answer]:
         facts = {key: value for key, value in item.items() if key != "score"}
         yield json.dumps(facts, sort_keys=True), item["score"]
 
 
 def differing(found: Any, expected: Any) -> list[str]:
-    """Name what the reference's model was sure of and the answer lacks."""
+    """Return the items with a high score in the reference that the answer does not have."""
     scores = dict(items(found))
     sure = {facts: score for facts, score in items(expected) if score >= SURE}
     return [facts for facts, score in sure.items() if abs(scores.get(facts, 0) - score) > TOLERANCE]
@@ -37,9 +37,9 @@ def differing(found: Any, expected: Any) -> list[str]:
     "part", parts(DEMO) if DEMO.is_file() else [], ids=lambda part: str(part["mode"])
 )
 def test_demo_models_answer_what_the_pipelines_answered(part: dict[str, Any]) -> None:
-    """Compare everything on equal weights, else what the reference's model was sure of.
+    """Compare everything on equal weights, else the items with a high score.
 
-    Training is seeded, but another kind of processor gives slightly other weights.
+    Training is seeded, but another processor gives slightly different weights.
     """
     ensure([part["mode"]])
     model = Served(MODELS / part["mode"], part["mode"])
@@ -53,6 +53,6 @@ def test_demo_models_answer_what_the_pipelines_answered(part: dict[str, Any]) ->
 @pytest.mark.parametrize(
     "part", parts(DEMO) if DEMO.is_file() else [], ids=lambda part: str(part["mode"])
 )
-def test_the_reference_is_sure_of_something(part: dict[str, Any]) -> None:
+def test_the_reference_has_high_scores(part: dict[str, Any]) -> None:
     scores = [score for row in part["rows"] for _, score in items(row["answer"])]
     assert sum(score >= SURE for score in scores) >= 3

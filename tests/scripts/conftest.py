@@ -12,7 +12,7 @@ from tests.standins.hub import LocalHub
 
 @pytest.fixture(scope="session", autouse=True)
 def own_checkout() -> Iterator[None]:
-    """Let scripts that a test starts import from here, also where another checkout is installed."""
+    """Let scripts import from here, even if another checkout is installed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
         yield
@@ -20,7 +20,7 @@ def own_checkout() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def hub_in_reach(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing in the environment keep the tests from the hub on this machine."""
+    """Remove settings of the environment that would stop requests to the local hub."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     for name in ("HF_HUB_OFFLINE", "HF_TOKEN"):
@@ -29,12 +29,12 @@ def hub_in_reach(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny sequence classifier with two labels and much that nobody needs."""
+    """A tiny sequence classifier with two labels, and files that are not required."""
     return write_checkpoint(tmp_path_factory.mktemp("repository") / "org" / "name")
 
 
 @pytest.fixture
 def hub(checkpoint: Path) -> Iterator[LocalHub]:
-    """A hub on this machine that has the tiny classifier as org/name."""
+    """A local hub with the tiny classifier as org/name."""
     with LocalHub({"org/name": checkpoint}) as running:
         yield running

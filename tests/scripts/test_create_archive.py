@@ -22,7 +22,7 @@ def run(folder: Path, *arguments: object) -> tuple[int, str, str]:
     return ended.returncode, ended.stdout, ended.stderr
 
 
-def test_each_archive_is_told_with_its_place(tmp_path: Path, config_path: Path) -> None:
+def test_each_archive_is_printed_with_its_path(tmp_path: Path, config_path: Path) -> None:
     code, out, err = run(tmp_path, config_path, "--no-check")
 
     assert (code, err) == (0, "")
@@ -66,6 +66,7 @@ def test_what_cannot_be_packed_is_named_and_the_others_are_packed(
     assert "Traceback" not in err
 
 
+@pytest.mark.slow  # test_archive.py has it in process, with a handler of a few lines
 def test_an_archive_that_does_not_load_is_not_kept(tmp_path: Path, config_path: Path) -> None:
     code, _, err = run(tmp_path, config_path)
 

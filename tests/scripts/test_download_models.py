@@ -24,7 +24,7 @@ NOWHERE = "http://127.0.0.1:9"
 
 
 class Clone:
-    """A copy of the repository, so that the script downloads into a place of the test's own."""
+    """A copy of the repository, so that each test downloads into its own folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.models = folder, folder / "artifacts" / "models"
@@ -61,7 +61,7 @@ class Command:
 
     def run(self, *configs: Path, endpoint: str) -> tuple[int, str, str]:
         """Return exit code, output and errors."""
-        # HF_ENDPOINT counts when huggingface_hub is imported, and it is imported already.
+        # huggingface_hub reads HF_ENDPOINT when it is imported, which it is already.
         self._monkeypatch.setattr("scripts.download_models.Hub", lambda: Hub(endpoint))
         self._capsys.readouterr()
         code = 0
@@ -77,7 +77,7 @@ def command(tmp_path: Path, monkeypatch: Any, capsys: Any) -> Command:
     return Command(tmp_path / "clone" / "artifacts" / "models", monkeypatch, capsys)
 
 
-def test_one_that_fails_keeps_none_of_the_others_back(
+def test_a_failed_model_does_not_stop_the_others(
     command: Command, hub: LocalHub, tmp_path: Path
 ) -> None:
     hub.push("org/base", write_checkpoint(tmp_path / "base", head=""))
@@ -90,7 +90,7 @@ def test_one_that_fails_keeps_none_of_the_others_back(
     code, out, err = command.run(*configs, endpoint=hub.url)
     assert code == 1
     assert "misspelt.yaml: unknown key handler.model_nam; did you mean 'model_name'?" in err
-    assert "base: org/base: holds DistilBertModel where" in err
+    assert "base: org/base: has a DistilBertModel, and this mode" in err
     assert f"gone: The hub at {hub.url} has no model org/gone" in err
     assert "Traceback" not in err
     assert (hub.repositories["org/name"].resolve("main") or "?")[:7] in out
@@ -101,13 +101,13 @@ def test_one_that_fails_keeps_none_of_the_others_back(
     assert "good: org/name is here already" in out
 
 
-def test_a_killed_download_goes_on_where_it_stopped(
+def test_a_killed_download_is_resumed(
     clone: Clone, command: Command, hub: LocalHub, checkpoint: Path, tmp_path: Path
 ) -> None:
     stored = shutil.copytree(checkpoint, tmp_path / "stored")
     (stored / "model.safetensors").write_bytes(os.urandom(12 << 20))
     hub.push("org/name", stored)
-    hub.cut("model.safetensors", after=11 << 20, stall=True)
+    hub.interrupt("model.safetensors", after=11 << 20, stall=True)
     config, arrived = write_config(tmp_path / "model.yaml"), clone.models / ".incomplete" / "model"
     process = clone.start(config, endpoint=hub.url)
     partial = "model.safetensors*.partial"
@@ -118,14 +118,14 @@ def test_a_killed_download_goes_on_where_it_stopped(
 
     code, _, err = command.run(config, endpoint=hub.url)
     assert (code, err) == (0, "")
-    assert [asked.range for asked in hub.asked("model.safetensors")] == ["", f"bytes={10 << 20}-"]
-    assert len(hub.asked("tokenizer.json")) == 1
+    assert [each.range for each in hub.requests("model.safetensors")] == ["", f"bytes={10 << 20}-"]
+    assert len(hub.requests("tokenizer.json")) == 1
     whole = (clone.models / "model" / "model.safetensors").read_bytes()
     assert whole == (stored / "model.safetensors").read_bytes()
 
 
 def is_idle(pid: int) -> bool:
-    """Whether a process waits for the network: a signal that a destructor gets would be lost."""
+    """Whether a process waits for the network: a signal during a destructor would be lost."""
     process = psutil.Process(pid)
     before = process.cpu_times()
     time.sleep(0.2)
@@ -133,9 +133,9 @@ def is_idle(pid: int) -> bool:
 
 
 def test_control_c_ends_it_with_a_sentence(clone: Clone, hub: LocalHub, tmp_path: Path) -> None:
-    hub.cut("config.json", after=10, stall=True)
+    hub.interrupt("config.json", after=10, stall=True)
     process = clone.start(write_config(tmp_path / "model.yaml"), endpoint=hub.url)
-    wait_for(lambda: hub.asked("config.json") and is_idle(process.pid))
+    wait_for(lambda: hub.requests("config.json") and is_idle(process.pid))
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=240)
     assert process.returncode == 130

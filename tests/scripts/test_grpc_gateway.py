@@ -1,4 +1,4 @@
-"""The gateway by itself; tests/e2e sets it in front of a real TorchServe."""
+"""The gateway alone; tests/e2e puts it in front of a real TorchServe."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ CODES = {
 
 
 class Refusing(BaseHTTPRequestHandler):
-    """Answers each model with the status that it is called."""
+    """Answers each model with the status in its name."""
 
     def do_POST(self) -> None:
         status = int(self.path.split("/")[3])
-        told = {"message": "no worker"} if status == 503 else {"error": f"it is {status}"}
-        body = b"" if status == 500 else json.dumps(told).encode()
+        answer = {"message": "no worker"} if status == 503 else {"error": f"it is {status}"}
+        body = b"" if status == 500 else json.dumps(answer).encode()
         self.rfile.read(int(self.headers["Content-Length"]))
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
@@ -39,7 +39,7 @@ class Refusing(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Keep the report clean."""
+        """Do not print."""
 
 
 @pytest.fixture
@@ -52,11 +52,11 @@ def refusing() -> Iterator[str]:
 
 def ask(address: str, *models: str) -> Any:
     calls = [{"url": address, "model": model, "inputs": [TEXT], "id": ""} for model in models]
-    told = [{"url": address, "model": models[0]}]
-    return run_client("triton_client", transport="grpc", calls=calls, told=told)
+    metadata = [{"url": address, "model": models[0]}]
+    return run_client("triton_client", transport="grpc", calls=calls, metadata=metadata)
 
 
-def test_each_status_has_its_code_and_tells_its_reason(refusing: str) -> None:
+def test_each_status_has_its_code_and_reason(refusing: str) -> None:
     with gateway_to(refusing) as address:
         answers = ask(address, *map(str, CODES))["answers"]
     reasons = {500: "TorchServe answered with status 500.", 503: "no worker"}
@@ -67,7 +67,7 @@ def test_each_status_has_its_code_and_tells_its_reason(refusing: str) -> None:
 
 
 @pytest.mark.parametrize("datatype", ["STRING", "FP16", "bytes", ""])
-def test_what_no_client_sends_is_left_to_the_model_to_refuse(refusing: str, datatype: str) -> None:
+def test_invalid_tensors_are_refused_by_the_model(refusing: str, datatype: str) -> None:
     strange = {"name": "text", "datatype": datatype, "shape": [1]}
     inputs = [{**strange, "contents": {"bytesContents": ["QSBmaWxt"]}}]
     requests = [{"modelName": "400", "inputs": inputs}, {"modelName": "422"}]
@@ -77,14 +77,14 @@ def test_what_no_client_sends_is_left_to_the_model_to_refuse(refusing: str, data
     assert found["streamed"] == ["it is 400", "it is 422"]
 
 
-def test_a_torchserve_that_is_away_is_told() -> None:
+def test_an_unreachable_torchserve_is_reported() -> None:
     with gateway_to("http://127.0.0.1:9") as address:
         found = ask(address, "m")
-    away = {
+    unreachable = {
         "status": "StatusCode.UNAVAILABLE",
         "message": "TorchServe cannot be reached: ConnectError.",
     }
-    assert (found["answers"], found["told"]) == ([away], [away])
+    assert (found["answers"], found["metadata"]) == ([unreachable], [unreachable])
 
 
 def test_a_port_that_is_taken_is_one_sentence(refusing: str) -> None:

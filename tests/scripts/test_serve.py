@@ -20,7 +20,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "serve.py"
 
 
 class Line:
-    """The command line in a folder of its own, where `store/` has one model."""
+    """The command line in a new folder, where `store/` has one model."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.workdir, self.ports = folder, folder / "server", free_ports()
@@ -89,8 +89,8 @@ def test_in_the_foreground_a_signal_stops_all_of_it(line: Line) -> None:
     process = subprocess.Popen(command, cwd=line.folder, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     log = ""
-    while "Ask at" not in log and (told := process.stdout.readline()):
-        log += told
+    while "Ask at" not in log and (printed := process.stdout.readline()):
+        log += printed
     server = Server.of(line.workdir)
     assert server
 

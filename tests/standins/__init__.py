@@ -1,1 +1,1 @@
-"""Small local servers that stand in for what the tests must not need: a network."""
+"""Small local servers and modules that replace what the tests must not need, such as a network."""

@@ -1,4 +1,4 @@
-"""Archives that need no model: handlers of a few lines, and what they are packed from."""
+"""Archives without a model: handlers of a few lines, and the files that they are packed from."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def write_archive(store: Path, name: str, handler: str) -> Path:
 
 
 def write_handlers(folder: Path, load: str = "pass") -> Path:
-    """Write a handlers package that does as it is told when a model is loaded."""
+    """Write a handlers package that runs the statement `load` when a model is loaded."""
     for place in ("__pycache__", "tests", "tasks"):
         (folder / place).mkdir(parents=True)
         (folder / place / "question_answering.py").touch()
@@ -63,7 +63,7 @@ def write_handlers(folder: Path, load: str = "pass") -> Path:
 
 
 def write_weightless(folder: Path) -> Path:
-    """Write a checkpoint's files, each with next to nothing in it, and what lies beside them."""
+    """Write a checkpoint's files, almost empty, and files that are not packed."""
     folder.mkdir()
     needed = "config.json", "tokenizer.json", "tokenizer_config.json", "index_to_name.json"
     clutter = ".source.json", "score.json", "optimizer.pt", "pytorch_model.bin", "README.md"

@@ -1,4 +1,4 @@
-"""Tiny checkpoints as they lie on a hub, with the files beside them that nobody needs."""
+"""Tiny checkpoints as they are on a hub, with files that are not required."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""A model hub on 127.0.0.1: serves folders as repositories, as far as downloads ask for it.
+"""A model hub on 127.0.0.1: serves folders as repositories, with the routes of downloads.
 
     with LocalHub({"org/name": folder}) as hub:
         subprocess.run([...], env={**os.environ, "HF_ENDPOINT": hub.url})
 
-huggingface_hub reads HF_ENDPOINT when it is imported, so a script runs in a process of its own; in
-the same process give its functions `endpoint=hub.url`.
+huggingface_hub reads HF_ENDPOINT when it is imported, so a script runs in its own process; in
+the same process pass `endpoint=hub.url` to its functions.
 
 Routes: `/api/models/{id}[/revision/{revision}]`, `/api/models/{id}/tree/{revision}` and
 `/{id}/resolve/{revision}/{file}`, the last with HEAD and with ranges. A revision is `main`, a
-commit or its first 7 digits. What is not there answers 404 and a gated model 401, each with the
+commit or its first 7 digits. A missing file gets 404 and a gated model 401, each with the
 hub's own `X-Error-Code`.
 """
 
@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
-from tests.standins.hub_routes import Asked, Cut, Routes
+from tests.standins.hub_routes import Interruption, LoggedRequest, Routes
 from tests.standins.repository import Repository
 
-POLL = 0.02  # seconds; how long `with LocalHub` may take to end
+POLL = 0.02  # seconds; how often the server looks whether it is to end
 
 
 class LocalHub:
@@ -30,8 +30,8 @@ class LocalHub:
 
     def __init__(self, repositories: Mapping[str, Path]) -> None:
         self.repositories: dict[str, Repository] = {}
-        self.log: list[Asked] = []
-        self.cuts: list[Cut] = []
+        self.log: list[LoggedRequest] = []
+        self.interruptions: list[Interruption] = []
         self.fixed_answer: tuple[int, bytes] | None = None
         self.closing = threading.Event()
         for name, folder in repositories.items():
@@ -55,7 +55,7 @@ class LocalHub:
 
     @property
     def url(self) -> str:
-        """Where it listens; to be given as HF_ENDPOINT."""
+        """The address, for HF_ENDPOINT."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def push(self, name: str, folder: Path) -> str:
@@ -63,7 +63,7 @@ class LocalHub:
         return self.repositories.setdefault(name, Repository()).push(folder)
 
     def tag(self, name: str, revision: str) -> None:
-        """Let a revision mean a repository's newest commit."""
+        """Point a revision to a repository's newest commit."""
         repository = self.repositories[name]
         repository.tags[revision] = next(reversed(repository.commits))
 
@@ -71,24 +71,24 @@ class LocalHub:
         """Refuse a repository's files from now on, as the hub does with gated models."""
         self.repositories[name].gated = True
 
-    def cut(self, file: str, after: int, *, times: int = 1, stall: bool = False) -> None:
-        """Lose the connection after so many bytes of a file, or send nothing more on it."""
-        self.cuts.append(Cut(file, after, times, stall))
+    def interrupt(self, file: str, after: int, *, times: int = 1, stall: bool = False) -> None:
+        """Close the connection after `after` bytes of a file, or send no more on it."""
+        self.interruptions.append(Interruption(file, after, times, stall))
 
     def answer_everything(self, status: int, body: bytes) -> None:
-        """Give every request the same answer, as a server does that is ill or is no hub."""
+        """Give every request the same answer, as a failing server does, or one that is no hub."""
         self.fixed_answer = status, body
 
-    def asked(self, file: str, method: str = "GET") -> list[Asked]:
+    def requests(self, file: str, method: str = "GET") -> list[LoggedRequest]:
         """Return the requests for a file."""
         return [
-            seen for seen in self.log if seen.method == method and seen.path.endswith(f"/{file}")
+            each for each in self.log if each.method == method and each.path.endswith(f"/{file}")
         ]
 
-    def next_cut(self, file: str) -> Cut | None:
-        """Use up one cut of a file, if there is any."""
-        for cut in self.cuts:
-            if cut.file == file and cut.times:
-                cut.times -= 1
-                return cut
+    def next_interruption(self, file: str) -> Interruption | None:
+        """Return the next interruption of a file, and count it down; None if there is none."""
+        for each in self.interruptions:
+            if each.file == file and each.times:
+                each.times -= 1
+                return each
         return None

@@ -1,4 +1,4 @@
-"""How the stand-in hub answers: one method a route."""
+"""The routes of the local hub: one method for each."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ TREE = re.compile(r"/api/models/(?P<model>.+?)/tree/(?P<revision>[^/]+)")
 MODEL = re.compile(r"/api/models/(?P<model>.+?)(?:/revision/(?P<revision>[^/]+))?")
 
 
-class Asked(NamedTuple):
-    """A request that came in; `range` is its Range header, "" without one."""
+class LoggedRequest(NamedTuple):
+    """A received request; `range` is its Range header, "" without one."""
 
     method: str
     path: str
@@ -28,8 +28,8 @@ class Asked(NamedTuple):
 
 
 @dataclass
-class Cut:
-    """The next `times` downloads of a file end after so many bytes, or stall there."""
+class Interruption:
+    """The next `times` downloads of a file end after `after` bytes, or stall."""
 
     file: str
     after: int
@@ -46,7 +46,7 @@ class Refused(Exception):
 
 
 class Routes(BaseHTTPRequestHandler):
-    """One connection of the stand-in hub."""
+    """One connection to the local hub."""
 
     hub: ClassVar[LocalHub]
     protocol_version = "HTTP/1.1"
@@ -60,11 +60,13 @@ class Routes(BaseHTTPRequestHandler):
         self._route()
 
     def log_message(self, *_: Any) -> None:
-        """Print nothing; `LocalHub.log` has every request."""
+        """Do not print; `LocalHub.log` has every request."""
 
     def _route(self) -> None:
         path = urlsplit(self.path).path
-        self.hub.log.append(Asked(self.command, unquote(path), self.headers.get("Range", "")))
+        self.hub.log.append(
+            LoggedRequest(self.command, unquote(path), self.headers.get("Range", ""))
+        )
         try:
             self._answer(path)
         except Refused as refusal:
@@ -101,8 +103,8 @@ class Routes(BaseHTTPRequestHandler):
         self._send_content(repository.commits[commit][file], commit)
 
     def _send_content(self, file: StoredFile, commit: str) -> None:
-        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        start = int(asked[1]) if asked else 0
+        requested = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        start = int(requested[1]) if requested else 0
         headers = {
             "ETag": f'"{file.etag}"',
             "X-Repo-Commit": commit,
@@ -112,9 +114,9 @@ class Routes(BaseHTTPRequestHandler):
         }
         if start > file.size:
             raise Refused(416, "RangeNotSatisfiable")
-        if asked:
+        if requested:
             headers["Content-Range"] = f"bytes {start}-{file.size - 1}/{file.size}"
-        self._send(206 if asked else 200, file.path.read_bytes()[start:], headers, file.name)
+        self._send(206 if requested else 200, file.path.read_bytes()[start:], headers, file.name)
 
     def _send(self, status: int, body: bytes, headers: dict[str, str], file: str = "") -> None:
         self.send_response(status)
@@ -123,11 +125,11 @@ class Routes(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
-        cut = self.hub.next_cut(file)
-        self.wfile.write(body[: cut.after] if cut else body)
-        if cut and cut.stall:
+        interruption = self.hub.next_interruption(file)
+        self.wfile.write(body[: interruption.after] if interruption else body)
+        if interruption and interruption.stall:
             self.hub.closing.wait()
-        self.close_connection = self.close_connection or cut is not None
+        self.close_connection = self.close_connection or interruption is not None
 
     def _find(self, model: str, revision: str) -> tuple[Repository, str]:
         repository = self.hub.repositories.get(model)

@@ -1,8 +1,8 @@
-"""A stand-in for the compilers of AWS Neuron, which are of no use without AWS's machines.
+"""A stand-in for the compilers of AWS Neuron, which need AWS's machines.
 
-It is no compiler: it traces with torch and, like a compiled graph, takes only the shape that it was
-traced with. A row without a token, which a device may answer with not-a-number, is refused.
-`tests/standins/torch_neuronx.py` and `torch_neuron.py` have the real ones' signatures.
+It does not compile: it traces with torch and, like a compiled graph, takes only the shape that it
+was traced with. A row without a token, which a device may answer with not-a-number, is refused.
+`tests/standins/torch_neuronx.py` and `torch_neuron.py` have the signatures of the real packages.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ LARGE = (".safetensors", ".bin", ".model", ".h5", ".onnx", ".msgpack")
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file and the hashes under which the hub knows it; large ones lie in Git LFS."""
+    """A file and the hashes under which the hub knows it; large ones are in Git LFS."""
 
     name: str
     path: Path
@@ -30,17 +30,17 @@ class StoredFile:
 
     @property
     def etag(self) -> str:
-        """The hash that the hub gives as ETag."""
+        """The hash that the hub sends as ETag."""
         return self.sha256 or self.git_hash
 
     def as_sibling(self) -> dict[str, Any]:
-        """Describe the file as `/api/models/{id}?blobs=true` does."""
+        """Return the entry of the file as `/api/models/{id}?blobs=true` does."""
         shown = {"rfilename": self.name, "size": self.size, "blobId": self.git_hash}
         lfs = {"sha256": self.sha256, "size": self.size, "pointerSize": 130}
         return shown | ({"lfs": lfs} if self.sha256 else {})
 
     def as_tree_entry(self) -> dict[str, Any]:
-        """Describe the file as `/api/models/{id}/tree/{revision}` does."""
+        """Return the entry of the file as `/api/models/{id}/tree/{revision}` does."""
         shown = {"type": "file", "path": self.name, "size": self.size, "oid": self.git_hash}
         lfs = {"oid": self.sha256, "size": self.size, "pointerSize": 130}
         return shown | ({"lfs": lfs} if self.sha256 else {})
@@ -58,8 +58,8 @@ class Repository:
         """Add a folder as the newest commit; returns the commit's hash."""
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
         files = [StoredFile.of(path, folder) for path in paths]
-        told = "\n".join(f"{file.etag} {file.name}" for file in files)
-        commit = _sha1(told.encode())
+        listing = "\n".join(f"{file.etag} {file.name}" for file in files)
+        commit = _sha1(listing.encode())
         self.commits[commit] = {file.name: file for file in files}
         return commit
 

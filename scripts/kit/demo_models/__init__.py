@@ -1,4 +1,4 @@
-"""The demo models: small, trained here on texts that the kit writes itself, no hub needed."""
+"""The demo models: small, trained on texts that the kit generates, without a hub."""
 
 from scripts.kit.demo_models.making import MODES, Made, ensure, make, make_all
 from scripts.kit.demo_models.score import Score

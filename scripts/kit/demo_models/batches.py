@@ -1,4 +1,4 @@
-"""Rows of token ids, put together to batches of rows of about the same length."""
+"""Batches of rows of token ids of about the same length."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from torch import Tensor
 Feature = dict[str, Any]
 Item = TypeVar("Item")
 
-# A pool of this many batches is sorted by length; more would make the batches alike in kind.
+# A pool of this many batches is sorted by length; more would make the batches too similar.
 POOL = 25
 
 
 def batches(
     features: list[Feature], size: int, pad_id: int, rng: Random
 ) -> Iterator[dict[str, Tensor]]:
-    """Give every feature once, in random order, as batches padded to their longest row."""
-    pools = cut(rng.sample(features, len(features)), POOL * size)
-    together = [rows for pool in pools for rows in cut(sorted(pool, key=length), size)]
+    """Yield every feature once, in random order, as batches padded to their longest row."""
+    pools = chunks(rng.sample(features, len(features)), POOL * size)
+    together = [rows for pool in pools for rows in chunks(sorted(pool, key=length), size)]
     for rows in rng.sample(together, len(together)):
         yield collate(rows, pad_id)
 
 
-def cut(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
-    """Cut a list into pieces of a size; the last may be shorter."""
+def chunks(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
+    """Split a list into chunks of a size; the last may be shorter."""
     return [items[at : at + size] for at in range(0, len(items), size)]
 
 

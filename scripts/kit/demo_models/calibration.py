@@ -1,6 +1,6 @@
-"""Requests on which exported models are calibrated and measured, in words of the lessons.
+"""Requests on which exported models are calibrated and measured, from the texts of the lessons.
 
-`python -m scripts.kit.demo_models.calibration` writes `artifacts/<mode>/calibration.jsonl` anew.
+`python -m scripts.kit.demo_models.calibration` writes `artifacts/<mode>/calibration.jsonl` again.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from scripts.kit.demo_models.grammar import Scene, Span, Split, read_marks, rules_of
+from scripts.kit.demo_models.grammar import Expansion, Span, Split, read_marks, rules_of
 
 LABELS = ("O", "B-MISC", "I-MISC", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC")
 
@@ -28,14 +28,14 @@ class Tagged(NamedTuple):
 
 
 def sentences(split: Split, count: int, seed: int) -> list[Tagged]:
-    """Write texts of one or two sentences; some hold no name at all."""
+    """Write texts of one or two sentences; some have no name."""
     rules, rng = rules_of("entities", split), Random(f"entities {split} {seed}")
-    texts = (read_marks(Scene(rules, rng).tell("{sentence}")) for _ in range(count))
+    texts = (read_marks(Expansion(rules, rng).expand("{sentence}")) for _ in range(count))
     return [Tagged(text, [_without_article(text, span) for span in spans]) for text, spans in texts]
 
 
 def spans_of(labels: list[str], offsets: list[tuple[int, int]]) -> list[Span]:
-    """Join the labels of neighbouring tokens to spans; a stray I- begins a span of its own."""
+    """Join the labels of adjacent tokens to spans; an I- without a B- starts a new span."""
     spans: list[Span] = []
     previous = "O"
     for label, (start, end) in zip(labels, offsets, strict=True):

@@ -1,4 +1,4 @@
-"""Running a model over rows, for an exam."""
+"""Running a model over rows, to measure it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from scripts.kit.demo_models.batches import Feature, collate, cut, length
+from scripts.kit.demo_models.batches import Feature, chunks, collate, length
 
 ROWS = 16
 
@@ -15,10 +15,10 @@ ROWS = 16
 def forward(model: PreTrainedModel, features: list[Feature]) -> list[dict[str, Tensor]]:
     """Return each row's outputs by name, in the order of the rows.
 
-    What has a place for every token goes on after the row's own tokens, over its padding.
+    Outputs for each token include those for the padding after the tokens of the row.
     """
     results: dict[int, dict[str, Tensor]] = {}
-    for rows in cut(sorted(range(len(features)), key=lambda row: length(features[row])), ROWS):
+    for rows in chunks(sorted(range(len(features)), key=lambda row: length(features[row])), ROWS):
         batch = collate([features[row] for row in rows], model.config.pad_token_id)
         output = model(**batch)
         for place, row in enumerate(rows):

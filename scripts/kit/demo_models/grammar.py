@@ -1,7 +1,7 @@
-"""Grammars: rules in YAML from which the training texts are unfolded.
+"""Grammars: rules in YAML from which the training texts are generated.
 
-In a rule, `{word}` stands for any rule of `word`, drawn anew each time; `<word>` is drawn once a
-scene and stays the same; `(a|b)` is a choice on the spot; `[PER Anna Berg]` marks a span.
+In a rule, `{word}` stands for any rule of `word`, drawn each time; `<word>` is drawn once for an
+expansion and stays the same; `(a|b)` is a choice; `[PER Anna Berg]` marks a span.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SENTENCE = re.compile(r"((?:^|[.!?] )(?:\[\w+ )?)([a-z])")
 
 
 class Span(NamedTuple):
-    """A labelled piece of a text: characters `start` up to, not including, `end`."""
+    """A labelled span of a text: characters `start` up to, not including, `end`."""
 
     label: str
     start: int
@@ -39,25 +39,25 @@ def rules_of(grammar: str, split: Split) -> Rules:
     return _read("names")[split] | _read(grammar).get("shared", {}) | _read(grammar)[split]
 
 
-class Scene:
-    """One unfolding of a grammar: what is drawn for `<word>` holds throughout the scene."""
+class Expansion:
+    """Texts from one grammar, in which `<word>` always has the value that is drawn first."""
 
     def __init__(self, rules: Rules, rng: Random) -> None:
         self._rules, self._rng = rules, rng
         self._kept: dict[str, str] = {}
 
-    def tell(self, text: str, *, marked: bool = False) -> str:
-        """Unfold a text; with `marked`, what stands for `<word>` is written as `[word value]`."""
-        unfolded = self._unfold(text, marked)
-        articled = _ARTICLE.sub(r"\1n", re.sub(r" {2,}", " ", unfolded))
+    def expand(self, text: str, *, marked: bool = False) -> str:
+        """Expand a text; with `marked`, the value of `<word>` is written as `[word value]`."""
+        expanded = self._expand(text, marked)
+        articled = _ARTICLE.sub(r"\1n", re.sub(r" {2,}", " ", expanded))
         return _SENTENCE.sub(lambda found: found[1] + found[2].upper(), articled)
 
     @property
     def values(self) -> set[str]:
-        """What has been drawn for `<word>`s so far."""
+        """The values drawn for `<word>`s so far."""
         return set(self._kept.values())
 
-    def _unfold(self, text: str, marked: bool = False) -> str:
+    def _expand(self, text: str, marked: bool = False) -> str:
         while (chosen := _CHOICE.sub(self._choose, text)) != text:
             text = chosen
         return _REFERENCE.sub(lambda found: self._value(found[1], found[2], marked), text)
@@ -67,14 +67,14 @@ class Scene:
 
     def _value(self, fresh: str | None, kept: str, marked: bool) -> str:
         if fresh:
-            return self._unfold(self._rng.choice(self._rules[fresh]), marked)
+            return self._expand(self._rng.choice(self._rules[fresh]), marked)
         if kept not in self._kept:
-            self._kept[kept] = self._unfold(self._rng.choice(self._rules[kept]))
+            self._kept[kept] = self._expand(self._rng.choice(self._rules[kept]))
         return f"[{kept} {self._kept[kept]}]" if marked else self._kept[kept]
 
 
 def read_marks(marked: str) -> tuple[str, list[Span]]:
-    """Take the square brackets out of a text and say where they stood."""
+    """Return a text without its square brackets, and the spans that they marked."""
     text, spans, done = "", [], 0
     for found in _MARK.finditer(marked):
         text += marked[done : found.start()]

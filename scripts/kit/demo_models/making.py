@@ -1,4 +1,4 @@
-"""Making demo models: each is trained aside and takes its place in one step."""
+"""Making demo models: each is trained in a staging folder and installed in one step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class UnknownMode(KitError):
 
 @dataclass(frozen=True)
 class Made:
-    """One checkpoint after `make_all`; no seconds where it was there already."""
+    """One checkpoint after `make_all`; `seconds` is 0 if it existed already."""
 
     mode: str
     score: Score | None
@@ -50,13 +50,13 @@ def make(
     exam_rows: int | None = None,
     tick: Callable[[float], None] = lambda done: None,
 ) -> Score:
-    """Train the demo model of a mode and put it at `target`; what is there goes only then.
+    """Train the demo model of a mode and install it at `target`, in place of an earlier one.
 
-    `rows` and `exam_rows` are for a quick look; without them the model is trained in full.
+    `rows` and `exam_rows` shorten the training; without them the model is trained in full.
 
     Raises:
         UnknownMode: when there is no lesson for the mode.
-        KitError: when the pretrained model is not installed, or another command is at it.
+        KitError: when the pretrained model is not installed, or another command is making it.
     """
     check(mode)
     lesson = lesson_of(mode)
@@ -73,19 +73,19 @@ def make(
 
 
 def make_all(
-    wanted: Iterable[str] = (),
+    selected: Iterable[str] = (),
     folder: Path = MODELS,
     *,
     force: bool = False,
     console: Console | None = None,
 ) -> list[Made]:
-    """Make the demo models of some modes, or of all; a finished checkpoint is left alone.
+    """Make the demo models of some modes, or of all; a finished checkpoint is kept.
 
     Raises:
         KitError: as `make` does.
         WrongCheckpoint: when something else is in a checkpoint's place.
     """
-    names = list(wanted) or list(MODES)
+    names = list(selected) or list(MODES)
     for mode in names:
         check(mode)
     columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
@@ -93,13 +93,13 @@ def make_all(
         return [_make_or_keep(mode, folder / mode, force, progress) for mode in names]
 
 
-def ensure(wanted: Iterable[str] = ()) -> None:
-    """Make what is missing of some modes' demo models, or of all, in `artifacts/models/`.
+def ensure(selected: Iterable[str] = ()) -> None:
+    """Make the missing demo models of some modes, or of all, in `artifacts/models/`.
 
     Raises:
         KitError: as `make_all` does.
     """
-    make_all(wanted)
+    make_all(selected)
 
 
 def check(mode: str) -> None:

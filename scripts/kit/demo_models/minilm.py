@@ -40,8 +40,8 @@ def minilm() -> Path:
 
 
 def load_tokenizer() -> PreTrainedTokenizerBase:
-    """Return a tokenizer with the pretrained vocabulary, which lower-cases and does not cut."""
-    # The tokenizer.json beside the vocabulary cuts and pads every text to 128 tokens.
+    """Return a tokenizer with the pretrained vocabulary; it lower-cases and does not truncate."""
+    # The tokenizer.json beside the vocabulary truncates and pads every text to 128 tokens.
     entries = (minilm() / "vocab.txt").read_text(encoding="utf-8").splitlines()
     vocabulary = {entry: index for index, entry in enumerate(entries)}
     return BertTokenizer(vocab=vocabulary, do_lower_case=True, model_max_length=POSITIONS)
@@ -50,7 +50,7 @@ def load_tokenizer() -> PreTrainedTokenizerBase:
 def load_model(
     auto_class: Any, *, labels: Sequence[str] | None = None, **config: Any
 ) -> PreTrainedModel:
-    """Load the model with a new head; embeddings and the lowest layers keep what they know."""
+    """Load the model with a new head; embeddings and the lowest layers are frozen."""
     if labels:
         config["id2label"] = dict(enumerate(labels))
         config["label2id"] = {label: index for index, label in enumerate(labels)}

@@ -1,4 +1,4 @@
-"""How well a model does on rows that it was not trained on."""
+"""The measures of a model on rows that it was not trained on."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Score:
         return ", ".join(f"{name} {value:.3g}" for name, value in self.measures.items())
 
     def write(self, folder: Path) -> None:
-        """Lay the score down beside a checkpoint."""
+        """Write the score into the folder of a checkpoint."""
         text = json.dumps(asdict(self), indent=2)
         (folder / FILE).write_text(text + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> Score | None:
-        """Return the score that lies beside a checkpoint; None where there is none."""
+        """Return the score in the folder of a checkpoint; None if there is none."""
         path = folder / FILE
         return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
@@ -41,9 +41,9 @@ def mean(values: Iterable[float]) -> float:
     return fmean(map(float, values))
 
 
-def f1(found: Sequence[Sequence[Hashable]], wanted: Sequence[Sequence[Hashable]]) -> float:
-    """Return the F1 of all rows' items together; an item counts as found only when it is equal."""
-    pairs = [(Counter(row), Counter(truth)) for row, truth in zip(found, wanted, strict=True)]
+def f1(found: Sequence[Sequence[Hashable]], expected: Sequence[Sequence[Hashable]]) -> float:
+    """Return the F1 of all rows' items together; only equal items count as found."""
+    pairs = [(Counter(row), Counter(truth)) for row, truth in zip(found, expected, strict=True)]
     common = sum((row & truth).total() for row, truth in pairs)
     total = sum(row.total() + truth.total() for row, truth in pairs)
     return 2 * common / total if total else 1.0

@@ -1,11 +1,11 @@
-"""Reviews, each with what its writer thinks."""
+"""Reviews with their labels."""
 
 from __future__ import annotations
 
 from random import Random
 from typing import NamedTuple
 
-from scripts.kit.demo_models.grammar import Scene, Split, rules_of
+from scripts.kit.demo_models.grammar import Expansion, Split, rules_of
 
 LABELS = ("NEGATIVE", "POSITIVE")
 
@@ -21,6 +21,6 @@ def reviews(split: Split, count: int, seed: int) -> list[Review]:
     """Write reviews, half of them positive."""
     rules, rng = rules_of("sentiment", split), Random(f"sentiment {split} {seed}")
     return [
-        Review(Scene(rules, rng).tell(f"{{{LABELS[row % 2].lower()}}}"), row % 2)
+        Review(Expansion(rules, rng).expand(f"{{{LABELS[row % 2].lower()}}}"), row % 2)
         for row in range(count)
     ]

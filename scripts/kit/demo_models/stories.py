@@ -1,18 +1,18 @@
-"""Texts to continue: little stories, and some of the reviews and passages of the other lessons."""
+"""Texts to continue: short stories, and some of the reviews and passages of the other lessons."""
 
 from __future__ import annotations
 
 from random import Random
 
-from scripts.kit.demo_models.grammar import Scene, Split, rules_of
+from scripts.kit.demo_models.grammar import Expansion, Split, rules_of
 from scripts.kit.demo_models.questions import questions
 from scripts.kit.demo_models.sentiment import reviews
 
 
 def stories(split: Split, count: int, seed: int) -> list[str]:
-    """Write stories; names and things stay the same throughout one."""
+    """Write stories; names and things stay the same in each."""
     rules, rng = rules_of("stories", split), Random(f"stories {split} {seed}")
-    return [Scene(rules, rng).tell("{story}") for _ in range(count)]
+    return [Expansion(rules, rng).expand("{story}") for _ in range(count)]
 
 
 def library(split: Split, count: int, seed: int) -> list[str]:

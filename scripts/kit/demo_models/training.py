@@ -1,4 +1,4 @@
-"""The training loop: AdamW with warm-up, one pass over batches of like length."""
+"""The training loop: AdamW with warm-up, one pass over batches of similar length."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Plan:
 
 
 def fit(model: PreTrainedModel, features: list[Feature], plan: Plan, seed: int, tick: Tick) -> None:
-    """Train in place; `tick` is told which part of the way is done, from 0 to 1."""
+    """Train in place; `tick` is called with the completed share, from 0 to 1."""
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = AdamW(weights, lr=plan.rate, weight_decay=0.01, fused=True)
     steps = -(-len(features) // plan.batch)
     schedule = LambdaLR(optimizer, lambda step: _slope(step, steps))
-    # Dropout stays off: a single pass over rows that do not repeat has little to learn by heart.
+    # Dropout stays off: a single pass over rows that do not repeat has little to memorize.
     model.eval()
     pad_id = model.config.pad_token_id
     for step, batch in enumerate(batches(features, plan.batch, pad_id, Random(seed))):

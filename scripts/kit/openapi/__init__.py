@@ -1,4 +1,4 @@
-"""OpenAPI documents, made from the types that the tasks and protocols themselves have."""
+"""OpenAPI documents, generated from the types of the tasks and protocols."""
 
 from scripts.kit.openapi.document import DOCUMENTS, document, write
 

@@ -36,7 +36,7 @@ def bodies(mode: str, known: Mapping[str, Schema]) -> dict[str, Schema]:
 
     Args:
         mode: the mode.
-        known: the components that its types are.
+        known: the components of its types.
     """
     old = _object_of_inputs(known)
     task = tasks.get(mode)

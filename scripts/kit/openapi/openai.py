@@ -1,4 +1,4 @@
-"""What OpenAI's endpoints answer.
+"""The responses of OpenAI's endpoints.
 
 https://platform.openai.com/docs/api-reference/chat and /completions
 """

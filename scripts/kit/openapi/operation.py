@@ -1,4 +1,4 @@
-"""One operation of a document: a path, what is sent there and what comes back."""
+"""One operation of a document: a path, its request bodies and its responses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARAMETERS = {
     "model": "The name under which a model is served.",
     "version": "A version of the model, for example 1.0.",
 }
-# TorchServe's own errors have its shape in every protocol.
+# TorchServe's own errors have the same shape in every protocol.
 TORCHSERVES = (NotFound, InternalError, Overloaded)
 ERRORS: tuple[type[RequestError], ...] = (
     BadRequest,
@@ -37,7 +37,7 @@ TOO_LARGE = "More bytes than the server's `max_request_size` get this status and
 
 @dataclass(frozen=True)
 class Body:
-    """What is sent as one content type."""
+    """A request body of one content type."""
 
     schema: Schema
     examples: Mapping[str, Any]
@@ -54,13 +54,13 @@ class Operation:
 
     Attributes:
         path: with names of parameters in braces.
-        name: for clients that are generated.
-        tag: whose way of asking it is.
+        name: the operation's id, for generated clients.
+        tag: the protocol that it belongs to.
         summary: what it does.
-        answers: schema of each content type of a success.
-        bodies: what is read, by content type; nothing where it is a GET.
-        description: what is to be known beside that.
-        errors: shapes of its errors.
+        answers: the schema of a success, by content type.
+        bodies: the request bodies, by content type; empty for a GET.
+        description: further text.
+        errors: the schemas of its errors.
     """
 
     path: str
@@ -78,7 +78,7 @@ class Operation:
         return "post" if self.bodies else "get"
 
     def as_json(self, served: Mapping[str, str]) -> dict[str, Any]:
-        """Return it as an operation of OpenAPI; `served` has a value to try of each parameter."""
+        """Return it as an operation of OpenAPI; `served` has an example of each parameter."""
         names = re.findall(r"\{(\w+)\}", self.path)
         contents = {kind: body.as_json() for kind, body in self.bodies.items()}
         return {

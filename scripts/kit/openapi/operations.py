@@ -16,7 +16,7 @@ from scripts.kit.openapi.shapes import TEXT, Schema, any_of, closed, list_of, re
 
 Known = Mapping[str, Schema]
 RESULT, ERROR = ref("Result"), ref("Error")
-# What a body is decides on the shape of its errors; one that cannot be read is nothing yet.
+# The protocol of a body decides on the shape of its errors; one that cannot be read has none yet.
 BY_BODY = ("ProtocolError", "Error")
 PLAIN, HTML, LINES = "text/plain", "text/html", JSON_LINES[0]
 BELOW = "/predictions/{model}/{version}/v1/"

@@ -77,7 +77,7 @@ def schemas(mode: str) -> dict[str, Schema]:
 
 
 def _schemas_of(kinds: Mapping[str, Any]) -> dict[str, Schema]:
-    """Return the schema of each type, and of every named type in it."""
+    """Return the schema of each type, and of every named type that it contains."""
     adapters: list[Any] = [(name, "validation", TypeAdapter(kind)) for name, kind in kinds.items()]
     by_key, rest = TypeAdapter.json_schemas(
         adapters,

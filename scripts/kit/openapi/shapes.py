@@ -1,4 +1,4 @@
-"""Shapes of JSON schema that are written by hand."""
+"""JSON schemas that are written by hand."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ ANNOTATIONS = ("title", "description", "default")
 
 
 def ref(name: str) -> Schema:
-    """Return the schema that stands for one of the components."""
+    """Return a reference to one of the components."""
     return {"$ref": PLACE + name}
 
 
 def any_of(*alternatives: Schema) -> Schema:
-    """Return the schema of what fits at least one of several."""
+    """Return the schema of values that fit at least one of several."""
     return {"anyOf": list(alternatives)}
 
 
 def or_null(schema: Schema) -> Schema:
-    """Return the schema of what may also be null, which stands for what is left out."""
+    """Return a schema that also allows null, which means that the value is left out."""
     if Draft202012Validator(schema).is_valid(None):
         return schema
     annotations = {name: schema[name] for name in ANNOTATIONS if name in schema}

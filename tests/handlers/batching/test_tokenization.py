@@ -20,13 +20,13 @@ def tokenizer(checkpoint: Callable[..., Path]) -> Any:
 
 
 @given(st.data())
-def test_windows_are_counted_as_the_tokenizer_cuts_them(
+def test_windows_are_counted_as_the_tokenizer_makes_them(
     tokenizer: Any, data: st.DataObject
 ) -> None:
     tokens, size = data.draw(st.integers(1, 90)), data.draw(st.integers(1, 12))
     stride = data.draw(st.integers(0, size - 1))
     options = {"truncation": True, "max_length": size + 2, "stride": stride}
-    cut = tokenizer("a " * tokens, return_overflowing_tokens=True, **options)["input_ids"]
-    for limit, refused in ((len(cut), False), (len(cut) - 1, True)):
+    windows = tokenizer("a " * tokens, return_overflowing_tokens=True, **options)["input_ids"]
+    for limit, refused in ((len(windows), False), (len(windows) - 1, True)):
         with pytest.raises(RequestTooLarge) if refused else nullcontext():
             check_windows(tokens, size=size, stride=stride, limit=limit)

@@ -47,7 +47,7 @@ def text(name: str, content: str) -> Change:
             without("tokenizer.json", "tokenizer_config.json"),
             "tokenizer: the checkpoint has no tokenizer files; add tokenizer.json",
         ),
-        # The settings alone would make a tokenizer that knows no word.
+        # The settings alone would make a tokenizer with an empty vocabulary.
         (without("tokenizer.json"), "tokenizer: the checkpoint has no tokenizer files"),
         (text("tokenizer.json", "{"), "tokenizer: cannot be loaded"),
         (text("tokenizer.json", "{}"), "tokenizer: cannot be loaded"),
@@ -93,9 +93,7 @@ def test_a_vocabulary_alone_makes_the_tokenizer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("family", "limit"), [("Bert", 128), ("Roberta", 128)])
-def test_positions_that_a_model_keeps_for_itself_hold_no_tokens(
-    tmp_path: Path, family: str, limit: int
-) -> None:
+def test_reserved_positions_hold_no_tokens(tmp_path: Path, family: str, limit: int) -> None:
     tiny.write(tmp_path, MODE, family=family)
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
     del settings["model_max_length"]

@@ -62,8 +62,8 @@ def test_layers_on_disk_generate_what_the_whole_model_does(
     drawn = {"do_sample": True, "seed": 3}
     for prompt in PROMPTS:
         for settings in ({}, drawn):
-            asked = {"max_new_tokens": 12, **settings}
-            assert spread_out.ask(prompt, **asked) == whole.ask(prompt, **asked)
+            parameters = {"max_new_tokens": 12, **settings}
+            assert spread_out.ask(prompt, **parameters) == whole.ask(prompt, **parameters)
 
 
 def test_layers_on_disk_classify_and_explain_as_the_whole_model_does(
@@ -74,8 +74,8 @@ def test_layers_on_disk_classify_and_explain_as_the_whole_model_does(
     spread_out = Served(folder, "sequence_classification", device_map=BERT)
     texts = ["Ada lives in Paris", "A dull film"]
     assert spread_out.ask(texts) == whole.ask(texts)
-    posts = [explanation_of({"inputs": text}) for text in texts]
-    assert spread_out.post(*posts) == whole.post(*posts)
+    http_requests = [explanation_of({"inputs": text}) for text in texts]
+    assert spread_out.post(*http_requests) == whole.post(*http_requests)
 
 
 def test_the_log_says_which_layers_are_where(checkpoint: Checkpoint, caplog: Any) -> None:
@@ -122,7 +122,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("settings", "sentence"), WRONG, ids=[each for _, each in WRONG])
-def test_places_that_cannot_be_stop_the_load(
+def test_an_impossible_device_map_stops_the_load(
     checkpoint: Checkpoint, settings: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -141,7 +141,7 @@ def test_one_device_is_not_enough_for_model_parallel(monkeypatch: Any, tmp_path:
     assert "handler.device_map what is on cpu and on disk" in str(caught.value)
 
 
-def test_what_is_offloaded_lies_in_the_archive_that_torchserve_unpacked(
+def test_offloaded_layers_are_stored_in_the_unpacked_archive(
     monkeypatch: Any, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)

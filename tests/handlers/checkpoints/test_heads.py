@@ -39,8 +39,8 @@ def test_a_checkpoint_with_the_modes_head_is_accepted(
 
 @pytest.mark.parametrize("head", ["DistilBertModel", "DistilBertForMaskedLM"])
 def test_a_head_that_would_be_random_is_refused_unless_allowed(head: str) -> None:
-    complaint = f"org/name: has a {head}, and this mode needs a DistilBertForSequenceClassification"
-    with pytest.raises(WrongCheckpoint, match=f"{complaint}.*handler.allow_random_head: true"):
+    message = f"org/name: has a {head}, and this mode needs a DistilBertForSequenceClassification"
+    with pytest.raises(WrongCheckpoint, match=f"{message}.*handler.allow_random_head: true"):
         check_head(distilbert(head), handler(), CLASSIFIER)
     check_head(distilbert(head), handler(allow_random_head=True, num_labels=7), CLASSIFIER)
 

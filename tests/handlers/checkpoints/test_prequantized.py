@@ -36,7 +36,7 @@ Quantize = Callable[..., Path]
 
 @pytest.fixture
 def quantize(checkpoint: Callable[..., Path], tmp_path: Path) -> Quantize:
-    """Write a tiny checkpoint as people publish quantized ones, its method in its config.json."""
+    """Write a tiny quantized checkpoint as they are published, with the method in config.json."""
 
     def write(mode: str, dtype: torch.dtype = torch.float32, **settings: Any) -> Path:
         source = checkpoint(mode, **SHAPES[mode])
@@ -94,7 +94,7 @@ def test_another_dtype_is_refused(quantize: Quantize) -> None:
 
 @pytest.mark.parametrize("save_mode", ["torchscript", "onnx", OPENVINO])
 @pytest.mark.parametrize("named", [{}, {"dtype": "auto"}])
-def test_an_export_is_refused_in_words_of_the_yaml(
+def test_an_export_is_refused_with_the_key_of_the_yaml(
     quantize: Quantize, tmp_path: Path, save_mode: str, named: dict[str, str]
 ) -> None:
     mode = "sequence_classification"
@@ -113,7 +113,7 @@ def test_an_export_is_refused_in_words_of_the_yaml(
     ("method", "install"),
     [("gptq", "gptqmodel optimum"), ("quanto", "optimum-quanto"), ("aqlm", "aqlm")],
 )
-def test_a_package_that_is_not_there_is_named(
+def test_a_missing_package_is_named(
     checkpoint: Callable[..., Path], tmp_path: Path, method: str, install: str
 ) -> None:
     folder = shutil.copytree(checkpoint("text_generation"), tmp_path / "quantized")
@@ -122,6 +122,8 @@ def test_a_package_that_is_not_there_is_named(
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
         Served(folder, "text_generation", dtype="auto")
-    told = str(caught.value)
-    assert told.startswith(f"config.json: says that the weights were quantized with {method}, and ")
-    assert told.endswith(f"; pip install {install} in the environment of the worker.")
+    message = str(caught.value)
+    assert message.startswith(
+        f"config.json: says that the weights were quantized with {method}, and "
+    )
+    assert message.endswith(f"; pip install {install} in the environment of the worker.")

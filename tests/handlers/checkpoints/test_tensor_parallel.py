@@ -78,7 +78,7 @@ def test_a_model_without_a_plan_is_refused(checkpoint: Callable[..., Path]) -> N
     )
 
 
-def test_heads_that_cannot_be_shared_out_are_refused() -> None:
+def test_heads_that_cannot_be_divided_are_refused() -> None:
     llama = LlamaConfig(num_attention_heads=8, num_key_value_heads=2)
     check_tensor_parallel(llama, 2)
     with pytest.raises(WrongConfig, match="is 4, and the model's num_key_value_heads is 2; use a"):

@@ -47,7 +47,7 @@ def test_the_keys_of_the_old_example_load_unchanged() -> None:
     }
 
 
-def test_the_old_examples_num_labels_of_0_means_that_none_are_asked_for(served: Any) -> None:
+def test_num_labels_0_of_the_old_example_sets_no_number_of_labels(served: Any) -> None:
     model: Served = served("question_answering", num_labels=0)
     assert model.ask({"question": "Who?", "context": "Ada"})["answer"] == "Ada"
 
@@ -68,7 +68,7 @@ def test_every_config_of_the_repository_reads() -> None:
 
 
 @pytest.mark.parametrize("name", ["no.yaml", "."])
-def test_a_path_without_a_file_is_told(tmp_path: Path, name: str) -> None:
+def test_a_path_without_a_file_is_an_error(tmp_path: Path, name: str) -> None:
     with pytest.raises(WrongConfig, match="pass a YAML file"):
         ModelConfig.read(tmp_path / name)
 

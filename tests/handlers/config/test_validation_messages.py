@@ -85,13 +85,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "sentence"), WRONG, ids=[sentence for _, sentence in WRONG])
-def test_a_mistake_is_told_in_one_sentence(
+def test_a_mistake_is_reported_in_one_sentence(
     tmp_path: Path, text: str | bytes, sentence: str
 ) -> None:
     path = tmp_path / "model.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(WrongConfig) as caught:
         check_config(ModelConfig.read(path))
-    told = str(caught.value)
-    assert told.startswith(f"{path}: {sentence}")
-    assert told[-1] in ".?" and "\n" not in told and len(told) < len(str(path)) + 320
+    message = str(caught.value)
+    assert message.startswith(f"{path}: {sentence}")
+    assert message[-1] in ".?" and "\n" not in message and len(message) < len(str(path)) + 320

@@ -1,4 +1,4 @@
-"""Gradients are found through the model, whatever its architecture is called inside."""
+"""Gradients are computed for every architecture, whatever the names of its modules."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def test_every_architecture_is_explained_by_gradients(
         {"inputs": text, "parameters": {"method": method}}
         for text in ("A fine film.", "Nina Vogel sings in the old bar near the river in Paris.")
     ]
-    for status, told in served.post(*map(explanation_of, bodies)):
-        assert status == 200, told
-        assert any(abs(value) > 0 for value in told["attributions"])
-        assert all(map(math.isfinite, told["attributions"]))
-        assert told["converged"] in (True, None)
+    for status, explanation in served.post(*map(explanation_of, bodies)):
+        assert status == 200, explanation
+        assert any(abs(value) > 0 for value in explanation["attributions"])
+        assert all(map(math.isfinite, explanation["attributions"]))
+        assert explanation["converged"] in (True, None)
 
 
 def test_gradients_leave_no_trace_in_the_weights(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What every method in the folder must do, for every format that it can explain."""
+"""The contract of every explanation method, for every format that it can explain."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def served(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def exported_params() -> list[Any]:
-    """Return the exported formats; but for one of free and one of fixed shapes they are slow."""
+    """Return the exported formats; all are slow except one of free and one of fixed shapes."""
     quick = ("torchscript", "neuron")
     marks = {name: [] if name in quick else [pytest.mark.slow] for name in save_modes()}
     marks["openvino"].append(pytest.mark.openvino)
@@ -55,22 +55,24 @@ def exported_params() -> list[Any]:
 
 def explain(served: Served, inputs: Any, **parameters: Any) -> dict[str, Any]:
     body = explanation_of({"inputs": inputs, "parameters": parameters})
-    ((status, told),) = served.post(body)
-    assert status == 200, told
-    return dict(told)
+    ((status, explanation),) = served.post(body)
+    assert status == 200, explanation
+    return dict(explanation)
 
 
-def top_word(told: dict[str, Any]) -> str:
-    most = max(range(len(told["words"])), key=lambda number: told["importances"][number])
-    return str(told["words"][most])
+def top_word(explanation: dict[str, Any]) -> str:
+    most = max(
+        range(len(explanation["words"])), key=lambda number: explanation["importances"][number]
+    )
+    return str(explanation["words"][most])
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_word_that_decides_comes_first(served: Any, method: str) -> None:
-    told = explain(served("pretrained"), TEXT, method=method, granularity="word")
-    assert told["prediction"]["label"] == "POSITIVE"
-    assert top_word(told) == decisive.WORD
-    assert told["method"] == method
+    explanation = explain(served("pretrained"), TEXT, method=method, granularity="word")
+    assert explanation["prediction"]["label"] == "POSITIVE"
+    assert top_word(explanation) == decisive.WORD
+    assert explanation["method"] == method
 
 
 @pytest.mark.parametrize("method", FORWARD_ONLY)
@@ -85,23 +87,23 @@ def test_formats_without_gradients_are_explained_alike(
 
 def test_a_method_that_needs_gradients_is_refused_where_there_are_none(served: Any) -> None:
     body = {"inputs": TEXT, "parameters": {"method": "layer_integrated_gradients"}}
-    ((status, told),) = served("torchscript").post(explanation_of(body))
+    ((status, explanation),) = served("torchscript").post(explanation_of(body))
     assert status == 422
-    assert "feature_ablation" in told["message"]
+    assert "feature_ablation" in explanation["message"]
     assert explain(served("torchscript"), TEXT)["method"] == "feature_ablation"
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_values_of_complete_methods_sum_to_what_they_explain(served: Any, method: str) -> None:
-    told = explain(served("pretrained"), TEXT, method=method)
-    difference = told["output"] - told["baseline_output"]
-    missed = abs(sum(told["attributions"]) - difference)
-    assert told["convergence_delta"] == pytest.approx(sum(told["attributions"]) - difference)
+    explanation = explain(served("pretrained"), TEXT, method=method)
+    difference = explanation["output"] - explanation["baseline_output"]
+    error = sum(explanation["attributions"]) - difference
+    assert explanation["convergence_delta"] == pytest.approx(error)
     if explainers.get(method).complete:
-        assert missed <= 0.05 * abs(difference)
-        assert told["converged"]
+        assert abs(error) <= 0.05 * abs(difference)
+        assert explanation["converged"]
     else:
-        assert told["converged"] is None
+        assert explanation["converged"] is None
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -109,21 +111,21 @@ def test_a_batch_gets_what_each_gets_alone(served: Any, method: str) -> None:
     texts = [TEXT, "a nice walk", f"{decisive.WORD} weather", "it is nice in the park today"]
     bodies = [{"inputs": text, "parameters": {"method": method}} for text in texts]
     together = served("pretrained").post(*map(explanation_of, bodies))
-    for body, (status, told) in zip(bodies, together, strict=True):
+    for body, (status, explanation) in zip(bodies, together, strict=True):
         ((_, alone),) = served("pretrained").post(explanation_of(body))
         assert status == 200
-        assert told["words"] == alone["words"]
-        if method != "kernel_shap":  # its random subsets depend on the number of pieces in a batch
-            assert told["attributions"] == pytest.approx(alone["attributions"], abs=2e-3)
+        assert explanation["words"] == alone["words"]
+        if method != "kernel_shap":  # its random subsets depend on the number of tokens in a batch
+            assert explanation["attributions"] == pytest.approx(alone["attributions"], abs=2e-3)
 
 
 def test_few_steps_that_do_not_converge_come_with_a_warning(served: Any) -> None:
-    told = explain(served("pretrained"), TEXT, n_steps=1)
-    assert told["converged"] is False
-    assert "n_steps" in told["warning"]
+    explanation = explain(served("pretrained"), TEXT, n_steps=1)
+    assert explanation["converged"] is False
+    assert "n_steps" in explanation["warning"]
 
 
 def test_importances_have_length_one_and_are_json(served: Any) -> None:
-    told = explain(served("pretrained"), TEXT)
-    assert sum(value**2 for value in told["importances"]) == pytest.approx(1)
-    json.dumps(told, allow_nan=False)
+    explanation = explain(served("pretrained"), TEXT)
+    assert sum(value**2 for value in explanation["importances"]) == pytest.approx(1)
+    json.dumps(explanation, allow_nan=False)

@@ -1,4 +1,4 @@
-"""The page of an explanation: whole in itself, escaped, and only for those who ask for it."""
+"""The page of an explanation: self-contained, escaped, and sent only if it is accepted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from handlers.explainers._page import prefers_page, render
 
-TOLD: dict[str, Any] = {
+EXPLANATION: dict[str, Any] = {
     "words": ["[CLS]", "a", "love", "##ly", "<script>alert(1)</script>", "[SEP]"],
     "offsets": [[0, 0], [0, 1], [2, 6], [6, 8], [9, 34], [0, 0]],
     "importances": [0.0, -0.3, 0.9, 0.2, 0.1, 0.0],
@@ -20,43 +20,43 @@ TOLD: dict[str, Any] = {
 
 
 def test_no_text_becomes_markup() -> None:
-    page = render([TOLD]).decode()
+    page = render([EXPLANATION]).decode()
     assert "<script" not in page
     assert "<img" not in page
     assert "&lt;script&gt;" in page
 
 
 def test_nothing_is_loaded_from_elsewhere() -> None:
-    page = render([TOLD]).decode()
+    page = render([EXPLANATION]).decode()
     assert "http" not in page.replace("http-equiv", "")
     assert "url(" not in page
     assert "default-src 'none'" in page
 
 
-def test_the_strongest_piece_has_the_strongest_colour_and_each_its_sign() -> None:
-    page = render([TOLD]).decode()
+def test_the_strongest_token_has_the_strongest_colour_and_each_its_sign() -> None:
+    page = render([EXPLANATION]).decode()
     assert 'class="mark for" style="--much: 85%" title="+0.900">love<' in page
     assert 'class="mark against" style="--much: 28%" title="-0.300">a<' in page
 
 
-def test_pieces_of_one_word_stand_together() -> None:
-    assert '>love</span><span class="mark for"' in render([TOLD]).decode()
+def test_tokens_of_one_word_are_adjacent() -> None:
+    assert '>love</span><span class="mark for"' in render([EXPLANATION]).decode()
 
 
 def test_a_warning_is_shown() -> None:
-    page = render([{**TOLD, "warning": "Read with care."}]).decode()
+    page = render([{**EXPLANATION, "warning": "Read with care."}]).decode()
     assert "Read with care." in page
 
 
 def test_errors_among_several_explanations_keep_their_place() -> None:
     error = {"code": 400, "type": "BadRequestException", "message": "inputs is empty."}
-    page = render([TOLD, error, TOLD]).decode()
+    page = render([EXPLANATION, error, EXPLANATION]).decode()
     assert page.count("<article>") == 3
     assert "inputs is empty." in page
 
 
 @pytest.mark.parametrize(
-    ("accept", "wanted"),
+    ("accept", "prefers_html"),
     [
         ("text/html", True),
         ("text/html,application/xhtml+xml,*/*;q=0.8", True),
@@ -67,5 +67,5 @@ def test_errors_among_several_explanations_keep_their_place() -> None:
         ("text/html;q=oops", True),
     ],
 )
-def test_who_gets_a_page(accept: str, wanted: bool) -> None:
-    assert prefers_page(accept) is wanted
+def test_a_page_is_sent_only_if_html_is_preferred(accept: str, prefers_html: bool) -> None:
+    assert prefers_page(accept) is prefers_html

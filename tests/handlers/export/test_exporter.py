@@ -1,4 +1,4 @@
-"""How rows are parted between calibrating an export and measuring it, and which are refused."""
+"""How rows are split between calibrating an export and measuring it, and which are refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_lone_row_is_calibrated_on_and_measured() -> None:
 
 
 def refusal(checkpoint: Path, target: Path, rows: Sequence[Request], **handler: object) -> str:
-    """Return what is told of rows with which no bfloat16 graph is exported."""
+    """Return the message of the error with which rows are refused for a bfloat16 graph."""
     settings = {"mode": MODE, "save_mode": "torchscript", "dtype": "bfloat16", **handler}
     with pytest.raises(WrongConfig) as caught:
         export(checkpoint, ModelConfig.parse({"handler": settings}), target, rows)
@@ -53,14 +53,14 @@ def test_a_row_that_is_refused_is_named_by_its_place_and_not_quoted(
 ) -> None:
     fine = Sample("fine", place="rows.jsonl, line 1")
     rows = [fine, replace(row, place="rows.jsonl, line 3"), fine]
-    told = refusal(checkpoint(MODE), tmp_path, rows, truncation=False)
-    assert told.startswith(f"rows.jsonl, line 3: {reason}")
-    assert told.endswith("); correct or remove this row.")
-    assert "secret" not in told and ".)" not in told
+    message = refusal(checkpoint(MODE), tmp_path, rows, truncation=False)
+    assert message.startswith(f"rows.jsonl, line 3: {reason}")
+    assert message.endswith("); correct or remove this row.")
+    assert "secret" not in message and ".)" not in message
 
 
-def test_a_row_of_no_file_that_is_refused_is_told(
+def test_a_refused_row_without_a_file_is_reported(
     checkpoint: Callable[..., Path], tmp_path: Path
 ) -> None:
-    told = refusal(checkpoint(MODE), tmp_path, [Request(7)])
-    assert told.startswith("a row of handler.calibration: is refused (")
+    message = refusal(checkpoint(MODE), tmp_path, [Request(7)])
+    assert message.startswith("a row of handler.calibration: is refused (")

@@ -43,13 +43,13 @@ def test_independent_labels_are_a_decision_each() -> None:
 
 
 @pytest.mark.parametrize("independent", [True, False])
-def test_what_is_no_number_agrees_with_nothing(independent: bool) -> None:
+def test_nan_agrees_with_no_value(independent: bool) -> None:
     broken = [{"logits": np.array([np.nan, np.nan])}]
     result = compare_outputs([{"logits": np.array([2.0, 1.0])}], broken, independent=independent)
     assert (result.label_agreement, result.largest_score_difference) == (0, 1)
 
 
-def test_it_reads_as_a_sentence() -> None:
+def test_a_report_is_written_as_a_sentence() -> None:
     text = str(ParityReport(225, 225, 0.9956, 0.0312))
     assert text == (
         "agrees with the checkpoint on 99.56% of 225 labels (225 rows), "

@@ -1,4 +1,4 @@
-"""How the two graphs are compared by which int8 is chosen."""
+"""How two graphs are compared to choose the layers that are computed in int8."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _kept(values: Any) -> dict[str, Any]:
 
 @dataclass
 class Graph:
-    """Stands in for OpenVINO's model of two layers, with what it gives for one text."""
+    """A stand-in for OpenVINO's model of two layers, with its logits for one text."""
 
     logits: Sequence[float]
     outputs: Any = field(default_factory=lambda: [SimpleNamespace(names={"logits"})])
@@ -47,7 +47,7 @@ class Graph:
 
 
 class Packages:
-    """Stands in for OpenVINO and NNCF, and remembers what each graph was compiled with."""
+    """A stand-in for OpenVINO and NNCF that records the settings of each compiled graph."""
 
     ModelType = SimpleNamespace(TRANSFORMER="transformer")
 

@@ -49,7 +49,7 @@ def test_the_old_examples_keys_are_read_where_it_had_them(save_mode: str) -> Non
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_a_format_of_float32_refuses_to_be_told_another(dtype: str) -> None:
+def test_a_format_of_float32_refuses_another_dtype(dtype: str) -> None:
     sentence = (
         f"handler.dtype is {dtype} and handler.save_mode is onnx, which computes in float32"
         "; use save_mode: pretrained or openvino, or leave dtype out"
@@ -60,7 +60,7 @@ def test_a_format_of_float32_refuses_to_be_told_another(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "auto"])
-def test_a_format_of_float32_may_be_left_to_it(dtype: str) -> None:
+def test_a_format_of_float32_accepts_float32_and_auto(dtype: str) -> None:
     assert read("onnx", dtype=dtype).handler.dtype == dtype
 
 

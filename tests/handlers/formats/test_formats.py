@@ -1,4 +1,4 @@
-"""What every format in `handlers/formats/` promises."""
+"""The contract of every format in `handlers/formats/`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
 ]
-# One output or two, token types or none: what differs between the modes of an exported model.
+# Exported modes differ in one output or two, and in token types or none.
 QUICK = ("sequence_classification", "question_answering")
 OTHERS = [mode for mode in modes() if mode not in (*QUICK, GENERATED)]
 every_format = pytest.mark.parametrize("save_mode", format_params())
 
 
 @pytest.fixture(scope="module")
-def laid_down(packed: Callable[..., Path], tmp_path_factory: Any) -> Callable[..., Path]:
+def exported(packed: Callable[..., Path], tmp_path_factory: Any) -> Callable[..., Path]:
     """The unpacked archive of a tiny model in a format."""
 
     @cache
@@ -54,38 +54,38 @@ def laid_down(packed: Callable[..., Path], tmp_path_factory: Any) -> Callable[..
     ],
 )
 def test_answers_do_not_depend_on_the_format(
-    laid_down: Any, served: Any, save_mode: str, mode: str, family: str
+    exported: Any, served: Any, save_mode: str, mode: str, family: str
 ) -> None:
-    model = Served(laid_down(save_mode, mode, family), mode, **keys_of(save_mode))
+    model = Served(exported(save_mode, mode, family), mode, **keys_of(save_mode))
     for inputs, given in requests_of(mode):
         expected = served(mode, family=family).ask(inputs, **given)
         assert not differences(model.ask(inputs, **given), expected, 1e-4)
 
 
 @every_format
-def test_an_encoder_takes_packed_rows_where_shapes_are_free(laid_down: Any, save_mode: str) -> None:
-    folder = laid_down(save_mode, "sequence_classification")
+def test_an_encoder_takes_packed_rows_where_shapes_are_free(exported: Any, save_mode: str) -> None:
+    folder = exported(save_mode, "sequence_classification")
     model = Served(folder, "sequence_classification", **keys_of(save_mode)).engine.model
     assert model.packs == (save_mode not in ("neuron", "neuronx"))
 
 
 @every_format
-def test_a_format_generates_or_refuses_to_before_it_is_asked(
-    laid_down: Any, served: Any, save_mode: str
+def test_a_format_generates_or_its_export_is_refused(
+    exported: Any, served: Any, save_mode: str
 ) -> None:
     if formats.get(save_mode).generates:
-        model = Served(laid_down(save_mode, GENERATED), GENERATED, **keys_of(save_mode))
+        model = Served(exported(save_mode, GENERATED), GENERATED, **keys_of(save_mode))
         assert model.ask("Ada") == served(GENERATED).ask("Ada")
         return
     with pytest.raises(ConfigError, match="text_generation"):
-        laid_down(save_mode, GENERATED)
+        exported(save_mode, GENERATED)
 
 
 @every_format
 def test_without_its_weights_a_format_stops_the_load(
-    laid_down: Any, tmp_path: Path, save_mode: str
+    exported: Any, tmp_path: Path, save_mode: str
 ) -> None:
-    folder = laid_down(save_mode, "sequence_classification")
+    folder = exported(save_mode, "sequence_classification")
     for path in (*folder.glob("*.json"), *folder.glob("*.txt")):
         shutil.copy(path, tmp_path)
     with pytest.raises(ConfigError) as caught:
@@ -93,7 +93,7 @@ def test_without_its_weights_a_format_stops_the_load(
     assert "\n" not in str(caught.value)
 
 
-# AWS's packages are stood in for, and a bare interpreter knows no stand-ins.
+# AWS's packages are stand-ins, which a bare interpreter does not have.
 BARE = [name for name in save_modes() if name not in ("neuron", "neuronx", "openvino")]
 
 
@@ -105,7 +105,7 @@ BARE = [name for name in save_modes() if name not in ("neuron", "neuronx", "open
     ],
 )
 def test_archives_answer_alike_in_a_bare_interpreter(
-    laid_down: Any, served: Any, names: list[str]
+    exported: Any, served: Any, names: list[str]
 ) -> None:
     able = [
         (save_mode, mode)
@@ -113,15 +113,17 @@ def test_archives_answer_alike_in_a_bare_interpreter(
         for mode in modes()
         if mode in QUICK or formats.get(save_mode).generates
     ]
-    asked = [(str(laid_down(*each)), requests_of(each[1])) for each in able]
+    archives = [(str(exported(*each)), requests_of(each[1])) for each in able]
     done = subprocess.run(
         [sys.executable, "-I", "-B", str(BARE_ANSWERS)],
-        input=json.dumps(asked),
+        input=json.dumps(archives),
         capture_output=True,
         text=True,
         check=True,
-        cwd=laid_down(*able[0]),
+        cwd=exported(*able[0]),
     )
-    for (_, mode), (_, requests), answers in zip(able, asked, json.loads(done.stdout), strict=True):
+    for (_, mode), (_, requests), answers in zip(
+        able, archives, json.loads(done.stdout), strict=True
+    ):
         expected = [served(mode).ask(inputs, **given) for inputs, given in requests]
         assert not differences(answers, json.loads(json.dumps(expected)), 1e-4)

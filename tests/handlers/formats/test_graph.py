@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
 ]
 MODE = "sequence_classification"
-WITH, WITHOUT = "avx2 avx512_bf16", "avx2"  # what a processor says of itself
+WITH, WITHOUT = "avx2 avx512_bf16", "avx2"  # flags of a processor
 
 
 def test_a_file_of_another_name_is_found_by_its_pattern(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_a_file_of_another_name_is_found_by_its_pattern(tmp_path: Path) -> None:
         find_graph_file(tmp_path, "traced_model.pt")
 
 
-def test_what_its_reader_raises_is_told_in_one_sentence() -> None:
+def test_an_error_of_the_runtime_is_reported_in_one_sentence() -> None:
     with pytest.raises(WrongCheckpoint) as caught, translate_load_errors("model.onnx"):
         raise KeyError("no\n node")
     assert str(caught.value).startswith("model.onnx: cannot be loaded (")
@@ -42,7 +42,7 @@ def test_what_its_reader_raises_is_told_in_one_sentence() -> None:
 
 @pytest.fixture
 def processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Give this machine another processor, of which no more is said than its flags."""
+    """Replace the processor of this machine by one with other flags."""
     cpuinfo = tmp_path / "cpuinfo"
     monkeypatch.setattr("handlers.checkpoints.dtypes.CPUINFO", cpuinfo)
 
@@ -56,7 +56,7 @@ def processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
 def packed(
     request: Any, checkpoint: Callable[..., Path], tmp_path: Path, processor: Any
 ) -> Callable[..., Path]:
-    """A model's folder as a machine exports it."""
+    """A model exported on a machine with other flags."""
 
     def pack(flags: str, dtype: str) -> Path:
         processor(flags)
@@ -70,7 +70,7 @@ def packed(
 
 
 def warnings(folder: Path, dtype: str, caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return what the log says when an exported model is loaded, and ask it something."""
+    """Load an exported model, send it a request, and return the logged warnings."""
     caplog.clear()
     assert Served(folder, MODE, save_mode=folder.name, dtype=dtype).ask(FINE)
     return [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
@@ -80,25 +80,26 @@ def warnings(folder: Path, dtype: str, caplog: pytest.LogCaptureFixture) -> list
     ("there", "here", "made", "best"),
     [(WITH, WITHOUT, "bfloat16", "float32"), (WITHOUT, WITH, "float32", "bfloat16")],
 )
-def test_a_graph_that_another_processor_chose_the_dtype_of_is_told(
+def test_a_dtype_that_another_processor_chose_is_logged(
     packed: Any, processor: Any, caplog: Any, there: str, here: str, made: str, best: str
 ) -> None:
     folder = packed(there, "auto")
     assert warnings(folder, "auto", caplog) == []
     processor(here)
-    (said,) = warnings(folder, "auto", caplog)
-    assert f" computes in {made}, " in said and f"this machine would be best with {best}; " in said
-    assert "pack it again here, or name a dtype" in said
+    (warning,) = warnings(folder, "auto", caplog)
+    assert (
+        f" computes in {made}, " in warning
+        and f"this machine would be best with {best}; " in warning
+    )
+    assert "pack it again here, or name a dtype" in warning
 
 
-def test_a_dtype_that_the_yaml_names_is_nobodys_surprise(packed: Any, caplog: Any) -> None:
+def test_a_dtype_that_the_yaml_names_is_not_logged(packed: Any, caplog: Any) -> None:
     folder = packed(WITH, "float32")
     assert warnings(folder, "float32", caplog) == []
 
 
-def test_a_graph_that_was_packed_without_the_note_loads_as_ever(
-    packed: Any, processor: Any, caplog: Any
-) -> None:
+def test_a_graph_without_a_recorded_dtype_loads(packed: Any, processor: Any, caplog: Any) -> None:
     folder = packed(WITHOUT, "auto")
     manifest = json.loads((folder / "export.json").read_text())
     del manifest["dtype"]

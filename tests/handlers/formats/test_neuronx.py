@@ -1,4 +1,4 @@
-"""Graphs of one shape: with a stand-in for the compiler, which refuses every other."""
+"""Graphs of one shape, with a stand-in for the compiler that refuses every other shape."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
 ]
-Laid = Callable[..., Path]
+Export = Callable[..., Path]
 
 
 def samples(mode: str) -> list[Request]:
@@ -43,9 +43,9 @@ def samples(mode: str) -> list[Request]:
 
 
 @pytest.fixture(scope="module")
-def laid(checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Laid:
+def exported(checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Export:
     @cache
-    def lay(**keys: Any) -> Path:
+    def export_model(**keys: Any) -> Path:
         handler = {**KEYS, **keys}
         folder = tmp_path_factory.mktemp("neuronx") / "model"
         shutil.copytree(checkpoint(handler["mode"]), folder)
@@ -53,22 +53,22 @@ def laid(checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFacto
         (folder / "model.safetensors").unlink()
         return folder
 
-    return lay
+    return export_model
 
 
 @pytest.fixture
-def copied(laid: Laid, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(laid(), tmp_path / "model"))
+def copied(exported: Export, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(exported(), tmp_path / "model"))
 
 
-def as_the_old_example_had_it(folder: Path, name: str = OLD_NAME) -> Path:
+def as_in_the_old_example(folder: Path, name: str = OLD_NAME) -> Path:
     (folder / "export.json").unlink()
     (folder / "traced_model.pt").rename(folder / name)
     return folder
 
 
 class Recorder(ForwardOnlyModel):
-    """Takes (2, 4) alone, remembers what it was given, and answers with it."""
+    """Takes the shape (2, 4) only, records its inputs, and returns them."""
 
     def __init__(self) -> None:
         self.given: list[dict[str, torch.Tensor]] = []
@@ -86,8 +86,8 @@ def recorded(rows: int, width: int) -> tuple[Recorder, dict[str, torch.Tensor]]:
     return recorder, dict(model.forward({"input_ids": ids, "attention_mask": torch.ones_like(ids)}))
 
 
-def test_the_shape_is_the_yamls(laid: Laid) -> None:
-    graph = torch.jit.load(laid() / "traced_model.pt")
+def test_the_shape_is_the_yamls(exported: Export) -> None:
+    graph = torch.jit.load(exported() / "traced_model.pt")
     ids, ones = torch.zeros(4, 24, dtype=torch.long), torch.ones(4, 24, dtype=torch.long)
     assert graph(ids, ids, ones)[0].shape == (4, 3)
     for rows, width in ((3, 24), (5, 24), (4, 23)):
@@ -107,8 +107,8 @@ def test_without_batch_size_the_rows_are_those_of_the_frontend(
     assert ExportManifest.read(tmp_path, ["logits"]).shape == Shape(3, 24, ())
 
 
-def test_no_graph_is_wider_than_the_checkpoint_takes(laid: Laid, served: Any) -> None:
-    folder = laid(max_length=150)
+def test_no_graph_is_wider_than_the_checkpoint_takes(exported: Export, served: Any) -> None:
+    folder = exported(max_length=150)
     assert json.loads((folder / "export.json").read_text())["shape"]["width"] == 128
     model = Served(folder, **{**KEYS, "max_length": 150})
     assert not differences(model.ask("A fine film"), served(MODE).ask("A fine film"), 1e-4)
@@ -122,24 +122,24 @@ def test_no_graph_is_wider_than_the_checkpoint_takes(laid: Laid, served: Any) ->
         ("question_answering", ["start_logits", "end_logits"]),
     ],
 )
-def test_outputs_with_a_value_a_token_are_known(
-    laid: Laid, mode: str, per_token: list[str]
+def test_outputs_with_a_value_for_each_token_are_recorded(
+    exported: Export, mode: str, per_token: list[str]
 ) -> None:
-    manifest = json.loads((laid(mode=mode) / "export.json").read_text())
+    manifest = json.loads((exported(mode=mode) / "export.json").read_text())
     assert manifest["shape"]["per_token"] == per_token
 
 
 def test_labels_are_not_taken_for_tokens_where_there_are_as_many(
-    tmp_path: Path, laid: Laid
+    tmp_path: Path, exported: Export
 ) -> None:
-    folder = laid(max_length=3)
+    folder = exported(max_length=3)
     assert ExportManifest.read(folder, ["logits"]).shape == Shape(4, 3, ())
     model = Served(folder, **{**KEYS, "max_length": 3})
     assert len(model.ask("dull", top_k=None)) == 3
 
 
-def test_more_rows_than_the_graph_takes_are_all_answered(laid: Laid, served: Any) -> None:
-    model = Served(laid(), **KEYS)
+def test_more_rows_than_the_graph_takes_are_all_answered(exported: Export, served: Any) -> None:
+    model = Served(exported(), **KEYS)
     plain = served(MODE, max_length=24)
     for count in range(1, len(TEXTS) + 1):
         contents = [{"inputs": text} for text in TEXTS[:count]]
@@ -155,7 +155,7 @@ def test_missing_rows_are_copies_of_a_real_one() -> None:
     assert outputs["labels"].tolist() == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]
 
 
-def test_short_rows_are_padded_and_their_outputs_cut() -> None:
+def test_short_rows_are_padded_and_their_outputs_truncated() -> None:
     recorder, outputs = recorded(rows=1, width=2)
     assert recorder.given[0]["input_ids"].tolist() == [[1, 2, 9, 9]] * 2
     assert recorder.given[0]["attention_mask"].tolist() == [[1, 1, 0, 0]] * 2
@@ -163,21 +163,21 @@ def test_short_rows_are_padded_and_their_outputs_cut() -> None:
     assert outputs["labels"].tolist() == [[1, 2, 9, 9]]
 
 
-def test_a_row_that_is_too_long_for_the_graph_is_told() -> None:
+def test_a_row_that_is_too_long_for_the_graph_is_refused() -> None:
     with pytest.raises(RequestTooLarge, match="5 tokens, and this model takes 4"):
         recorded(rows=1, width=5)
 
 
-def test_a_long_text_is_cut_or_refused_as_the_yaml_says(laid: Laid, served: Any) -> None:
+def test_a_long_text_is_truncated_or_refused_as_configured(exported: Export, served: Any) -> None:
     text = "A fine film with a great cast. " * 9
     plain = served(MODE, max_length=24)
-    assert not differences(Served(laid(), **KEYS).ask(text), plain.ask(text), 1e-4)
-    status, sentence = Served(laid(), **KEYS, truncation=False).refuse(text)
+    assert not differences(Served(exported(), **KEYS).ask(text), plain.ask(text), 1e-4)
+    status, sentence = Served(exported(), **KEYS, truncation=False).refuse(text)
     assert (status, "this model takes 24" in sentence) == (413, True)
 
 
 @pytest.mark.parametrize("save_mode", ["neuron", "neuronx"])
-def test_a_missing_package_is_told_before_the_graph_is_read(
+def test_a_missing_package_is_reported_before_the_graph_is_read(
     copied: Path, monkeypatch: pytest.MonkeyPatch, save_mode: str
 ) -> None:
     (copied / "traced_model.pt").write_bytes(b"of another machine")
@@ -187,33 +187,33 @@ def test_a_missing_package_is_told_before_the_graph_is_read(
     assert f"torch-{save_mode}" in str(caught.value)
 
 
-def test_the_empty_package_of_the_public_index_is_told(
-    checkpoint: Any, laid: Laid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_empty_package_of_the_public_index_is_reported(
+    checkpoint: Any, exported: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch_neuronx", ModuleType("torch_neuronx"))
     with pytest.raises(WrongConfig, match="the empty package of the public index; pip install"):
-        Served(laid(), **KEYS)
+        Served(exported(), **KEYS)
     with pytest.raises(WrongConfig, match="empty package"):
         export(checkpoint(MODE), ModelConfig.parse({"handler": KEYS}), tmp_path, samples(MODE))
 
 
-def test_each_worker_takes_one_core(laid: Laid, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_worker_takes_one_core(exported: Export, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NEURON_RT_NUM_CORES", raising=False)
-    Served(laid(), **KEYS)
+    Served(exported(), **KEYS)
     assert os.environ["NEURON_RT_NUM_CORES"] == "1"
 
 
 @pytest.mark.parametrize("keys", [{}, {"batch_size": None}])
 def test_a_graph_of_the_old_example_is_served(copied: Path, served: Any, keys: Any) -> None:
     rearrange(copied)
-    model = Served(as_the_old_example_had_it(copied), **{**KEYS, **keys})
+    model = Served(as_in_the_old_example(copied), **{**KEYS, **keys})
     contents = [{"inputs": text} for text in TEXTS]
     plain = served(MODE, max_length=24).post(*contents)
     assert not differences([list(e) for e in model.post(*contents)], [list(e) for e in plain], 1e-4)
 
 
 def rearrange(folder: Path) -> None:
-    """Make the graph take ids and mask alone, as the old example's do."""
+    """Make the graph take ids and mask only, as those of the old example do."""
     path = folder / "traced_model.pt"
     ones = torch.ones(4, 24, dtype=torch.long)
     graph = torch.jit.trace(IdsAndMask(torch.jit.load(path)), (ones, ones), check_trace=False)
@@ -238,10 +238,10 @@ class IdsAndMask(torch.nn.Module):
     ],
 )
 def test_a_yaml_that_differs_from_the_graph_stops_the_load(
-    laid: Laid, keys: Any, sentence: str
+    exported: Export, keys: Any, sentence: str
 ) -> None:
     with pytest.raises(WrongCheckpoint, match=sentence):
-        Served(laid(), **{**KEYS, **keys})
+        Served(exported(), **{**KEYS, **keys})
 
 
 @pytest.mark.parametrize(
@@ -279,9 +279,9 @@ class Changed(torch.nn.Module):
 
 
 def test_a_graph_that_rounds_is_measured_on_samples(
-    laid: Laid, checkpoint: Any, tmp_path: Path
+    exported: Export, checkpoint: Any, tmp_path: Path
 ) -> None:
-    found = ParityReport.read(laid() / "quality.json")
+    found = ParityReport.read(exported() / "quality.json")
     assert (found.rows, found.decisions, found.label_agreement) == (3, 3, 1.0)
     with pytest.raises(WrongConfig, match=r"handler\.calibration: has no rows"):
         export(checkpoint(MODE), ModelConfig.parse({"handler": KEYS}), tmp_path)

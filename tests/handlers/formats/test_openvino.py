@@ -1,4 +1,4 @@
-"""What OpenVINO does beyond the contract: precision and quantization."""
+"""OpenVINO beyond the contract of formats: precision and quantization."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def samples(mode: str) -> list[Request]:
 
 
 def precision(served: Served) -> str:
-    """Return what OpenVINO was told to compute in; a CPU without it computes in float32."""
+    """Return the configured precision of OpenVINO; a CPU without it computes in float32."""
     model: Any = served.engine.model
     return str(model._model.ov_config["INFERENCE_PRECISION_HINT"])
 
 
-def lay(folder: Path, checkpoint: Path, **settings: Any) -> ParityReport | None:
+def export_to(folder: Path, checkpoint: Path, **settings: Any) -> ParityReport | None:
     shutil.copytree(checkpoint, folder)
     config = ModelConfig.parse({"handler": settings})
     found = export(folder, config, folder, samples(settings["mode"]))
@@ -64,7 +64,7 @@ def test_a_quantized_model_is_smaller_measured_and_answers(
     checkpoint: Callable[..., Path], tmp_path: Path, mode: str, how: str
 ) -> None:
     settings = handler(mode, quantization=how)
-    found = lay(tmp_path / "small", checkpoint(mode), **settings)
+    found = export_to(tmp_path / "small", checkpoint(mode), **settings)
     assert found is not None
     assert found == ParityReport.read(tmp_path / "small" / QUALITY)
     assert found.rows
@@ -77,7 +77,7 @@ def test_a_quantized_model_is_smaller_measured_and_answers(
 
 
 @pytest.mark.parametrize(
-    ("agreements", "asked", "kept"),
+    ("agreements", "min_agreement", "kept"),
     [
         ([0.9, 0.99, 0.97], 0.99, 1),
         pytest.param([1.0], 0.99, 0, marks=pytest.mark.slow),
@@ -89,15 +89,15 @@ def test_int8_leaves_first_layers_in_float_until_labels_agree(
     tmp_path: Path,
     monkeypatch: Any,
     agreements: list[float],
-    asked: float,
+    min_agreement: float,
     kept: int,
 ) -> None:
     found = iter(ParityReport(9, 9, share, 0.0) for share in agreements)
     monkeypatch.setattr("handlers.export.quantize.compare_outputs", lambda *_, **__: next(found))
     perfect = ParityReport(9, 9, 1.0, 0.0)
     monkeypatch.setattr("handlers.export.exporter.compare_outputs", lambda *_, **__: perfect)
-    settings = handler(CLASSIFIES, quantization="int8", min_agreement=asked)
-    lay(tmp_path / "small", checkpoint(CLASSIFIES), **settings)
+    settings = handler(CLASSIFIES, quantization="int8", min_agreement=min_agreement)
+    export_to(tmp_path / "small", checkpoint(CLASSIFIES), **settings)
     assert next(found, None) is None
     first = [name for name in quantized(tmp_path / "small") if "layer.0.attention" in name]
     assert bool(first) == (not kept)
@@ -111,25 +111,25 @@ def test_int8_leaves_first_layers_in_float_until_labels_agree(
 @pytest.mark.parametrize(
     "problem", ["multi_label_classification", pytest.param(None, marks=pytest.mark.slow)]
 )
-def test_int8_is_chosen_as_the_export_is_judged(
+def test_int8_and_the_export_are_compared_by_the_same_rule(
     checkpoint: Callable[..., Path],
     tmp_path: Path,
     monkeypatch: Any,
     problem: str | None,
     more: dict[str, Any],
 ) -> None:
-    asked: list[tuple[str, bool]] = []
-    for judge in ("quantize", "exporter"):
+    comparisons: list[tuple[str, bool]] = []
+    for module in ("quantize", "exporter"):
 
-        def judged(*both: Any, independent: bool = False, judge: str = judge) -> ParityReport:
-            asked.append((judge, independent))
+        def compared(*both: Any, independent: bool = False, module: str = module) -> ParityReport:
+            comparisons.append((module, independent))
             return compare_outputs(*both, independent=independent)
 
-        monkeypatch.setattr(f"handlers.export.{judge}.compare_outputs", judged)
+        monkeypatch.setattr(f"handlers.export.{module}.compare_outputs", compared)
     settings = handler(CLASSIFIES, quantization="int8", **more)
-    lay(tmp_path / "small", checkpoint(CLASSIFIES, problem_type=problem), **settings)
+    export_to(tmp_path / "small", checkpoint(CLASSIFIES, problem_type=problem), **settings)
     independent = problem is not None
-    assert set(asked) == {("quantize", independent), ("exporter", independent)}
+    assert set(comparisons) == {("quantize", independent), ("exporter", independent)}
 
 
 @pytest.mark.parametrize(
@@ -142,17 +142,17 @@ def test_int8_is_chosen_as_the_export_is_judged(
 def test_int8_is_tried_in_the_precision_that_the_yaml_serves(
     checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: Any, dtype: str, hint: Any
 ) -> None:
-    gates: list[Any] = []
+    targets: list[Any] = []
 
-    def spied(graph: Any, _: Any, __: Any, gate: Any, **packages: Any) -> Any:
-        gates.append(gate)
+    def recorded(graph: Any, _: Any, __: Any, target: Any, **packages: Any) -> Any:
+        targets.append(target)
         return graph
 
-    monkeypatch.setattr("handlers.formats.openvino.quantize", spied)
+    monkeypatch.setattr("handlers.formats.openvino.quantize", recorded)
     settings = handler(CLASSIFIES, quantization="int8", dtype=dtype)
-    lay(tmp_path / "small", checkpoint(CLASSIFIES), **settings)
-    (gate,) = gates
-    assert gate.settings == {"INFERENCE_NUM_THREADS": torch.get_num_threads(), **hint}
+    export_to(tmp_path / "small", checkpoint(CLASSIFIES), **settings)
+    (target,) = targets
+    assert target.settings == {"INFERENCE_NUM_THREADS": torch.get_num_threads(), **hint}
 
 
 def test_a_model_that_agrees_too_little_is_refused(
@@ -162,7 +162,7 @@ def test_a_model_that_agrees_too_little_is_refused(
     monkeypatch.setattr("handlers.export.exporter.compare_outputs", lambda *_, **__: bad)
     settings = handler(CLASSIFIES, quantization="int8_weights", min_agreement=0.95)
     with pytest.raises(WrongCheckpoint, match=r"90\.00% of 10 labels.*min_agreement is 0.95"):
-        lay(tmp_path / "bad", checkpoint(CLASSIFIES), **settings)
+        export_to(tmp_path / "bad", checkpoint(CLASSIFIES), **settings)
 
 
 def test_int8_needs_rows_to_calibrate_with(checkpoint: Callable[..., Path], tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_the_precision_is_what_the_yaml_says(
     checkpoint: Callable[..., Path], tmp_path: Path
 ) -> None:
     padded = handler(CLASSIFIES, BetterTransformer=False)
-    lay(tmp_path / "model", checkpoint(CLASSIFIES), **padded)
+    export_to(tmp_path / "model", checkpoint(CLASSIFIES), **padded)
     exact = Served(tmp_path / "model", **{**padded, "dtype": "float32"})
     coarse = Served(tmp_path / "model", **{**padded, "dtype": "bfloat16"})
     assert precision(exact) == "f32"

@@ -1,4 +1,4 @@
-"""Whether a module gives packed texts what it gives each alone is found out by trying."""
+"""A trial run shows whether a module has the same outputs for packed texts as for single ones."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ DTYPES = [torch.float32, torch.bfloat16]
 def test_a_logit_near_zero_is_as_inexact_as_the_largest_of_them(
     found: list[float], alike: bool
 ) -> None:
-    wanted = [np.array([0.0, found[1]]), np.array([1.0])]
-    assert _packable._close([np.array(found), np.array([1.0])], wanted, 5e-2) == alike
+    expected = [np.array([0.0, found[1]]), np.array([1.0])]
+    assert _packable._close([np.array(found), np.array([1.0])], expected, 5e-2) == alike
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -35,7 +35,7 @@ def test_texts_get_together_what_they_get_alone(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_texts_that_see_their_neighbours_are_another_answer(
+def test_a_module_whose_packed_texts_see_each_other_is_not_packable(
     checkpoint: Callable[..., Path], dtype: torch.dtype, monkeypatch: Any
 ) -> None:
     everyone: Any = lambda same: torch.ones_like(same)[:, None]  # noqa: E731
@@ -44,7 +44,7 @@ def test_texts_that_see_their_neighbours_are_another_answer(
 
 
 def attentive(checkpoint: Callable[..., Path], dtype: torch.dtype) -> PreTrainedModel:
-    """Return a model that looks at some tokens more than at others."""
+    """Return a model that attends to some tokens more than to others."""
     folder = checkpoint("token_classification")
     found: Any = AutoModelForTokenClassification.from_pretrained(folder, dtype=dtype)
     with torch.no_grad():

@@ -25,7 +25,7 @@ def without_head(folder: Path) -> None:
     save_file(body, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def cut(folder: Path) -> None:
+def truncated(folder: Path) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:5000])
 
@@ -45,7 +45,7 @@ def pickled(folder: Path) -> None:
     ("change", "sentence"),
     [
         (without_head, "weights: have no classifier"),
-        (cut, "weights: cannot be loaded (Error while deserializing header"),
+        (truncated, "weights: cannot be loaded (Error while deserializing header"),
         (resized, "weights: cannot be loaded ("),
         (pickled, "weights: cannot be loaded ("),
         (lambda folder: (folder / "model.safetensors").unlink(), "weights: cannot be loaded ("),

@@ -46,7 +46,7 @@ def test_parts_of_a_message_are_joined(model: Served) -> None:
     assert model.ask(chat, **options) == model.ask(CHAT, **options)
 
 
-def test_an_assistant_that_only_called_a_tool_said_nothing(model: Served) -> None:
+def test_an_assistant_message_without_content_is_an_empty_text(model: Served) -> None:
     silent, empty = ([*CHAT, {"role": "assistant", "content": content}] for content in (None, ""))
     assert model.ask(silent, **FEW) == model.ask(empty, **FEW)
 

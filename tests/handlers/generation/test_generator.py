@@ -17,7 +17,7 @@ from handlers.telemetry.meter import Meter
 from tests import tiny
 from tests.serving import Served
 
-Asked = tuple[str, dict[str, Any]]
+TextRequest = tuple[str, dict[str, Any]]
 MODE = "text_generation"
 END = 48  # a token that the tiny model writes often
 PROMPTS = ("Once upon a time there was a fox", "The café in Zürich", "北京 是")
@@ -39,7 +39,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"max_new_tokens": 9, "do_sample": True, "seed": 14, "min_p": 0.05, "typical_p": 0.9},
     {"max_new_tokens": 9, "do_sample": True, "seed": 15, "num_beams": 2},
 ]
-ASKED: list[Asked] = [(text, given) for given in SETTINGS for text in PROMPTS]
+REQUESTS: list[TextRequest] = [(text, given) for given in SETTINGS for text in PROMPTS]
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["GPT-2", "with frequent special ids"])
@@ -49,15 +49,15 @@ def model(request: Any, tmp_path_factory: Any) -> Served:
         return Served(tiny.write(folder, MODE), MODE)
     tiny.write(folder, MODE, eos_token_id=END)
     settings = json.loads((folder / "tokenizer_config.json").read_text())
-    padded = {**settings, "pad_token": "0"}  # written often, and penalties look at it
+    padded = {**settings, "pad_token": "0"}  # written often, and penalties count it
     (folder / "tokenizer_config.json").write_text(json.dumps(padded))
     return Served(folder, MODE)
 
 
 @pytest.fixture(scope="module")
 def expected(model: Served) -> list[list[dict[str, str]]]:
-    """What `generate` itself writes behind each prompt alone."""
-    return [generated(model, text, given) for text, given in ASKED]
+    """The text that `generate` itself writes after each prompt, one at a time."""
+    return [generated(model, text, given) for text, given in REQUESTS]
 
 
 def generated(model: Served, text: str, given: dict[str, Any]) -> list[dict[str, str]]:
@@ -68,35 +68,37 @@ def generated(model: Served, text: str, given: dict[str, Any]) -> list[dict[str,
     with torch.inference_mode():
         rows = module.generate(**inputs, pad_token_id=tokenizer.pad_token_id, **given).tolist()
     start, end = inputs["input_ids"].shape[1], module.config.eos_token_id
-    cut = [row[: row.index(end, start)] if end in row[start:] else row for row in rows]
-    return [{"generated_text": tokenizer.decode(row, skip_special_tokens=True)} for row in cut]
+    ended = [row[: row.index(end, start)] if end in row[start:] else row for row in rows]
+    return [{"generated_text": tokenizer.decode(row, skip_special_tokens=True)} for row in ended]
 
 
 def test_one_prompt_gets_what_generate_writes(model: Served, expected: list[Any]) -> None:
-    for (text, given), answer in zip(ASKED, expected, strict=True):
+    for (text, given), answer in zip(REQUESTS, expected, strict=True):
         assert model.ask(text, **given) == answer, given
 
 
-def test_neighbours_of_any_settings_change_nothing(model: Served, expected: list[Any]) -> None:
-    numbers = [int(number) for number in np.random.default_rng(0).permutation(len(ASKED))]
-    asked = [{"inputs": text, "parameters": given} for text, given in ASKED]
-    replies = model.post(*[asked[number] for number in numbers])
+def test_other_prompts_in_a_batch_do_not_change_an_answer(
+    model: Served, expected: list[Any]
+) -> None:
+    numbers = [int(number) for number in np.random.default_rng(0).permutation(len(REQUESTS))]
+    bodies = [{"inputs": text, "parameters": given} for text, given in REQUESTS]
+    replies = model.post(*[bodies[number] for number in numbers])
     for number, (_, answer) in zip(numbers, replies, strict=True):
-        assert answer == expected[number], ASKED[number]
+        assert answer == expected[number], REQUESTS[number]
 
 
 def test_prompts_near_the_last_position_do_not_break_their_batch(
     model: Served, caplog: Any
 ) -> None:
-    asked = [{"inputs": "a" * count, "parameters": {}} for count in (127, 120, 90, 3)]
+    bodies = [{"inputs": "a" * count, "parameters": {}} for count in (127, 120, 90, 3)]
     with caplog.at_level(logging.ERROR):
-        replies = model.post(*asked)
-    assert replies == [model.post(body)[0] for body in asked]
+        replies = model.post(*bodies)
+    assert replies == [model.post(body)[0] for body in bodies]
     assert [status for status, _ in replies] == [200] * 4
     assert not caplog.messages
 
 
-def test_a_text_ends_at_the_id_that_ends_it_also_when_that_is_0() -> None:
+def test_a_text_ends_at_the_eos_token_even_if_its_id_is_0() -> None:
     class Fixed:
         def generate(self, batch: Any, config: Any, **_: Any) -> torch.Tensor:
             new = torch.tensor([[5, 0, 7, 8]]).expand(len(batch["input_ids"]), -1)
@@ -105,8 +107,8 @@ def test_a_text_ends_at_the_id_that_ends_it_also_when_that_is_0() -> None:
     base, padding = GenerationConfig(eos_token_id=0), Padding({"input_ids": 0}, "left")
     generator = Generator(Fixed(), None, base, padding, Meter())  # type: ignore[arg-type]
     prompts = [
-        Prompt({"input_ids": ids}, None, GenerationParameters(), room)
-        for ids, room in (([3, 4], 4), ([3], 1))
+        Prompt({"input_ids": ids}, None, GenerationParameters(), new_tokens)
+        for ids, new_tokens in (([3, 4], 4), ([3], 1))
     ]
     found = [output["sequences"][0].tolist() for output in generator.generate(prompts, budget=100)]
     assert found == [[5], [5]]

@@ -18,16 +18,18 @@ SETTINGS: list[Parameters] = [
 ]
 
 
-def heard_and_answered(model: Served, asked: list[tuple[str, Parameters]]) -> list[tuple[Any, Any]]:
-    """Return for each prompt the parts that were told, and the answer."""
-    parts: list[list[str]] = [[] for _ in asked]
+def parts_and_answers(
+    model: Served, prompts: list[tuple[str, Parameters]]
+) -> list[tuple[Any, Any]]:
+    """Return the streamed parts and the answer for each prompt."""
+    parts: list[list[str]] = [[] for _ in prompts]
     requests = [
         Request(
             text,
             {**given, "return_full_text": False},
             stream=TextStream(parts[number].append),
         )
-        for number, (text, given) in enumerate(asked)
+        for number, (text, given) in enumerate(prompts)
     ]
     answers: list[Any] = model.engine.predict(requests)
     return [
@@ -40,33 +42,33 @@ def model(served: Callable[..., Served]) -> Served:
     return served("text_generation", family="GPT2")
 
 
-def test_what_is_told_adds_up_to_the_answer(model: Served) -> None:
-    asked = [(text, given) for text in (FINE, ODD, "Ada") for given in SETTINGS]
-    for parts, answer in heard_and_answered(model, asked):
+def test_the_parts_add_up_to_the_answer(model: Served) -> None:
+    prompts = [(text, given) for text in (FINE, ODD, "Ada") for given in SETTINGS]
+    for parts, answer in parts_and_answers(model, prompts):
         assert answer.startswith("".join(parts))
-        # Only half a character, or what may become a stop string, is held back to the end.
+        # Only half a character, or what may become a stop string, is not sent before the end.
         assert len(answer) - len("".join(parts)) <= len("never in it")
 
 
-def test_a_text_is_told_bit_by_bit(model: Served) -> None:
-    ((parts, answer),) = heard_and_answered(model, [(FINE, {"max_new_tokens": 12})])
+def test_a_text_is_sent_in_many_parts(model: Served) -> None:
+    ((parts, answer),) = parts_and_answers(model, [(FINE, {"max_new_tokens": 12})])
     assert len(parts) > 3 and "".join(parts) == answer
 
 
-def test_what_follows_a_stop_string_is_never_told(model: Served) -> None:
-    ((_, whole),) = heard_and_answered(model, [(FINE, {"max_new_tokens": 20})])
+def test_what_follows_a_stop_string_is_never_sent(model: Served) -> None:
+    ((_, whole),) = parts_and_answers(model, [(FINE, {"max_new_tokens": 20})])
     stop = whole[len(whole) // 2 :][:2]
-    ((parts, answer),) = heard_and_answered(model, [(FINE, {"max_new_tokens": 20, "stop": [stop]})])
+    ((parts, answer),) = parts_and_answers(model, [(FINE, {"max_new_tokens": 20, "stop": [stop]})])
     assert "".join(parts) == answer == whole[: whole.index(stop)]
 
 
-def test_several_texts_at_once_are_not_told(model: Served) -> None:
+def test_several_sequences_are_not_streamed(model: Served) -> None:
     given = {"num_beams": 2, "num_return_sequences": 2, "max_new_tokens": 4}
-    ((parts, _),) = heard_and_answered(model, [(FINE, given)])
+    ((parts, _),) = parts_and_answers(model, [(FINE, given)])
     assert parts == []
 
 
-def test_a_listener_hears_nothing_twice() -> None:
+def test_no_text_is_emitted_twice() -> None:
     parts: list[str] = []
     stream = TextStream(parts.append)
     for text in ("a", "a", "ab", "", "abc", "x"):

@@ -31,14 +31,16 @@ def raw_deflate(body: bytes) -> bytes:
         (PACKED + bytes(20), "gzip"),
     ],
 )
-def test_a_body_is_unpacked(body: bytes, coding: str) -> None:
+def test_a_body_is_decompressed(body: bytes, coding: str) -> None:
     assert decompress(body, coding) == TEXT
 
 
-def test_a_compressed_post_is_read_whatever_asks() -> None:
+def test_a_compressed_request_is_read() -> None:
     row = {"body": bytearray(PACKED)}
-    post = HttpRequest(row, {"content-type": "application/json", "content-encoding": "GZIP"})
-    assert post.content == {"inputs": "A fine film"}
+    http_request = HttpRequest(
+        row, {"content-type": "application/json", "content-encoding": "GZIP"}
+    )
+    assert http_request.content == {"inputs": "A fine film"}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,9 @@ def test_a_compressed_post_is_read_whatever_asks() -> None:
         (raw_deflate(TEXT) + b"more", "deflate", "The body's Content-Encoding is deflate, and"),
     ],
 )
-def test_a_body_that_cannot_be_unpacked_is_refused(body: bytes, coding: str, sentence: str) -> None:
+def test_a_body_that_cannot_be_decompressed_is_refused(
+    body: bytes, coding: str, sentence: str
+) -> None:
     with pytest.raises(BadRequest) as caught:
         decompress(body, coding)
     assert str(caught.value).startswith(sentence)

@@ -1,4 +1,4 @@
-"""CSV, read row by row and written."""
+"""Reading CSV row by row, and writing it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_table_has_rows(text: str, rows: Any) -> None:
     assert list(read_csv(text)) == rows
 
 
-def test_a_row_whose_quotes_are_wrong_harms_itself_only() -> None:
+def test_a_row_with_wrong_quotes_affects_no_other_row() -> None:
     first, wrong, last = read_csv('a\n"b" c\nd\n')
     assert (first, last) == (["a"], ["d"])
     assert isinstance(wrong, BadRequest) and str(wrong).startswith("Line 2 is not CSV: ")
@@ -54,6 +54,6 @@ def test_what_is_written_is_read_again() -> None:
     ]
 
 
-def test_a_number_that_is_none_is_not_written() -> None:
+def test_nan_is_not_written() -> None:
     with pytest.raises(ValueError):
         write_csv([["a", float("nan")]])

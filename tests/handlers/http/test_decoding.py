@@ -54,8 +54,8 @@ def test_what_was_read_already_needs_no_character_set() -> None:
     assert decode_text("a", content_type="text/plain; charset=zz") == "a"
 
 
-def test_a_post_declares_its_character_set() -> None:
-    post = HttpRequest(
+def test_a_request_declares_its_character_set() -> None:
+    http_request = HttpRequest(
         {"body": NARROW.encode("latin-1")}, {"Content-Type": "text/csv; Charset=ISO-8859-1"}
     )
-    assert post.content == post.text == NARROW
+    assert http_request.content == http_request.text == NARROW

@@ -1,4 +1,4 @@
-"""TorchServe's own envelope classes around the handler, as its worker puts them there."""
+"""TorchServe's own envelope classes around the handler, as its worker uses them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Worker:
         self.handle = TsModelLoader()._load_default_envelope(envelope)(handler.handle).handle
 
     def send(self, *bodies: Any, kind: str = JSON, explain: bool = False) -> list[tuple[int, Any]]:
-        """Return status and content that TorchServe would answer to each body of a batch."""
+        """Return status and content of the answer to each body of a batch."""
         batch = [_request(body, kind, explain) for body in bodies]
         processors, rows, ids = Service.retrieve_data_for_inference(batch)
         self.context.request_processor, self.context.request_ids = processors, ids
@@ -63,7 +63,7 @@ def _request(body: Any, kind: str, explain: bool) -> dict[str, Any]:
 
 
 def _content(value: Any) -> Any:
-    """Return what a client reads of what TorchServe sends for a value."""
+    """Return the content that a client reads of a value that TorchServe sends."""
     if isinstance(value, (str, bytes)):
         text = value if isinstance(value, str) else value.decode()
         return json.loads(text) if text.startswith(("{", "[")) else text
@@ -89,7 +89,7 @@ def worker(checkpoint: Callable[..., Path]) -> Callable[..., Worker]:
 
 @pytest.fixture
 def plain(served: Callable[..., Served]) -> Callable[..., Any]:
-    """What a model answers to a body, or why, where there is no envelope."""
+    """The answer of a model to a body, without an envelope."""
 
     def ask(mode: str, body: Any) -> Any:
         ((status, answer),) = served(mode, family="Bert", **cases(mode).settings).post(body)
@@ -115,9 +115,9 @@ def test_instances_of_kserve_get_their_predictions(worker: Any, plain: Any, mode
 def test_one_instance_of_kserve_is_explained(worker: Any, mode: str) -> None:
     sent = {"instances": [{"data": INPUTS[mode][0]}]}
     ((status, found),) = worker("kserve", mode, **LEGACY).send(sent, explain=True)
-    (told,) = found["explanations"]
+    (explanation,) = found["explanations"]
     assert status == 200
-    assert {"words", "importances", "delta"} <= told.keys() or "delta_start" in told
+    assert {"words", "importances", "delta"} <= explanation.keys() or "delta_start" in explanation
 
 
 def test_kserve_gets_old_labels_where_the_yaml_wants_them(worker: Any, plain: Any) -> None:
@@ -128,7 +128,7 @@ def test_kserve_gets_old_labels_where_the_yaml_wants_them(worker: Any, plain: An
     assert model.send({"instances": [FINE]}) == [(200, {"predictions": [best["label"]]})]
 
 
-def test_an_instance_that_is_wrong_harms_itself_only(worker: Any, plain: Any) -> None:
+def test_a_wrong_instance_affects_no_other_instance(worker: Any, plain: Any) -> None:
     for name, key in (("kserve", "predictions"), ("json", "predictions")):
         ((status, found),) = worker(name).send({"instances": [FINE, 5, ""]})
         good, *wrong = found[key]
@@ -137,7 +137,7 @@ def test_an_instance_that_is_wrong_harms_itself_only(worker: Any, plain: Any) ->
 
 
 @pytest.mark.parametrize("body", [{"instances": [5]}, {"instances": [5, ""]}])
-def test_a_status_tells_when_all_are_wrong(worker: Any, body: Any) -> None:
+def test_the_status_is_400_if_all_instances_are_wrong(worker: Any, body: Any) -> None:
     for name in ("kserve", "json"):
         ((status, _),) = worker(name).send(body)
         assert status == 400
@@ -175,22 +175,22 @@ def test_json_takes_texts_in_base64(worker: Any, plain: Any) -> None:
 
 @every_mode
 def test_tensors_of_kservev2_get_a_text_each(worker: Any, plain: Any, mode: str) -> None:
-    asked = INPUTS[mode][0]
-    texts = [json.dumps({"inputs": asked}), json.dumps(asked) if mode[0] == "q" else asked]
+    inputs = INPUTS[mode][0]
+    texts = [json.dumps({"inputs": inputs}), json.dumps(inputs) if mode[0] == "q" else inputs]
     model = worker("kservev2", mode)
     ((status, found),) = model.send(tensors(*texts))
     assert (status, model.types(), found["id"]) == (200, [JSON], "7")
     assert [each["name"] for each in found["outputs"]] == ["in-0", "in-1"]
     assert {(each["datatype"], *each["shape"]) for each in found["outputs"]} == {("BYTES", 1)}
     read = [json.loads(each["data"][0]) for each in found["outputs"]]
-    assert not differences(read, [plain(mode, {"inputs": asked}), plain(mode, asked)], 1e-5)
+    assert not differences(read, [plain(mode, {"inputs": inputs}), plain(mode, inputs)], 1e-5)
 
 
 def test_tensors_of_kservev2_are_explained_and_refused(worker: Any) -> None:
     model = worker("kservev2", **LEGACY)
     ((status, found),) = model.send(tensors(FINE), explain=True)
-    told = json.loads(found["outputs"][0]["data"][0])
-    assert (status, told.keys()) == (200, {"words", "importances", "delta"})
+    explanation = json.loads(found["outputs"][0]["data"][0])
+    assert (status, explanation.keys()) == (200, {"words", "importances", "delta"})
     numbers = {"name": "in-0", "shape": [2], "datatype": "INT64", "data": [101, 102]}
     ((status, found),) = model.send({"id": "7", "inputs": [numbers]})
     assert status == 400 and json.loads(found["outputs"][0]["data"][0])["code"] == 400
@@ -209,16 +209,16 @@ def tensors(*texts: str) -> dict[str, Any]:
 
 @every_mode
 def test_bodies_are_answered_each_with_its_status(worker: Any, plain: Any, mode: str) -> None:
-    asked = INPUTS[mode][0]
+    inputs = INPUTS[mode][0]
     model = worker("body", mode)
-    (good, wrong, other) = model.send({"inputs": asked}, {"inputs": 5}, asked)
+    (good, wrong, other) = model.send({"inputs": inputs}, {"inputs": 5}, inputs)
     assert [good[0], wrong[0], other[0]] == [200, 400, 200]
     assert model.types() == [JSON] * 3
-    expected = [plain(mode, {"inputs": asked}), plain(mode, asked)]
+    expected = [plain(mode, {"inputs": inputs}), plain(mode, inputs)]
     assert not differences([good[1], other[1]], expected, 1e-5)
-    ((status, told),) = model.send({"inputs": asked}, explain=True)
+    ((status, explanation),) = model.send({"inputs": inputs}, explain=True)
     explained = mode in explained_modes()
-    assert (status, "words" in told) == (200 if explained else 422, explained)
+    assert (status, "words" in explanation) == (200 if explained else 422, explained)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_the_old_examples_bodies_go_through_body(
     assert model.types() == [None]
 
 
-def test_an_empty_body_is_told(worker: Any) -> None:
+def test_an_empty_body_is_refused(worker: Any) -> None:
     bodies: list[Any] = [{}, b"", None]
     for body in bodies:
         ((status, found),) = worker("body").send(body, kind="")

@@ -148,7 +148,7 @@ def test_a_broken_field_is_named(value: Any, sentence: str) -> None:
 
 @pytest.mark.parametrize(
     "row",
-    # What TorchServe makes of what curl -d sends: of a text, of a sum, and of JSON.
+    # Rows that TorchServe makes of curl -d with a text, with a sum, and with JSON.
     [{}, {"a ": b" b"}, {'{"inputs": "a ': b' b"}'}],
 )
 def test_a_body_that_was_taken_for_a_form_is_refused_with_the_header_to_add(row: Any) -> None:
@@ -157,8 +157,8 @@ def test_a_body_that_was_taken_for_a_form_is_refused_with_the_header_to_add(row:
 
 
 def test_a_field_called_data_is_the_body() -> None:
-    post = HttpRequest({"data": b'"A film"', "k": b"v"}, {"data": {"content-type": JSON}})
-    assert post.content == "A film"
+    http_request = HttpRequest({"data": b'"A film"', "k": b"v"}, {"data": {"content-type": JSON}})
+    assert http_request.content == "A film"
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_header_is_found_however_the_client_spelled_it(name: str) -> None:
 
 
 @pytest.mark.parametrize(("header", "explains"), [("True", True), ("False", False), (None, False)])
-def test_the_frontend_says_what_is_to_be_explained(header: str | None, explains: bool) -> None:
+def test_the_explain_header_requests_an_explanation(header: str | None, explains: bool) -> None:
     assert HttpRequest({}, {"explain": header}).explains is explains
 
 
@@ -190,7 +190,7 @@ def test_the_frontend_says_what_is_to_be_explained(header: str | None, explains:
         ("v1/explained", False),
     ],
 )
-def test_a_path_that_ends_so_is_to_be_explained(path: str, explains: bool) -> None:
+def test_a_path_that_ends_with_explain_requests_an_explanation(path: str, explains: bool) -> None:
     assert HttpRequest({}, {"url_path": path, "explain": "False"}).explains is explains
 
 
@@ -208,5 +208,5 @@ def test_a_describe_call_has_no_row() -> None:
         ({"describe": "True"}, False),
     ],
 )
-def test_what_comes_by_grpc_has_no_headers_of_its_own(headers: Any, by_grpc: bool) -> None:
+def test_a_request_over_grpc_has_no_headers(headers: Any, by_grpc: bool) -> None:
     assert HttpRequest({"data": b"A film"}, headers).by_grpc is by_grpc

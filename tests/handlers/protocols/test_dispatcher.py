@@ -26,18 +26,19 @@ GOOD: list[Any] = [
 ]
 
 
-def test_of_32_posts_with_four_malformed_28_get_right_answers(served: Model) -> None:
+def test_of_32_requests_with_four_malformed_28_get_right_answers(served: Model) -> None:
     model = served(MODE)
-    posts = [GOOD[number % len(GOOD)] for number in range(32)]
+    http_requests = [GOOD[number % len(GOOD)] for number in range(32)]
     bad = dict(zip(range(7, 32, 8), MALFORMED, strict=True))
-    replies = model.post(*[bad[at][0] if at in bad else post for at, post in enumerate(posts)])
+    sent = [bad[at][0] if at in bad else each for at, each in enumerate(http_requests)]
+    replies = model.post(*sent)
     for at, (status, answer) in enumerate(replies):
         if at in bad:
             assert (status, answer["code"]) == (400, 400)
             assert answer["message"].startswith(bad[at][1])
         else:
             assert status == 200
-            assert not differences(answer, model.post(posts[at])[0][1], 1e-5)
+            assert not differences(answer, model.post(http_requests[at])[0][1], 1e-5)
     assert len({replies[at][1]["message"] for at in bad}) == 4
 
 
@@ -49,12 +50,12 @@ def test_an_item_of_a_list_that_fails_has_its_error_in_its_place(served: Model) 
     assert model.refuse(["", ""])[0] == 400
 
 
-def test_predictions_and_explanations_of_one_batch_go_their_own_ways(served: Model) -> None:
+def test_predictions_and_explanations_of_one_batch_are_answered_separately(served: Model) -> None:
     model = served(MODE, explain_timeout=30)
     texts = ["A fine film", "Nina sings in Paris", "dull", "The music is lovely"]
     bodies: list[Any] = [{"inputs": text} for text in texts]
     mixed = [explanation_of(bodies[0]), bodies[1], explanation_of(bodies[2]), bodies[3]]
-    together, alone = model.post(*mixed), [model.post(post)[0] for post in mixed]
+    together, alone = model.post(*mixed), [model.post(each)[0] for each in mixed]
     assert [status for status, _ in together] == [200] * 4
     assert [("importances" in answer) for _, answer in together] == [True, False, True, False]
     assert not differences(together, alone, 1e-3)
@@ -96,5 +97,5 @@ def test_a_score_that_is_not_a_number_is_an_error_and_not_broken_json(
     assert (first, second) == (500, 200)
 
 
-def test_a_batch_of_nothing_gets_nothing(served: Model) -> None:
+def test_an_empty_batch_has_no_answers(served: Model) -> None:
     assert served(MODE).post() == []

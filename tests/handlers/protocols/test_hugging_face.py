@@ -1,4 +1,4 @@
-"""What Hugging Face's own clients send and take; they ask in tests/e2e."""
+"""Requests and answers of Hugging Face's own clients; tests/e2e has tests with them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def model(served: Callable[..., Served], monkeypatch: Any) -> Served:
 def call(
     model: Served, body: Any, sent: Sent | None = None, *, headers: Mapping[str, str] = NONE
 ) -> HttpResponse:
-    """Return the answer to a body; parts of it that come before go into `sent`."""
+    """Return the answer to a body; parts that are sent before it go into `sent`."""
     send = None if sent is None else sent.append
     (answer,) = model.dispatcher.dispatch([HttpRequest({"body": body}, headers, send)], Meter())
     return answer
@@ -75,13 +75,13 @@ def test_a_stream_adds_up_to_the_answer(
     assert parts[-1]["details"] == whole.get("details")
 
 
-def test_a_stream_is_sent_bit_by_bit(model: Served) -> None:
+def test_a_stream_is_sent_in_many_parts(model: Served) -> None:
     sent: Sent = []
     call(model, {"inputs": "Ada", "parameters": FEW, "stream": True}, sent)
     assert len(sent) > 3
 
 
-def test_a_stream_that_breaks_says_so_in_its_last_event(model: Served, monkeypatch: Any) -> None:
+def test_a_stream_that_fails_ends_with_an_error_event(model: Served, monkeypatch: Any) -> None:
     def fail(*_: Any) -> Any:
         raise RuntimeError
 
@@ -96,18 +96,18 @@ def test_a_stream_that_breaks_says_so_in_its_last_event(model: Served, monkeypat
     ("mode", "body", "status", "sentence"),
     [
         ("text_generation", {"inputs": "a", "stream": "yes"}, 400, "stream must be true or false"),
-        ("text_generation", {"inputs": ["a", "b"], "stream": True}, 422, "A stream tells one text"),
+        ("text_generation", {"inputs": ["a", "b"], "stream": True}, 422, "A stream has one text"),
         ("text_generation", {"inputs": "", "stream": True}, 400, "inputs is empty"),
         ("sequence_classification", {"inputs": "a", "stream": True}, 422, "Only generated texts"),
         (
             "text_generation",
             {"inputs": "a", "parameters": {"num_return_sequences": 2}, "stream": True},
             422,
-            "A stream tells one text",
+            "A stream has one text",
         ),
     ],
 )
-def test_a_stream_that_cannot_be_is_refused(
+def test_an_impossible_stream_is_refused(
     served: Callable[..., Served], mode: str, body: Any, status: int, sentence: str
 ) -> None:
     sent: Sent = []
@@ -126,7 +126,7 @@ def test_no_stream_is_the_usual_answer(model: Served, stream: Any) -> None:
     assert read_json(answer.body) == model.ask("Ada", **FEW)
 
 
-def test_settings_that_do_nothing_are_left(model: Served) -> None:
+def test_settings_without_effect_are_ignored(model: Served) -> None:
     same = model.ask("Ada", **FEW)
     usual = {name: next(iter(known or []), True) for name, known in NAMES.ignored.items()}
     assert model.ask("Ada", **FEW, **usual) == same
@@ -160,10 +160,10 @@ def test_other_answers_are_the_same_for_every_client(served: Callable[..., Serve
         ({"größe\n": 1}, "parameters: unknown key gr??e?; use one of "),
     ],
 )
-def test_a_refusal_tells_its_sentence_where_the_hubs_clients_look(
+def test_an_error_message_is_in_the_header_that_the_hubs_clients_read(
     served: Callable[..., Served], parameters: Any, sentence: str
 ) -> None:
     answer = call(served("sequence_classification"), {"inputs": FINE, "parameters": parameters})
-    told = answer.headers["X-Error-Message"]
-    assert told.startswith(sentence)
-    assert told.isascii() and told.isprintable()
+    message = answer.headers["X-Error-Message"]
+    assert message.startswith(sentence)
+    assert message.isascii() and message.isprintable()

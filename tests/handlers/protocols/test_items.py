@@ -1,4 +1,4 @@
-"""The forms in which clients write one item."""
+"""The forms in which clients send one item."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from handlers.protocols.items import has_other_input_keys, read_item
 
 CHAT = [{"role": "user", "content": "Who sings?"}]
 PAIR = {"text": "a", "text_pair": "b"}
-ASKED = {"question": "Who?", "context": "Nina."}
+QUESTION = {"question": "Who?", "context": "Nina."}
 GENERATION, QUESTIONS = "text_generation", "question_answering"
 CLASSES, TOKENS = "sequence_classification", "token_classification"
 ENCODED = {"b64": base64.b64encode("Zürich".encode()).decode()}
@@ -39,9 +39,9 @@ def read(given: Any, mode: str = CLASSES, *, explains: bool = False) -> tuple[An
         (CLASSES, {"features": ["a"]}, "a"),
         (CLASSES, {"features": ["a", "b"]}, PAIR),
         (TOKENS, {"features": ["a"]}, "a"),
-        (QUESTIONS, ASKED, ASKED),
-        (QUESTIONS, {"inputs": ASKED}, ASKED),
-        (QUESTIONS, {"features": ["Who?", "Nina."]}, ASKED),
+        (QUESTIONS, QUESTION, QUESTION),
+        (QUESTIONS, {"inputs": QUESTION}, QUESTION),
+        (QUESTIONS, {"features": ["Who?", "Nina."]}, QUESTION),
         (GENERATION, {"prompt": "a"}, "a"),
         (GENERATION, CHAT, CHAT),
         (GENERATION, {"messages": CHAT}, CHAT),
@@ -49,7 +49,7 @@ def read(given: Any, mode: str = CLASSES, *, explains: bool = False) -> tuple[An
         (GENERATION, 5, 5),
     ],
 )
-def test_an_item_tells_what_it_asks_about(mode: str, given: Any, inputs: Any) -> None:
+def test_the_inputs_of_an_item_are_read(mode: str, given: Any, inputs: Any) -> None:
     assert read(given, mode) == (inputs, {})
 
 
@@ -61,22 +61,22 @@ def test_an_item_may_have_the_keys_of_any_tasks_inputs() -> None:
         read_item({"sentence": "a"}, columns, "line", explains=False)
 
 
-@pytest.mark.parametrize("asked", [{"inputs": "a"}, {"text": "a"}, {"data": "a"}])
-def test_an_item_has_parameters_of_its_own(asked: Any) -> None:
-    assert read({**asked, "parameters": {"top_k": 2}, "options": {}}) == ("a", {"top_k": 2})
+@pytest.mark.parametrize("content", [{"inputs": "a"}, {"text": "a"}, {"data": "a"}])
+def test_an_item_has_its_own_parameters(content: Any) -> None:
+    assert read({**content, "parameters": {"top_k": 2}, "options": {}}) == ("a", {"top_k": 2})
 
 
 @pytest.mark.parametrize("name", ["generate_kwargs", "generation_parameters"])
-def test_parameters_within_parameters_are_such_too(name: str) -> None:
+def test_nested_parameters_are_merged(name: str) -> None:
     given = {"top_k": 2, name: {"top_k": 3, "do_sample": True}}
     assert read({"inputs": "a", "parameters": given}) == ("a", {"top_k": 2, "do_sample": True})
     with pytest.raises(BadRequest, match=f"{name} must be an object, and is a text."):
         read({"inputs": "a", "parameters": {name: "x"}})
 
 
-@pytest.mark.parametrize("asked", [{"inputs": "a"}, {"text": "a"}, {"data": "a"}])
-def test_a_target_is_for_explanations_only(asked: Any) -> None:
-    given = {**asked, "target": 1, "parameters": {"n_steps": 9}}
+@pytest.mark.parametrize("content", [{"inputs": "a"}, {"text": "a"}, {"data": "a"}])
+def test_a_target_is_for_explanations_only(content: Any) -> None:
+    given = {**content, "target": 1, "parameters": {"n_steps": 9}}
     assert read(given) == ("a", {"n_steps": 9})
     assert read(given, explains=True) == ("a", {"n_steps": 9, "target": 1})
 

@@ -1,4 +1,4 @@
-"""KServe's V1 as its documents have it; KServe's own client asks in tests/e2e."""
+"""KServe's V1 as in its documentation; tests/e2e has tests with KServe's own client."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def test_an_explanation_route_gives_explanations(served: Model, mode: str) -> No
     assert not differences(explanations_of(model, instances=texts), expected, 1e-3)
 
 
-def test_a_page_tells_of_an_instance_that_could_not_be_read(served: Model) -> None:
+def test_a_page_shows_the_error_of_an_instance_that_cannot_be_read(served: Model) -> None:
     headers = {"explain": "True", "Accept": "text/html"}
-    post = HttpRequest({"body": {"instances": [{"txt": FINE}, FINE]}}, headers)
-    (answer,) = served(MODE, explain_timeout=60).dispatcher.dispatch([post], Meter())
+    http_request = HttpRequest({"body": {"instances": [{"txt": FINE}, FINE]}}, headers)
+    (answer,) = served(MODE, explain_timeout=60).dispatcher.dispatch([http_request], Meter())
     page = answer.body.decode()
     assert answer.status == 200
     assert page.index("The instance has the keys txt; send") < page.index("film")
@@ -74,13 +74,13 @@ def test_an_instance_may_be_a_row_of_columns(served: Model) -> None:
     assert not differences(found, texts.ask([FINE, pair]), 1e-5)
     ((status, answer),) = texts.post({"instances": [[FINE, ODD, FINE]]})
     assert (status, "The instance has 3 columns" in answer["error"]) == (400, True)
-    asked = {"question": "Who?", "context": "Ada sings."}
+    question = {"question": "Who?", "context": "Ada sings."}
     reader = served("question_answering")
-    found = predictions_of(reader, instances=[list(asked.values())])
-    assert not differences(found, [reader.ask(asked)], 1e-5)
+    found = predictions_of(reader, instances=[list(question.values())])
+    assert not differences(found, [reader.ask(question)], 1e-5)
 
 
-def test_an_instances_own_parameters_go_before_the_bodys(served: Model) -> None:
+def test_parameters_of_an_instance_override_those_of_the_body(served: Model) -> None:
     model = served(MODE)
     instances = [FINE, {"inputs": FINE, "parameters": {"top_k": 3}}, {"text": FINE}]
     whole = {"top_k": 2, "function_to_apply": "sigmoid"}
@@ -145,7 +145,7 @@ def test_a_body_that_cannot_be_understood_gets_kserves_error(
     assert answer["error"].startswith(sentence)
 
 
-def test_what_tensorflows_clients_add_is_left(served: Model) -> None:
+def test_what_tensorflows_clients_add_is_ignored(served: Model) -> None:
     model = served(MODE)
     body = {"instances": [FINE], "signature_name": "serving_default"}
     assert not differences(predictions_of(model, **body), model.ask([FINE]), 1e-5)

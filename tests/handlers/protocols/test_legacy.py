@@ -1,4 +1,4 @@
-"""`responses: legacy`: what clients of TorchServe's own example got, for what they send."""
+"""`responses: legacy`: requests and answers of TorchServe's own example."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.serving import Served, read_json
 
 MODES = [mode for mode in modes() if tasks.get(mode).legacy_response]
 PLAIN = "text/plain; charset=utf-8"
-ASKED = {"question": "Who sings?", "context": "Nina Vogel sings in Paris."}
+QUESTION = {"question": "Who sings?", "context": "Nina Vogel sings in Paris."}
 PAIR = {"text": "Ada", "text_pair": "Nina"}
 BEST_TWO = {"inputs": "Ada", "parameters": {"top_k": 2}}
 KEYS = {"words", "importances", "delta"}
@@ -42,7 +42,7 @@ every_mode = pytest.mark.parametrize("mode", MODES)
 
 @pytest.fixture
 def old_model(served: Callable[..., Served]) -> Old:
-    """A model whose YAML asks for the old answers."""
+    """A model whose YAML selects the old answers."""
     return lambda mode: served(mode, responses="legacy", **cases(mode).settings)
 
 
@@ -74,7 +74,7 @@ def test_a_text_gets_its_bare_label(old_model: Old) -> None:
         assert text_of(model, body) == best["label"]
 
 
-def test_every_token_is_told_with_its_label(old_model: Old) -> None:
+def test_every_token_is_returned_with_its_label(old_model: Old) -> None:
     model = old_model("token_classification")
     answer = answer_to(model, f"{{'text': {ODD!r}, 'target': (1, 2)}}".encode())
     assert answer.content_type == "application/json"
@@ -83,12 +83,12 @@ def test_every_token_is_told_with_its_label(old_model: Old) -> None:
     assert (first[0], last[0]) == ("[CLS]", "[SEP]")
     assert [label for _, label in pairs] == [token["entity"] for token in tokens]
     known = [(pair[0], token["word"]) for pair, token in zip(pairs, tokens, strict=True)]
-    assert {word for word, told in known if word != told} == {"[UNK]"}
+    assert {word for word, expected in known if word != expected} == {"[UNK]"}
 
 
 def test_a_question_gets_its_bare_answer(old_model: Old) -> None:
     model = old_model("question_answering")
-    assert text_of(model, ASKED) == model.ask(ASKED)["answer"]
+    assert text_of(model, QUESTION) == model.ask(QUESTION)["answer"]
 
 
 def test_a_prompt_gets_itself_and_its_continuation(old_model: Old) -> None:
@@ -130,14 +130,14 @@ def test_a_list_gets_a_list_with_errors_in_place(old_model: Old, mode: str) -> N
 @every_mode
 def test_an_explanation_has_the_old_keys_alone(old_model: Old, mode: str) -> None:
     model = old_model(mode)
-    told = read_json(answer_to(model, BODIES[mode], explain="True").body)
-    assert told.keys() == (KEYS_OF_ANSWERS if mode == "question_answering" else KEYS)
+    explanation = read_json(answer_to(model, BODIES[mode], explain="True").body)
+    assert explanation.keys() == (KEYS_OF_ANSWERS if mode == "question_answering" else KEYS)
     usual = read_json(answer_to(model, {"inputs": BODIES[mode]}, explain="True").body)
-    assert told == {key: usual[key] for key in told}
+    assert explanation == {key: usual[key] for key in explanation}
 
 
 @every_mode
-def test_hugging_face_bodies_are_answered_as_ever(
+def test_hugging_face_bodies_are_answered_as_without_the_setting(
     served: Callable[..., Served], old_model: Old, mode: str
 ) -> None:
     usual, body = served(mode, **cases(mode).settings), {"inputs": BODIES[mode]}
@@ -158,8 +158,8 @@ def test_an_error_keeps_torchserves_shape(old_model: Old, mode: str) -> None:
         ("sequence_classification", {"text": b"Ada", "target": b"1"}, "Ada"),
         ("sequence_classification", {"text": b"Ada", "text_pair": b"Nina"}, PAIR),
         ("sequence_classification", {"inputs": b"Ada", "parameters": b'{"top_k": 2}'}, BEST_TWO),
-        ("question_answering", {name: text.encode() for name, text in ASKED.items()}, ASKED),
-        ("question_answering", {"inputs": json.dumps(ASKED).encode()}, {"inputs": ASKED}),
+        ("question_answering", {name: text.encode() for name, text in QUESTION.items()}, QUESTION),
+        ("question_answering", {"inputs": json.dumps(QUESTION).encode()}, {"inputs": QUESTION}),
     ],
 )
 @pytest.mark.parametrize("explain", ["True", "False"])
@@ -174,7 +174,7 @@ def test_a_form_is_answered_as_the_same_body(
     assert found == answer_to(old_model(mode), body, explain=explain)
 
 
-def test_a_mode_that_the_old_example_had_not_is_refused(monkeypatch: Any) -> None:
+def test_a_mode_without_a_legacy_answer_is_refused(monkeypatch: Any) -> None:
     monkeypatch.setattr(TextGeneration, "legacy_response", None)
     with pytest.raises(WrongConfig, match="which the old example had not; leave responses out"):
         check_config(

@@ -1,4 +1,4 @@
-"""What every protocol in `handlers/protocols/` promises, and what the two first ones read."""
+"""The contract of every protocol in `handlers/protocols/`, and the bodies of two of them."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ MODEL = ModelInfo(
 KNOWN = protocols.create(MODEL)
 FIRST = HttpRequest({"body": "a"}, {})
 CHAT = [{"role": "user", "content": "a"}]
-ASKED = {"question": "a", "context": "b"}
+QUESTION = {"question": "a", "context": "b"}
 LISTS = [Request("a", alone=False), Request("b", alone=False)]
 MISTAKE = BadRequest("half \ud83d of it")
 
 
 def read(content: Any, *, explain: bool = False) -> list[Request]:
-    post = HttpRequest(
+    http_request = HttpRequest(
         {"body": content}, {"explain": str(explain), "Content-Type": "application/json"}
     )
-    chosen = next(each for each in KNOWN if each.recognises(post))
-    return chosen.parse(post).requests
+    chosen = next(each for each in KNOWN if each.recognises(http_request))
+    return chosen.parse(http_request).requests
 
 
 def protocol(name: str) -> BaseProtocol:
@@ -60,7 +60,7 @@ def protocol(name: str) -> BaseProtocol:
 
 
 def found_texts(answer: Any) -> list[Any]:
-    """Return the values of an answer, however deep they lie."""
+    """Return the values of an answer at any depth."""
     if not isinstance(answer, dict):
         return [answer]
     return [text for value in answer.values() for text in found_texts(value)]
@@ -84,7 +84,7 @@ def found_texts(answer: Any) -> list[Any]:
         ({"text": "a", "parameters": {"top_k": 2}}, [Request("a", {"top_k": 2})]),
         ({"prompt": "a", "parameters": {"top_k": 2}}, [Request("a", {"top_k": 2})]),
         ({"messages": CHAT, "parameters": {"top_k": 2}}, [Request(CHAT, {"top_k": 2})]),
-        ({**ASKED, "parameters": {"top_k": 2}}, [Request(ASKED, {"top_k": 2})]),
+        ({**QUESTION, "parameters": {"top_k": 2}}, [Request(QUESTION, {"top_k": 2})]),
     ],
 )
 def test_a_body_becomes_requests(content: Any, requests: list[Request]) -> None:
@@ -173,10 +173,10 @@ class TestResultsByThemselves:
         assert protocol(name).write(Exchange(FIRST, LISTS), [MISTAKE, MISTAKE]).status == 400
 
 
-def test_the_describe_call_tells_what_is_served() -> None:
-    post = HttpRequest({}, {"describe": "True"})
-    chosen = next(each for each in KNOWN if each.recognises(post))
-    answer = read_json(chosen.write(chosen.parse(post), []).body)
+def test_the_describe_call_returns_the_model_info() -> None:
+    http_request = HttpRequest({}, {"describe": "True"})
+    chosen = next(each for each in KNOWN if each.recognises(http_request))
+    answer = read_json(chosen.write(chosen.parse(http_request), []).body)
     assert answer["mode"] == "sequence_classification"
     assert answer["labels"] == ["bad", "good"]
     assert answer["limits"]["max_rows"] == 3
@@ -235,10 +235,10 @@ def test_a_body_is_parsed_once(
     count(open_inference, "read_tensors")
     for module in (tensors, bodies):
         count(module, "parse_body")
-    post = HttpRequest({"body": body}, headers)
+    http_request = HttpRequest({"body": body}, headers)
     known = protocols.create(replace(MODEL, generates=True, parameters=DEFAULTS))
-    chosen = next(each for each in known if each.recognises(post))
-    exchange = chosen.parse(post)
+    chosen = next(each for each in known if each.recognises(http_request))
+    exchange = chosen.parse(http_request)
     texts = [{"generated_text": "a", "details": DETAILS}]
     assert chosen.write(exchange, [texts for _ in exchange.requests]).status == 200
     assert calls.pop("loads", 0) == json_texts

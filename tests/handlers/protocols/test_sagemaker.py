@@ -1,4 +1,4 @@
-"""JSON Lines and CSV as SageMaker's endpoints and batch transform send them."""
+"""JSON Lines and CSV, as SageMaker's endpoints and batch transform send them."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ every_mode = pytest.mark.parametrize("mode", modes())
 
 
 def call(model: Served, kind: str, body: str | bytes, **headers: str) -> HttpResponse:
-    """Return the answer to a body of a type, which TorchServe decodes for some."""
-    (answer,) = model.dispatcher.dispatch([post_of(kind, body, **headers)], Meter())
+    """Return the answer to a body of a type; TorchServe decodes some types."""
+    (answer,) = model.dispatcher.dispatch([request_of(kind, body, **headers)], Meter())
     return answer
 
 
-def post_of(kind: str, body: str | bytes, **headers: str) -> HttpRequest:
+def request_of(kind: str, body: str | bytes, **headers: str) -> HttpRequest:
     raw = body.encode() if isinstance(body, str) and not kind.startswith("text") else body
     return HttpRequest({"body": raw}, {"content-type": kind, **headers})
 
 
 def ask_lines(model: Served, *items: Any, **headers: str) -> list[Any]:
-    """Return what is in the lines that answer these."""
+    """Return the answers to items sent as lines."""
     body = "".join(json.dumps(item, ensure_ascii=False) + "\n" for item in items)
     answer = call(model, LINES, body, **headers)
     assert (answer.status, answer.content_type) == (200, LINES), answer.body
@@ -47,14 +47,14 @@ def ask_lines(model: Served, *items: Any, **headers: str) -> list[Any]:
 
 
 def ask_table(model: Served, rows: Sequence[Any], **headers: str) -> list[Any]:
-    """Return the list that answers a table."""
+    """Return the answers to the rows of a table."""
     answer = call(model, CSV, table(rows), **headers)
     assert (answer.status, answer.content_type) == (200, JSON), answer.body
     return list(read_json(answer.body))
 
 
 def cells(answer: HttpResponse) -> list[list[str]]:
-    """Return the rows of a table that answers."""
+    """Return the rows of a table in an answer."""
     assert (answer.status, answer.content_type) == (200, f"{CSV}; charset=utf-8")
     return list(csv.reader(StringIO(answer.body.decode(), newline=""), strict=True))
 
@@ -106,8 +106,8 @@ def test_every_name_of_json_lines_is_known(served: Model, kind: str) -> None:
 
 def test_a_line_with_a_list_of_inputs_is_answered_with_a_list(served: Model) -> None:
     model = served(MODE)
-    asked = {"inputs": [FINE, ODD], "parameters": {"top_k": 2}}, {"inputs": ["dull"]}, FINE
-    several, one, alone = ask_lines(model, *asked)
+    items = {"inputs": [FINE, ODD], "parameters": {"top_k": 2}}, {"inputs": ["dull"]}, FINE
+    several, one, alone = ask_lines(model, *items)
     assert not differences(several, model.ask([FINE, ODD], top_k=2), 1e-5)
     assert not differences(one, model.ask(["dull"]), 1e-5)
     assert not differences(alone, model.ask(FINE), 1e-5)
@@ -170,7 +170,9 @@ def test_the_accept_header_chooses(served: Model, body: Any, accept: str, kind: 
 
 @pytest.mark.parametrize("kind", [CSV, LINES])
 @pytest.mark.parametrize("texts", [[FINE, ODD], [FINE]])
-def test_inputs_are_answered_so_as_well(served: Model, texts: list[str], kind: str) -> None:
+def test_inputs_in_json_are_answered_in_the_accepted_type(
+    served: Model, texts: list[str], kind: str
+) -> None:
     model, inputs = served(MODE), texts if len(texts) > 1 else texts[0]
     answer = call(model, JSON, json.dumps({"inputs": inputs}), Accept=kind)
     assert answer.content_type.startswith(kind)
@@ -179,7 +181,7 @@ def test_inputs_are_answered_so_as_well(served: Model, texts: list[str], kind: s
 
 
 @pytest.mark.parametrize("accept", ["*/*", f"{CSV};q=0.1, */*", f"{LINES};q=0.5, {JSON}", "x/y"])
-def test_inputs_are_answered_in_json_where_that_is_liked(served: Model, accept: str) -> None:
+def test_inputs_are_answered_in_json_if_it_is_preferred(served: Model, accept: str) -> None:
     answer = call(served(MODE), JSON, json.dumps({"inputs": [FINE, ODD]}), Accept=accept)
     assert answer.content_type == JSON and len(read_json(answer.body)) == 2
 
@@ -192,8 +194,8 @@ def test_lines_and_rows_are_explained(served: Model) -> None:
     assert [first["target"]["index"], second["target"]["index"]] == [0, 2]
     found = ask_table(model, [FINE, "dull"], explain="True")
     assert not differences(found, expected, 1e-3)
-    told = cells(call(model, CSV, table([FINE, "dull"]), explain="True", Accept=CSV))
-    assert not differences([json.loads(cell) for (cell,) in told], expected, 1e-3)
+    rows = cells(call(model, CSV, table([FINE, "dull"]), explain="True", Accept=CSV))
+    assert not differences([json.loads(cell) for (cell,) in rows], expected, 1e-3)
 
 
 @pytest.mark.parametrize(
@@ -220,15 +222,15 @@ def test_lines_that_all_fail_get_torchserves_error(
     assert error["code"] == status and error["message"].startswith(sentence)
 
 
-def test_posts_of_one_batch_get_their_own_answers(served: Model) -> None:
+def test_requests_of_one_batch_get_their_own_answers(served: Model) -> None:
     model = served(MODE)
-    posts = [
-        post_of(LINES, f'"{FINE}"\n"{ODD}"'),
+    http_requests = [
+        request_of(LINES, f'"{FINE}"\n"{ODD}"'),
         HttpRequest({"body": {"inputs": FINE}}, {}),
-        post_of(CSV, table([ODD, "dull"]), Accept=CSV),
-        post_of(LINES, "{"),
+        request_of(CSV, table([ODD, "dull"]), Accept=CSV),
+        request_of(LINES, "{"),
     ]
-    together = model.dispatcher.dispatch(posts, Meter())
+    together = model.dispatcher.dispatch(http_requests, Meter())
     assert [answer.status for answer in together] == [200, 200, 200, 400]
     lines = [json.loads(line) for line in together[0].body.splitlines()]
     assert not differences(lines, [model.ask(FINE), model.ask(ODD)], 1e-5)

@@ -1,4 +1,4 @@
-"""Tables of requests: what their columns mean, and what a table tells of a result."""
+"""Tables of requests: the meaning of their columns, and the columns of results."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_bad_row_has_its_error_in_its_place(served: Model) -> None:
         ("text_generation", "prompt", [["Ada"]], ["Ada"]),
     ],
 )
-def test_a_header_tells_which_column_is_which(
+def test_a_header_names_the_columns(
     served: Model, mode: str, header: str, rows: Any, inputs: Any
 ) -> None:
     model = served(mode)
@@ -93,13 +93,13 @@ def test_a_table_is_answered_with_a_table_where_that_is_accepted(served: Model) 
         assert not differences(scores, [[each[name] for name in names[1:]] for each in best], 1e-5)
 
 
-def test_a_table_tells_tokens_as_json(served: Model) -> None:
+def test_a_table_contains_tokens_as_json(served: Model) -> None:
     model = served("token_classification")
     found = cells(call(model, CSV, table([FINE, ODD]), Accept=CSV))
     assert not differences([json.loads(cell) for (cell,) in found], model.ask([FINE, ODD]), 1e-5)
 
 
-def test_a_table_tells_the_best_of_several(served: Model) -> None:
+def test_a_table_contains_the_best_of_several(served: Model) -> None:
     model = served(MODE)
     body = json.dumps({"inputs": FINE, "parameters": {"top_k": 3}})
     ((label, _),) = cells(call(model, LINES, body, Accept=CSV))

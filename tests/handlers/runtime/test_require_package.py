@@ -23,7 +23,7 @@ print({name: logging.getLogger(name).level for name in ("optimum", "nncf", "open
 """
 
 
-def test_a_package_that_is_not_there_is_told_with_its_remedy(
+def test_a_missing_package_is_reported_with_its_remedy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "nncf", None)
@@ -33,7 +33,7 @@ def test_a_package_that_is_not_there_is_told_with_its_remedy(
 
 @pytest.mark.slow
 @pytest.mark.openvino
-def test_libraries_are_quiet_though_they_set_their_level_at_import() -> None:
+def test_libraries_are_silent_even_if_they_set_their_log_level_at_import() -> None:
     command = [sys.executable, "-c", EXPORT]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == str(

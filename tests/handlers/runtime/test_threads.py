@@ -38,7 +38,7 @@ def test_processes_of_one_worker_divide_its_share(
     workers: int, processes: int, share: int, monkeypatch: Any
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
-    # What TorchServe and torchrun set where nobody asked for a number.
+    # TorchServe and torchrun set it if no number is configured.
     monkeypatch.setenv(threads.OMP_VARIABLE, "1")
     assert threads.set_num_threads(workers) == share == torch.get_num_threads()
 

@@ -1,4 +1,4 @@
-"""What callers of transformers' pipelines set, as they set it."""
+"""Parameters under the names that transformers' pipelines give them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ CLASSES, TOKENS, GENERATION = "sequence_classification", "token_classification",
 
 @pytest.mark.parametrize("mode", modes())
 @pytest.mark.parametrize("given", [{"padding": True}, {"padding": "max_length", "batch_size": 8}])
-def test_what_changes_nothing_is_left(served: Load, mode: str, given: Any) -> None:
+def test_parameters_without_effect_are_ignored(served: Load, mode: str, given: Any) -> None:
     model = served(mode)
     inputs, parameters = requests_of(mode)[0]
     assert model.ask(inputs, **parameters, **given) == model.ask(inputs, **parameters)
 
 
 @pytest.mark.parametrize("mode", modes())
-def test_what_changes_nothing_is_no_parameter_that_is_told(mode: str) -> None:
+def test_parameters_without_effect_are_not_described(mode: str) -> None:
     parameters = tasks.get(mode).parameters
     names = parameters.pipeline_names
     assert names.ignored and not {*names.ignored, *names.switches} & parameters.model_fields.keys()
@@ -61,32 +61,32 @@ def test_an_old_name_means_a_parameter(served: Load, mode: str, given: Any, mean
         (GENERATION, {"eos_token_id": 5}, 422, "eos_token_id can only be this model's own, 0; us"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(
+def test_an_invalid_pipeline_parameter_is_refused(
     served: Load, mode: str, given: Any, status: int, sentence: str
 ) -> None:
-    found, told = served(mode).refuse(FINE, **given)
-    assert (found, told[: len(sentence)]) == (status, sentence)
+    found, message = served(mode).refuse(FINE, **given)
+    assert (found, message[: len(sentence)]) == (status, sentence)
 
 
-def test_a_text_is_cut_at_the_length_that_is_asked_for(served: Load) -> None:
+def test_a_text_is_truncated_at_the_requested_length(served: Load) -> None:
     model, pair = served(CLASSES), {"text": FINE, "text_pair": FINE}
     assert model.ask("A fine film", max_length=4) == model.ask("A fine")
     assert model.ask("A fine film", max_length=400) == model.ask("A fine film")
     assert model.ask(pair, max_length=6) != model.ask(pair)
-    post = explanation_of({"inputs": "A fine film", "parameters": {"max_length": 4}})
-    ((_, told),) = model.post(post)
-    assert told["words"] == ["[CLS]", "a", "fine", "[SEP]"]
+    http_request = explanation_of({"inputs": "A fine film", "parameters": {"max_length": 4}})
+    ((_, explanation),) = model.post(http_request)
+    assert explanation["words"] == ["[CLS]", "a", "fine", "[SEP]"]
 
 
 @pytest.mark.parametrize(("inputs", "special"), [("A", 2), ({"text": "A", "text_pair": "B"}, 3)])
-def test_a_length_without_room_for_the_text_is_refused(
+def test_a_length_that_leaves_no_tokens_for_the_text_is_refused(
     served: Load, inputs: Any, special: int
 ) -> None:
-    status, told = served(CLASSES).refuse(inputs, max_length=special)
-    assert (status, f"and {special} tokens of a row are special ones" in told) == (400, True)
+    status, message = served(CLASSES).refuse(inputs, max_length=special)
+    assert (status, f"and {special} tokens of a row are special ones" in message) == (400, True)
 
 
-def test_a_length_of_prompt_and_text_together(served: Load) -> None:
+def test_max_length_counts_prompt_and_new_text(served: Load) -> None:
     model = served(GENERATION)
     ((alone,), (same,)) = (
         model.ask("Ada", max_new_tokens=4, details=True),
@@ -96,11 +96,11 @@ def test_a_length_of_prompt_and_text_together(served: Load) -> None:
     length = alone["details"]["input_length"]
     (whole,) = model.ask("Ada", max_length=length + 4, details=True)
     assert whole == alone
-    status, told = model.refuse("Ada", max_length=length)
-    assert (status, f"and max_length is {length}" in told) == (413, True)
+    status, message = model.refuse("Ada", max_length=length)
+    assert (status, f"and max_length is {length}" in message) == (413, True)
 
 
-def test_an_end_that_is_the_models_own_says_nothing_new(served: Load) -> None:
+def test_the_eos_token_of_the_model_changes_nothing(served: Load) -> None:
     model = served(GENERATION)
     assert (
         model.ask("Ada", eos_token_id=0) == model.ask("Ada", eos_token_id=[0]) == model.ask("Ada")

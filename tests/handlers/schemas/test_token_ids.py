@@ -7,7 +7,7 @@ from handlers.schemas.request import TokenIds
 
 
 @pytest.mark.parametrize(("side", "kept"), [("left", (6, 7)), ("right", (5, 6))])
-def test_too_many_are_cut_on_the_side_that_the_tokenizer_cuts(
+def test_token_ids_are_truncated_on_the_side_of_the_tokenizer(
     side: str, kept: tuple[int, ...]
 ) -> None:
     assert TokenIds((5, 6, 7)).truncate(2, side).ids == kept
@@ -15,7 +15,7 @@ def test_too_many_are_cut_on_the_side_that_the_tokenizer_cuts(
 
 
 @pytest.mark.parametrize("ids", [(), (3, -1), (3, 10)])
-def test_none_and_strange_ones_are_refused(ids: tuple[int, ...]) -> None:
+def test_empty_and_unknown_token_ids_are_refused(ids: tuple[int, ...]) -> None:
     TokenIds((0, 9)).check(10)
     with pytest.raises(BadRequest):
         TokenIds(ids).check(10)

@@ -36,14 +36,14 @@ class Numbers(WholeNumbers):
         ({"anything": {"start": 0.0, "share": 0.5}}, {"start": 0, "share": 0.5}),
     ],
 )
-def test_a_whole_number_is_an_integer_where_one_is_asked_for(given: Any, read: Any) -> None:
+def test_a_whole_number_is_an_integer_in_an_integer_field(given: Any, read: Any) -> None:
     (name,) = given
     found = getattr(Numbers.model_validate(given), name)
     assert (found, repr(found)) == (read, repr(read))
 
 
 @pytest.mark.parametrize("value", [2.5, float("nan"), float("inf"), True, "2.0"])
-def test_another_number_is_no_integer(value: Any) -> None:
+def test_other_values_are_not_integers(value: Any) -> None:
     with pytest.raises(ValidationError):
         Numbers.model_validate({"count": value})
 
@@ -52,7 +52,7 @@ def test_another_number_is_no_integer(value: Any) -> None:
     "model",
     [CompletionBody, ExplanationParameters, *(tasks.get(mode).parameters for mode in modes())],
 )
-def test_every_integer_that_a_request_may_set_can_be_written_so(model: type[BaseModel]) -> None:
+def test_every_integer_field_of_a_request_accepts_a_whole_number(model: type[BaseModel]) -> None:
     needed = NEEDED.get(model.__name__, {})
     for name, field in model.model_fields.items():
         if "int" in str(field.annotation) and "list" not in str(field.annotation):
@@ -60,5 +60,5 @@ def test_every_integer_that_a_request_may_set_can_be_written_so(model: type[Base
             assert (found, type(found)) == (2, int)
 
 
-def test_parameters_are_such() -> None:
+def test_parameters_accept_whole_numbers() -> None:
     assert issubclass(Parameters, WholeNumbers)

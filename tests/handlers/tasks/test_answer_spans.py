@@ -11,7 +11,7 @@ SCORES = st.lists(st.floats(0.001, 1), min_size=1, max_size=12)
 
 
 @given(SCORES, st.data(), st.integers(1, 20), st.integers(1, 40))
-def test_the_best_spans_are_those_of_the_whole_square(
+def test_the_best_spans_are_those_of_all_pairs(
     start: list[float], data: st.DataObject, max_tokens: int, count: int
 ) -> None:
     end = data.draw(st.lists(st.floats(0.001, 1), min_size=len(start), max_size=len(start)))

@@ -42,7 +42,7 @@ def compile_it(model: PretrainedModel, **options: Any) -> bool:
     return compile_model(run, model, Compile(enable=True, **options))
 
 
-def test_nothing_is_compiled_unless_asked(
+def test_nothing_is_compiled_unless_configured(
     checkpoint: Callable[..., Path], monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(torch, "compile", None)
@@ -82,14 +82,14 @@ def test_rows_are_padded_for_a_compiled_model_and_packed_for_one_that_did_not_co
 
 
 def test_a_compiled_model_is_explained_as_it_is(checkpoint: Callable[..., Path]) -> None:
-    """Explanations hook into the layers, which a compiled graph would not notice."""
+    """Explanations use hooks of the layers, which a compiled graph would not call."""
     document = {"handler": {"mode": MODE, "dtype": "float32"}}
     compile_it = {"pt2": {"compile": {"enable": True, "backend": "eager"}}}
-    told = []
+    explanations = []
     for more in ({}, compile_it):
         engine = Engine.load(checkpoint(MODE), ModelConfig.parse({**document, **more}))
-        told.append(engine.explain([Request("a fine film"), Request("dull")]))
-    assert not differences(told[1], told[0], 1e-4)
+        explanations.append(engine.explain([Request("a fine film"), Request("dull")]))
+    assert not differences(explanations[1], explanations[0], 1e-4)
 
 
 @pytest.mark.parametrize("mode", [MODE, "text_generation"])

@@ -20,7 +20,7 @@ def ask(model: Served, question: str, context: str, **given: Any) -> Any:
 @pytest.mark.parametrize(
     "question", ["Who sings in Paris?", "[CLS] who [SEP] sings?", "<s> who </s> sings?", "?" * 30]
 )
-def test_an_answer_is_a_piece_of_the_context(
+def test_an_answer_is_a_substring_of_the_context(
     served: Callable[..., Served], family: str, question: str
 ) -> None:
     for context in (FINE, ODD, LONG, "[CLS] Ada [SEP]", "🎉", "e\u0301"):
@@ -32,7 +32,7 @@ def test_an_answer_is_a_piece_of_the_context(
 
 
 @families
-def test_an_answer_has_no_more_tokens_than_asked(
+def test_an_answer_has_no_more_tokens_than_requested(
     served: Callable[..., Served], family: str
 ) -> None:
     model = served(MODE, family=family)
@@ -48,7 +48,7 @@ def test_an_answer_has_no_more_tokens_than_asked(
 
 
 @families
-def test_a_question_is_cut_where_that_is_asked_for(
+def test_a_question_is_truncated_to_max_question_len(
     served: Callable[..., Served], family: str
 ) -> None:
     model, few = served(MODE, family=family), {"top_k": 5}
@@ -66,10 +66,10 @@ def test_answers_are_ranked_and_of_different_words(served: Callable[..., Served]
     assert len({answer["answer"].lower() for answer in answers}) == 10
 
 
-def test_no_answer_is_an_answer_where_it_is_asked_for(served: Callable[..., Served]) -> None:
+def test_the_empty_answer_is_returned_if_requested(served: Callable[..., Served]) -> None:
     found = ask(served(MODE), "Who?", FINE, handle_impossible_answer=True, top_k=999)
-    (nothing,) = [answer for answer in found if answer["answer"] == ""]
-    assert (nothing["start"], nothing["end"]) == (0, 0) and 0 < nothing["score"] < 1
+    (empty,) = [answer for answer in found if answer["answer"] == ""]
+    assert (empty["start"], empty["end"]) == (0, 0) and 0 < empty["score"] < 1
 
 
 def test_a_context_without_a_readable_token_has_no_answer(served: Callable[..., Served]) -> None:
@@ -98,13 +98,13 @@ def test_the_end_of_a_long_context_is_read_too(served: Callable[..., Served]) ->
 def test_what_is_too_long_is_refused_before_it_costs_anything(
     served: Callable[..., Served], question: str, context: str, given: Any, sentence: str
 ) -> None:
-    status, told = served(MODE).refuse({"question": question, "context": context}, **given)
-    assert (status, told[: len(sentence)]) == (413, sentence)
+    status, message = served(MODE).refuse({"question": question, "context": context}, **given)
+    assert (status, message[: len(sentence)]) == (413, sentence)
 
 
-def test_more_answers_than_anyone_reads_are_refused(served: Callable[..., Served]) -> None:
-    told = served(MODE).refuse({"question": "Who?", "context": "Ada"}, top_k=1001)
-    assert told == (400, "parameters: top_k is 1001; it should be less than or equal to 1000")
+def test_more_than_1000_answers_are_refused(served: Callable[..., Served]) -> None:
+    refusal = served(MODE).refuse({"question": "Who?", "context": "Ada"}, top_k=1001)
+    assert refusal == (400, "parameters: top_k is 1001; it should be less than or equal to 1000")
 
 
 @pytest.mark.parametrize("missing", ["question", "context"])

@@ -23,12 +23,12 @@ def test_text_ends_before_the_first_stop_string(model: Served) -> None:
     (whole,) = model.ask(PROMPTS[0], return_full_text=False)
     text = whole["generated_text"]
     for stop in ([text[9:11], text[4:6]], text[7], ["never written"], [text[:3], "x"], None):
-        (cut,) = model.ask(PROMPTS[0], return_full_text=False, stop=stop)
+        (stopped,) = model.ask(PROMPTS[0], return_full_text=False, stop=stop)
         end = min((text.find(each) for each in stop or () if each in text), default=None)
-        assert cut["generated_text"] == text[:end]
+        assert stopped["generated_text"] == text[:end]
 
 
-def test_the_prompt_comes_first_unless_only_the_new_text_is_asked_for(model: Served) -> None:
+def test_the_prompt_comes_first_unless_only_the_new_text_is_requested(model: Served) -> None:
     (full,), (new,) = model.ask(PROMPTS[1]), model.ask(PROMPTS[1], return_full_text=False)
     assert full["generated_text"] == PROMPTS[1] + new["generated_text"]
 
@@ -109,8 +109,8 @@ def test_a_draw_without_a_seed_differs_and_leaves_torchs_own_numbers_alone(model
 def test_what_cannot_be_done_is_refused(
     served: Callable[..., Served], text: str, given: Any, status: int, sentence: str
 ) -> None:
-    found, told = served(MODE).refuse(text, **given)
-    assert (found, told[: len(sentence)]) == (status, sentence)
+    found, message = served(MODE).refuse(text, **given)
+    assert (found, message[: len(sentence)]) == (status, sentence)
 
 
 def test_extreme_settings_that_are_allowed_do_not_break_the_model(
@@ -122,7 +122,7 @@ def test_extreme_settings_that_are_allowed_do_not_break_the_model(
         assert served(MODE).ask("a", num_beams=2, length_penalty=penalty, max_new_tokens=5)
 
 
-def test_max_length_is_how_much_is_written_where_a_request_does_not_say(
+def test_max_length_is_the_default_of_max_new_tokens(
     served: Callable[..., Served],
 ) -> None:
     model = served(MODE, max_length=4)
@@ -132,14 +132,14 @@ def test_max_length_is_how_much_is_written_where_a_request_does_not_say(
 def test_a_truncated_prompt_keeps_its_end(served: Callable[..., Served]) -> None:
     model = served(MODE, truncation=True, max_length=16)
     long = "a b " * 99 + "Once upon a time"
-    (cut,) = model.ask(long, return_full_text=False, max_new_tokens=5)
+    (truncated,) = model.ask(long, return_full_text=False, max_new_tokens=5)
     (other,) = model.ask("b c " * 99 + long, return_full_text=False, max_new_tokens=5)
     ids = TokenIds(tuple(model.engine.task.tokenizer(long)["input_ids"]))
     (by_ids,) = model.ask(ids, return_full_text=False, max_new_tokens=5)
-    assert cut == other == by_ids
+    assert truncated == other == by_ids
 
 
-def test_a_request_can_have_its_prompt_cut(served: Callable[..., Served]) -> None:
+def test_a_request_can_truncate_its_prompt(served: Callable[..., Served]) -> None:
     model = served(MODE)
     few = {"return_full_text": False, "max_new_tokens": 5}
     ids = model.engine.task.tokenizer(PROMPTS[0])["input_ids"]
@@ -148,8 +148,8 @@ def test_a_request_can_have_its_prompt_cut(served: Callable[..., Served]) -> Non
         assert model.ask(inputs, truncate=4, **few) == [end]
         assert model.ask(inputs, truncate=0, **few) == model.ask(inputs, **few)
         assert model.ask(inputs, truncate=100, **few) == model.ask(inputs, **few) != [end]
-    asked = [(PROMPTS[0], 4), ("Ada", 0), (PROMPTS[0], 100)]
-    bodies = [{"inputs": text, "parameters": {"truncate": most, **few}} for text, most in asked]
+    calls = [(PROMPTS[0], 4), ("Ada", 0), (PROMPTS[0], 100)]
+    bodies = [{"inputs": text, "parameters": {"truncate": most, **few}} for text, most in calls]
     answers = [answer for _, answer in model.post(*bodies)]
     assert answers == [[end], model.ask("Ada", **few), model.ask(PROMPTS[0], **few)]
 

@@ -29,7 +29,7 @@ def test_every_token_has_its_place_and_none_is_special(
     ("family", "first", "last", "unknown"),
     [("Bert", "[CLS]", "[SEP]", "[UNK]"), ("Roberta", "<s>", "</s>", None)],
 )
-def test_special_tokens_are_told_where_they_are_asked_for(
+def test_special_tokens_are_returned_if_requested(
     served: Callable[..., Served], family: str, first: str, last: str, unknown: str | None
 ) -> None:
     model = served(MODE, family=family)
@@ -52,7 +52,7 @@ def test_special_tokens_are_in_no_entity(served: Callable[..., Served]) -> None:
 
 @families
 @pytest.mark.parametrize("strategy", ["simple", "first", "average", "max"])
-def test_entities_lie_side_by_side_and_cover_whole_words(
+def test_entities_do_not_overlap_and_cover_whole_words(
     served: Callable[..., Served], family: str, strategy: str
 ) -> None:
     given = {"aggregation_strategy": strategy, "ignore_labels": []}

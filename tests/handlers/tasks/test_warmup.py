@@ -26,7 +26,7 @@ def config(**settings: Any) -> ModelConfig:
     )
 
 
-def test_declared_lengths_run_with_few_rows_many_and_one(served: Any) -> None:
+def test_declared_lengths_are_run_with_few_rows_many_rows_and_one_row(served: Any) -> None:
     engine = served(MODE).engine
     task, batches = engine.task, warmup_batches(engine.task, config(), engine.model)
     shapes = [(len(rows), len(rows[0])) for rows in batches]
@@ -36,7 +36,7 @@ def test_declared_lengths_run_with_few_rows_many_and_one(served: Any) -> None:
     assert "token_type_ids" in batches[0][0].features
 
 
-def test_where_each_shape_costs_lone_rows_have_few_and_no_request_brings_another(
+def test_single_rows_have_few_widths_if_shapes_compile_and_requests_add_none(
     checkpoint: Callable[..., Path], monkeypatch: Any
 ) -> None:
     widths: list[int] = []
@@ -49,16 +49,16 @@ def test_where_each_shape_costs_lone_rows_have_few_and_no_request_brings_another
     monkeypatch.setattr(PretrainedModel, "forward_packed", counted)
     monkeypatch.setattr(PretrainedModel, "compiles_shapes", True)
     model = Served(checkpoint(MODE), MODE)
-    met = set(widths)
+    at_load = set(widths)
     for words in range(1, 30):
         model.ask("fine " * words)
-    assert all(width % 16 == 0 for width in met)
-    assert set(widths) == met
-    assert len(met) <= 10
+    assert all(width % 16 == 0 for width in at_load)
+    assert set(widths) == at_load
+    assert len(at_load) <= 10
 
 
 @pytest.mark.parametrize("packs", [True, False])
-def test_rows_are_warmed_up_in_the_way_that_requests_run(
+def test_warm_up_runs_rows_as_requests_run(
     checkpoint: Callable[..., Path], monkeypatch: Any, packs: bool
 ) -> None:
     ran: list[str] = []
@@ -79,7 +79,7 @@ def test_rows_are_warmed_up_in_the_way_that_requests_run(
 def test_nothing_is_compiled_for_the_first_request(
     checkpoint: Callable[..., Path], monkeypatch: Any, mode: str
 ) -> None:
-    """The backend is called at load only, whatever is asked afterwards."""
+    """The backend is called at load only, whatever requests come later."""
     graphs: list[Any] = []
 
     def backend(graph: Any, _inputs: Any) -> Any:
@@ -104,7 +104,7 @@ def test_nothing_is_compiled_for_the_first_request(
     assert len(graphs) == compiled_at_load
 
 
-def test_a_warm_up_that_fails_is_no_reason_not_to_serve(
+def test_a_failed_warm_up_does_not_stop_the_load(
     checkpoint: Callable[..., Path], monkeypatch: Any, caplog: Any
 ) -> None:
     def broken(*_: Any) -> Any:

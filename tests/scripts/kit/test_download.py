@@ -84,7 +84,7 @@ def test_a_checkpoint_without_a_head_is_rejected_before_its_weights_are_download
     with LocalHub({"org/name": write_checkpoint(tmp_path / "stored", head="")}) as hub:
         with pytest.raises(WrongCheckpoint, match="its head would be random"):
             download(handler(), target, Hub(hub.url))
-        assert not hub.asked("model.safetensors")
+        assert not hub.requests("model.safetensors")
         assert not target.exists()
         download(handler(allow_random_head=True, num_labels=5), target, Hub(hub.url))
     assert "model.safetensors" in names(target)
@@ -94,7 +94,7 @@ def test_pickled_weights_are_rejected_unless_allowed(target: Path, tmp_path: Pat
     with LocalHub({"org/name": write_checkpoint(tmp_path / "stored", pickle=True)}) as hub:
         with pytest.raises(WrongCheckpoint, match="only as pickles"):
             download(handler(), target, Hub(hub.url))
-        assert not hub.asked("pytorch_model.bin")
+        assert not hub.requests("pytorch_model.bin")
         source = download(handler(allow_pickle=True), target, Hub(hub.url))
     assert "pytorch_model.bin" in source.files
 
@@ -108,7 +108,7 @@ def test_a_repository_with_custom_code_is_rejected(
     with LocalHub({"org/name": stored}) as hub:
         with pytest.raises(WrongCheckpoint, match=r"config\.json"):
             download(handler(), target, Hub(hub.url))
-        assert not hub.asked("modeling_custom.py")
+        assert not hub.requests("modeling_custom.py")
 
 
 def test_a_folder_created_by_the_user_is_replaced_only_with_force(

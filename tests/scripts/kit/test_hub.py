@@ -33,24 +33,24 @@ def test_a_partial_download_is_resumed(hub: LocalHub, checkpoint: Path, tmp_path
     weights, content = snapshot.files["model.safetensors"], checkpoint / "model.safetensors"
     weights.partial_in(tmp_path).write_bytes(content.read_bytes()[:1000])
     path = Hub(hub.url).fetch(snapshot, weights, tmp_path)
-    assert hub.asked("model.safetensors")[0].range == "bytes=1000-"
+    assert hub.requests("model.safetensors")[0].range == "bytes=1000-"
     assert [path] == list(tmp_path.iterdir())
     assert path.read_bytes() == content.read_bytes()
 
 
 def test_a_dropped_connection_is_resumed(hub: LocalHub, tmp_path: Path) -> None:
-    hub.cut("config.json", after=10)
+    hub.interrupt("config.json", after=10)
     snapshot = Hub(hub.url).snapshot("org/name", None)
     path = Hub(hub.url).fetch(snapshot, snapshot.files["config.json"], tmp_path)
     assert snapshot.files["config.json"].is_at(path)
-    assert len(hub.asked("config.json")) == 2
+    assert len(hub.requests("config.json")) == 2
 
 
 def test_a_downloaded_file_is_not_requested_again(hub: LocalHub, tmp_path: Path) -> None:
     snapshot = Hub(hub.url).snapshot("org/name", None)
     for _ in range(2):
         Hub(hub.url).fetch(snapshot, snapshot.files["config.json"], tmp_path)
-    assert len(hub.asked("config.json")) == 1
+    assert len(hub.requests("config.json")) == 1
 
 
 @pytest.mark.parametrize("arrived", [b"WEIGHTS", b"weig", b"weights and more"])

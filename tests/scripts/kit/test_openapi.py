@@ -1,4 +1,4 @@
-"""docs/openapi: valid OpenAPI, and what the types say today."""
+"""docs/openapi: valid OpenAPI that agrees with the types."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ every_mode = pytest.mark.parametrize("mode", modes())
 
 
 def validator(mode: str, schema: Any) -> Draft202012Validator:
-    """Return what checks values against a schema of a mode's document."""
+    """Return a validator of values for a schema of a mode's document."""
     return Draft202012Validator({**schema, "components": document(mode)["components"]})
 
 
@@ -67,7 +67,7 @@ def test_every_mode_that_is_explained_says_how() -> None:
 @every_mode
 def test_every_component_is_used(mode: str) -> None:
     text = json.dumps(document(mode))
-    # Named in the description of a stream, whose events no schema can tell.
+    # Named in the description of a stream, whose events have no schema.
     streamed = {"ChatCompletionChunk", "CompletionChunk", "TokenEvent"}
     unused = {
         name

@@ -1,4 +1,4 @@
-"""How each demo model is made: one file a mode, named after it."""
+"""How each demo model is trained: one file for each mode, named after it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def modes() -> list[str]:
-    """Return the modes that there is a lesson for, sorted."""
+    """Return the modes that have a lesson, sorted."""
     stems = (path.stem for path in Path(__file__).parent.glob("*.py"))
     return sorted(stem for stem in stems if stem not in ("__init__", "base"))
 
 
 def lesson_of(mode: str) -> Lesson:
-    """Return the lesson of a mode; only now torch and transformers are imported, for seconds."""
+    """Return the lesson of a mode; this imports torch and transformers, which takes seconds."""
     lesson: Lesson = import_module(f"{__name__}.{mode}").LESSON
     return lesson

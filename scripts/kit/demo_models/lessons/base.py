@@ -1,4 +1,4 @@
-"""What every lesson offers: a model to start from, rows to learn, and an exam."""
+"""The interface of a lesson: a model to start from, rows to train on, and a measurement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scripts.kit.demo_models.training import Plan, Tick, fit, quiet, repeatable
 
 
 class Lesson(ABC):
-    """How the demo model of one mode is made; `exam_rows` held-out rows measure it."""
+    """How the demo model of one mode is trained; `exam_rows` held-out rows measure it."""
 
     plan: ClassVar[Plan]
     exam_rows: ClassVar[int]
@@ -47,6 +47,6 @@ class Lesson(ABC):
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
         for path in folder.iterdir():
-            # safetensors writes for the owner alone; a worker may run as somebody else.
+            # safetensors writes for the owner alone; a worker may run as another user.
             path.chmod(0o644)
         return measures

@@ -1,4 +1,4 @@
-"""MiniLM learns to point at the answer."""
+"""MiniLM learns to find the answer in a passage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Offsets = list[tuple[int, int] | None]
 
 
 class QuestionAnswering(Lesson):
-    """The answer's first and last token; [CLS] for both where the context does not hold it."""
+    """The answer's first and last token; [CLS] for both if the context does not have it."""
 
     plan = Plan(rows=3600, batch=24, rate=3e-4)
     exam_rows = 400
@@ -62,12 +62,12 @@ LESSON = QuestionAnswering()
 
 
 def _words(answer: str) -> list[str]:
-    # No answer is an answer too: one that only another "no answer" is equal to.
+    # No answer counts as a word, which is equal to another "no answer" only.
     return answer.lower().split() or [""]
 
 
 def _encode(tokenizer: PreTrainedTokenizerBase, row: Question) -> tuple[Feature, Offsets]:
-    """Return the model's inputs and each token's characters; None for what is not context."""
+    """Return the model's inputs and each token's characters; None outside of the context."""
     encoding = tokenizer(row.question, row.context, return_offsets_mapping=True)
     parts = encoding.sequence_ids()
     encoded = dict(encoding)
@@ -86,7 +86,7 @@ def _with_answer(tokenizer: PreTrainedTokenizerBase, row: Question) -> Feature:
 
 
 def _answer(context: str, offsets: Offsets, starts: Tensor, ends: Tensor) -> str:
-    """The characters of the best pair of start and end in the context; none if [CLS] is better."""
+    """The characters of the best pair of start and end in the context; empty if [CLS] is better."""
     allowed = torch.tensor([offset is not None for offset in offsets])
     allowed = (allowed[:, None] & allowed[None, :]).triu()
     allowed[0, 0] = True

@@ -1,4 +1,4 @@
-"""MiniLM learns what a review's writer thinks."""
+"""MiniLM learns the sentiment of reviews."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SequenceClassification(Lesson):
     def examine(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int
     ) -> dict[str, float]:
-        """Count the reviews that get the right label."""
+        """Return the share of reviews with the right label."""
         exam = reviews("held_out", rows, seed)
         outputs = forward(model, [tokenizer(review.text) for review in exam])
         pairs = zip(outputs, exam, strict=True)

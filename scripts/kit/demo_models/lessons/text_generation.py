@@ -1,4 +1,4 @@
-"""A tiny GPT-2 with a tokenizer of its own learns to tell little stories."""
+"""A tiny GPT-2 with its own tokenizer learns to write short stories."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from scripts.kit.demo_models.batches import Feature, collate, cut
+from scripts.kit.demo_models.batches import Feature, chunks, collate
 from scripts.kit.demo_models.grammar import Split
 from scripts.kit.demo_models.lessons.base import Lesson
 from scripts.kit.demo_models.stories import library, stories
@@ -28,7 +28,7 @@ POSITIONS = 256
 
 
 class TextGeneration(Lesson):
-    """One text a row, with the end token after it."""
+    """One text for each row, with the end token after it."""
 
     plan = Plan(rows=3200, batch=8, rate=2e-3)
     exam_rows = 240
@@ -44,15 +44,15 @@ class TextGeneration(Lesson):
         return model, tokenizer
 
     def features(self, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int) -> list[Feature]:
-        """Write texts; every token is to be foretold from those before it."""
+        """Write texts; every token is predicted from those before it."""
         return _encode(tokenizer, "train", rows, seed)
 
     def examine(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int
     ) -> dict[str, float]:
-        """Measure perplexity a token: with templates and words that are new, and with known ones.
+        """Measure the perplexity of a token: with new templates and words, and with known ones.
 
-        The known ones are in new texts as well, written from another seed.
+        The texts with known ones are new as well, written from another seed.
         """
         return {
             "perplexity": _perplexity(model, _encode(tokenizer, "held_out", rows, seed)),
@@ -93,9 +93,9 @@ def _encode(
 @torch.inference_mode()
 def _perplexity(model: PreTrainedModel, features: list[Feature]) -> float:
     loss, tokens = 0.0, 0
-    for rows in cut(features, 16):
+    for rows in chunks(features, 16):
         batch = collate(rows, model.config.pad_token_id)
-        foretold = int((batch["labels"][:, 1:] != -100).sum())
-        loss += float(model(**batch).loss) * foretold
-        tokens += foretold
+        predicted = int((batch["labels"][:, 1:] != -100).sum())
+        loss += float(model(**batch).loss) * predicted
+        tokens += predicted
     return math.exp(loss / tokens)

@@ -28,7 +28,7 @@ class TokenClassification(Lesson):
         return load_model(AutoModelForTokenClassification, labels=LABELS), load_tokenizer()
 
     def features(self, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int) -> list[Feature]:
-        """Write sentences with a label for each token but [CLS] and [SEP]."""
+        """Write sentences with a label for each token except [CLS] and [SEP]."""
         features = []
         for sentence in sentences("train", rows, seed):
             encoded, offsets = _encode(tokenizer, sentence.text)

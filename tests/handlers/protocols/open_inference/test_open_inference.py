@@ -1,4 +1,4 @@
-"""The Open Inference Protocol as its specification has it; its own clients ask in tests/e2e."""
+"""The Open Inference Protocol as in its specification; tests/e2e has tests with its clients."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ BY_GRPC = {"body": {"content-type": "application/json"}}
 INFER = "v2/models/model/infer"
 FEW = {"max_new_tokens": 4}
 TEXTS = ["Ada sings in Paris", "Nina was born there"]
-Asked = tuple[list[Any], dict[str, list[Any]], dict[str, Any]]
+TaskInputs = tuple[list[Any], dict[str, list[Any]], dict[str, Any]]
 
 
-def asked_of(mode: str) -> Asked:
+def inputs_of(mode: str) -> TaskInputs:
     """Return a mode's inputs, the same as tensors, and parameters."""
     inputs = [cases(mode).with_text(text) for text in TEXTS]
     parameters = dict(cases(mode).brief)
@@ -55,13 +55,13 @@ def typed(name: str, data: list[Any], content_type: str) -> dict[str, Any]:
 
 
 def call(model: Served, body: Any, path: str = "", **headers: Any) -> HttpResponse:
-    post = HttpRequest({"body": body}, {**HEADERS, "url_path": path, **headers})
-    (answer,) = model.dispatcher.dispatch([post], Meter())
+    http_request = HttpRequest({"body": body}, {**HEADERS, "url_path": path, **headers})
+    (answer,) = model.dispatcher.dispatch([http_request], Meter())
     return answer
 
 
 def results(answer: HttpResponse) -> list[Any]:
-    """Return what the rows of an answer in JSON hold."""
+    """Return the results of the rows of an answer in JSON."""
     assert (answer.status, answer.content_type) == (200, "application/json"), answer.body
     (output,) = read_json(answer.body)["outputs"]
     assert (output["name"], output["datatype"]) == ("output", "BYTES")
@@ -80,7 +80,7 @@ def refusal(answer: HttpResponse) -> tuple[int, str]:
 
 
 def in_bytes(body: dict[str, Any], *blobs: bytes) -> tuple[bytes, dict[str, str]]:
-    """Return a body whose first tensors lie behind the JSON, and its headers."""
+    """Return a body with its first tensors as bytes after the JSON, and its headers."""
     for given, blob in zip(body["inputs"], blobs, strict=False):
         given.pop("data", None)
         given.setdefault("parameters", {})["binary_data_size"] = len(blob)
@@ -95,8 +95,8 @@ def packed(*texts: str) -> bytes:
 
 @pytest.mark.parametrize("mode", modes())
 class TestEveryMode:
-    def test_answers_as_in_the_hugging_face_way(self, served: Serve, mode: str) -> None:
-        inputs, tensors, parameters = asked_of(mode)
+    def test_answers_as_the_hugging_face_protocol_does(self, served: Serve, mode: str) -> None:
+        inputs, tensors, parameters = inputs_of(mode)
         expected = served(mode).ask(inputs, **parameters)
         given = [tensor(name, data) for name, data in tensors.items()]
         assert ask(served(mode), *given, parameters=parameters) == expected
@@ -105,36 +105,36 @@ class TestEveryMode:
         assert ask(served(mode), *first, parameters=parameters) == alone
 
     def test_answers_items_that_are_json(self, served: Serve, mode: str) -> None:
-        inputs, _, parameters = asked_of(mode)
+        inputs, _, parameters = inputs_of(mode)
         items = [json.dumps({"inputs": item, "parameters": parameters}) for item in inputs]
         found = ask(served(mode), typed("array_inputs", items, "hg_jsonlist"))
         assert found == served(mode).ask(inputs, **parameters)
 
     def test_answers_what_its_metadata_says(self, served: Serve, mode: str) -> None:
-        told = read_json(call(served(mode), b"", "v2/models/model").body)
+        metadata = read_json(call(served(mode), b"", "v2/models/model").body)
         row = cases(mode).table[0]
         columns = row if isinstance(row, dict) else {"text": row}
         given = [
             tensor(each["name"], [columns[each["name"]]], each["datatype"])
-            for each in told["inputs"]
+            for each in metadata["inputs"]
         ]
         answer = call(served(mode), {"inputs": given}, INFER)
         (output,) = read_json(answer.body)["outputs"]
         assert {key: output[key] for key in ("name", "datatype")} == {
-            key: told["outputs"][0][key] for key in ("name", "datatype")
+            key: metadata["outputs"][0][key] for key in ("name", "datatype")
         }
 
 
 @pytest.mark.parametrize("mode", explained_modes())
 def test_each_mode_is_explained(served: Serve, mode: str) -> None:
-    inputs, tensors, _ = asked_of(mode)
+    inputs, tensors, _ = inputs_of(mode)
     parameters = {"method": "input_x_gradient", **(FEW if tasks.get(mode).generates else {})}
     body = {"inputs": inputs, "parameters": parameters}
     own = call(served(mode), body, explain="True")
     given = [tensor(name, data) for name, data in tensors.items()]
     for path, explain in (("", "True"), ("v2/models/model/explain", "False")):
-        post = {"inputs": given, "parameters": parameters}
-        answer = call(served(mode), post, path, explain=explain)
+        http_request = {"inputs": given, "parameters": parameters}
+        answer = call(served(mode), http_request, path, explain=explain)
         assert results(answer) == read_json(own.body)
 
 
@@ -155,7 +155,7 @@ def test_a_chat_is_an_item_of_json(served: Serve, monkeypatch: Any) -> None:
     ("shape", "data"),
     [([2], TEXTS), ([2, 1], [[text] for text in TEXTS]), ([1, 2], [TEXTS]), ([2, 1], TEXTS)],
 )
-def test_rows_lie_in_any_shape_that_has_one_element_a_row(
+def test_rows_have_any_shape_with_one_element_for_each_row(
     model: Served, shape: list[int], data: list[Any]
 ) -> None:
     assert ask(model, {**tensor("args", data), "shape": shape}) == model.ask(TEXTS)
@@ -201,7 +201,7 @@ class TestParameters:
 
     def test_can_be_of_any_kind(self, served: Serve) -> None:
         model = served("text_generation")
-        wanted = {"do_sample": True, "temperature": 0.5, "seed": 7, "stop": "e", **FEW}
+        expected_parameters = {"do_sample": True, "temperature": 0.5, "seed": 7, "stop": "e", **FEW}
         given = [
             tensor("do_sample", [True], "BOOL"),
             tensor("temperature", [0.5], "FP32"),
@@ -209,10 +209,10 @@ class TestParameters:
             tensor("stop", ["e"]),
         ]
         assert ask(model, tensor("args", TEXTS), *given, parameters=FEW) == model.ask(
-            TEXTS, **wanted
+            TEXTS, **expected_parameters
         )
 
-    def test_that_may_be_lists_are_so_where_they_have_not_one_for_each_row(
+    def test_that_may_be_lists_are_lists_unless_there_is_one_for_each_row(
         self, served: Serve
     ) -> None:
         model = served("text_generation")
@@ -224,13 +224,13 @@ class TestParameters:
             model.ask(text, stop=stop, **FEW) for text, stop in zip(TEXTS, stops, strict=False)
         ]
 
-    def test_that_only_triton_knows_are_left(self, model: Served) -> None:
+    def test_of_triton_alone_are_ignored(self, model: Served) -> None:
         text = tensor("args", TEXTS)
-        asked = {"triton_enable_empty_final_response": True}
-        assert ask(model, text, parameters=asked) == ask(model, text)
+        parameters = {"triton_enable_empty_final_response": True}
+        assert ask(model, text, parameters=parameters) == ask(model, text)
 
 
-def test_a_bad_row_harms_itself_only(model: Served) -> None:
+def test_a_bad_row_affects_no_other_row(model: Served) -> None:
     items = ['"A film"', "{", '""', '{"inputs": "A song", "parameters": {"top_k": 0}}', '"A song"']
     first, broken, empty, wrong, last = ask(model, typed("args", items, "hg_json"))
     assert [first, last] == model.ask(["A film", "A song"])
@@ -238,15 +238,15 @@ def test_a_bad_row_harms_itself_only(model: Served) -> None:
     assert broken["message"].startswith("args is not JSON")
 
 
-def test_where_every_row_is_bad_the_first_error_is_told(model: Served) -> None:
+def test_the_first_error_is_returned_if_every_row_is_bad(model: Served) -> None:
     answer = call(model, {"inputs": [tensor("args", ["", " "])]})
     assert refusal(answer) == (400, "inputs is empty; send a text.")
 
 
-def test_an_answer_tells_its_model_and_the_requests_id(model: Served) -> None:
+def test_an_answer_names_its_model_and_the_id_of_the_request(model: Served) -> None:
     given = {"inputs": [tensor("args", TEXTS)]}
-    told = read_json(call(model, {"id": "seven", **given}).body)
-    names = {key: told[key] for key in ("id", "model_name", "model_version")}
+    answer = read_json(call(model, {"id": "seven", **given}).body)
+    names = {key: answer[key] for key in ("id", "model_name", "model_version")}
     assert names == {"id": "seven", "model_name": "model", "model_version": "1.0"}
     assert "id" not in read_json(call(model, given).body)
 
@@ -265,14 +265,14 @@ class TestBytes:
         assert results(call(model, raw, **headers)) == [model.ask("Zoë", top_k=2)]
 
     @pytest.mark.parametrize(
-        "wish",
+        "output_options",
         [
             {"parameters": {"binary_data_output": True}},
             {"outputs": [{"name": "output", "parameters": {"binary_data": True}}]},
         ],
     )
-    def test_are_written_where_they_are_wanted(self, model: Served, wish: Any) -> None:
-        answer = call(model, {"inputs": [tensor("args", TEXTS)], **wish})
+    def test_are_written_if_requested(self, model: Served, output_options: Any) -> None:
+        answer = call(model, {"inputs": [tensor("args", TEXTS)], **output_options})
         assert (answer.status, answer.content_type) == (200, "application/octet-stream")
         size = int(answer.headers[LENGTH])
         (output,) = json.loads(answer.body[:size])["outputs"]
@@ -294,7 +294,7 @@ class TestBytes:
         answer = call(model, pack(raw), **headers, **{"Content-Encoding": coding})
         assert results(answer) == model.ask(TEXTS)
 
-    def test_of_one_row_that_are_no_text_harm_it_only(self, model: Served) -> None:
+    def test_of_one_row_that_are_no_text_affect_no_other_row(self, model: Served) -> None:
         raw, headers = in_bytes(
             {"inputs": [tensor("args", TEXTS)]}, packed("A film") + b"\x01\0\0\0\xff"
         )
@@ -334,7 +334,7 @@ class TestBytes:
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "answer"),
     [
         ("v2/health/live", {"live": True}),
         ("v2/health/ready", {"ready": True}),
@@ -343,15 +343,15 @@ class TestBytes:
         ("v2/models/model/versions/1.0/ready", {"name": "model", "ready": True}),
     ],
 )
-def test_gets_are_answered(model: Served, path: str, told: Any) -> None:
-    assert read_json(call(model, b"", path).body) == told
+def test_gets_are_answered(model: Served, path: str, answer: Any) -> None:
+    assert read_json(call(model, b"", path).body) == answer
 
 
-def test_the_server_and_the_model_are_told(model: Served) -> None:
+def test_the_server_and_the_model_are_described(model: Served) -> None:
     server = read_json(call(model, b"", "v2").body)
     assert (server["name"], server["extensions"]) == ("torchserve", ["binary_tensor_data"])
-    told = read_json(call(model, b"", "v2/models/model/versions/1.0").body)
-    assert told == {
+    metadata = read_json(call(model, b"", "v2/models/model/versions/1.0").body)
+    assert metadata == {
         "name": "model",
         "versions": ["1.0"],
         "platform": "transformers_pretrained",
@@ -485,7 +485,7 @@ def test_a_parameter_may_be_a_tensor_under_its_old_name(served: Serve, name: str
     assert len(found) == 2
 
 
-def test_a_question_without_its_context_is_told_so(served: Serve) -> None:
+def test_a_question_without_its_context_is_refused(served: Serve) -> None:
     answer = call(served("question_answering"), {"inputs": [tensor("question", ["Who?"])]})
     sentence = "inputs has the tensors question; ask with question and context."
     assert refusal(answer) == (400, sentence)
@@ -509,9 +509,9 @@ class TestTorchServesGrpc:
         ]
         body = {"id": "", "model_name": "model", "inputs": coded}
         (answer,) = model.dispatcher.dispatch([HttpRequest({"body": body}, BY_GRPC)], Meter())
-        told = read_json(answer.body)
-        assert (told["id"], told["model_name"], told["model_version"]) == ("", "model", "1.0")
-        (output,) = told["outputs"]
+        body = read_json(answer.body)
+        assert (body["id"], body["model_name"], body["model_version"]) == ("", "model", "1.0")
+        (output,) = body["outputs"]
         assert (output["datatype"], output["shape"]) == ("BYTES", [len(output["data"]), 1])
         return output["name"], output["data"]
 

@@ -1,4 +1,4 @@
-"""OpenAI's API as its reference has it; its own client asks in tests/e2e."""
+"""OpenAI's API as in its reference; tests/e2e has tests with its own client."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Served]:
 def call(
     model: Served, path: str, body: Any = None, sent: Sent | None = None, **more: str
 ) -> HttpResponse:
-    """Return the answer to one request; parts of it that come before go into `sent`."""
+    """Return the answer to one request; parts that are sent before it go into `sent`."""
     row = {"body": "" if body is None else body}
     send = None if sent is None else sent.append
     headers = {"url_path": path, "Content-Type": "application/json", **more}
@@ -44,7 +44,7 @@ def ask(model: Served, path: str, **body: Any) -> Any:
 
 
 def events(*answers: HttpResponse) -> list[Any]:
-    """Return what is in the events of a stream, whose last one ends it."""
+    """Return the data of the events of a stream, without the one that ends it."""
     text = b"".join(answer.body for answer in answers).decode()
     assert {answer.content_type for answer in answers} == {"text/event-stream"}
     lines = text.split("\n\n")
@@ -76,16 +76,16 @@ def test_a_prompt_of_token_ids_gets_what_its_text_gets(model: Served) -> None:
     texts = [PROMPT, "Ada"]
     ids = [model.engine.task.tokenizer(text)["input_ids"] for text in texts]
     for echo in (False, True):
-        asked = {"echo": echo, **FEW}
-        whole = ask(model, "v1/completions", prompt=texts, **asked)
+        settings = {"echo": echo, **FEW}
+        whole = ask(model, "v1/completions", prompt=texts, **settings)
         for sent, same in ((ids, whole["choices"]), (ids[0], whole["choices"][:1])):
-            assert ask(model, "v1/completions", prompt=sent, **asked)["choices"] == same
+            assert ask(model, "v1/completions", prompt=sent, **settings)["choices"] == same
 
 
 def test_without_a_draw_all_answers_to_a_prompt_are_the_same(model: Served) -> None:
-    asked = {"temperature": 0, **FEW}
-    once = ask(model, "completions", prompt=["Ada", "Nina"], **asked)
-    twice = ask(model, "completions", prompt=["Ada", "Nina"], n=2, **asked)
+    settings = {"temperature": 0, **FEW}
+    once = ask(model, "completions", prompt=["Ada", "Nina"], **settings)
+    twice = ask(model, "completions", prompt=["Ada", "Nina"], n=2, **settings)
     texts = [choice["text"] for choice in once["choices"]]
     assert [choice["text"] for choice in twice["choices"]] == [texts[0]] * 2 + [texts[1]] * 2
     assert twice["usage"]["completion_tokens"] == 2 * once["usage"]["completion_tokens"]
@@ -142,11 +142,11 @@ def test_a_stream_adds_up_to_the_answer(model: Served, path: str, body: Any) -> 
     assert end["choices"] == [] and end["usage"] == whole["usage"]
     assert len({part["id"] for part in parts}) == 1
     for choice in whole["choices"]:
-        assert told(parts, choice["index"]) == choice.get("text", choice.get("message"))
+        assert joined(parts, choice["index"]) == choice.get("text", choice.get("message"))
         assert ends(parts, choice["index"]) == [choice["finish_reason"]]
 
 
-def test_a_stream_is_sent_bit_by_bit(model: Served) -> None:
+def test_a_stream_is_sent_in_many_parts(model: Served) -> None:
     sent: Sent = []
     body = {"messages": CHAT, "max_tokens": 12, "stream": True}
     last = call(model, "chat/completions", body, sent)
@@ -160,10 +160,10 @@ def test_a_stream_that_cannot_be_sent_in_parts_comes_whole(model: Served) -> Non
     body = {"prompt": "Ada", "stream": True, **FEW}
     parts = events(call(model, "completions", body))
     (choice,) = ask(model, "completions", prompt="Ada", **FEW)["choices"]
-    assert told(parts, 0) == choice["text"]
+    assert joined(parts, 0) == choice["text"]
 
 
-def test_a_stream_that_breaks_says_so_in_its_last_event(model: Served, monkeypatch: Any) -> None:
+def test_a_stream_that_fails_ends_with_an_error_event(model: Served, monkeypatch: Any) -> None:
     def fail(*_: Any) -> Any:
         raise RuntimeError
 
@@ -175,12 +175,12 @@ def test_a_stream_that_breaks_says_so_in_its_last_event(model: Served, monkeypat
     assert call(model, "completions", body).status == 500
 
 
-def test_the_model_is_told(model: Served) -> None:
+def test_the_model_is_described(model: Served) -> None:
     for path in ("models", "v1/models"):
         assert [each["id"] for each in ask(model, path)["data"]] == ["model"]
     for name in ("model", "org/model"):
-        told = ask(model, f"v1/models/{name}")
-        assert (told["id"], told["name"], told["ready"]) == ("model", "model", True)
+        listed = ask(model, f"v1/models/{name}")
+        assert (listed["id"], listed["name"], listed["ready"]) == ("model", "model", True)
 
 
 @pytest.mark.parametrize(
@@ -245,8 +245,8 @@ def test_a_model_that_writes_no_texts_says_so(served: Callable[..., Served]) -> 
     assert "sequence_classification" in read_json(answer.body)["error"]["message"]
 
 
-def told(parts: list[Any], index: int) -> Any:
-    """Return the text, or the message, that the parts of a stream add up to."""
+def joined(parts: list[Any], index: int) -> Any:
+    """Return the text, or the message, of the joined parts of a stream."""
     own = [part["choices"][0] for part in parts if part["choices"][0]["index"] == index]
     if "text" in own[0]:
         return "".join(each["text"] for each in own)

@@ -22,9 +22,9 @@ def model(served: Callable[..., Served], monkeypatch: Any) -> Served:
     return model
 
 
-def told(model: Served, post: Any) -> tuple[int, Any]:
-    """Return status and answer, without what differs from answer to answer."""
-    ((status, answer),) = model.post(post)
+def reply_to(model: Served, http_request: Any) -> tuple[int, Any]:
+    """Return status and answer, without the keys that vary."""
+    ((status, answer),) = model.post(http_request)
     return status, {key: value for key, value in answer.items() if key not in VARIES}
 
 
@@ -41,21 +41,21 @@ def told(model: Served, post: Any) -> tuple[int, Any]:
 def test_a_body_of_openais_is_answered_as_below_its_path(
     model: Served, path: str, body: Any
 ) -> None:
-    assert told(model, body) == told(model, HttpRequest({"body": body}, {"url_path": path}))
+    assert reply_to(model, body) == reply_to(model, HttpRequest({"body": body}, {"url_path": path}))
 
 
 def test_a_stream_is_openais(model: Served) -> None:
-    posts = [HttpRequest({"body": {"messages": CHAT, **FEW, "stream": True}}, {})]
-    (answer,) = model.dispatcher.dispatch(posts, Meter())
+    http_requests = [HttpRequest({"body": {"messages": CHAT, **FEW, "stream": True}}, {})]
+    (answer,) = model.dispatcher.dispatch(http_requests, Meter())
     assert answer.content_type == "text/event-stream" and answer.body.endswith(b"data: [DONE]\n\n")
 
 
-@pytest.mark.parametrize("asked", [{"messages": CHAT}, {"prompt": "Ada"}])
+@pytest.mark.parametrize("content", [{"messages": CHAT}, {"prompt": "Ada"}])
 def test_messages_or_a_prompt_without_openais_settings_are_inputs(
-    model: Served, asked: Any
+    model: Served, content: Any
 ) -> None:
-    (inputs,) = asked.values()
-    ((_, answer),) = model.post({**asked, "parameters": PARAMETERS})
+    (inputs,) = content.values()
+    ((_, answer),) = model.post({**content, "parameters": PARAMETERS})
     assert answer == model.ask(inputs, **PARAMETERS)
 
 
@@ -64,11 +64,13 @@ def test_a_body_of_two_kinds_is_refused(model: Served) -> None:
     assert (status, "'max_tokens'" in answer["message"]) == (400, True)
 
 
-def test_only_models_that_write_texts_are_asked_so(served: Callable[..., Served]) -> None:
+def test_only_models_that_generate_texts_accept_openais_bodies(
+    served: Callable[..., Served],
+) -> None:
     ((status, answer),) = served("sequence_classification").post({"prompt": "Ada", **FEW})
     assert (status, answer["code"]) == (400, 400)
 
 
-def test_explanations_are_not_asked_for_so(model: Served) -> None:
+def test_an_explanation_of_openais_body_is_refused(model: Served) -> None:
     ((status, answer),) = model.post(explanation_of({"prompt": "Ada", **FEW}))
     assert (status, answer["code"]) == (400, 400)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from random import Random
 
-from scripts.kit.demo_models.batches import Feature, batches, collate, cut
+from scripts.kit.demo_models.batches import Feature, batches, chunks, collate
 
 
 def feature(length: int) -> Feature:
@@ -10,7 +10,7 @@ def feature(length: int) -> Feature:
     return {"input_ids": ids, "attention_mask": [1] * length, "labels": ids}
 
 
-def test_rows_are_padded_on_the_right_each_key_in_its_own_way() -> None:
+def test_rows_are_padded_on_the_right_with_the_value_of_each_key() -> None:
     batch = collate([feature(1), feature(3)], pad_id=9)
     assert batch["input_ids"].tolist() == [[1, 9, 9], [1, 2, 3]]
     assert batch["attention_mask"].tolist() == [[1, 0, 0], [1, 1, 1]]
@@ -22,7 +22,7 @@ def test_one_number_a_row_stays_one_number() -> None:
     assert collate(rows, pad_id=0)["labels"].tolist() == [1, 0]
 
 
-def test_every_row_comes_once_beside_rows_of_its_length() -> None:
+def test_every_row_occurs_once_in_a_batch_of_similar_lengths() -> None:
     features = [feature(1 + number % 10) for number in range(200)]
     made = list(batches(features, 10, 0, Random(0)))
     lengths = [int(mask.sum()) for batch in made for mask in batch["attention_mask"]]
@@ -40,5 +40,5 @@ def test_the_order_is_the_seeds() -> None:
     assert first == again != other
 
 
-def test_the_last_piece_may_be_shorter() -> None:
-    assert cut([1, 2, 3, 4, 5], 2) == [[1, 2], [3, 4], [5]]
+def test_the_last_chunk_may_be_shorter() -> None:
+    assert chunks([1, 2, 3, 4, 5], 2) == [[1, 2], [3, 4], [5]]

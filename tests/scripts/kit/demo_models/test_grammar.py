@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from scripts.kit.demo_models.grammar import Rules, Scene, Span, read_marks, rules_of
+from scripts.kit.demo_models.grammar import Expansion, Rules, Span, read_marks, rules_of
 
 GRAMMARS = ("sentiment", "entities", "questions", "stories")
 REFERENCE = re.compile(r"[{<](\w+)[}>]")
@@ -30,7 +30,7 @@ def texts(rules: Rules) -> Iterator[str]:
 
 
 def own_texts(grammar: str) -> tuple[set[str], set[str]]:
-    """What the two splits draw from; what has no word of its own or is the same in both is left."""
+    """The texts of the two splits, without those that both have or that consist of references."""
     train, held_out = rules_of(grammar, "train"), rules_of(grammar, "held_out")
     shared = {word for word in train if train[word] == held_out.get(word)}
     splits = ({word: rules[word] for word in rules.keys() - shared} for rules in (train, held_out))
@@ -42,8 +42,8 @@ def own_texts(grammar: str) -> tuple[set[str], set[str]]:
     )
 
 
-def tell(text: str, *, seed: int = 1, marked: bool = False) -> str:
-    return Scene(RULES, Random(seed)).tell(text, marked=marked)
+def expand(text: str, *, seed: int = 1, marked: bool = False) -> str:
+    return Expansion(RULES, Random(seed)).expand(text, marked=marked)
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS)
@@ -62,19 +62,19 @@ def test_every_word_that_a_rule_names_has_rules(grammar: str, split: str) -> Non
     assert named <= rules.keys()
 
 
-def test_a_kept_word_stays_and_a_fresh_one_is_drawn_anew() -> None:
-    first, again, fresh, other = tell("<name> <name> {name} {name}").split()
+def test_a_kept_word_stays_the_same_and_a_fresh_one_is_drawn_again() -> None:
+    first, again, fresh, other = expand("<name> <name> {name} {name}").split()
     assert first == again
     assert len({first, fresh, other}) == 3
 
 
 def test_choices_are_made_innermost_first() -> None:
-    heard = {tell("(a (b|c)|d)", seed=seed) for seed in range(40)}
-    assert heard == {"A b", "A c", "D"}
+    found = {expand("(a (b|c)|d)", seed=seed) for seed in range(40)}
+    assert found == {"A b", "A c", "D"}
 
 
 def test_sentences_begin_with_capitals_and_articles_fit() -> None:
-    assert tell("a {noise}. a <animal>?", seed=3) in {
+    assert expand("a {noise}. a <animal>?", seed=3) in {
         f"An {one} hum. An {two}?" for one in ("owl", "ape") for two in ("owl", "ape")
     }
 
@@ -85,7 +85,7 @@ def test_marks_become_spans_of_characters() -> None:
     assert spans == [Span("LOC", 5, 9), Span("PER", 16, 24)]
 
 
-def test_a_marked_scene_names_what_it_kept() -> None:
-    text, [span] = read_marks(tell("Look, <name>!", marked=True))
+def test_a_marked_text_names_the_kept_words() -> None:
+    text, [span] = read_marks(expand("Look, <name>!", marked=True))
     assert text[span.start : span.end] in RULES["name"]
     assert span.label == "name"

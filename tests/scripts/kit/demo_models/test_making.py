@@ -68,7 +68,7 @@ def test_a_classifier_has_its_labels(mode: str, task: Any, tmp_path: Path) -> No
     assert all(0 <= value <= 1 for value in score.measures.values())
 
 
-def test_training_is_told_how_far_it_is_and_leaves_torch_as_it_was(
+def test_training_reports_its_progress_and_restores_the_state_of_torch(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("scripts.kit.demo_models.training.THREADS", 2)
@@ -93,7 +93,7 @@ def test_a_downloader_may_replace_it(tiny: Path) -> None:
     assert source.is_complete_in(tiny)
 
 
-def test_an_interrupted_run_leaves_what_was_there_and_can_be_run_again(
+def test_an_interrupted_run_keeps_the_previous_checkpoint_and_can_be_repeated(
     tiny: Path, tmp_path: Path
 ) -> None:
     def stop(done: float) -> None:

