@@ -86,7 +86,7 @@ def finish(table: Table, failures: dict[str, list[str]]) -> None:
 
 
 def shown(folder: Path) -> str:
-    """Write a folder's path, short where it lies in this repository."""
+    """Write a folder's path, short where it is in this repository."""
     return str(folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder)
 
 

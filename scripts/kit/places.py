@@ -1,4 +1,4 @@
-"""Where things lie in the repository, and how a YAML's name leads to its checkpoint and archive."""
+"""Folders of the repository, and the checkpoint and archive of a YAML file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def model_name(config_path: Path) -> str:
 def checkpoint_of(config_path: Path, config: ModelConfig) -> Path:
     """Return the folder of a YAML's checkpoint.
 
-    A `model_name` that is a folder is that folder; any other lies in `artifacts/models/` under the
+    A `model_name` that is a folder is that folder; any other is in `artifacts/models/` under the
     YAML's own name, or under the name of the mode's usual YAML where both name the same model.
     """
     named = config.handler.model_name

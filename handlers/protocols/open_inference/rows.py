@@ -112,7 +112,7 @@ def _input_tensors(
     for name in names:
         if tensors[name].datatype != BYTES:
             raise BadRequest(
-                f"{name} has datatype {tensors[name].datatype}, and is asked about; send BYTES."
+                f"{name} has datatype {tensors[name].datatype}, and inputs are texts; send BYTES."
             )
     return [tensors[name] for name in names]
 

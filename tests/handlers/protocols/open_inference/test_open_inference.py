@@ -407,7 +407,7 @@ def test_a_path_that_leads_nowhere_is_not_found(model: Served, path: str, senten
         ),
         ({"inputs": [tensor("a", ["A", 1])]}, 400, "a has datatype BYTES, and its element 1 is no"),
         ({"inputs": [tensor("a", [1.5])]}, 400, "a has datatype BYTES, and its element 0 is not."),
-        ({"inputs": [tensor("a", [1], "INT64")]}, 400, "a has datatype INT64, and is asked about"),
+        ({"inputs": [tensor("a", [1], "INT64")]}, 400, "a has datatype INT64, and inputs are text"),
         ({"inputs": [typed("a", ["%"], "base64")]}, 400, "a must be in base64, and is not."),
         ({"inputs": [tensor("a", ["A"]), tensor("a", ["B"])]}, 400, "inputs has two tensors a; "),
         (
