@@ -32,7 +32,6 @@ PART_KEYS = ("text", "text_pair", "question", "context", "b64")
 # Objects within parameters where callers of pipelines and hubs put those of `generate`.
 NESTED_PARAMETERS = ("generate_kwargs", "generation_parameters")
 OTHER_KEYS = ("parameters", "target", "options")
-SHAPES = 'a text, {"inputs": …}, {"text": …} or {"question": …, "context": …}'
 
 
 def read_item(
@@ -56,6 +55,14 @@ def read_item(
     inputs = {key: value for key, value in item.items() if key not in OTHER_KEYS}
     parameters = read_parameters(item) | read_target(item, explains=explains)
     return _read_inputs(inputs, columns, f"The {item_name}"), parameters
+
+
+def forms_of(columns: Sequence[Columns]) -> str:
+    """Return the usual forms of a model's items, for errors."""
+    text = ["a text"] if TEXT_COLUMN in columns else []
+    objects = [", ".join(f'"{name}": …' for name in names) for names in [("inputs",), *columns]]
+    forms = [*text, *(f"{{{each}}}" for each in objects)]
+    return f"{', '.join(forms[:-1])} or {forms[-1]}"
 
 
 def has_other_input_keys(body: Mapping[str, Any], columns: Sequence[Columns]) -> bool:
@@ -164,4 +171,4 @@ def _read_parts(body: Mapping[str, Any], columns: Sequence[Columns], owner: str)
     if keys == {"text", "text_pair"} or keys & {"question", "context"}:
         return body
     found = f"the keys {', '.join(sorted(map(str, keys)))}" if keys else "no keys"
-    raise BadRequest(f"{owner} has {found}; send {SHAPES}.")
+    raise BadRequest(f"{owner} has {found}; send {forms_of(columns)}.")

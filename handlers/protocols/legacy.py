@@ -13,7 +13,7 @@ from handlers.errors import BadRequest, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols.base import BaseProtocol, Exchange
-from handlers.protocols.items import SHAPES, read_item
+from handlers.protocols.items import forms_of, read_item
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.request import Request
 from handlers.schemas.text_checks import json_type
@@ -37,7 +37,8 @@ class Protocol(BaseProtocol):
         if isinstance(content, (str, list)):
             return Exchange(http_request, self.requests(content, parameters))
         if not isinstance(content, dict):
-            raise BadRequest(f"The body must be {SHAPES}, and is {json_type(content)}.")
+            forms = forms_of(self.model.input_columns)
+            raise BadRequest(f"The body must be {forms}, and is {json_type(content)}.")
         columns = self.model.input_columns
         inputs, own = read_item(content, columns, "body", explains=explains)
         return Exchange(http_request, [Request(inputs, {**parameters, **own})])
