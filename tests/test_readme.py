@@ -38,7 +38,7 @@ def test_it_is_one_page() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) <= LONGEST
 
 
-def test_the_yaml_is_the_file_that_is_named() -> None:
+def test_the_yaml_is_that_of_the_named_file() -> None:
     (block,) = (block for block in BLOCKS if block.language == "yaml")
     shown = ModelConfig.parse(yaml.safe_load(block.text))
     assert (

@@ -90,7 +90,7 @@ def test_a_yaml_file_is_valid(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", blocks("json"), ids=str)
-def test_json_can_be_read(block: Block) -> None:
+def test_json_is_valid(block: Block) -> None:
     json.loads(block.text)
 
 

@@ -16,7 +16,7 @@ BROKEN = [
 ]
 
 
-def test_32_at_once_with_every_eighth_malformed(server: Server) -> None:
+def test_of_32_requests_every_eighth_malformed_one_gets_an_error(server: Server) -> None:
     names = [f"Person{number}" for number in range(32)]
     right = [
         Question(

@@ -48,7 +48,7 @@ def test_each_model_is_described(described: Describe, mode: str) -> None:
 
 
 @every_mode
-def test_the_sample_and_every_default_get_an_answer_of_the_schema(
+def test_the_sample_and_every_default_get_an_answer_that_fits_the_schema(
     server: Server, described: Describe, mode: str
 ) -> None:
     found = described(mode)

@@ -66,7 +66,7 @@ def test_an_exported_model_is_served_beside_checkpoints(server: Server, served: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("save_mode", format_params())
-def test_a_model_of_each_format_is_served_and_explained_alike(
+def test_each_format_gives_the_same_answers_and_explanations(
     all_formats: Server, served: Any, save_mode: str
 ) -> None:
     check_format(all_formats, served, save_mode)

@@ -43,26 +43,26 @@ def found(server: Server) -> Any:
     return run_client("hugging_face_client", url=url, texts=texts, messages=MESSAGES)
 
 
-def test_labels_are_right(server: Server, found: Any) -> None:
+def test_labels_are_correct(server: Server, found: Any) -> None:
     mode = "sequence_classification"
     assert found["label"] == plain(server, mode)
     assert found["labels"] == plain(server, mode, top_k=2, function_to_apply="sigmoid")
     assert len(found["labels"]) == 2
 
 
-def test_tokens_and_entities_are_right(server: Server, found: Any) -> None:
+def test_tokens_and_entities_are_correct(server: Server, found: Any) -> None:
     mode, given = "token_classification", {"aggregation_strategy": "simple", "stride": 5}
     assert without_nulls(found["tokens"]) == plain(server, mode)
     assert without_nulls(found["entities"]) == plain(server, mode, ignore_labels=["O"], **given)
 
 
-def test_answers_are_right(server: Server, found: Any) -> None:
+def test_answers_are_correct(server: Server, found: Any) -> None:
     mode = "question_answering"
     assert found["answer"] == plain(server, mode)
     assert found["answers"] == plain(server, mode, top_k=3, max_answer_len=4)
 
 
-def test_texts_and_their_details_are_right(server: Server, found: Any) -> None:
+def test_texts_and_their_details_are_correct(server: Server, found: Any) -> None:
     [text] = plain(server, "text_generation", **FEW)
     assert found["text"] == text["generated_text"]
     [detailed] = plain(server, "text_generation", **STOP)
@@ -81,7 +81,7 @@ def test_streams_add_up_to_the_text(server: Server, found: Any) -> None:
     assert without_nulls([last["details"]]) == without_nulls([detailed["details"]])
 
 
-def test_chats_are_right(server: Server, found: Any) -> None:
+def test_chats_are_correct(server: Server, found: Any) -> None:
     [expected] = generated(server, [PROMPT], 20)
     assert found["chat"] == found["same_chat"] == expected
     assert "".join(chunk or "" for chunk in found["chunks"]) == expected

@@ -85,7 +85,7 @@ def test_bodies_of_torchserves_own_kserve_samples_are_answered(server: Server) -
     assert response["explanations"][0]["target"]["index"] == 0
 
 
-def test_vertex_ais_bodies_are_answered_wherever_they_go(server: Server) -> None:
+def test_vertex_ais_bodies_are_answered_on_each_route(server: Server) -> None:
     body = {"instances": [FILM, "", "Sad."], "parameters": {"top_k": 1}}
     routes = [f"/predictions/{MODE}", f"/predictions/{MODE}/1.0", f"/predictions/{MODE}/1.0/a/b"]
     requests = [{"path": route, "body": json.dumps(body)} for route in routes]
@@ -97,7 +97,7 @@ def test_vertex_ais_bodies_are_answered_wherever_they_go(server: Server) -> None
         assert (response["status"], wrong["code"]) == (200, 400)
 
 
-def test_a_batch_of_both_routes_is_kept_apart(server: Server) -> None:
+def test_requests_of_both_routes_in_one_batch_get_their_answers(server: Server) -> None:
     body = json.dumps({"instances": [FILM]}).encode()
     questions = [Question(f"/v1/models/{MODE}:{verb}", body) for verb in ("predict", "explain")] * 4
     keys = [list(answer.json()) for answer in ask_at_once(server, questions)]

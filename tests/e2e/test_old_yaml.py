@@ -37,7 +37,7 @@ OLD_EXAMPLE = {
 
 
 @pytest.mark.slow
-def test_a_yaml_of_the_old_example_serves_unchanged(tmp_path: Path) -> None:
+def test_a_yaml_of_the_old_example_is_served_unchanged(tmp_path: Path) -> None:
     ensure([MODE])
     config = tmp_path / "old_example.yaml"
     config.write_text(yaml.safe_dump(OLD_EXAMPLE), encoding="utf-8")

@@ -121,19 +121,19 @@ def triton_http(server: Server) -> Any:
 
 class TestTritonsHttpClient:
     @pytest.mark.parametrize("form", ["bytes", "json"])
-    def test_gets_the_right_answers(self, server: Server, triton_http: Any, form: str) -> None:
+    def test_gets_correct_answers(self, server: Server, triton_http: Any, form: str) -> None:
         check_good(server, triton_http[form][: len(good_calls())])
         assert not differences(triton_http["gzip"], triton_http["bytes"][0], 1e-3)
 
     @pytest.mark.parametrize("form", ["bytes", "json"])
-    def test_shows_what_is_wrong(self, server: Server, triton_http: Any, form: str) -> None:
+    def test_shows_error_messages(self, server: Server, triton_http: Any, form: str) -> None:
         row, empty, unknown, many, _ = triton_http[form][len(good_calls()) :]
         check_row(server, row)
         assert empty == {"status": "400", "message": "inputs is empty; send a text."}
         assert unknown == {"status": "400", "message": NOT_A_KEY}
         assert many == {"status": "413", "message": TOO_MANY}
 
-    def test_learns_what_the_model_takes(self, triton_http: Any) -> None:
+    def test_reads_the_metadata(self, triton_http: Any) -> None:
         assert {key: triton_http["metadata"][key] for key in LIVE} == LIVE
         assert triton_http["metadata"]["server"]["name"] == "torchserve"
         assert triton_http["metadata"]["model"]["inputs"][0]["datatype"] == "BYTES"
@@ -149,7 +149,7 @@ def triton_grpc(gateway: str) -> Any:
 
 
 class TestTritonsGrpcClient:
-    def test_gets_the_right_answers(self, server: Server, triton_grpc: Any) -> None:
+    def test_gets_correct_answers(self, server: Server, triton_grpc: Any) -> None:
         count = len(good_calls())
         check_good(server, triton_grpc["answers"][:count])
         check_good(server, triton_grpc["answers"][-count:])
@@ -159,7 +159,7 @@ class TestTritonsGrpcClient:
             same = alone["message"] if isinstance(alone, dict) else alone
             assert not differences(streamed, same, 1e-3)
 
-    def test_shows_what_is_wrong(self, server: Server, triton_grpc: Any) -> None:
+    def test_shows_error_messages(self, server: Server, triton_grpc: Any) -> None:
         first = len(good_calls())
         row, empty, wrong_key, many, wrong_model = triton_grpc["answers"][first : first + 5]
         check_row(server, row)
@@ -168,7 +168,7 @@ class TestTritonsGrpcClient:
         assert statuses == [f"StatusCode.{code}" for code in codes]
         assert (wrong_key["message"], many["message"]) == (NOT_A_KEY, TOO_MANY)
 
-    def test_learns_what_the_model_takes(self, triton_grpc: Any) -> None:
+    def test_reads_the_metadata(self, triton_grpc: Any) -> None:
         found, missing = triton_grpc["metadata"]
         assert {key: found[key] for key in LIVE} == LIVE
         assert found["model"]["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": ["-1"]}]
@@ -190,15 +190,15 @@ def kserve(server: Server, gateway: str) -> Any:
 
 class TestKServesClients:
     @pytest.mark.parametrize("transport", ["rest", "grpc"])
-    def test_get_the_right_answers(self, server: Server, kserve: Any, transport: str) -> None:
+    def test_get_correct_answers(self, server: Server, kserve: Any, transport: str) -> None:
         count = len(good_calls())
         check_good(server, kserve[transport][:count])
         check_good(server, kserve[transport][count : 2 * count])
 
-    def test_see_that_all_is_ready(self, kserve: Any) -> None:
+    def test_see_that_the_server_is_ready(self, kserve: Any) -> None:
         assert kserve["ready"] == [True] * 6
 
-    def test_show_what_is_wrong(self, server: Server, kserve: Any) -> None:
+    def test_show_error_messages(self, server: Server, kserve: Any) -> None:
         for transport, statuses in (
             ("rest", [400, 400, 413, 404]),
             ("grpc", ["INVALID_ARGUMENT"] * 2 + ["RESOURCE_EXHAUSTED", "NOT_FOUND"]),
@@ -289,7 +289,7 @@ def test_bodies_of_mlservers_hugging_face_runtime_are_answered(server: Server) -
         assert not differences([json.loads(each) for each in output["data"]], rows, 1e-3)
 
 
-def test_explanations_come_from_either_route(server: Server) -> None:
+def test_explanations_are_returned_on_each_route(server: Server) -> None:
     body = {"inputs": [tensor("args", TEXTS[:2])]}
     right = ask_json(server, f"/explanations/{MODE}", {"inputs": TEXTS[:2]}).json()
     for path in (
@@ -301,7 +301,7 @@ def test_explanations_come_from_either_route(server: Server) -> None:
         assert not differences([json.loads(each) for each in output["data"]], right, 1e-2)
 
 
-def test_a_batch_of_good_and_bad_bodies_is_kept_apart(server: Server) -> None:
+def test_good_and_bad_bodies_in_one_batch_get_their_answers(server: Server) -> None:
     path = f"/predictions/{MODE}/1.0/v2/models/{MODE}/infer"
     good = json.dumps({"id": "a", "inputs": [tensor("args", [FILM])]}).encode()
     bodies = [good, b"{", json.dumps({"inputs": [tensor("args", [1])]}).encode(), good]

@@ -41,7 +41,7 @@ def found(server: Server) -> Any:
     )
 
 
-def test_a_chat_and_its_stream_are_right(server: Server, found: Any) -> None:
+def test_a_chat_and_its_stream_are_correct(server: Server, found: Any) -> None:
     [expected] = generated(server, [PROMPT], 20)
     assert found["chat"] == "".join(part or "" for part in found["parts"]) == expected
     assert found["usage"]["completion_tokens"] == 20
@@ -49,7 +49,7 @@ def test_a_chat_and_its_stream_are_right(server: Server, found: Any) -> None:
     assert found["finish_reason"] == "length"
 
 
-def test_several_prompts_are_right(server: Server, found: Any) -> None:
+def test_several_prompts_are_answered_correctly(server: Server, found: Any) -> None:
     assert found["texts"] == generated(server, PROMPTS, 20)
 
 

@@ -69,7 +69,7 @@ def value_of(browser: Chrome, script: str) -> Any:
 
 
 @pytest.mark.parametrize("mode", explained_modes())
-def test_each_modes_page_fits_a_desk_and_a_phone(
+def test_each_page_fits_a_desktop_and_a_phone(
     server: Server, browser: Chrome, tmp_path: Path, mode: str
 ) -> None:
     sample = json.loads((ARTIFACTS / mode / "sample.json").read_text("utf-8"))
@@ -96,7 +96,7 @@ def test_words_stay_readable_in_light_and_dark(
     assert papers[0] != papers[1]
 
 
-def test_hostile_text_stays_text(server: Server, browser: Chrome, tmp_path: Path) -> None:
+def test_hostile_text_is_not_executed(server: Server, browser: Chrome, tmp_path: Path) -> None:
     inputs = {"question": f"Who {HOSTILE}?", "context": f"Nina {HOSTILE} sings."}
     show(browser, page_of(server, "question_answering", inputs, tmp_path / "p.html"), PHONE, "dark")
     shoot(browser, "hostile")

@@ -22,7 +22,7 @@ def test_the_sample_of_each_mode_is_answered_with_json(server: Server, mode: str
     assert answer.json()
 
 
-def test_curl_with_a_file_and_no_type_gets_text_score_and_offsets(server: Server) -> None:
+def test_curl_without_a_content_type_gets_answer_score_and_offsets(server: Server) -> None:
     sample = ARTIFACTS / "question_answering" / "sample.json"
     url = f"{server.inference_url}/predictions/question_answering"
     command = ["curl", "-s", "-X", "POST", url, "-T", str(sample)]
@@ -53,7 +53,7 @@ def test_plain_text_is_classified(server: Server, headers: dict[str, str]) -> No
         ("text_generation", "sample_text.txt"),
     ],
 )
-def test_the_old_examples_kinds_of_files_are_answered(server: Server, mode: str, file: str) -> None:
+def test_sample_files_of_the_old_example_are_answered(server: Server, mode: str, file: str) -> None:
     body = (ARTIFACTS / mode / file).read_bytes()
     answer = ask(server, Question(f"/predictions/{mode}", body, {}))
     assert answer.status_code == 200, answer.text

@@ -82,7 +82,7 @@ def found(server: Server) -> Any:
 
 
 @pytest.mark.parametrize("mode", modes())
-def test_each_line_is_answered_as_if_it_came_alone(server: Server, found: Any, mode: str) -> None:
+def test_each_line_is_answered_as_a_single_request(server: Server, found: Any, mode: str) -> None:
     right = [expected(server, mode, item) for item in items_of(mode)]
     for count, (answer, _, _) in enumerate(found[mode], start=1):
         assert (answer["status"], answer["type"]) == (200, LINES), answer["text"]

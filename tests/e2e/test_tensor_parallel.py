@@ -58,12 +58,12 @@ def question(prompt: str, **parameters: Any) -> dict[str, Any]:
     return {"inputs": prompt, "parameters": {"max_new_tokens": 12, **parameters}}
 
 
-def test_two_processes_hold_the_model(split: Server) -> None:
+def test_two_processes_load_parts_of_the_model(split: Server) -> None:
     message = "Model is split: this is one part of 2, on cpu"
     wait_for(lambda: split.log("model_log.log").count(message) == 2)
 
 
-def test_they_generate_what_one_process_does(split: Server, whole: Served) -> None:
+def test_two_processes_generate_the_same_text_as_one(split: Server, whole: Served) -> None:
     for prompt in PROMPTS:
         for settings in ({}, {"do_sample": True, "seed": 5}, {"num_beams": 2}):
             body = question(prompt, **settings)

@@ -45,14 +45,14 @@ def test_a_bug_is_reported_without_the_text_of_the_request(
         f"{{'inputs': '{SECRET}', '\\d': 1 is 1}}".encode(),
     ],
 )
-def test_no_log_holds_request_text(served: Model, caplog: Any, capfd: Any, body: Any) -> None:
+def test_no_log_contains_request_text(served: Model, caplog: Any, capfd: Any, body: Any) -> None:
     with caplog.at_level(logging.DEBUG):
         served(MODE).post(body, explanation_of(body))
     written = caplog.text + "".join(capfd.readouterr())
     assert not any(word in written for word in SECRET.split()[1:])
 
 
-def test_a_panic_in_the_tokenizer_stays_in_its_row(served: Model, monkeypatch: Any) -> None:
+def test_a_panic_in_the_tokenizer_fails_its_row_only(served: Model, monkeypatch: Any) -> None:
     class Panic(BaseException):
         """An error like that of the tokenizers library, which is no Exception."""
 

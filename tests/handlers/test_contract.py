@@ -34,9 +34,7 @@ def test_every_mode_has_cases(mode: str) -> None:
 
 @every_mode
 @pytest.mark.parametrize("order", [0, 1])
-def test_what_a_request_gets_does_not_depend_on_its_batch(
-    served: Model, mode: str, order: int
-) -> None:
+def test_an_answer_does_not_depend_on_its_batch(served: Model, mode: str, order: int) -> None:
     model, contents = served(mode), bodies(mode)
     alone = [model.post(body)[0] for body in contents]
     numbers = [int(number) for number in np.random.default_rng(order).permutation(len(contents))]
@@ -86,14 +84,14 @@ def test_what_is_not_a_text_is_refused(served: Model, mode: str, text: Any, frag
 
 @every_mode
 @pytest.mark.parametrize("inputs", [{}, {"unknown": 1}, {"text_pair": "alone"}, {"\ud83d": "x"}])
-def test_an_object_of_other_keys_is_refused(served: Model, mode: str, inputs: Any) -> None:
+def test_an_object_with_unknown_keys_is_refused(served: Model, mode: str, inputs: Any) -> None:
     status, sentence = served(mode).refuse(inputs)
     assert status == 400
     assert re.search("inputs|text", sentence)
 
 
 @every_mode
-def test_an_unknown_parameter_gets_the_nearest_name(served: Model, mode: str) -> None:
+def test_the_error_for_an_unknown_parameter_suggests_a_name(served: Model, mode: str) -> None:
     model = served(mode)
     for name in model.engine.task.parameters.model_fields:
         status, sentence = model.refuse(INPUTS[mode][0], **{f"{name}x": 1})

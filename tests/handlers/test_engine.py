@@ -70,12 +70,12 @@ def ask(engine: Engine, *numbers: Any) -> list[Any]:
     return engine.predict([Request(number) for number in numbers])
 
 
-def test_requests_run_together_and_keep_their_order(engine: Engine) -> None:
+def test_requests_run_in_one_batch_and_keep_their_order(engine: Engine) -> None:
     assert ask(engine, 4, 2, 9, 6, 1) == [8, 4, 18, 12, 2]
     assert engine.model.forwards == 1  # type: ignore[attr-defined]
 
 
-def test_what_cannot_be_parsed_or_encoded_fails_alone(engine: Engine) -> None:
+def test_a_request_that_cannot_be_parsed_or_encoded_fails_alone(engine: Engine) -> None:
     first, text, second, seven, third = ask(engine, 4, "a", 2, 7, 9)
     assert [first, second, third] == [8, 4, 18]
     assert (str(text), str(seven)) == ("inputs must be a number.", "7 is refused.")
@@ -88,7 +88,7 @@ def test_a_batch_that_fails_is_run_one_by_one_and_only_bad_rows_fail(engine: Eng
     assert all(isinstance(outcomes[at], InternalError) for at in (1, 3))
 
 
-def test_no_requests_need_no_model(engine: Engine) -> None:
+def test_no_forward_call_is_made_without_requests(engine: Engine) -> None:
     assert ask(engine) == []
     assert all(isinstance(outcome, BadRequest) for outcome in ask(engine, "a", "b"))
     assert engine.model.forwards == 0  # type: ignore[attr-defined]

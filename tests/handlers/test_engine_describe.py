@@ -54,7 +54,7 @@ def test_every_described_default_may_be_sent(served: Load, mode: str) -> None:
     assert model.ask(info.sample["inputs"], **sample) == model.post(info.sample)[0][1]
 
 
-def test_a_stop_string_may_be_alone(served: Load) -> None:
+def test_a_single_stop_string_is_valid(served: Load) -> None:
     schema: Any = described(served("text_generation")).parameters["stop"]
     fits = jsonschema.Draft202012Validator(schema).is_valid
     assert all(map(fits, ("e", ["e", "a"], None)))

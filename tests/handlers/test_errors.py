@@ -3,7 +3,7 @@ from __future__ import annotations
 from handlers.errors import summarize
 
 
-def test_what_a_library_says_is_one_line_of_some_length() -> None:
+def test_the_summary_of_an_error_is_one_line_of_limited_length() -> None:
     assert summarize(ValueError("one\n  two\tthree")) == "one two three"
     assert summarize(ValueError("x" * 999), 9) == "x" * 9
 

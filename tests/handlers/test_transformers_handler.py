@@ -118,7 +118,7 @@ def test_times_are_logged_at_intervals_and_zeros_are_not_logged(
     assert not any(name in logged for name in ("hf_forward_time", "HandlerTime", "hf_errors_total"))
 
 
-def test_no_log_holds_request_text(worker: Any, caplog: Any, capfd: Any) -> None:
+def test_no_log_contains_request_text(worker: Any, caplog: Any, capfd: Any) -> None:
     with caplog.at_level(logging.DEBUG):
         send(
             worker,
@@ -130,7 +130,7 @@ def test_no_log_holds_request_text(worker: Any, caplog: Any, capfd: Any) -> None
     assert SECRET not in caplog.text + "".join(capfd.readouterr())
 
 
-def test_a_mistake_in_the_yaml_stops_the_worker_with_one_sentence(
+def test_a_mistake_in_the_yaml_stops_the_worker_with_its_message(
     checkpoint: Checkpoints, caplog: Any
 ) -> None:
     folder = checkpoint("sequence_classification")

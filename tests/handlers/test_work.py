@@ -42,7 +42,7 @@ BOUNDS = {
 
 @pytest.mark.parametrize("mode", ENCODERS)
 @pytest.mark.parametrize(("run_as", "together"), BOUNDS)
-def test_mixed_rows_cost_hardly_more_than_their_tokens(
+def test_mixed_rows_need_little_padding_and_few_calls(
     served: Callable[..., Served], mode: str, run_as: str, together: int
 ) -> None:
     bounds, meter = BOUNDS[run_as, together], Meter()

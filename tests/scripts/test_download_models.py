@@ -132,7 +132,9 @@ def is_idle(pid: int) -> bool:
     return process.status() == psutil.STATUS_SLEEPING and process.cpu_times() == before
 
 
-def test_control_c_ends_it_with_a_sentence(clone: Clone, hub: LocalHub, tmp_path: Path) -> None:
+def test_control_c_stops_the_download_with_a_message(
+    clone: Clone, hub: LocalHub, tmp_path: Path
+) -> None:
     hub.interrupt("config.json", after=10, stall=True)
     process = clone.start(write_config(tmp_path / "model.yaml"), endpoint=hub.url)
     wait_for(lambda: hub.requests("config.json") and is_idle(process.pid))
@@ -142,7 +144,7 @@ def test_control_c_ends_it_with_a_sentence(clone: Clone, hub: LocalHub, tmp_path
     assert err == "Stopped; run the command again and it goes on from here.\n"
 
 
-def test_without_a_hub_one_sentence_says_what_to_do(clone: Clone) -> None:
+def test_the_error_without_a_hub_names_alternatives(clone: Clone) -> None:
     process = clone.start(endpoint=NOWHERE)
     _, err = process.communicate(timeout=120)
     every = sorted(path.stem for path in (ROOT / "model_configs").glob("*.yaml"))

@@ -87,7 +87,7 @@ def test_an_unreachable_torchserve_is_reported() -> None:
     assert (found["answers"], found["metadata"]) == ([unreachable], [unreachable])
 
 
-def test_a_port_that_is_taken_is_one_sentence(refusing: str) -> None:
+def test_a_port_in_use_is_reported(refusing: str) -> None:
     port = refusing.rpartition(":")[2]
     done = subprocess.run([*COMMAND, "--port", port], capture_output=True, text=True, timeout=240)
     assert done.returncode == 1

@@ -7,7 +7,7 @@ from huggingface_hub import HfApi, snapshot_download
 from tests.standins.hub import LocalHub
 
 
-def test_the_librarys_own_snapshot_download_accepts_it_as_a_hub(tmp_path: Path) -> None:
+def test_snapshot_download_accepts_it_as_a_hub(tmp_path: Path) -> None:
     stored = tmp_path / "stored"
     (stored / "onnx").mkdir(parents=True)
     (stored / "config.json").write_text("{}")

@@ -59,7 +59,7 @@ def text(name: str, content: str) -> Change:
         (text("index_to_name.json", '["a"]'), "index_to_name.json: cannot be read"),
     ],
 )
-def test_a_broken_file_stops_the_load_with_a_sentence(
+def test_a_broken_file_stops_the_load_with_one_sentence(
     tmp_path: Path, change: Change, sentence: str
 ) -> None:
     with pytest.raises(WrongCheckpoint) as caught:
@@ -83,7 +83,7 @@ def test_a_tokenizer_without_offsets_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Deprecated in 0.9.0")
-def test_a_vocabulary_alone_makes_the_tokenizer(tmp_path: Path) -> None:
+def test_a_tokenizer_is_built_from_a_vocabulary_file(tmp_path: Path) -> None:
     tiny.write(tmp_path, MODE)
     expected = Served(tmp_path, MODE).ask("A fine film")
     words = json.loads((tmp_path / "tokenizer.json").read_text())["model"]["vocab"]
@@ -104,12 +104,14 @@ def test_reserved_positions_hold_no_tokens(tmp_path: Path, family: str, limit: i
 
 
 @pytest.mark.parametrize(("handler", "same"), [({"do_lower_case": False}, False), ({}, True)])
-def test_the_yaml_sets_the_tokenizer(served: Any, handler: dict[str, Any], same: bool) -> None:
+def test_the_yaml_configures_the_tokenizer(
+    served: Any, handler: dict[str, Any], same: bool
+) -> None:
     model: Served = served(MODE, **handler)
     assert (model.ask("ADA SINGS") == model.ask("ada sings")) is same
 
 
-def test_the_longest_row_is_the_yamls_max_length_where_the_model_takes_more(served: Any) -> None:
+def test_max_tokens_is_max_length_limited_by_the_model(served: Any) -> None:
     assert served(MODE, max_length=16).engine.task.max_tokens == 16
     assert served(MODE, max_length=4000).engine.task.max_tokens == POSITIONS
     with pytest.raises(ConfigError, match="is 2, and 2 tokens of each row are special ones"):

@@ -52,7 +52,7 @@ def module_of(served: Served) -> torch.nn.Module:
     ("family", "places", "on_disk"),
     [("GPT2", GPT2, "transformer.h.1"), ("Llama", LLAMA, "model.layers.0")],
 )
-def test_layers_on_disk_generate_what_the_whole_model_does(
+def test_layers_on_disk_generate_the_same_text(
     checkpoint: Checkpoint, family: str, places: dict[str, str], on_disk: str
 ) -> None:
     folder = checkpoint(MODE, family=family)
@@ -66,7 +66,7 @@ def test_layers_on_disk_generate_what_the_whole_model_does(
             assert spread_out.ask(prompt, **parameters) == whole.ask(prompt, **parameters)
 
 
-def test_layers_on_disk_classify_and_explain_as_the_whole_model_does(
+def test_layers_on_disk_give_the_same_labels_and_explanations(
     checkpoint: Checkpoint,
 ) -> None:
     folder = checkpoint("sequence_classification")
@@ -78,7 +78,7 @@ def test_layers_on_disk_classify_and_explain_as_the_whole_model_does(
     assert spread_out.post(*http_requests) == whole.post(*http_requests)
 
 
-def test_the_log_says_which_layers_are_where(checkpoint: Checkpoint, caplog: Any) -> None:
+def test_the_device_of_each_layer_is_logged(checkpoint: Checkpoint, caplog: Any) -> None:
     with caplog.at_level(logging.INFO, "handlers.checkpoints.placement"):
         Served(checkpoint(MODE), MODE, device_map=GPT2)
     assert (
@@ -87,7 +87,7 @@ def test_the_log_says_which_layers_are_where(checkpoint: Checkpoint, caplog: Any
     )
 
 
-def test_transformers_can_choose_the_places(checkpoint: Checkpoint, caplog: Any) -> None:
+def test_transformers_can_choose_the_devices(checkpoint: Checkpoint, caplog: Any) -> None:
     folder = checkpoint(MODE)
     with caplog.at_level(logging.INFO, "handlers.checkpoints.placement"):
         chosen = Served(folder, MODE, device_map="auto")

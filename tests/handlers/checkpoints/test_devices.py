@@ -12,7 +12,7 @@ from handlers.checkpoints.devices import pick_device
     ("gpu", "cuda", "device"),
     [(None, True, "cpu"), (1, True, "cuda:1"), (0, False, "cpu")],
 )
-def test_a_gpu_is_taken_only_when_the_frontend_assigns_one(
+def test_a_gpu_is_used_only_if_the_frontend_assigns_one(
     monkeypatch: Any, gpu: int | None, cuda: bool, device: str
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)

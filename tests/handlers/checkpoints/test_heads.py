@@ -38,20 +38,20 @@ def test_a_checkpoint_with_the_modes_head_is_accepted(
 
 
 @pytest.mark.parametrize("head", ["DistilBertModel", "DistilBertForMaskedLM"])
-def test_a_head_that_would_be_random_is_refused_unless_allowed(head: str) -> None:
+def test_a_random_head_is_refused_unless_allowed(head: str) -> None:
     message = f"org/name: has a {head}, and this mode needs a DistilBertForSequenceClassification"
     with pytest.raises(WrongCheckpoint, match=f"{message}.*handler.allow_random_head: true"):
         check_head(distilbert(head), handler(), CLASSIFIER)
     check_head(distilbert(head), handler(allow_random_head=True, num_labels=7), CLASSIFIER)
 
 
-def test_a_config_that_names_no_architecture_is_left_to_the_weights() -> None:
+def test_a_config_without_an_architecture_is_accepted() -> None:
     config = distilbert("")
     config.architectures = None
     check_head(config, handler(), CLASSIFIER)
 
 
-def test_another_number_of_labels_is_refused_where_labels_count() -> None:
+def test_another_number_of_labels_is_refused_for_classifiers() -> None:
     config = distilbert("DistilBertForSequenceClassification", num_labels=3)
     check_head(config, handler(num_labels=3), CLASSIFIER)
     with pytest.raises(WrongCheckpoint, match=r"has 3 labels and handler\.num_labels is 2"):
@@ -59,7 +59,7 @@ def test_another_number_of_labels_is_refused_where_labels_count() -> None:
     check_head(distilbert("DistilBertForQuestionAnswering"), handler(num_labels=9), ANSWERER)
 
 
-def test_a_model_type_without_such_a_class_is_refused_even_when_random_is_allowed() -> None:
+def test_a_model_type_without_a_class_for_the_mode_is_always_refused() -> None:
     config = ViTConfig(architectures=["ViTForImageClassification"])
     with pytest.raises(
         WrongCheckpoint, match=f"is a vit model, which {CLASSIFIER} does not support"
@@ -67,7 +67,7 @@ def test_a_model_type_without_such_a_class_is_refused_even_when_random_is_allowe
         check_head(config, handler(allow_random_head=True), CLASSIFIER)
 
 
-def test_code_of_the_repository_is_never_run() -> None:
+def test_custom_code_of_a_repository_is_never_run() -> None:
     config = distilbert("DistilBertForSequenceClassification")
     config.auto_map = {CLASSIFIER: "modeling_custom.Custom"}
     check_head(config, handler(), CLASSIFIER)

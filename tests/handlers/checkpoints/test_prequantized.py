@@ -56,7 +56,7 @@ def weight_types(served: Served) -> set[str]:
     return {type(each).__name__ for each in model.module.parameters()}
 
 
-def test_eight_bit_weights_answer_as_transformers_lets_them(quantize: Quantize) -> None:
+def test_eight_bit_weights_answer_as_in_transformers(quantize: Quantize) -> None:
     mode = "sequence_classification"
     folder = quantize(mode, load_in_8bit=True)
     quantized = Served(folder, mode, dtype="auto")
@@ -71,7 +71,7 @@ def test_eight_bit_weights_answer_as_transformers_lets_them(quantize: Quantize) 
         assert answer["score"] == pytest.approx(float(scores.max()), abs=1e-3)
 
 
-def test_four_bit_weights_generate_in_the_dtype_they_were_made_for(quantize: Quantize) -> None:
+def test_four_bit_weights_generate_in_their_compute_dtype(quantize: Quantize) -> None:
     mode = "text_generation"
     folder = quantize(mode, torch.bfloat16, load_in_4bit=True)
     quantized = Served(folder, mode, dtype="auto")

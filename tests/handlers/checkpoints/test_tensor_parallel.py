@@ -62,7 +62,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("document", "sentence"), WRONG, ids=[each for _, each in WRONG])
-def test_torchrun_and_tp_belong_together(document: dict[str, Any], sentence: str) -> None:
+def test_torchrun_and_tp_require_each_other(document: dict[str, Any], sentence: str) -> None:
     with pytest.raises(WrongConfig) as caught:
         ModelConfig.parse(document, "a.yaml")
     assert str(caught.value).startswith(f"a.yaml: {sentence}")

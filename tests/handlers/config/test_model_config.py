@@ -35,7 +35,7 @@ pt2:
 """
 
 
-def test_the_keys_of_the_old_example_load_unchanged() -> None:
+def test_the_keys_of_the_old_example_are_read_unchanged() -> None:
     document = yaml.safe_load(OLD_EXAMPLE)
     config = ModelConfig.parse(document)
     handler = config.handler.model_dump(include=set(document["handler"]))
@@ -59,7 +59,7 @@ def test_a_mode_alone_is_a_config_with_safe_defaults() -> None:
     assert (handler.max_length, handler.num_labels, handler.revision) == (None, None, None)
 
 
-def test_every_config_of_the_repository_reads() -> None:
+def test_every_config_of_the_repository_is_valid() -> None:
     paths = sorted(Path(__file__).parents[3].glob("model_configs/**/*.yaml"))
     found = [ModelConfig.read(path).handler for path in paths]
     assert {handler.mode for handler in found} >= set(modes())

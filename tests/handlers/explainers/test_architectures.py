@@ -76,7 +76,7 @@ def test_every_architecture_is_explained_by_gradients(
         assert explanation["converged"] in (True, None)
 
 
-def test_gradients_leave_no_trace_in_the_weights(tmp_path: Path) -> None:
+def test_weights_keep_no_gradients(tmp_path: Path) -> None:
     served = Served(
         tiny.write(tmp_path / "m", "sequence_classification"), "sequence_classification"
     )

@@ -68,7 +68,7 @@ def top_word(explanation: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_word_that_decides_comes_first(served: Any, method: str) -> None:
+def test_the_decisive_word_has_the_highest_importance(served: Any, method: str) -> None:
     explanation = explain(served("pretrained"), TEXT, method=method, granularity="word")
     assert explanation["prediction"]["label"] == "POSITIVE"
     assert top_word(explanation) == decisive.WORD
@@ -77,7 +77,7 @@ def test_the_word_that_decides_comes_first(served: Any, method: str) -> None:
 
 @pytest.mark.parametrize("method", FORWARD_ONLY)
 @pytest.mark.parametrize("save_mode", exported_params())
-def test_formats_without_gradients_are_explained_alike(
+def test_formats_without_gradients_have_the_same_top_word(
     served: Any, save_mode: str, method: str
 ) -> None:
     exported = explain(served(save_mode), TEXT, method=method, granularity="word")
@@ -85,7 +85,7 @@ def test_formats_without_gradients_are_explained_alike(
     assert top_word(exported) == top_word(checkpoint) == decisive.WORD
 
 
-def test_a_method_that_needs_gradients_is_refused_where_there_are_none(served: Any) -> None:
+def test_a_method_that_needs_gradients_is_refused_without_gradients(served: Any) -> None:
     body = {"inputs": TEXT, "parameters": {"method": "layer_integrated_gradients"}}
     ((status, explanation),) = served("torchscript").post(explanation_of(body))
     assert status == 422
@@ -94,7 +94,9 @@ def test_a_method_that_needs_gradients_is_refused_where_there_are_none(served: A
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_values_of_complete_methods_sum_to_what_they_explain(served: Any, method: str) -> None:
+def test_attributions_of_complete_methods_sum_to_the_difference_of_outputs(
+    served: Any, method: str
+) -> None:
     explanation = explain(served("pretrained"), TEXT, method=method)
     difference = explanation["output"] - explanation["baseline_output"]
     error = sum(explanation["attributions"]) - difference
@@ -107,7 +109,7 @@ def test_values_of_complete_methods_sum_to_what_they_explain(served: Any, method
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_batch_gets_what_each_gets_alone(served: Any, method: str) -> None:
+def test_a_batch_gets_the_explanations_of_single_requests(served: Any, method: str) -> None:
     texts = [TEXT, "a nice walk", f"{decisive.WORD} weather", "it is nice in the park today"]
     bodies = [{"inputs": text, "parameters": {"method": method}} for text in texts]
     together = served("pretrained").post(*map(explanation_of, bodies))
@@ -125,7 +127,7 @@ def test_few_steps_that_do_not_converge_come_with_a_warning(served: Any) -> None
     assert "n_steps" in explanation["warning"]
 
 
-def test_importances_have_length_one_and_are_json(served: Any) -> None:
+def test_importances_are_normalized_and_valid_json(served: Any) -> None:
     explanation = explain(served("pretrained"), TEXT)
     assert sum(value**2 for value in explanation["importances"]) == pytest.approx(1)
     json.dumps(explanation, allow_nan=False)

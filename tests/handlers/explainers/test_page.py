@@ -19,14 +19,14 @@ EXPLANATION: dict[str, Any] = {
 }
 
 
-def test_no_text_becomes_markup() -> None:
+def test_texts_are_escaped() -> None:
     page = render([EXPLANATION]).decode()
     assert "<script" not in page
     assert "<img" not in page
     assert "&lt;script&gt;" in page
 
 
-def test_nothing_is_loaded_from_elsewhere() -> None:
+def test_the_page_loads_no_external_resource() -> None:
     page = render([EXPLANATION]).decode()
     assert "http" not in page.replace("http-equiv", "")
     assert "url(" not in page

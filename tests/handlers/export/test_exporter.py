@@ -20,7 +20,7 @@ EASY, HARD = Request("It was good."), Request("It wasn't bad, far from it.")
 
 
 @pytest.mark.parametrize("rows", [[EASY, HARD] * 20, [EASY] * 20 + [HARD] * 20])
-def test_both_halves_hold_rows_of_each_kind_however_the_file_is_ordered(
+def test_both_halves_have_rows_of_each_kind_in_any_order_of_the_file(
     rows: list[Request],
 ) -> None:
     for half in _split(rows):
@@ -28,7 +28,7 @@ def test_both_halves_hold_rows_of_each_kind_however_the_file_is_ordered(
         assert {row.inputs for row in half} == {EASY.inputs, HARD.inputs}
 
 
-def test_a_lone_row_is_calibrated_on_and_measured() -> None:
+def test_a_single_row_is_used_for_calibration_and_measurement() -> None:
     assert _split([EASY]) == ([EASY], [EASY])
 
 
@@ -48,7 +48,7 @@ def refusal(checkpoint: Path, target: Path, rows: Sequence[Request], **handler: 
         (Sample("secret " * 99), "is refused (the text has "),
     ],
 )
-def test_a_row_that_is_refused_is_named_by_its_place_and_not_quoted(
+def test_a_refused_row_is_named_by_its_line_and_not_quoted(
     checkpoint: Callable[..., Path], tmp_path: Path, row: Sample, reason: str
 ) -> None:
     fine = Sample("fine", place="rows.jsonl, line 1")

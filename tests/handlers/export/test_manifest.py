@@ -14,7 +14,7 @@ SIGNATURE = Signature(("input_ids", "attention_mask"), ("logits",))
 
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
 @pytest.mark.parametrize("shape", [None, Shape(4, 128, ("logits",))])
-def test_what_is_written_is_read(tmp_path: Path, dtype: str | None, shape: Shape | None) -> None:
+def test_a_written_manifest_is_read(tmp_path: Path, dtype: str | None, shape: Shape | None) -> None:
     manifest = ExportManifest(SIGNATURE, dtype, shape)
     manifest.write(tmp_path)
     assert ExportManifest.read(tmp_path, ["logits"]) == manifest

@@ -6,7 +6,7 @@ import pytest
 from handlers.export.parity_report import ParityReport, compare_outputs
 
 
-def test_a_text_has_one_label() -> None:
+def test_a_text_is_one_decision() -> None:
     expected = [{"logits": np.array([2.0, 1.0])}, {"logits": np.array([0.0, 1.0])}]
     found = [{"logits": np.array([2.0, 1.0])}, {"logits": np.array([1.0, 0.0])}]
     result = compare_outputs(expected, found)
@@ -14,7 +14,7 @@ def test_a_text_has_one_label() -> None:
     assert result.largest_score_difference == pytest.approx(0.4621, abs=1e-4)
 
 
-def test_tokens_have_a_label_each_and_an_answer_has_two_ends() -> None:
+def test_each_token_is_a_decision_and_an_answer_is_two() -> None:
     tokens = [{"logits": np.eye(3)}]
     assert compare_outputs(tokens, tokens) == ParityReport(1, 3, 1.0, 0.0)
     ends = [{"start_logits": np.arange(4.0), "end_logits": np.arange(4.0)}]
@@ -23,7 +23,7 @@ def test_tokens_have_a_label_each_and_an_answer_has_two_ends() -> None:
     assert compare_outputs(ends, moved).label_agreement == 0.5
 
 
-def test_a_single_logit_is_a_number() -> None:
+def test_a_single_logit_is_compared_as_a_score() -> None:
     result = compare_outputs(
         [{"logits": np.array([3.2])}] * 2, [{"logits": np.array([value])} for value in (3.3, -9.0)]
     )
@@ -31,7 +31,7 @@ def test_a_single_logit_is_a_number() -> None:
     assert result.largest_score_difference > 0.9
 
 
-def test_independent_labels_are_a_decision_each() -> None:
+def test_each_independent_label_is_a_decision() -> None:
     expected, found = (
         [{"logits": np.array([3.0, 1.0, -1.0])}],
         [{"logits": np.array([3.0, -1.0, -1.0])}],

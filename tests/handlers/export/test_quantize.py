@@ -17,7 +17,7 @@ MASK = np.array([[True, True, True], [True, True, False]])
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (2, 4)], ids=["ends", "tokens", "texts"])
-def test_padding_neither_counts_nor_spoils_what_agrees(shape: tuple[int, ...]) -> None:
+def test_padding_is_not_compared(shape: tuple[int, ...]) -> None:
     logits = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     other = logits.copy()
     if shape[:2] == MASK.shape:
@@ -85,13 +85,13 @@ def packages() -> Packages:
 @pytest.mark.parametrize(
     ("independent", "chosen"), [(True, LIKE_PLAIN), (False, LOST_ITS_SECOND_LABEL)]
 )
-def test_int8_is_chosen_by_every_label_where_labels_are_independent(
+def test_int8_is_chosen_by_every_label_if_labels_are_independent(
     independent: bool, chosen: Graph
 ) -> None:
     assert quantized(packages(), AccuracyTarget(0.99, independent, {})) is chosen
 
 
-def test_int8_is_tried_as_it_will_be_served_and_compared_with_float32() -> None:
+def test_int8_is_measured_with_the_served_settings_against_float32() -> None:
     served: dict[str, int | str] = {"INFERENCE_NUM_THREADS": 3, "INFERENCE_PRECISION_HINT": "bf16"}
     found = packages()
     quantized(found, AccuracyTarget(0.99, independent=False, settings=served))

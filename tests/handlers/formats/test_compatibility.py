@@ -23,7 +23,7 @@ def read(save_mode: str, pt2: Any = None, **handler: Any) -> ModelConfig:
 
 
 @pytest.mark.parametrize("save_mode", save_modes())
-def test_what_is_exported_has_an_export(save_mode: str) -> None:
+def test_only_exported_formats_define_an_export(save_mode: str) -> None:
     exports = type(formats.get(save_mode)).export is not BaseFormat.export
     assert read(save_mode).handler.is_exported == exports
 
@@ -44,7 +44,7 @@ def test_a_graph_that_torch_does_not_run_is_not_compiled(save_mode: str) -> None
 
 
 @pytest.mark.parametrize("save_mode", ["pretrained", "torchscript"])
-def test_the_old_examples_keys_are_read_where_it_had_them(save_mode: str) -> None:
+def test_formats_of_the_old_example_accept_its_keys(save_mode: str) -> None:
     assert read(save_mode, COMPILE, batch_size="1").handler.save_mode == save_mode
 
 
@@ -66,7 +66,7 @@ def test_a_format_of_float32_accepts_float32_and_auto(dtype: str) -> None:
 
 @pytest.mark.parametrize("mode", modes())
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "auto"])
-def test_a_checkpoint_as_it_is_goes_with_every_mode_and_key(mode: str, dtype: str) -> None:
+def test_pretrained_supports_every_mode_and_dtype(mode: str, dtype: str) -> None:
     config = ModelConfig.parse(
         {"handler": {"mode": mode, "dtype": dtype, "batch_size": 4}, "pt2": COMPILE}
     )
@@ -74,5 +74,5 @@ def test_a_checkpoint_as_it_is_goes_with_every_mode_and_key(mode: str, dtype: st
 
 
 @pytest.mark.parametrize("save_mode", save_modes())
-def test_every_package_says_how_it_is_installed(save_mode: str) -> None:
+def test_every_required_package_has_an_install_command(save_mode: str) -> None:
     assert all("pip install" in how for how in formats.get(save_mode).packages.values())

@@ -63,7 +63,9 @@ def test_answers_do_not_depend_on_the_format(
 
 
 @every_format
-def test_an_encoder_takes_packed_rows_where_shapes_are_free(exported: Any, save_mode: str) -> None:
+def test_an_encoder_takes_packed_rows_unless_its_shape_is_fixed(
+    exported: Any, save_mode: str
+) -> None:
     folder = exported(save_mode, "sequence_classification")
     model = Served(folder, "sequence_classification", **keys_of(save_mode)).engine.model
     assert model.packs == (save_mode not in ("neuron", "neuronx"))
@@ -104,7 +106,7 @@ BARE = [name for name in save_modes() if name not in ("neuron", "neuronx", "open
         pytest.param(["openvino"], id="openvino", marks=[pytest.mark.openvino, pytest.mark.slow]),
     ],
 )
-def test_archives_answer_alike_in_a_bare_interpreter(
+def test_archives_give_the_same_answers_in_a_bare_interpreter(
     exported: Any, served: Any, names: list[str]
 ) -> None:
     able = [

@@ -86,7 +86,7 @@ def recorded(rows: int, width: int) -> tuple[Recorder, dict[str, torch.Tensor]]:
     return recorder, dict(model.forward({"input_ids": ids, "attention_mask": torch.ones_like(ids)}))
 
 
-def test_the_shape_is_the_yamls(exported: Export) -> None:
+def test_the_shape_is_that_of_the_yaml(exported: Export) -> None:
     graph = torch.jit.load(exported() / "traced_model.pt")
     ids, ones = torch.zeros(4, 24, dtype=torch.long), torch.ones(4, 24, dtype=torch.long)
     assert graph(ids, ids, ones)[0].shape == (4, 3)
@@ -98,16 +98,14 @@ def test_the_shape_is_the_yamls(exported: Export) -> None:
         graph(ids, ids, ids)
 
 
-def test_without_batch_size_the_rows_are_those_of_the_frontend(
-    checkpoint: Any, tmp_path: Path
-) -> None:
+def test_batch_size_defaults_to_that_of_torchserve(checkpoint: Any, tmp_path: Path) -> None:
     handler = {**KEYS, "batch_size": None}
     config = ModelConfig.parse({"batchSize": 3, "handler": handler})
     export(checkpoint(MODE), config, tmp_path, samples(MODE))
     assert ExportManifest.read(tmp_path, ["logits"]).shape == Shape(3, 24, ())
 
 
-def test_no_graph_is_wider_than_the_checkpoint_takes(exported: Export, served: Any) -> None:
+def test_the_width_is_limited_by_the_checkpoint(exported: Export, served: Any) -> None:
     folder = exported(max_length=150)
     assert json.loads((folder / "export.json").read_text())["shape"]["width"] == 128
     model = Served(folder, **{**KEYS, "max_length": 150})
@@ -129,9 +127,7 @@ def test_outputs_with_a_value_for_each_token_are_recorded(
     assert manifest["shape"]["per_token"] == per_token
 
 
-def test_labels_are_not_taken_for_tokens_where_there_are_as_many(
-    tmp_path: Path, exported: Export
-) -> None:
+def test_labels_are_not_confused_with_as_many_tokens(tmp_path: Path, exported: Export) -> None:
     folder = exported(max_length=3)
     assert ExportManifest.read(folder, ["logits"]).shape == Shape(4, 3, ())
     model = Served(folder, **{**KEYS, "max_length": 3})
@@ -147,7 +143,7 @@ def test_more_rows_than_the_graph_takes_are_all_answered(exported: Export, serve
         assert not differences([list(each) for each in found], [list(e) for e in expected], 1e-4)
 
 
-def test_missing_rows_are_copies_of_a_real_one() -> None:
+def test_a_batch_is_filled_with_copies_of_a_row() -> None:
     recorder, outputs = recorded(rows=3, width=4)
     assert len(recorder.given) == 2
     assert recorder.given[1]["input_ids"].tolist() == [[9, 10, 11, 12]] * 2
@@ -278,7 +274,7 @@ class Changed(torch.nn.Module):
         return tuple(self.change(output) for output in self.func(*inputs))
 
 
-def test_a_graph_that_rounds_is_measured_on_samples(
+def test_a_lossy_graph_is_measured_on_samples(
     exported: Export, checkpoint: Any, tmp_path: Path
 ) -> None:
     found = ParityReport.read(exported() / "quality.json")
@@ -296,7 +292,7 @@ def test_a_graph_that_agrees_too_little_is_refused(
         export(checkpoint(MODE), ModelConfig.parse({"handler": KEYS}), tmp_path, samples(MODE))
 
 
-def test_without_a_device_the_export_says_so(
+def test_an_export_without_a_device_is_refused(
     checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def without_device(func: Any, example_inputs: Any) -> Any:
@@ -335,12 +331,12 @@ def test_the_old_hardware_key_names_the_format(hardware: str, named: Any) -> Non
         ({"max_length": None, "hardware": "neuronx", "save_mode": "torchscript"}, "no max_length"),
     ],
 )
-def test_keys_that_do_not_go_together_are_refused(keys: Any, sentence: str) -> None:
+def test_incompatible_keys_are_refused(keys: Any, sentence: str) -> None:
     with pytest.raises(WrongConfig, match=sentence):
         check_config(ModelConfig.parse({"handler": {**KEYS, **keys}}))
 
 
-def test_the_yaml_of_the_repository_reads() -> None:
+def test_the_config_of_the_repository_is_valid() -> None:
     root = Path(__file__).parents[3]
     path = root / "model_configs/variants/sequence_classification_neuronx.yaml"
     found = ModelConfig.read(path).handler

@@ -139,7 +139,7 @@ def test_int8_and_the_export_are_compared_by_the_same_rule(
         pytest.param("auto", {}, marks=pytest.mark.slow),
     ],
 )
-def test_int8_is_tried_in_the_precision_that_the_yaml_serves(
+def test_int8_is_measured_in_the_configured_precision(
     checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: Any, dtype: str, hint: Any
 ) -> None:
     targets: list[Any] = []
@@ -172,7 +172,7 @@ def test_int8_needs_rows_to_calibrate_with(checkpoint: Callable[..., Path], tmp_
 
 
 @pytest.mark.parametrize("rows", [[], [Request("a long text " * 90)]], ids=["none", "too long"])
-def test_a_lossy_model_is_never_packed_unmeasured(
+def test_a_lossy_export_needs_rows_to_measure(
     checkpoint: Callable[..., Path], tmp_path: Path, rows: list[Request]
 ) -> None:
     settings = handler(CLASSIFIES, quantization="int8_weights", truncation=False)
@@ -181,7 +181,7 @@ def test_a_lossy_model_is_never_packed_unmeasured(
         export(checkpoint(CLASSIFIES), config, tmp_path, rows)
 
 
-def test_without_its_packages_the_export_says_what_to_install(
+def test_the_error_for_an_export_without_packages_names_the_command(
     checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)
@@ -205,14 +205,12 @@ def test_a_calibration_row_that_the_mode_refuses_is_named(
         (handler(GENERATES, quantization="int8"), "use int8_weights or int4_weights"),
     ],
 )
-def test_a_quantization_that_cannot_work_is_refused(
-    settings: dict[str, Any], sentence: str
-) -> None:
+def test_an_unsupported_quantization_is_refused(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(WrongConfig, match=sentence):
         check_config(ModelConfig.parse({"handler": settings}))
 
 
-def test_without_its_packages_the_load_says_what_to_install(
+def test_the_error_for_a_load_without_packages_names_the_command(
     checkpoint: Callable[..., Path], monkeypatch: Any
 ) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)
@@ -220,9 +218,7 @@ def test_without_its_packages_the_load_says_what_to_install(
         Served(checkpoint(CLASSIFIES), **handler(CLASSIFIES))
 
 
-def test_the_precision_is_what_the_yaml_says(
-    checkpoint: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_the_yaml_sets_the_precision(checkpoint: Callable[..., Path], tmp_path: Path) -> None:
     padded = handler(CLASSIFIES, BetterTransformer=False)
     export_to(tmp_path / "model", checkpoint(CLASSIFIES), **padded)
     exact = Served(tmp_path / "model", **{**padded, "dtype": "float32"})

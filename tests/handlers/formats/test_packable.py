@@ -20,15 +20,13 @@ DTYPES = [torch.float32, torch.bfloat16]
 @pytest.mark.parametrize(
     ("found", "alike"), [([0.6, 47.0], True), ([0.6, -0.3], False), ([20.0, 47.0], False)]
 )
-def test_a_logit_near_zero_is_as_inexact_as_the_largest_of_them(
-    found: list[float], alike: bool
-) -> None:
+def test_the_tolerance_depends_on_the_largest_logit(found: list[float], alike: bool) -> None:
     expected = [np.array([0.0, found[1]]), np.array([1.0])]
     assert _packable._close([np.array(found), np.array([1.0])], expected, 5e-2) == alike
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_texts_get_together_what_they_get_alone(
+def test_packed_texts_have_the_outputs_of_single_texts(
     checkpoint: Callable[..., Path], dtype: torch.dtype
 ) -> None:
     assert packs(attentive(checkpoint, dtype))

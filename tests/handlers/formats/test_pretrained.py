@@ -60,13 +60,13 @@ def test_weights_that_do_not_fit_stop_the_load(
     assert str(caught.value).startswith(sentence)
 
 
-def test_a_random_head_of_any_size_is_served_where_the_yaml_allows_it(tmp_path: Path) -> None:
+def test_a_random_head_of_any_size_is_served_if_the_yaml_allows_it(tmp_path: Path) -> None:
     without_head(tiny.write(tmp_path, MODE))
     answer = Served(tmp_path, MODE, allow_random_head=True, num_labels=7).ask("Ada", top_k=None)
     assert {item["label"] for item in answer} == {f"LABEL_{number}" for number in range(7)}
 
 
-def test_pickled_weights_are_read_where_the_yaml_allows_them(tmp_path: Path) -> None:
+def test_pickled_weights_are_read_if_the_yaml_allows_them(tmp_path: Path) -> None:
     expected = Served(tiny.write(tmp_path, MODE), MODE).ask("Ada sings")
     pickled(tmp_path)
     assert Served(tmp_path, MODE, allow_pickle=True).ask("Ada sings") == expected
@@ -92,7 +92,7 @@ def test_a_missing_shard_stops_the_load(tmp_path: Path) -> None:
         Served(tmp_path, MODE)
 
 
-def test_another_number_format_gives_nearly_the_same_answer(served: Any) -> None:
+def test_bfloat16_gives_nearly_the_same_answer(served: Any) -> None:
     (exact,) = served(MODE).ask("A fine film")
     (near,) = served(MODE, dtype="bfloat16").ask("A fine film")
     assert near["label"] == exact["label"]

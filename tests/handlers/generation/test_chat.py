@@ -24,7 +24,7 @@ def model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Served]:
     yield model
 
 
-def test_a_chat_is_answered_as_the_prompt_that_its_template_makes(model: Served) -> None:
+def test_a_chat_is_answered_as_the_prompt_of_its_template(model: Served) -> None:
     ((answer,), (same,)) = model.ask(CHAT, **FEW), model.ask(PROMPT, **FEW)
     assert answer["generated_text"][:2] == CHAT
     assert answer["generated_text"][2] == {
@@ -33,7 +33,7 @@ def test_a_chat_is_answered_as_the_prompt_that_its_template_makes(model: Served)
     }
 
 
-def test_the_new_message_alone_is_a_text(model: Served) -> None:
+def test_the_new_message_is_returned_as_a_text(model: Served) -> None:
     (answer,) = model.ask(CHAT, return_full_text=False, **FEW)
     (same,) = model.ask(PROMPT, return_full_text=False, **FEW)
     assert answer == same
@@ -78,6 +78,6 @@ def test_a_chat_of_another_shape_is_refused(
     assert found == status and text.startswith(sentence)
 
 
-def test_a_model_without_a_template_says_so(served: Callable[..., Served]) -> None:
+def test_a_chat_is_refused_by_a_model_without_a_template(served: Callable[..., Served]) -> None:
     status, text = served("text_generation", family="GPT2").refuse(CHAT)
     assert (status, text.split(";")[0]) == (422, "This model has no chat template")

@@ -72,7 +72,7 @@ def generated(model: Served, text: str, given: dict[str, Any]) -> list[dict[str,
     return [{"generated_text": tokenizer.decode(row, skip_special_tokens=True)} for row in ended]
 
 
-def test_one_prompt_gets_what_generate_writes(model: Served, expected: list[Any]) -> None:
+def test_a_single_prompt_gets_the_text_of_generate(model: Served, expected: list[Any]) -> None:
     for (text, given), answer in zip(REQUESTS, expected, strict=True):
         assert model.ask(text, **given) == answer, given
 

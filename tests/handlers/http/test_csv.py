@@ -45,7 +45,7 @@ def test_a_quote_that_is_never_closed_is_an_error() -> None:
     assert str(wrong).startswith("Line 3 is not CSV: ")
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_written_rows_can_be_read() -> None:
     rows: list[list[Any]] = [['a, "b"\nc', 0.25], ["Zürich 🎉", [{"word": "a, b"}]]]
     text = write_csv(rows).decode()
     assert list(csv.reader(StringIO(text, newline=""), strict=True)) == [

@@ -29,7 +29,7 @@ def test_a_text_is_read_in_the_character_set_that_it_declares(
 
 
 @pytest.mark.parametrize("charset", ["zz", "rot13", "idna", "utf-7", "unicode_escape", "\0"])
-def test_another_character_set_is_refused(charset: str) -> None:
+def test_an_unknown_character_set_is_refused(charset: str) -> None:
     with pytest.raises(BadRequest) as caught:
         decode_text(b"a", content_type=f"text/plain; charset={charset}")
     assert str(caught.value) == f"The body's charset {charset} is not known; send UTF-8."
@@ -42,7 +42,7 @@ def test_another_character_set_is_refused(charset: str) -> None:
         (b"\xff\xfea", "utf-16", "The body is not utf-16: byte 0x61 at position 2."),
     ],
 )
-def test_bytes_of_another_character_set_are_refused(
+def test_bytes_that_do_not_match_the_character_set_are_refused(
     value: bytes, charset: str, sentence: str
 ) -> None:
     with pytest.raises(BadRequest) as caught:
@@ -50,7 +50,7 @@ def test_bytes_of_another_character_set_are_refused(
     assert str(caught.value) == sentence
 
 
-def test_what_was_read_already_needs_no_character_set() -> None:
+def test_decoded_text_ignores_the_character_set() -> None:
     assert decode_text("a", content_type="text/plain; charset=zz") == "a"
 
 

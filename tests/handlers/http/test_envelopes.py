@@ -120,7 +120,7 @@ def test_one_instance_of_kserve_is_explained(worker: Any, mode: str) -> None:
     assert {"words", "importances", "delta"} <= explanation.keys() or "delta_start" in explanation
 
 
-def test_kserve_gets_old_labels_where_the_yaml_wants_them(worker: Any, plain: Any) -> None:
+def test_kserve_gets_legacy_labels_if_configured(worker: Any, plain: Any) -> None:
     ((best,), (other,)) = (plain("sequence_classification", text) for text in (FINE, ODD))
     model = worker("kserve", **LEGACY)
     sent = {"instances": [{"data": FINE, "target": 0}, ODD]}
@@ -174,7 +174,7 @@ def test_json_takes_texts_in_base64(worker: Any, plain: Any) -> None:
 
 
 @every_mode
-def test_tensors_of_kservev2_get_a_text_each(worker: Any, plain: Any, mode: str) -> None:
+def test_each_tensor_of_kservev2_gets_an_answer(worker: Any, plain: Any, mode: str) -> None:
     inputs = INPUTS[mode][0]
     texts = [json.dumps({"inputs": inputs}), json.dumps(inputs) if mode[0] == "q" else inputs]
     model = worker("kservev2", mode)
@@ -208,7 +208,7 @@ def tensors(*texts: str) -> dict[str, Any]:
 
 
 @every_mode
-def test_bodies_are_answered_each_with_its_status(worker: Any, plain: Any, mode: str) -> None:
+def test_each_body_is_answered_with_its_status(worker: Any, plain: Any, mode: str) -> None:
     inputs = INPUTS[mode][0]
     model = worker("body", mode)
     (good, wrong, other) = model.send({"inputs": inputs}, {"inputs": 5}, inputs)
@@ -230,7 +230,7 @@ def test_bodies_are_answered_each_with_its_status(worker: Any, plain: Any, mode:
         ({"data": FINE, "target": 0}, JSON),
     ],
 )
-def test_the_old_examples_bodies_go_through_body(
+def test_bodies_of_the_old_example_are_answered_in_the_body_envelope(
     worker: Any, plain: Any, body: Any, kind: str
 ) -> None:
     (best,) = plain("sequence_classification", FINE)
@@ -247,7 +247,7 @@ def test_an_empty_body_is_refused(worker: Any) -> None:
 
 
 @pytest.mark.parametrize("headers", [{"a": "x"}, {"a": {"content-type": ""}}, {}])
-def test_torchserves_own_rows_are_never_taken_for_items(headers: Any) -> None:
+def test_rows_of_torchserve_are_not_read_as_items(headers: Any) -> None:
     described = {"b": {"content-type": ""}, "explain": "False"}
     row = {"a": b"1", "b": b"2"}
     assert Envelope.of([row, {}], [{**described, **headers}, {}], SimpleNamespace()) is None

@@ -46,7 +46,7 @@ def read(body: Any, content_type: str | None = None) -> Any:
         (b'{"inputs": "A film", "inputs": "a song"}', None, {"inputs": "a song"}),
     ],
 )
-def test_a_body_is_read_whatever_its_type(
+def test_a_body_of_any_content_type_is_read(
     body: Any, content_type: str | None, content: Any
 ) -> None:
     assert read(body, content_type) == content
@@ -102,7 +102,7 @@ def test_a_form_is_read_as_its_fields() -> None:
     assert HttpRequest(row, {}).content == {"question": "Who sings?", "context": "Zoë"}
 
 
-def test_the_models_name_in_a_query_is_no_field() -> None:
+def test_the_model_name_in_a_query_is_not_a_field() -> None:
     assert HttpRequest({"model_name": b"m", "text": b"A film"}, {}).content == {"text": "A film"}
 
 
@@ -127,9 +127,7 @@ def test_the_models_name_in_a_query_is_no_field() -> None:
         ("context", b"5", "5"),
     ],
 )
-def test_fields_that_can_hold_more_than_a_text_are_read(
-    name: str, value: Any, content: Any
-) -> None:
+def test_fields_with_json_values_are_read(name: str, value: Any, content: Any) -> None:
     assert HttpRequest({name: value}, {"Content-Type": FORM}).content == {name: content}
 
 
@@ -151,7 +149,7 @@ def test_a_broken_field_is_named(value: Any, sentence: str) -> None:
     # Rows that TorchServe makes of curl -d with a text, with a sum, and with JSON.
     [{}, {"a ": b" b"}, {'{"inputs": "a ': b' b"}'}],
 )
-def test_a_body_that_was_taken_for_a_form_is_refused_with_the_header_to_add(row: Any) -> None:
+def test_a_body_that_is_read_as_a_form_is_refused_with_the_header_to_add(row: Any) -> None:
     with pytest.raises(BadRequest, match="add -H 'Content-Type: text/plain' for a text"):
         _ = HttpRequest(row, {"Content-Type": f"{FORM}; charset=UTF-8"}).content
 
@@ -164,7 +162,7 @@ def test_a_field_called_data_is_the_body() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "read"), [("parameters", b'{"top_k": 2}', {"top_k": 2}), ("target", b"1", 1)]
 )
-def test_a_field_called_data_has_settings_beside_it(name: str, value: bytes, read: Any) -> None:
+def test_a_field_called_data_can_have_settings(name: str, value: bytes, read: Any) -> None:
     row = {"data": b"A film", name: value}
     assert HttpRequest(row, {"Content-Type": FORM}).content == {"data": "A film", name: read}
     whole = {"data": b'{"question": "a", "context": "b"}', name: value}
@@ -172,7 +170,7 @@ def test_a_field_called_data_has_settings_beside_it(name: str, value: bytes, rea
 
 
 @pytest.mark.parametrize("name", ["content-type", "Content-Type", "CONTENT-TYPE"])
-def test_a_header_is_found_however_the_client_spelled_it(name: str) -> None:
+def test_header_names_are_case_insensitive(name: str) -> None:
     assert HttpRequest({"body": json.dumps("A film").encode()}, {name: JSON}).content == "A film"
 
 

@@ -61,9 +61,7 @@ def test_predictions_and_explanations_of_one_batch_are_answered_separately(serve
     assert not differences(together, alone, 1e-3)
 
 
-def test_explaining_that_fails_as_a_whole_leaves_predictions_alone(
-    served: Model, monkeypatch: Any
-) -> None:
+def test_a_failed_explanation_does_not_affect_predictions(served: Model, monkeypatch: Any) -> None:
     def fail(*_: Any) -> Any:
         raise NotImplementedError
 
@@ -74,7 +72,7 @@ def test_explaining_that_fails_as_a_whole_leaves_predictions_alone(
     assert statuses == [500, 200, 200]
 
 
-def test_a_model_that_is_not_explained_says_so_and_predicts(served: Model) -> None:
+def test_a_model_without_explanations_refuses_them_and_predicts(served: Model) -> None:
     model = served(MODE, captum_explanation=False)
     body = {"inputs": "A fine film"}
     (status, why), (fine, _) = model.post(explanation_of(body), body)
@@ -82,9 +80,7 @@ def test_a_model_that_is_not_explained_says_so_and_predicts(served: Model) -> No
     assert "captum_explanation: false" in why["message"]
 
 
-def test_a_score_that_is_not_a_number_is_an_error_and_not_broken_json(
-    served: Model, monkeypatch: Any
-) -> None:
+def test_a_score_that_is_not_a_number_is_an_error(served: Model, monkeypatch: Any) -> None:
     model = served(MODE)
     decode = model.engine.task.decode
 

@@ -116,12 +116,12 @@ def test_an_impossible_stream_is_refused(
     assert read_json(answer.body)["message"].startswith(sentence)
 
 
-def test_an_explanation_is_no_stream(model: Served) -> None:
+def test_an_explanation_cannot_be_streamed(model: Served) -> None:
     assert call(model, {"inputs": "Ada", "stream": True}, headers={"explain": "True"}).status == 422
 
 
 @pytest.mark.parametrize("stream", [False, None])
-def test_no_stream_is_the_usual_answer(model: Served, stream: Any) -> None:
+def test_a_request_without_streaming_gets_the_usual_answer(model: Served, stream: Any) -> None:
     answer = call(model, {"inputs": "Ada", "parameters": FEW, "stream": stream})
     assert read_json(answer.body) == model.ask("Ada", **FEW)
 
@@ -137,7 +137,7 @@ def test_settings_without_effect_are_ignored(model: Served) -> None:
 
 @pytest.mark.parametrize("agent", [HUB["user-agent"], "@huggingface/inference/4.13.30"])
 @pytest.mark.parametrize("parameters", [{}, {"top_k": 2}])
-def test_labels_for_hugging_faces_clients_are_in_a_list_of_lists(
+def test_hugging_faces_clients_get_labels_in_a_list_of_lists(
     served: Callable[..., Served], agent: str, parameters: Any
 ) -> None:
     model = served("sequence_classification")

@@ -68,7 +68,7 @@ def test_a_target_is_explained_and_does_not_stop_a_prediction(served: Model) -> 
     assert not differences(predictions, model.ask([FINE, FINE]), 1e-5)
 
 
-def test_an_instance_may_be_a_row_of_columns(served: Model) -> None:
+def test_an_instance_may_be_a_list_of_columns(served: Model) -> None:
     texts, pair = served(MODE), {"text": FINE, "text_pair": ODD}
     found = predictions_of(texts, instances=[[FINE], [FINE, ODD]])
     assert not differences(found, texts.ask([FINE, pair]), 1e-5)
@@ -152,7 +152,7 @@ def test_what_tensorflows_clients_add_is_ignored(served: Model) -> None:
 
 
 @pytest.mark.parametrize("path", ["v1/models/m:predict", "v1/models/org/m:predict", "anything"])
-def test_json_that_was_not_decoded_and_any_path_are_fine(served: Model, path: str) -> None:
+def test_raw_json_is_answered_on_any_path(served: Model, path: str) -> None:
     model = served(MODE)
     raw = HttpRequest({"body": b'{"instances": ["dull"]}'}, {"url_path": path})
     ((status, answer),) = model.post(raw)

@@ -67,7 +67,7 @@ def test_every_mode_of_the_old_example_has_an_old_answer() -> None:
     assert {path.parent.name for path in ARTIFACTS.glob("*/sample_text.txt")} <= set(MODES)
 
 
-def test_a_text_gets_its_bare_label(old_model: Old) -> None:
+def test_a_text_gets_its_label_only(old_model: Old) -> None:
     model = old_model("sequence_classification")
     (best,) = model.ask(FINE)
     for body in (FINE, FINE.encode(), {"text": FINE, "target": 1}, {"data": FINE, "target": 0}):
@@ -86,12 +86,12 @@ def test_every_token_is_returned_with_its_label(old_model: Old) -> None:
     assert {word for word, expected in known if word != expected} == {"[UNK]"}
 
 
-def test_a_question_gets_its_bare_answer(old_model: Old) -> None:
+def test_a_question_gets_its_answer_only(old_model: Old) -> None:
     model = old_model("question_answering")
     assert text_of(model, QUESTION) == model.ask(QUESTION)["answer"]
 
 
-def test_a_prompt_gets_itself_and_its_continuation(old_model: Old) -> None:
+def test_a_prompt_gets_its_text_and_continuation(old_model: Old) -> None:
     model = old_model("text_generation")
     ((found,),) = [model.ask("Ada")]
     assert text_of(model, {"text": "Ada", "target": 1}) == found["generated_text"]
@@ -107,7 +107,7 @@ def test_a_prompt_gets_itself_and_its_continuation(old_model: Old) -> None:
         ("text_generation", {"return_full_text": False, "details": True}),
     ],
 )
-def test_the_yamls_parameters_leave_the_shape(
+def test_parameters_of_the_yaml_do_not_change_the_format(
     old_model: Old, checkpoint: Any, mode: str, parameters: Any
 ) -> None:
     settings = {"parameters": parameters, "responses": "legacy", **cases(mode).settings}
@@ -128,7 +128,7 @@ def test_a_list_gets_a_list_with_errors_in_place(old_model: Old, mode: str) -> N
 
 
 @every_mode
-def test_an_explanation_has_the_old_keys_alone(old_model: Old, mode: str) -> None:
+def test_an_explanation_has_only_the_old_keys(old_model: Old, mode: str) -> None:
     model = old_model(mode)
     explanation = read_json(answer_to(model, BODIES[mode], explain="True").body)
     assert explanation.keys() == (KEYS_OF_ANSWERS if mode == "question_answering" else KEYS)
@@ -145,7 +145,7 @@ def test_hugging_face_bodies_are_answered_as_without_the_setting(
 
 
 @every_mode
-def test_an_error_keeps_torchserves_shape(old_model: Old, mode: str) -> None:
+def test_an_error_has_the_format_of_torchserve(old_model: Old, mode: str) -> None:
     ((status, error),) = old_model(mode).post({"text": ""})
     assert (status, error.keys()) == (400, {"code", "type", "message"})
 

@@ -142,7 +142,7 @@ class TestEveryProtocol:
         assert str(MISTAKE) in found_texts(read_json(answer.body))
 
 
-def test_every_protocol_in_the_folder_has_one_place_in_the_order() -> None:
+def test_every_protocol_in_the_folder_is_in_the_order_once() -> None:
     folder = Path(protocols.__file__).parent
     sources = {path: path.read_text(encoding="utf-8") for path in folder.rglob("*.py")}
     found = [

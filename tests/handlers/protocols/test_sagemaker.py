@@ -67,7 +67,7 @@ def table(rows: Sequence[Any]) -> str:
 
 
 @every_mode
-def test_each_line_is_answered_as_if_it_came_alone(served: Model, mode: str) -> None:
+def test_each_line_is_answered_as_a_single_request(served: Model, mode: str) -> None:
     model, given = served(mode), PARAMETERS[mode]
     items = [
         {"inputs": inputs, "parameters": given[number % len(given)]}
@@ -89,14 +89,14 @@ def test_each_line_is_answered_as_if_it_came_alone(served: Model, mode: str) -> 
         (QUESTIONS, {"features": [VOICE["question"], VOICE["context"]]}),
     ],
 )
-def test_a_line_may_be_written_in_other_ways(served: Model, mode: str, line: Any) -> None:
+def test_a_line_may_have_other_forms(served: Model, mode: str, line: Any) -> None:
     model = served(mode)
     expected = model.ask(FINE if mode == MODE else VOICE)
     assert not differences(ask_lines(model, line), [expected], 1e-5)
 
 
 @pytest.mark.parametrize("kind", NAMES_OF_LINES)
-def test_every_name_of_json_lines_is_known(served: Model, kind: str) -> None:
+def test_every_content_type_of_json_lines_is_accepted(served: Model, kind: str) -> None:
     model = served(MODE)
     answer = call(model, f"{kind}; charset=utf-8", f'\r\n"{FINE}"\r\n \n"{ODD}"', Accept="*/*")
     assert answer.content_type == LINES
@@ -125,7 +125,7 @@ def test_the_inputs_of_all_lines_are_counted(served: Model) -> None:
     ("stream", "sentence"),
     [(True, "The line asks for a stream, and lines "), ("no", "stream must be true or false, ")],
 )
-def test_a_line_is_no_stream(served: Model, stream: Any, sentence: str) -> None:
+def test_a_line_cannot_be_streamed(served: Model, stream: Any, sentence: str) -> None:
     model = served(MODE)
     usual, refused = ask_lines(
         model, {"inputs": FINE, "stream": False}, {"inputs": FINE, "stream": stream}
@@ -163,7 +163,9 @@ def test_a_bad_line_has_its_error_in_its_place(served: Model) -> None:
         (f"{CSV};q=0, {JSON};q=0.1", JSON),
     ],
 )
-def test_the_accept_header_chooses(served: Model, body: Any, accept: str, kind: str) -> None:
+def test_the_accept_header_selects_the_content_type(
+    served: Model, body: Any, accept: str, kind: str
+) -> None:
     answer = call(served(MODE), *body, Accept=accept)
     assert (answer.status, answer.content_type) == (200, kind)
 

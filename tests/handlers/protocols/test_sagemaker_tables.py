@@ -69,17 +69,17 @@ def test_a_header_names_the_columns(
     assert not differences(read_json(answer.body), model.ask(inputs), 1e-5)
 
 
-def test_a_first_line_of_other_words_is_a_row(served: Model) -> None:
+def test_a_first_line_of_other_words_is_not_a_header(served: Model) -> None:
     assert len(ask_table(served(MODE), ["label", FINE])) == 2
     assert len(ask_table(served(MODE), [{"text": "text", "text_pair": "inputs"}])) == 1
 
 
-def test_a_header_fixes_the_columns(served: Model) -> None:
+def test_a_header_sets_the_columns_of_every_row(served: Model) -> None:
     _, wrong = read_json(call(served(MODE), CSV, "text\nfine\nfine,dull\n").body)
     assert wrong["message"] == "The line has 2 columns; send text."
 
 
-def test_a_table_is_answered_with_a_table_where_that_is_accepted(served: Model) -> None:
+def test_a_table_is_answered_with_a_table_if_accepted(served: Model) -> None:
     names_of = {mode: tasks.get(mode).result_columns for mode in modes()}
     assert names_of[MODE] == ("label", "score")
     assert names_of[QUESTIONS] == ("answer", "score")

@@ -25,7 +25,7 @@ def test_workers_share_the_cores(workers: int, share: int) -> None:
     assert threads.set_num_threads(workers) == share == torch.get_num_threads()
 
 
-def test_what_is_set_from_outside_stays(monkeypatch: Any) -> None:
+def test_a_number_set_by_the_environment_is_kept(monkeypatch: Any) -> None:
     torch.set_num_threads(1)
     monkeypatch.setenv(threads.OMP_VARIABLE, "1")
     assert threads.set_num_threads(2) == 1
@@ -44,9 +44,7 @@ def test_processes_of_one_worker_divide_its_share(
 
 
 @pytest.mark.parametrize("number", [1, 3])
-def test_processes_of_one_worker_keep_the_number_that_the_yaml_asks_for(
-    number: int, monkeypatch: Any
-) -> None:
+def test_processes_of_one_worker_keep_the_number_of_the_yaml(number: int, monkeypatch: Any) -> None:
     torch.set_num_threads(number)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setenv(threads.OMP_VARIABLE, str(number))

@@ -40,7 +40,7 @@ def test_null_is_the_default_of_every_parameter(served: Any, mode: str) -> None:
     assert wanting == ({"top_k"} if mode == "sequence_classification" else set())
 
 
-def test_null_leaves_the_yamls_default(served: Any) -> None:
+def test_null_keeps_the_default_of_the_yaml(served: Any) -> None:
     model: Served = served("question_answering", parameters=Frozen(top_k=3))
     assert len(model.ask({"question": "Who?", "context": "Ada sings."}, top_k=None)) == 3
 

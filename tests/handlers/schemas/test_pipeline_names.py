@@ -45,7 +45,9 @@ def test_parameters_without_effect_are_not_described(mode: str) -> None:
         (TOKENS, {"aggregation_strategy": "MAX"}, {"aggregation_strategy": "max"}),
     ],
 )
-def test_an_old_name_means_a_parameter(served: Load, mode: str, given: Any, meant: Any) -> None:
+def test_old_parameter_names_are_translated(
+    served: Load, mode: str, given: Any, meant: Any
+) -> None:
     model = served(mode)
     assert model.ask(FINE, **given) == model.ask(FINE, **meant)
 

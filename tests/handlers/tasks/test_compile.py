@@ -49,7 +49,7 @@ def test_nothing_is_compiled_unless_configured(
     Engine.load(checkpoint(MODE), ModelConfig.parse({"handler": {"mode": MODE}}))
 
 
-def test_a_compiled_model_answers_the_same(model: PretrainedModel, caplog: Any) -> None:
+def test_a_compiled_model_returns_the_same_logits(model: PretrainedModel, caplog: Any) -> None:
     expected = logits(model)
     with caplog.at_level(logging.INFO):
         assert compile_it(model, backend="eager", mode="default")
@@ -81,7 +81,7 @@ def test_rows_are_padded_for_a_compiled_model_and_packed_for_one_that_did_not_co
     assert ("Compiled models run padded rows" in caplog.text) == (not packs)
 
 
-def test_a_compiled_model_is_explained_as_it_is(checkpoint: Callable[..., Path]) -> None:
+def test_explanations_do_not_use_the_compiled_model(checkpoint: Callable[..., Path]) -> None:
     """Explanations use hooks of the layers, which a compiled graph would not call."""
     document = {"handler": {"mode": MODE, "dtype": "float32"}}
     compile_it = {"pt2": {"compile": {"enable": True, "backend": "eager"}}}

@@ -76,7 +76,7 @@ def test_a_context_without_a_readable_token_has_no_answer(served: Callable[..., 
     assert ask(served(MODE), "Who?", "\u200b") == {"score": 1.0, "start": 0, "end": 0, "answer": ""}
 
 
-def test_the_end_of_a_long_context_is_read_too(served: Callable[..., Served]) -> None:
+def test_the_end_of_a_long_context_is_read(served: Callable[..., Served]) -> None:
     context = "a fox sang. " * 60
     alone = ask(served(MODE), "Who?", context + ODD, top_k=400, doc_stride=20)
     assert max(answer["end"] for answer in alone) > len(context)
@@ -95,7 +95,7 @@ def test_the_end_of_a_long_context_is_read_too(served: Callable[..., Served]) ->
         ),
     ],
 )
-def test_what_is_too_long_is_refused_before_it_costs_anything(
+def test_inputs_that_are_too_long_are_refused(
     served: Callable[..., Served], question: str, context: str, given: Any, sentence: str
 ) -> None:
     status, message = served(MODE).refuse({"question": question, "context": context}, **given)

@@ -33,7 +33,7 @@ def test_the_prompt_comes_first_unless_only_the_new_text_is_requested(model: Ser
     assert full["generated_text"] == PROMPTS[1] + new["generated_text"]
 
 
-def test_details_say_why_a_text_ended_and_what_it_took(model: Served, monkeypatch: Any) -> None:
+def test_details_have_the_finish_reason_and_token_counts(model: Served, monkeypatch: Any) -> None:
     given = {"return_full_text": False, "details": True, "max_new_tokens": 9}
     (long,) = model.ask(PROMPTS[0], **given)
     length = len(model.engine.task.tokenizer(PROMPTS[0])["input_ids"])
@@ -48,7 +48,7 @@ def test_details_say_why_a_text_ended_and_what_it_took(model: Served, monkeypatc
     assert ended["details"] == {"finish_reason": "eos_token", **counts, "generated_tokens": 1}
 
 
-def test_a_draw_without_a_seed_differs_and_leaves_torchs_own_numbers_alone(model: Served) -> None:
+def test_unseeded_sampling_varies_and_keeps_the_random_state_of_torch(model: Served) -> None:
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
@@ -106,7 +106,7 @@ def test_a_draw_without_a_seed_differs_and_leaves_torchs_own_numbers_alone(model
         ("a", {"stop": [""]}, 400, "parameters: stop must be a text or a list of texts; none of"),
     ],
 )
-def test_what_cannot_be_done_is_refused(
+def test_impossible_parameters_are_refused(
     served: Callable[..., Served], text: str, given: Any, status: int, sentence: str
 ) -> None:
     found, message = served(MODE).refuse(text, **given)
@@ -154,7 +154,7 @@ def test_a_request_can_truncate_its_prompt(served: Callable[..., Served]) -> Non
     assert answers == [[end], model.ask("Ada", **few), model.ask(PROMPTS[0], **few)]
 
 
-def test_token_ids_are_a_row_as_the_tokenizer_makes_one(
+def test_token_ids_become_a_row_like_that_of_the_tokenizer(
     served: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = served("text_generation").engine.task

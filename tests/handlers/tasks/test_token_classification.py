@@ -15,7 +15,7 @@ families = pytest.mark.parametrize("family", ["Bert", "Roberta"])
 
 @families
 @pytest.mark.parametrize("text", [FINE, ODD, LONG])
-def test_every_token_has_its_place_and_none_is_special(
+def test_every_token_has_a_position_and_none_is_special(
     served: Callable[..., Served], family: str, text: str
 ) -> None:
     tokens = served(MODE, family=family).ask(text, ignore_labels=[])
@@ -66,7 +66,7 @@ def test_entities_do_not_overlap_and_cover_whole_words(
         assert not any(pair.isalpha() and len(pair) == 2 for pair in letters)
 
 
-def test_with_a_stride_the_whole_of_a_long_text_is_read(served: Callable[..., Served]) -> None:
+def test_a_long_text_is_read_to_its_end_with_a_stride(served: Callable[..., Served]) -> None:
     model = served(MODE)
     given = {"aggregation_strategy": "first", "ignore_labels": []}
     assert model.ask(LONG, **given)[-1]["end"] < len(LONG.strip())

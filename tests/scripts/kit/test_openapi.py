@@ -60,7 +60,7 @@ def test_each_file_is_openapi(mode: str) -> None:
     assert not errors
 
 
-def test_every_mode_that_is_explained_says_how() -> None:
+def test_every_target_is_that_of_a_mode() -> None:
     assert explained_modes() == module_names("explainers/targets")
 
 
@@ -86,7 +86,7 @@ def test_the_examples_fit_their_schemas(mode: str) -> None:
 
 
 @every_mode
-def test_what_a_mode_takes_fits_its_schema(mode: str) -> None:
+def test_valid_bodies_of_a_mode_fit_its_schema(mode: str) -> None:
     check = body_of(mode, "/predictions/{model}")
     for inputs, given in requests_of(mode):
         for body in ({"inputs": inputs, "parameters": given}, {"inputs": [inputs]}, inputs):
@@ -109,13 +109,13 @@ def test_what_a_mode_takes_fits_its_schema(mode: str) -> None:
         {"text": 5},
     ],
 )
-def test_what_no_mode_takes_fits_no_schema(mode: str, body: Any) -> None:
+def test_invalid_bodies_fit_no_schema(mode: str, body: Any) -> None:
     for path in (*paths_of(mode), "/v1/models/{model}:predict"):
         assert not body_of(mode, path).is_valid(body)
 
 
 @every_mode
-def test_a_parameter_that_is_not_known_fits_no_schema(mode: str) -> None:
+def test_an_unknown_parameter_fits_no_schema(mode: str) -> None:
     sample = tasks.get(mode).sample["inputs"]
     for path in paths_of(mode):
         check = body_of(mode, path)

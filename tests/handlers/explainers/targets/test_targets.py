@@ -21,7 +21,7 @@ def explain(served: Served, inputs: Any, **parameters: Any) -> tuple[int, Any]:
 
 
 @pytest.mark.parametrize("target", [2, "POSITIVE"])
-def test_a_class_is_named_by_number_or_label(served: Load, target: Any) -> None:
+def test_a_target_class_is_an_index_or_a_label(served: Load, target: Any) -> None:
     status, response = explain(served("sequence_classification"), "A fine film.", target=target)
     assert status == 200
     assert response["target"]["label"] == "POSITIVE"
@@ -35,27 +35,27 @@ def test_without_a_target_the_prediction_is_explained(served: Load) -> None:
 
 
 @pytest.mark.parametrize("target", [9, -1, "HAPPY", True, 1.5, [1, 2]])
-def test_no_class_of_that_name_is_a_bad_request(served: Load, target: Any) -> None:
+def test_an_unknown_class_is_a_bad_request(served: Load, target: Any) -> None:
     status, response = explain(served("sequence_classification"), "A fine film.", target=target)
     assert status == 400
     assert "NEGATIVE, NEUTRAL, POSITIVE" in response["message"]
 
 
-def test_a_token_and_its_class_in_json(served: Load) -> None:
+def test_a_token_and_its_class_are_a_target_in_json(served: Load) -> None:
     status, response = explain(served("token_classification"), TEXT, target=[1, "B-PER"])
     assert status == 200
     assert response["target"]["tokens"] == [1]
     assert response["target"]["label"] == "B-PER"
 
 
-def test_a_token_and_its_class_as_the_old_example_writes_them(served: Load) -> None:
+def test_a_token_and_its_class_are_a_target_in_the_old_example(served: Load) -> None:
     http_request = explanation_of(b"{'text': 'Ada lives in Paris.', 'target': (1, 2)}")
     ((status, response),) = served("token_classification").post(http_request)
     assert status == 200
     assert response["target"]["label"] == "I-PER"
 
 
-def test_a_span_of_characters_in_a_text(served: Load) -> None:
+def test_a_span_of_a_text_is_a_target(served: Load) -> None:
     start = TEXT.index("Paris")
     target = {"start": start, "end": start + 5, "label": "B-LOC"}
     status, response = explain(served("token_classification"), TEXT, target=target)
@@ -67,7 +67,7 @@ def test_a_span_of_characters_in_a_text(served: Load) -> None:
 @pytest.mark.parametrize(
     "target", [[99, 0], [0], "B-PER", {"start": 3}, {"start": 0, "end": 999}, {"token": "x"}]
 )
-def test_no_such_token_is_a_bad_request(served: Load, target: Any) -> None:
+def test_an_unknown_token_is_a_bad_request(served: Load, target: Any) -> None:
     status, response = explain(served("token_classification"), TEXT, target=target)
     assert status == 400
     assert "target" in response["message"]
@@ -83,7 +83,7 @@ def test_an_answer_is_explained_at_both_ends(served: Load) -> None:
     assert response["target"]["label"] == response["prediction"]["answer"]
 
 
-def test_a_span_of_the_context(served: Load) -> None:
+def test_a_span_of_the_context_is_a_target(served: Load) -> None:
     target = {"start": 0, "end": 10}
     _, response = explain(served("question_answering"), QUESTION, target=target)
     assert response["target"]["label"] == "Nina Vogel"
@@ -110,13 +110,13 @@ def test_each_produced_token_is_explained(served: Load) -> None:
     assert response["prediction"]["generated_text"] == "Once upon a time" + produced
 
 
-def test_a_text_that_the_model_did_not_produce(served: Load) -> None:
+def test_another_text_is_a_target(served: Load) -> None:
     _, response = explain(served("text_generation"), "Once upon", target=" a time")
     assert response["target"]["label"] == " a time"
     assert response["target"]["score"] < 1
 
 
-def test_tokens_that_are_half_a_character(served: Load) -> None:
+def test_tokens_that_are_part_of_a_character_are_explained(served: Load) -> None:
     """Bytes that are no text alone are explained like any other token."""
     for size in (1, 2, 3, 5):
         status, response = explain(served("text_generation"), "Once upon", max_new_tokens=size)
@@ -124,7 +124,7 @@ def test_tokens_that_are_half_a_character(served: Load) -> None:
         assert len(response["tokens"]) == size
 
 
-def test_words_instead_of_tokens(served: Load) -> None:
+def test_words_are_explained_instead_of_tokens(served: Load) -> None:
     text = "Unbelievable singers were singing."
     _, tokens = explain(served("sequence_classification"), text, method="input_x_gradient")
     _, words = explain(
@@ -137,7 +137,7 @@ def test_words_instead_of_tokens(served: Load) -> None:
         assert text[start:end] == word or word.startswith("[")
 
 
-def test_a_row_that_does_not_finish_in_time_says_what_to_lower(served: Load) -> None:
+def test_the_error_for_a_timeout_names_the_parameter_to_lower(served: Load) -> None:
     limited = served("sequence_classification", explain_timeout=0.001)
     status, response = explain(limited, "A fine film.", n_steps=1000)
     assert status == 422
@@ -145,7 +145,7 @@ def test_a_row_that_does_not_finish_in_time_says_what_to_lower(served: Load) -> 
     assert limited.ask("A fine film.")
 
 
-def test_a_model_whose_yaml_says_no_is_not_explained(served: Load) -> None:
+def test_explanations_are_refused_if_the_yaml_disables_them(served: Load) -> None:
     status, response = explain(
         served("sequence_classification", captum_explanation=False), "A fine film."
     )

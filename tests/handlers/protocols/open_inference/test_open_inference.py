@@ -110,7 +110,7 @@ class TestEveryMode:
         found = ask(served(mode), typed("array_inputs", items, "hg_jsonlist"))
         assert found == served(mode).ask(inputs, **parameters)
 
-    def test_answers_what_its_metadata_says(self, served: Serve, mode: str) -> None:
+    def test_answers_as_its_metadata_describes(self, served: Serve, mode: str) -> None:
         metadata = read_json(call(served(mode), b"", "v2/models/model").body)
         row = cases(mode).table[0]
         columns = row if isinstance(row, dict) else {"text": row}
@@ -174,20 +174,20 @@ def test_texts_can_come_in_base64(model: Served, where: str) -> None:
 
 
 class TestParameters:
-    def test_hold_for_every_row(self, model: Served) -> None:
+    def test_apply_to_every_row(self, model: Served) -> None:
         expected = model.ask(TEXTS, top_k=2)
         text = tensor("args", TEXTS)
         assert ask(model, text, parameters={"top_k": 2, "binary_data_output": False}) == expected
         assert ask(model, text, tensor("top_k", [2], "INT64")) == expected
         assert ask(model, typed("top_k", ["2"], "hg_json"), text) == expected
 
-    def test_hold_for_one_row_each_where_there_are_as_many(self, model: Served) -> None:
+    def test_apply_to_one_row_each_if_there_are_as_many(self, model: Served) -> None:
         given = [tensor("args", TEXTS), tensor("top_k", [1, 2], "INT32")]
         expected = [model.ask(TEXTS, top_k=each)[at] for at, each in enumerate((1, 2))]
         assert ask(model, *given) == expected
         assert ask(model, *given, parameters={"top_k": 3}) == expected
 
-    def test_of_an_item_win(self, model: Served) -> None:
+    def test_of_an_item_override_those_of_the_body(self, model: Served) -> None:
         items = [json.dumps({"inputs": TEXTS[0], "parameters": {"top_k": 2}}), json.dumps(TEXTS[1])]
         found = ask(model, typed("args", items, "hg_json"), parameters={"top_k": 1})
         assert found == [model.ask(TEXTS, top_k=2)[0], model.ask(TEXTS, top_k=1)[1]]
@@ -199,7 +199,7 @@ class TestParameters:
         assert ask(model, text, tensor("ignore_labels", ["O", "I-PER"])) == expected
         assert ask(model, text, typed("ignore_labels", ['["O", "I-PER"]'], "hg_json")) == expected
 
-    def test_can_be_of_any_kind(self, served: Serve) -> None:
+    def test_can_have_any_datatype(self, served: Serve) -> None:
         model = served("text_generation")
         expected_parameters = {"do_sample": True, "temperature": 0.5, "seed": 7, "stop": "e", **FEW}
         given = [
@@ -259,7 +259,7 @@ class TestBytes:
         assert results(call(model, raw, **headers)) == expected
         assert results(call(model, raw, INFER, **headers)) == expected
 
-    def test_and_json_stand_side_by_side(self, model: Served) -> None:
+    def test_and_json_can_be_mixed(self, model: Served) -> None:
         body = {"inputs": [tensor("args", ["Zoë"]), tensor("top_k", [2], "INT64")]}
         raw, headers = in_bytes(body, packed("Zoë"))
         assert results(call(model, raw, **headers)) == [model.ask("Zoë", top_k=2)]
@@ -281,7 +281,7 @@ class TestBytes:
         texts = [json.dumps(each, separators=(",", ":")) for each in model.ask(TEXTS)]
         assert blob == packed(*texts)
 
-    def test_are_not_written_where_an_output_says_so(self, model: Served) -> None:
+    def test_are_not_written_if_an_output_declines_them(self, model: Served) -> None:
         outputs = [{"name": "output", "parameters": {"binary_data": False}}]
         usual = {"binary_data_output": True}
         assert ask(model, tensor("args", TEXTS), outputs=outputs, parameters=usual)
@@ -312,7 +312,7 @@ class TestBytes:
             ([1], "INT32", b"\0" * 6, b"", "args has 6 bytes, and an element of INT32 has 4"),
         ],
     )
-    def test_that_do_not_add_up_are_refused(
+    def test_of_an_inconsistent_length_are_refused(
         self, model: Served, data: Any, datatype: str, blob: bytes, more: bytes, sentence: str
     ) -> None:
         raw, headers = in_bytes({"inputs": [tensor("args", data, datatype)]}, blob)
@@ -320,7 +320,7 @@ class TestBytes:
         assert (status, error[: len(sentence)]) == (400, sentence)
 
     @pytest.mark.parametrize("length", ["9999", "-1", "x"])
-    def test_behind_a_wrong_length_are_refused(self, model: Served, length: str) -> None:
+    def test_after_a_wrong_header_length_are_refused(self, model: Served, length: str) -> None:
         status, error = refusal(call(model, b"{}", **{LENGTH: length, "Content-Type": ""}))
         assert (status, error) == (400, f"{LENGTH} is {length}, and the body has 2 bytes.")
 
@@ -343,7 +343,7 @@ class TestBytes:
         ("v2/models/model/versions/1.0/ready", {"name": "model", "ready": True}),
     ],
 )
-def test_gets_are_answered(model: Served, path: str, answer: Any) -> None:
+def test_get_requests_are_answered(model: Served, path: str, answer: Any) -> None:
     assert read_json(call(model, b"", path).body) == answer
 
 
@@ -369,7 +369,7 @@ def test_the_server_and_the_model_are_described(model: Served) -> None:
         ("v2/models/model/versions/2/infer", "There is no version 2 of model here; there is 1.0."),
     ],
 )
-def test_a_path_that_leads_nowhere_is_not_found(model: Served, path: str, sentence: str) -> None:
+def test_an_unknown_path_is_not_found(model: Served, path: str, sentence: str) -> None:
     status, error = refusal(call(model, b"", path))
     assert (status, error[: len(sentence)]) == (404, sentence)
 
@@ -451,9 +451,7 @@ def test_a_path_that_leads_nowhere_is_not_found(model: Served, path: str, senten
         ),
     ],
 )
-def test_what_cannot_be_understood_is_refused(
-    model: Served, body: Any, status: int, sentence: str
-) -> None:
+def test_an_invalid_body_is_refused(model: Served, body: Any, status: int, sentence: str) -> None:
     found, error = refusal(call(model, body, INFER))
     assert (found, error[: len(sentence)]) == (status, sentence)
 
@@ -492,7 +490,7 @@ def test_a_question_without_its_context_is_refused(served: Serve) -> None:
 
 
 @pytest.mark.parametrize("inputs", [["a"], [{"text": "a"}], "a", [[1]], None])
-def test_inputs_of_other_protocols_are_left_to_them(model: Served, inputs: Any) -> None:
+def test_inputs_of_other_protocols_are_not_read_as_tensors(model: Served, inputs: Any) -> None:
     answer = call(model, {"inputs": inputs})
     assert "outputs" not in read_json(answer.body) and b'"error"' not in answer.body
 

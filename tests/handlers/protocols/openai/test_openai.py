@@ -82,7 +82,7 @@ def test_a_prompt_of_token_ids_gets_what_its_text_gets(model: Served) -> None:
             assert ask(model, "v1/completions", prompt=sent, **settings)["choices"] == same
 
 
-def test_without_a_draw_all_answers_to_a_prompt_are_the_same(model: Served) -> None:
+def test_all_answers_to_a_prompt_are_the_same_without_sampling(model: Served) -> None:
     settings = {"temperature": 0, **FEW}
     once = ask(model, "completions", prompt=["Ada", "Nina"], **settings)
     twice = ask(model, "completions", prompt=["Ada", "Nina"], n=2, **settings)
@@ -92,7 +92,7 @@ def test_without_a_draw_all_answers_to_a_prompt_are_the_same(model: Served) -> N
     assert twice["usage"]["prompt_tokens"] == once["usage"]["prompt_tokens"]
 
 
-def test_an_echo_begins_with_the_prompt(model: Served) -> None:
+def test_echo_returns_the_prompt_and_its_continuation(model: Served) -> None:
     (choice,) = ask(model, "v1/completions", prompt="Ada", echo=True, **FEW)["choices"]
     assert choice["text"].startswith("Ada")
 
@@ -114,7 +114,7 @@ def test_an_echo_begins_with_the_prompt(model: Served) -> None:
         ({"frequency_penalty": 0, "logprobs": False, "tools": []}, {}),
     ],
 )
-def test_settings_go_to_generate(model: Served, given: Any, parameters: Any) -> None:
+def test_settings_become_generation_parameters(model: Served, given: Any, parameters: Any) -> None:
     answer = ask(model, "chat/completions", messages=CHAT, **{**FEW, **given})
     (same,) = model.ask(CHAT, **{"max_new_tokens": 6, "return_full_text": False, **parameters})
     assert answer["choices"][0]["message"]["content"] == same["generated_text"]
@@ -156,7 +156,7 @@ def test_a_stream_is_sent_in_many_parts(model: Served) -> None:
     assert not any("role" in delta for delta in deltas[1:])
 
 
-def test_a_stream_that_cannot_be_sent_in_parts_comes_whole(model: Served) -> None:
+def test_a_stream_is_sent_as_a_whole_without_a_connection_for_parts(model: Served) -> None:
     body = {"prompt": "Ada", "stream": True, **FEW}
     parts = events(call(model, "completions", body))
     (choice,) = ask(model, "completions", prompt="Ada", **FEW)["choices"]
@@ -232,14 +232,14 @@ def test_a_request_that_cannot_be_answered_gets_openais_error(
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("path", ["v1/chat/completions", "v1/completions"])
-def test_explanations_have_another_path(model: Served, path: str, stream: bool) -> None:
+def test_explanations_are_refused_on_openais_paths(model: Served, path: str, stream: bool) -> None:
     body = {"messages": CHAT, "prompt": PROMPT, "stream": stream, **FEW}
     answer = call(model, path, body, explain="True")
     sentence = f"{path.removeprefix('v1/')} explains nothing; send inputs without this path."
     assert (answer.status, read_json(answer.body)["error"]["message"]) == (422, sentence)
 
 
-def test_a_model_that_writes_no_texts_says_so(served: Callable[..., Served]) -> None:
+def test_a_model_that_generates_no_text_refuses_completions(served: Callable[..., Served]) -> None:
     answer = call(served("sequence_classification"), "v1/completions", {"prompt": "Ada"})
     assert answer.status == 422
     assert "sequence_classification" in read_json(answer.body)["error"]["message"]

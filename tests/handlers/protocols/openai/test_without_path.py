@@ -38,13 +38,11 @@ def reply_to(model: Served, http_request: Any) -> tuple[int, Any]:
         ("v1/chat/completions", {"messages": CHAT, "max_tokens": 0}),
     ],
 )
-def test_a_body_of_openais_is_answered_as_below_its_path(
-    model: Served, path: str, body: Any
-) -> None:
+def test_openais_body_is_answered_as_on_its_path(model: Served, path: str, body: Any) -> None:
     assert reply_to(model, body) == reply_to(model, HttpRequest({"body": body}, {"url_path": path}))
 
 
-def test_a_stream_is_openais(model: Served) -> None:
+def test_a_stream_has_openais_events(model: Served) -> None:
     http_requests = [HttpRequest({"body": {"messages": CHAT, **FEW, "stream": True}}, {})]
     (answer,) = model.dispatcher.dispatch(http_requests, Meter())
     assert answer.content_type == "text/event-stream" and answer.body.endswith(b"data: [DONE]\n\n")

@@ -17,7 +17,7 @@ def test_rows_are_padded_on_the_right_with_the_value_of_each_key() -> None:
     assert batch["labels"].tolist() == [[1, -100, -100], [1, 2, 3]]
 
 
-def test_one_number_a_row_stays_one_number() -> None:
+def test_a_single_label_is_not_padded() -> None:
     rows: list[Feature] = [{"input_ids": [5], "labels": 1}, {"input_ids": [6, 7], "labels": 0}]
     assert collate(rows, pad_id=0)["labels"].tolist() == [1, 0]
 
@@ -31,7 +31,7 @@ def test_every_row_occurs_once_in_a_batch_of_similar_lengths() -> None:
     assert padding < sum(lengths) / 20
 
 
-def test_the_order_is_the_seeds() -> None:
+def test_the_order_depends_on_the_seed() -> None:
     features = [feature(1 + number) for number in range(40)]
     first, again, other = (
         [batch["input_ids"].shape for batch in batches(features, 4, 0, Random(seed))]

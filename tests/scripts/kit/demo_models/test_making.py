@@ -43,7 +43,7 @@ def test_there_is_a_demo_model_for_every_mode_that_is_served() -> None:
     assert sorted(MODES) == modes()
 
 
-def test_the_checkpoint_is_an_ordinary_one(tiny: Path) -> None:
+def test_the_checkpoint_can_be_loaded_by_transformers(tiny: Path) -> None:
     model, tokenizer = GPT2LMHeadModel.from_pretrained(tiny), AutoTokenizer.from_pretrained(tiny)
     assert 1500 < len(tokenizer) == model.config.vocab_size <= 2000
     assert tokenizer.pad_token_id == tokenizer.eos_token_id == model.generation_config.eos_token_id
@@ -51,7 +51,7 @@ def test_the_checkpoint_is_an_ordinary_one(tiny: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in tiny.iterdir()} == {0o644}
 
 
-def test_the_same_seed_makes_the_same_bytes(tiny: Path, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_files(tiny: Path, tmp_path: Path) -> None:
     make(MODE, tmp_path / MODE, **QUICK)
     assert bytes_of(tmp_path / MODE) == bytes_of(tiny)
 
@@ -80,7 +80,7 @@ def test_training_reports_its_progress_and_restores_the_state_of_torch(
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_finished_checkpoint_is_left_alone(tiny: Path) -> None:
+def test_a_finished_checkpoint_is_kept(tiny: Path) -> None:
     before = bytes_of(tiny)
     [made] = make_all([MODE], tiny.parent)
     assert (made.seconds, made.score) == (0, Score.read(tiny))
@@ -110,7 +110,7 @@ def test_an_interrupted_run_keeps_the_previous_checkpoint_and_can_be_repeated(
     assert make(MODE, target, **QUICK, seed=3) == Score.read(target)
 
 
-def test_what_is_no_checkpoint_is_not_replaced(tmp_path: Path) -> None:
+def test_a_folder_without_a_checkpoint_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / MODE).mkdir()
     (tmp_path / MODE / "diary.txt").touch()
     with pytest.raises(WrongCheckpoint, match="is no checkpoint"):
@@ -118,7 +118,7 @@ def test_what_is_no_checkpoint_is_not_replaced(tmp_path: Path) -> None:
     assert (tmp_path / MODE / "diary.txt").exists()
 
 
-def test_an_unknown_mode_stops_before_anything_is_made(tmp_path: Path) -> None:
+def test_an_unknown_mode_is_refused_before_training(tmp_path: Path) -> None:
     with pytest.raises(UnknownMode, match=r"did you mean 'token_classification'\?$"):
         make_all([MODE, "token_clasification"], tmp_path)
     assert not list(tmp_path.iterdir())
