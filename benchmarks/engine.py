@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from handlers.config.model_config import ModelConfig
+from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.engine import Engine
 from handlers.errors import KitError, RequestError
 from handlers.runtime.threads import set_num_threads
@@ -130,7 +130,7 @@ def main() -> None:
     job = json.load(sys.stdin)
     silence_libraries()
     folder = Path(job["folder"])
-    config = ModelConfig.read(folder / "model-config.yaml")
+    config = ModelConfig.read(folder / CONFIG_FILE)
     set_num_threads(config.maxWorkers)
     engine = Engine.load(folder, config)
     found = {

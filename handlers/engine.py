@@ -13,7 +13,7 @@ from handlers import formats, tasks
 from handlers.checkpoints.checkpoint import read_checkpoint
 from handlers.checkpoints.heads import check_head
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.config.model_config import ModelConfig
+from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import RequestError, Unprocessable, attempt
 from handlers.explainers import explanation_schemas, targets
 from handlers.explainers.base import ExplainedModel
@@ -59,7 +59,7 @@ class Engine:
         Raises:
             ConfigError: when the YAML or the checkpoint is wrong.
         """
-        config = config or ModelConfig.read(directory / "model-config.yaml")
+        config = config or ModelConfig.read(directory / CONFIG_FILE)
         formats.check_config(config)
         kind = tasks.get(config.handler.mode)
         checkpoint = read_checkpoint(directory, config.handler)

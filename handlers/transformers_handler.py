@@ -23,7 +23,7 @@ with hide_packages("openvino.torch", silence="ts.torch_handler.base_handler"):
     from ts.torch_handler.base_handler import BaseHandler
 
 from handlers.checkpoints.devices import pick_device
-from handlers.config.model_config import ModelConfig
+from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.engine import Engine
 from handlers.errors import ConfigError
 from handlers.http.envelopes import Envelope, Headers
@@ -111,7 +111,7 @@ class TransformersHandler(BaseHandler):
         return envelope.results(responses)
 
     def _config_name(self) -> str:
-        return str(self.manifest["model"].get("configFile", "model-config.yaml"))
+        return str(self.manifest["model"].get("configFile", CONFIG_FILE))
 
 
 def _http_request(row: Any, headers: Headers, context: Any, index: int) -> HttpRequest:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from handlers import formats
 from handlers.config.choices import modes, save_modes
 from handlers.explainers import targets
 from tests.modes import cases
@@ -28,11 +29,8 @@ INPUTS: dict[str, list[Any]] = {mode: list(cases(mode).inputs) for mode in modes
 PARAMETERS: dict[str, list[dict[str, Any]]] = {
     mode: list(cases(mode).parameters) for mode in modes()
 }
-# The keys that the YAML of a format needs besides its name.
-FORMAT_KEYS: dict[str, dict[str, Any]] = {
-    "neuron": {"batch_size": 4, "max_length": 128},
-    "neuronx": {"batch_size": 4, "max_length": 128},
-}
+# The YAML keys of a format whose graphs have a fixed shape.
+FIXED_SHAPE: dict[str, Any] = {"batch_size": 4, "max_length": 128}
 
 
 def explained_modes() -> list[str]:
@@ -50,7 +48,8 @@ def format_params() -> list[Any]:
 
 def keys_of(save_mode: str) -> dict[str, Any]:
     """Return the keys of a YAML that selects a format."""
-    return {"save_mode": save_mode, **FORMAT_KEYS.get(save_mode, {})}
+    shape = FIXED_SHAPE if formats.get(save_mode).fixed_shape else {}
+    return {"save_mode": save_mode, **shape}
 
 
 def inputs_of(mode: str, text: Any) -> Any:

@@ -18,6 +18,8 @@ from handlers.config.torchserve_section import TorchServeSection
 from handlers.config.validation_messages import describe_validation_error
 from handlers.errors import WrongConfig, summarize
 
+CONFIG_FILE = "model-config.yaml"
+
 
 class ModelConfig(TorchServeSection):
     """The contents of a model-config.yaml."""
@@ -26,7 +28,7 @@ class ModelConfig(TorchServeSection):
 
     handler: HandlerSection
     pt2: Pt2 = Pt2()
-    _source: str = PrivateAttr(default="model-config.yaml")
+    _source: str = PrivateAttr(default=CONFIG_FILE)
 
     @field_validator("pt2", mode="before")
     @classmethod
@@ -72,7 +74,7 @@ class ModelConfig(TorchServeSection):
         return self.handler.explain_timeout or self.responseTimeout / 2
 
     @classmethod
-    def parse(cls, document: Any, where: str = "model-config.yaml") -> ModelConfig:
+    def parse(cls, document: Any, where: str = CONFIG_FILE) -> ModelConfig:
         """Validate a parsed YAML document.
 
         Args:

@@ -112,8 +112,8 @@ class GenerationParameters(Parameters):
             )
         return self
 
-    def new_tokens_behind(self, length: int) -> int | None:
-        """Return the maximum of new tokens behind a prompt of some length; None if not set.
+    def new_tokens_after(self, length: int) -> int | None:
+        """Return the maximum of new tokens after a prompt of some length; None if not set.
 
         Raises:
             RequestTooLarge: the prompt alone has `max_length` tokens.

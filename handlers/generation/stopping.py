@@ -13,13 +13,13 @@ from handlers.schemas.request import TextStream
 Ids = Sequence[int]
 Stops = tuple[str, ...]
 AS_GENERATED = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
-# The last tokens of a prompt that decide on the beginning of the text behind it.
+# The last tokens of a prompt that decide on the beginning of the text after it.
 CONTEXT = 32
 INCOMPLETE = "\ufffd"
 
 
 def decode_new_text(tokenizer: PreTrainedTokenizerBase, prompt: Ids, new: Ids) -> str:
-    """Return the text of new tokens behind a prompt, which can decide on a space before it."""
+    """Return the text of new tokens after a prompt, which can decide on a space before it."""
     before = len(tokenizer.decode(list(prompt), **AS_GENERATED))
     return str(tokenizer.decode([*prompt, *new], **AS_GENERATED))[before:]
 

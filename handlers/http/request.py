@@ -61,7 +61,7 @@ class HttpRequest:
 
     @property
     def path(self) -> str:
-        """The part of the URL behind the model's name and version; usually empty."""
+        """The part of the URL after the model's name and version; usually empty."""
         return self.header("url_path").strip("/")
 
     @property

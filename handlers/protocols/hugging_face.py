@@ -137,7 +137,7 @@ class Protocol(BaseProtocol):
         return request.parameters.get(name, self.model.parameters[name].get("default"))
 
     def _new_text(self, generated: Any, request: Request) -> str:
-        """Return the part of a result's text that stands behind the prompt."""
+        """Return the part of a result's text after the prompt."""
         if isinstance(generated, list):
             return str(generated[-1]["content"])
         whole = self._parameter("return_full_text", request) and isinstance(request.inputs, str)

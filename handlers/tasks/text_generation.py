@@ -186,7 +186,7 @@ class Task(BaseTask[PromptQuery, Prompt]):
         return row if isinstance(row, RequestError) else attempt(self._prompt, query, row[0])
 
     def _prompt(self, query: PromptQuery, row: Window) -> list[Prompt]:
-        requested, limit = query.parameters.new_tokens_behind(len(row)), self.checkpoint.limit
+        requested, limit = query.parameters.new_tokens_after(len(row)), self.checkpoint.limit
         available = limit - len(row) if limit else requested or self._default_new_tokens
         if available < (requested or 1):
             raise RequestTooLarge(
@@ -218,7 +218,7 @@ class Task(BaseTask[PromptQuery, Prompt]):
 
 
 def _with_prompt(query: PromptQuery, text: str) -> Any:
-    """Return the new text behind its prompt or messages, or alone."""
+    """Return the new text after its prompt or messages, or alone."""
     if not query.parameters.return_full_text:
         return text
     if query.messages:

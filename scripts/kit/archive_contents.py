@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from handlers.config.model_config import ModelConfig
+from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.formats import check_config
 from scripts.kit.checkpoint_files import config_files, shard_files, weights_file
-from scripts.kit.manifest import CONFIG_FILE, HANDLER_FILE, MANIFEST_FILE, manifest
+from scripts.kit.manifest import HANDLER_FILE, MANIFEST_FILE, manifest
 from scripts.kit.places import ROOT, checkpoint_of, model_name
 
 Contents = dict[str, Path | bytes]

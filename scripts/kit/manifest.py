@@ -7,10 +7,10 @@ import os
 import re
 from datetime import UTC, datetime
 
+from handlers.config.model_config import CONFIG_FILE
 from handlers.errors import WrongConfig
 
 HANDLER_FILE = "transformers_handler.py"
-CONFIG_FILE = "model-config.yaml"
 MANIFEST_FILE = "MAR-INF/MANIFEST.json"
 ARCHIVER_VERSION = "0.12.0"  # the version of torch-model-archiver that has this format
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")

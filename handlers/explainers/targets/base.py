@@ -24,7 +24,7 @@ TaskT = TypeVar("TaskT", bound=BaseTask[Any, Any])
 class Segments(TypedDict):
     """The tokens or words of an explanation, and its method.
 
-    `offsets` are the first character of each and the one behind its last, in the text whose number
+    `offsets` are the first character of each and the one after its last, in the text whose number
     is in `sequence_ids`; null there means a special token. `converged` is null for methods whose
     attributions need not sum to the output.
     """

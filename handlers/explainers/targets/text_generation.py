@@ -100,19 +100,21 @@ class ExplanationTarget(BaseExplanationTarget[Task]):
         )
         try:
             values = attribution.attribute(method)
-            behind, blank = attribution.log_probabilities()
+            log_probabilities, blank = attribution.log_probabilities()
         except DeadlineExceeded:
             raise timed_out(method, model.deadline.seconds) from None
         selected_target = self.select(job)[0]
         response = self.to_response(
-            job, [selected_target], _attributions(values, behind, blank, selected_target.segments)
+            job,
+            [selected_target],
+            _attributions(values, log_probabilities, blank, selected_target.segments),
         )
         for token, number in zip(response["tokens"], target, strict=False):
             token["token"] = self.task.tokenizer.decode([number])
         text = self.task.tokenizer.decode(target, skip_special_tokens=True)
         response |= {
             "prediction": self.task.decode(job.query, job.rows, job.outputs)[0],
-            "target": {"label": text, "score": float(np.exp(behind.sum()))},
+            "target": {"label": text, "score": float(np.exp(log_probabilities.sum()))},
         }
         return with_method(response, method)
 
@@ -135,12 +137,12 @@ class ExplanationTarget(BaseExplanationTarget[Task]):
 
 
 def _attributions(
-    values: Values, behind: Values, blank: Values, segments: Sequence[Segment]
+    values: Values, log_probabilities: Values, blank: Values, segments: Sequence[Segment]
 ) -> list[Attribution]:
     """Return the attribution of the whole text and, if the method gives it, of each token."""
     joined = np.stack([values[:, list(segment.tokens)].sum(axis=1) for segment in segments], axis=1)
-    whole = Attribution(joined.sum(axis=0), float(behind.sum()), float(blank.sum()))
-    if len(joined) != len(behind):
+    whole = Attribution(joined.sum(axis=0), float(log_probabilities.sum()), float(blank.sum()))
+    if len(joined) != len(log_probabilities):
         return [whole]
-    rows = zip(joined, behind.tolist(), blank.tolist(), strict=True)
+    rows = zip(joined, log_probabilities.tolist(), blank.tolist(), strict=True)
     return [whole, *(Attribution(*row) for row in rows)]

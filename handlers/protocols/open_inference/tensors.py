@@ -1,4 +1,4 @@
-"""The body of an inference request: its JSON, and its tensors in JSON or as bytes behind the JSON.
+"""The body of an inference request: its JSON, and its tensors in JSON or as bytes after the JSON.
 
 https://github.com/kserve/open-inference-protocol/blob/main/specification/protocol/inference_rest.md
 https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_binary_data.md
@@ -74,7 +74,7 @@ class StrictModel(BaseModel):
 
 
 class Input(StrictModel):
-    """One tensor in the JSON; without `data` its elements are bytes behind the JSON."""
+    """One tensor in the JSON; without `data` its elements are bytes after the JSON."""
 
     name: str
     datatype: Datatype
@@ -84,7 +84,7 @@ class Input(StrictModel):
 
     @property
     def binary_size(self) -> Any:
-        """The number of its bytes behind the JSON; None where its elements are in the JSON."""
+        """The number of its bytes after the JSON; None where its elements are in the JSON."""
         return (self.parameters or {}).get("binary_data_size")
 
 
@@ -123,14 +123,14 @@ class Body(StrictModel):
 
     @property
     def returns_bytes(self) -> bool:
-        """Whether the response has its tensor as bytes behind the JSON."""
+        """Whether the response has its tensor as bytes after the JSON."""
         default = (self.parameters or {}).get("binary_data_output", False)
         outputs = [output.parameters or {} for output in self.outputs or ()]
         return bool(outputs[0].get("binary_data", default) if outputs else default)
 
 
 def split_body(http_request: HttpRequest) -> tuple[Any, bytes]:
-    """Return the JSON of a body, and the bytes behind it.
+    """Return the JSON of a body, and the bytes after it.
 
     Raises:
         BadRequest: it is not JSON, or shorter than its header says.
@@ -183,7 +183,7 @@ def read_tensors(body: Body, data: bytes, *, in_base64: bool = False) -> dict[st
 
     Args:
         body: the JSON.
-        data: the bytes behind it.
+        data: the bytes after it.
         in_base64: whether BYTES are in base64, as TorchServe passes those of gRPC.
 
     Raises:
@@ -282,7 +282,7 @@ def unpack_elements(data: bytes, datatype: Datatype, name: str) -> list[Any]:
 
 
 def pack_texts(texts: Iterable[bytes]) -> bytes:
-    """Return the bytes of a BYTES tensor: each element behind its length."""
+    """Return the bytes of a BYTES tensor: each element after its length."""
     return b"".join(LENGTH.pack(len(text)) + text for text in texts)
 
 
@@ -294,7 +294,7 @@ def _split(data: bytes, name: str) -> Iterable[bytes]:
         if end > len(data):
             raise BadRequest(
                 f"{name} has {len(data)} bytes, and its element at byte {start} ends at {end}"
-                "; send each behind its length in 4 bytes, little-endian."
+                "; send each after its length in 4 bytes, little-endian."
             )
         yield data[text:end]
         start = end

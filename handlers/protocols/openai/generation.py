@@ -61,7 +61,7 @@ class ChoiceStream(EventStream):
         return part + self.part("", first=False, reason=reason)
 
     def sibling(self, number: int) -> ChoiceStream:
-        """Return the stream of the choice so many behind this one."""
+        """Return the stream of the choice this number of places after this one."""
         return ChoiceStream(self._http_request, self._head, self._index + number, self._delta)
 
 
