@@ -1,4 +1,4 @@
-"""Load an unpacked archive as a TorchServe worker does: `python -I bare_load.py FOLDER`.
+"""Load an unpacked archive as a TorchServe worker does: `python -I load_isolated.py FOLDER`.
 
 Runs in an isolated interpreter with the installed packages and the folder on its path, and imports
 nothing from this repository. Exits with a traceback if the model does not load.
@@ -13,6 +13,10 @@ from typing import Any
 
 import yaml
 
+REPOSITORY = Path(__file__).resolve().parents[2]
+# The beginning of the names under which setuptools makes an editable installation importable.
+EDITABLE = ("__editable___transformers_on_torchserve", "__editable__.transformers_on_torchserve")
+
 
 def load(folder: Path) -> None:
     """Import the archive's handler and initialize it on the CPU.
@@ -20,6 +24,7 @@ def load(folder: Path) -> None:
     Raises:
         ImportError: the handlers package was imported from outside the archive.
     """
+    hide_repository()
     sys.path.insert(0, str(folder))
     manifest = json.loads((folder / "MAR-INF" / "MANIFEST.json").read_text(encoding="utf-8"))
     module = importlib.import_module(Path(manifest["model"]["handler"]).stem)
@@ -30,6 +35,20 @@ def load(folder: Path) -> None:
     )
     handler().initialize(context(folder, manifest))
     require_own_handlers(folder)
+
+
+def hide_repository() -> None:
+    """Remove this repository from the import path, where an editable installation adds it."""
+    sys.meta_path[:] = [
+        finder
+        for finder in sys.meta_path
+        if not getattr(finder, "__module__", "").startswith(EDITABLE)
+    ]
+    sys.path[:] = [
+        entry
+        for entry in sys.path
+        if not entry.startswith(EDITABLE) and Path(entry).resolve() != REPOSITORY
+    ]
 
 
 def require_own_handlers(folder: Path) -> None:

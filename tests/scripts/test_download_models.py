@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,15 @@ def is_idle(pid: int) -> bool:
     return process.status() == psutil.STATUS_SLEEPING and process.cpu_times() == before
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let processes that the test starts receive SIGINT, which a shell's background jobs ignore."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_control_c_stops_the_download_with_a_message(
     clone: Clone, hub: LocalHub, tmp_path: Path
 ) -> None:
