@@ -16,6 +16,8 @@ DOCS := .venv-docs
 # Writes requirements/*.txt.
 LOCK := .venv-lock
 PIP := -m pip install --quiet --disable-pip-version-check
+# In environments of tests, Python compiles only the modules that it imports.
+TEST_PIP := $(PIP) --no-compile
 TESTED := models browser wrk $(CLIENTS)/.ready $(DOCS)/.ready
 
 .DEFAULT_GOAL := help
@@ -47,21 +49,21 @@ $(READY): pyproject.toml requirements/dev.txt requirements/demo-no-deps.txt requ
 
 $(LATEST)/.ready: pyproject.toml requirements/latest.txt requirements/demo-no-deps.txt
 	$(PYTHON) -m venv $(LATEST)
-	$(LATEST)/bin/python $(PIP) -r requirements/latest.txt
-	$(LATEST)/bin/python $(PIP) --no-deps -r requirements/demo-no-deps.txt -e .
+	$(LATEST)/bin/python $(TEST_PIP) -r requirements/latest.txt
+	$(LATEST)/bin/python $(TEST_PIP) --no-deps -r requirements/demo-no-deps.txt -e .
 	touch $@
 
 # The gateway runs beside the clients.
 $(CLIENTS)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt
 	$(PYTHON) -m venv .venv-$*
-	.venv-$*/bin/python $(PIP) -r requirements/$*.txt
-	.venv-$*/bin/python $(PIP) --no-deps -e .
+	.venv-$*/bin/python $(TEST_PIP) -r requirements/$*.txt
+	.venv-$*/bin/python $(TEST_PIP) --no-deps -e .
 	touch $@
 
 # The documentation tool and other servers, which import nothing of the kit.
 $(DOCS)/.ready $(BENCH_VENV)/.ready $(MLSERVER)/.ready: .venv-%/.ready: requirements/%.txt
 	$(PYTHON) -m venv .venv-$*
-	.venv-$*/bin/python $(PIP) -r requirements/$*.txt
+	.venv-$*/bin/python $(TEST_PIP) -r requirements/$*.txt
 	touch $@
 
 $(LOCK)/.ready: Makefile

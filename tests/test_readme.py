@@ -86,6 +86,7 @@ def test_the_demo_shows_every_mode(outputs: dict[str, str]) -> None:
     shown = outputs["make demo\n"]
     assert all(f"/predictions/{mode}" in shown for mode in modes())
     assert "/explanations/sequence_classification" in shown
+    assert "Why the answer is POSITIVE:" in shown
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from handlers.errors import KitError
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Turn an error of this kit into its sentence on stderr and exit code 1."""
+    """Print an error of this kit on stderr, without a traceback, and exit with code 1."""
     try:
         yield
     except KitError as error:
