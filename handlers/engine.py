@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from handlers import formats, tasks
+from handlers.batching.rows import RowOutcome, require_outputs
+from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import read_checkpoint
 from handlers.checkpoints.heads import check_head
 from handlers.checkpoints.model_spec import ModelSpec
@@ -180,7 +182,7 @@ class Engine:
         return [
             found
             if isinstance(found, RequestError)
-            else replace(job, rows=found, outputs=[next(outputs) for _ in found])
+            else attempt(_with_outputs, job, found, [next(outputs) for _ in found])
             for job, found in zip(jobs, encoded, strict=True)
         ]
 
@@ -204,3 +206,7 @@ class Engine:
             deadline=Deadline(self._explain_seconds),
         )
         return self._explanation_target.explain(jobs, model)
+
+
+def _with_outputs(job: Job, rows: Sequence[Window], outcomes: Sequence[RowOutcome]) -> Job:
+    return replace(job, rows=rows, outputs=require_outputs(outcomes))

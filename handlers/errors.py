@@ -10,6 +10,7 @@ KitError
     ├── RequestTooLarge      413  too many rows or too long a text
     ├── Unprocessable        422  well-formed, but not supported by this model
     ├── Overloaded           503  temporarily not available
+    │   └── OutOfTime        503  the time limit of the batch passed
     └── InternalError        500  a bug in this kit
 """
 
@@ -101,6 +102,16 @@ class Overloaded(RequestError):
 
     status = 503
     kind = "ServiceUnavailableException"
+
+
+class OutOfTime(Overloaded):
+    """The time limit of the batch passed before the request was computed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The time limit of the batch passed before this request was computed; send it again, "
+            "or ask for less."
+        )
 
 
 class InternalError(RequestError):

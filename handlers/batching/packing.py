@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from handlers.batching.padding import Batch, Padding, to_numpy
-from handlers.batching.rows import Outputs, Row
+from handlers.batching.rows import Row, RowOutcome
+from handlers.errors import RequestError
 from handlers.telemetry.meter import Meter
 
 # Candidate row widths. Wider rows cost more because attention is quadratic. Widths are multiples of
@@ -137,8 +138,10 @@ def run_packed(
     budget: int,
     per_token: Iterable[str],
     meter: Meter,
-) -> list[Outputs]:
-    """Run every text once in packed rows and return the outputs of each text, in their order.
+) -> list[RowOutcome]:
+    """Run every text once in packed rows and return the outcome of each text, in their order.
+
+    A forward pass that raises a :class:`RequestError` ends with it for its own texts only.
 
     Args:
         forward: runs a packed batch. Outputs in `per_token` have shape (rows, width, ...), all
@@ -149,10 +152,15 @@ def run_packed(
         per_token: names of the outputs that have a value for each token.
         meter: counts forwards, tokens and slots.
     """
-    results: list[Outputs] = [{}] * len(texts)
+    results: list[RowOutcome] = [{}] * len(texts)
     for rows in _group(best_fit([len(text) for text in texts]), texts, budget):
         packed = pack(texts, rows, padding)
-        outputs = {name: to_numpy(tensor) for name, tensor in forward(packed).items()}
+        try:
+            outputs = {name: to_numpy(tensor) for name, tensor in forward(packed).items()}
+        except RequestError as error:
+            for text in packed.texts:
+                results[text.index] = error
+            continue
         for order, text in enumerate(packed.texts):
             columns = slice(text.start, text.start + len(texts[text.index]))
             results[text.index] = {

@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 import torch
 
-from handlers.batching.rows import Outputs, Row
+from handlers.batching.rows import Row, RowOutcome
+from handlers.errors import RequestError
 from handlers.telemetry.meter import Meter
 
 Batch = dict[str, torch.Tensor]
@@ -75,8 +76,10 @@ def run(
     budget: int,
     per_token: Iterable[str],
     meter: Meter,
-) -> list[Outputs]:
-    """Run every row once, grouped by length, and return the outputs of each row in their order.
+) -> list[RowOutcome]:
+    """Run every row once, grouped by length, and return the outcome of each row in their order.
+
+    A forward pass that raises a :class:`RequestError` ends with it for its own rows only.
 
     Args:
         forward: runs a padded batch.
@@ -86,11 +89,16 @@ def run(
         per_token: names of the outputs that have a value for each token; padding is removed.
         meter: counts forwards, tokens and slots.
     """
-    results: list[Outputs] = [{}] * len(rows)
+    results: list[RowOutcome] = [{}] * len(rows)
     for group in group_by_length([len(row) for row in rows], budget):
         members = [rows[index] for index in group]
         batch = pad(members, padding)
-        outputs = {name: to_numpy(tensor) for name, tensor in forward(batch).items()}
+        try:
+            outputs = {name: to_numpy(tensor) for name, tensor in forward(batch).items()}
+        except RequestError as error:
+            for index in group:
+                results[index] = error
+            continue
         width = batch["input_ids"].shape[1]
         for position, (index, row) in enumerate(zip(group, members, strict=True)):
             columns = unpadded(len(row), width, padding.side)

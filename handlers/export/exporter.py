@@ -12,7 +12,7 @@ import torch
 
 from handlers import tasks
 from handlers.batching.padding import Batch, pad, run
-from handlers.batching.rows import Outputs, Row
+from handlers.batching.rows import Outputs, Row, require_outputs
 from handlers.checkpoints.checkpoint import read_checkpoint
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.prequantized import check_not_quantized
@@ -182,7 +182,7 @@ def _evaluate(
 
 
 def _outputs(task: BaseTask[Any, Any], model: Model, rows: Sequence[Row]) -> list[Outputs]:
-    return run(
+    outcomes = run(
         model.forward,
         rows,
         padding=task.padding,
@@ -190,3 +190,4 @@ def _outputs(task: BaseTask[Any, Any], model: Model, rows: Sequence[Row]) -> lis
         per_token=task.outputs if task.generates else task.per_token,
         meter=Meter(),
     )
+    return require_outputs(outcomes)

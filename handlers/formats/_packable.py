@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from handlers.batching.packing import COLUMNS, ROWS, SEGMENTS, run_packed
 from handlers.batching.padding import Padding, run
-from handlers.batching.rows import Row
+from handlers.batching.rows import Row, require_outputs
 from handlers.checkpoints.checkpoint import first_position
 from handlers.telemetry.meter import Meter
 
@@ -129,9 +129,10 @@ def _agrees(
     padded = run(
         lambda batch: _select(_run_padded(packable.module, batch), names), texts, **options
     )
+    found, expected = require_outputs(packed), require_outputs(padded)
     tolerance = 1e-3 if packable.module.dtype == torch.float32 else 5e-2
     return all(
-        _close([text[name] for text in packed], [text[name] for text in padded], tolerance)
+        _close([text[name] for text in found], [text[name] for text in expected], tolerance)
         for name in names
     )
 

@@ -12,11 +12,13 @@ import numpy.typing as npt
 from transformers import GenerationConfig, PreTrainedTokenizerBase, StoppingCriteriaList
 
 from handlers.batching.padding import Padding, group_by_length, pad
-from handlers.batching.rows import Outputs
+from handlers.batching.rows import Outputs, RowOutcome
 from handlers.batching.tokenization import Window
+from handlers.errors import OutOfTime
 from handlers.generation.parameters import GenerationParameters
 from handlers.generation.randomness import seeded
 from handlers.generation.stopping import PerRowStopStrings, StreamingCallback
+from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
 from handlers.schemas.request import TextStream
 from handlers.telemetry.meter import Meter
@@ -52,6 +54,7 @@ class Generator:
         padding: the padding of prompts.
         meter: counts tokens and forwards.
         limit: the number of positions of the model, for a prompt and its new tokens.
+        deadline: the time limit of the batch.
     """
 
     model: Model
@@ -60,9 +63,10 @@ class Generator:
     padding: Padding
     meter: Meter
     limit: int | None = None
+    deadline: Deadline = NO_DEADLINE
 
-    def generate(self, prompts: Sequence[Prompt], budget: int) -> list[Outputs]:
-        """Return the new tokens of each prompt.
+    def generate(self, prompts: Sequence[Prompt], budget: int) -> list[RowOutcome]:
+        """Return the new tokens of each prompt; an error where the deadline left no time for it.
 
         `sequences` has them without the end token, and `ended` whether there was one; both have an
         entry for each sequence.
@@ -71,11 +75,14 @@ class Generator:
         longest = max((prompt.new_tokens for prompt in prompts), default=0)
         for number, prompt in enumerate(prompts):
             groups[self._batch_key(number, prompt, longest)].append(number)
-        results: dict[int, Outputs] = {}
+        results: dict[int, RowOutcome] = {}
         for numbers in groups.values():
             sizes = [_size(prompts[number]) for number in numbers]
             for part in group_by_length(sizes, budget):
                 chosen = [numbers[place] for place in part]
+                if self.deadline.passed:
+                    results.update(dict.fromkeys(chosen, OutOfTime()))
+                    continue
                 together = self._generate_batch([prompts[number] for number in chosen])
                 results.update(zip(chosen, together, strict=True))
         return [results[number] for number in range(len(prompts))]

@@ -11,11 +11,12 @@ from typing_extensions import TypedDict
 
 from handlers.batching.packing import run_packed
 from handlers.batching.padding import Padding, run
-from handlers.batching.rows import Outputs, Row
+from handlers.batching.rows import Outputs, Row, RowOutcome
 from handlers.batching.tokenization import Text, Window, check_length, tokenize, window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError, WrongConfig, attempt
+from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
 from handlers.runtime.model import Model
 from handlers.schemas.model_info import TEXT_COLUMN, Columns, LegacyResponse
 from handlers.schemas.parameters import Parameters
@@ -105,10 +106,13 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         """
         return text
 
-    def run(self, model: Model, rows: Sequence[RowT], meter: Meter) -> Sequence[Outputs]:
-        """Run the rows of a whole batch; returns the outputs of each row in order.
+    def run(
+        self, model: Model, rows: Sequence[RowT], meter: Meter, deadline: Deadline = NO_DEADLINE
+    ) -> Sequence[RowOutcome]:
+        """Run the rows of a whole batch; returns the outcome of each row in order.
 
-        A single row is packed only for an engine that compiles each width.
+        A single row is packed only for an engine that compiles each width. Rows that the deadline
+        leaves no time for have an error.
         """
         options: dict[str, Any] = {
             "padding": self.padding,
@@ -117,8 +121,8 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
             "meter": meter,
         }
         if model.packs and (len(rows) > 1 or model.compiles_shapes):
-            return run_packed(model.forward_packed, rows, **options)
-        return run(model.forward, rows, **options)
+            return run_packed(before(deadline, model.forward_packed), rows, **options)
+        return run(before(deadline, model.forward), rows, **options)
 
     @property
     def padding(self) -> Padding:

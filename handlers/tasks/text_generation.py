@@ -22,7 +22,7 @@ from tokenizers import Encoding
 from typing_extensions import TypedDict
 
 from handlers.batching.padding import Padding
-from handlers.batching.rows import Outputs
+from handlers.batching.rows import Outputs, RowOutcome
 from handlers.batching.tokenization import Text, Window, check_length
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
@@ -31,6 +31,7 @@ from handlers.generation.chat import Message, check_messages, prompt_of
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.parameters import GenerationParameters
 from handlers.generation.stopping import AS_GENERATED, before_stop, decode_new_text
+from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
 from handlers.schemas.model_info import LegacyResponse
 from handlers.schemas.request import Request, TextStream, TokenIds
@@ -138,9 +139,11 @@ class Task(BaseTask[PromptQuery, Prompt]):
             rows.update(zip(numbers, encoded, strict=True))
         return [self._row(query, rows[number]) for number, query in enumerate(queries)]
 
-    def run(self, model: Model, rows: Sequence[Prompt], meter: Meter) -> Sequence[Outputs]:
+    def run(
+        self, model: Model, rows: Sequence[Prompt], meter: Meter, deadline: Deadline = NO_DEADLINE
+    ) -> Sequence[RowOutcome]:
         padding, limit = self.padding, self.checkpoint.limit
-        generator = Generator(model, self.tokenizer, self.base, padding, meter, limit)
+        generator = Generator(model, self.tokenizer, self.base, padding, meter, limit, deadline)
         return generator.generate(rows, self.budget)
 
     def decode(self, query: PromptQuery, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.batching.padding import Padding, Side, group_by_length, pad, run
-from handlers.batching.rows import Row
+from handlers.batching.rows import Row, require_outputs
+from handlers.errors import OutOfTime
 from handlers.telemetry.meter import Meter
 
 LENGTHS = st.lists(st.integers(1, 50), max_size=40)
@@ -42,7 +43,7 @@ def test_every_row_gets_its_own_outputs_without_padding(
     rows: list[list[int]], side: Side, budget: int
 ) -> None:
     meter = Meter()
-    outputs = run(
+    outcomes = run(
         echo,
         [Row({"input_ids": ids}) for ids in rows],
         padding=Padding({"input_ids": 0}, side),
@@ -50,6 +51,7 @@ def test_every_row_gets_its_own_outputs_without_padding(
         per_token=("doubles",),
         meter=meter,
     )
+    outputs = require_outputs(outcomes)
     assert [output["doubles"].tolist() for output in outputs] == [
         [2.0 * number for number in ids] for ids in rows
     ]
@@ -77,7 +79,7 @@ def test_short_rows_are_filled_with_each_inputs_own_id(
 
 
 def test_outputs_of_half_precision_come_back_as_numpy() -> None:
-    (output,) = run(
+    outcomes = run(
         lambda batch: {"logits": batch["input_ids"].to(torch.bfloat16)},
         [Row({"input_ids": [1, 2]})],
         padding=Padding({}),
@@ -85,4 +87,23 @@ def test_outputs_of_half_precision_come_back_as_numpy() -> None:
         per_token=("logits",),
         meter=Meter(),
     )
+    (output,) = require_outputs(outcomes)
     assert output["logits"].dtype == np.float32
+
+
+def test_an_error_of_a_forward_pass_stays_with_its_rows() -> None:
+    def refuse_long_rows(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        if batch["input_ids"].shape[1] > 2:
+            raise OutOfTime
+        return {"logits": batch["input_ids"]}
+
+    long, short = run(
+        refuse_long_rows,
+        [Row({"input_ids": [1] * 8}), Row({"input_ids": [1]})],
+        padding=Padding({}),
+        budget=8,
+        per_token=("logits",),
+        meter=Meter(),
+    )
+    assert isinstance(long, OutOfTime)
+    assert require_outputs([short])

@@ -11,6 +11,7 @@ import torch
 from transformers import GenerationConfig
 
 from handlers.batching.padding import Padding
+from handlers.batching.rows import require_outputs
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.parameters import GenerationParameters
 from handlers.telemetry.meter import Meter
@@ -110,5 +111,6 @@ def test_a_text_ends_at_the_eos_token_even_if_its_id_is_0() -> None:
         Prompt({"input_ids": ids}, None, GenerationParameters(), new_tokens)
         for ids, new_tokens in (([3, 4], 4), ([3], 1))
     ]
-    found = [output["sequences"][0].tolist() for output in generator.generate(prompts, budget=100)]
+    outputs = require_outputs(generator.generate(prompts, budget=100))
+    found = [output["sequences"][0].tolist() for output in outputs]
     assert found == [[5], [5]]
