@@ -1,0 +1,110 @@
+"""A request is answered as if it came alone; `tests/e2e` sends more of them over HTTP."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from handlers.config.choices import modes
+from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse
+from handlers.telemetry.meter import Meter
+from tests.e2e.asking import Question
+from tests.random_requests import RandomRequests
+from tests.serving import Served, differences
+
+LARGEST_BATCH = 32
+# Scores are sums of float32 numbers in an order that depends on the batch.
+TOLERANCE = 1e-4
+# OpenAI's answers have an id and a time of their own.
+OF_EACH_ANSWER = ("id", "created")
+
+
+@pytest.mark.parametrize("count", [150, pytest.param(750, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mode", modes())
+def test_an_answer_in_random_company_is_that_of_the_request_alone(
+    served: Callable[..., Served], mode: str, count: int
+) -> None:
+    model = served(mode)
+    questions = RandomRequests(mode, "model", seed=count).draw(count)
+    alone = [answer for question in questions for answer in answers(model, [question])]
+    order = random.Random(1).sample(range(count), count)
+    for numbers in batches(order):
+        together = answers(model, [questions[number] for number in numbers])
+        for number, answer in zip(numbers, together, strict=True):
+            shown = questions[number].body[:500]
+            assert not differences(answer, alone[number], TOLERANCE), shown
+            assert id_of(questions[number]) in (None, id_of_answer(answer))
+
+
+def batches(order: list[int]) -> Iterator[list[int]]:
+    sizes = random.Random(2)
+    while order:
+        size = sizes.randint(2, LARGEST_BATCH)
+        yield order[:size]
+        order = order[size:]
+
+
+def answers(model: Served, questions: Iterable[Question]) -> list[Any]:
+    """Return status and content of the answer to each request of one batch."""
+    parts: list[list[bytes]] = []
+    http_requests = []
+    for question in questions:
+        sent: list[bytes] = []
+        parts.append(sent)
+        http_requests.append(as_received(question, partial(_keep, sent)))
+    responses = model.dispatcher.dispatch(http_requests, Meter())
+    return [
+        [response.status, content(b"".join([*sent, response.body]), response.content_type)]
+        for sent, response in zip(parts, responses, strict=True)
+    ]
+
+
+def _keep(sent: list[bytes], part: HttpResponse) -> None:
+    sent.append(part.body)
+
+
+def as_received(question: Question, send: Callable[[HttpResponse], None]) -> HttpRequest:
+    """Return a request as TorchServe passes it on: verb and rest of its path are headers."""
+    _, verb, _, *rest = question.path.split("/", maxsplit=4)
+    path = "/".join(rest).removeprefix("1.0/")
+    headers = {"explain": str(verb == "explanations"), "url_path": path}
+    return HttpRequest({"body": question.body}, {**question.headers, **headers}, send=send)
+
+
+def content(body: bytes, content_type: str) -> Any:
+    """Return the JSON values of a body: one, one for each line, or one for each event."""
+    text = body.decode()
+    if "json" in content_type and "lines" not in content_type:
+        return readable(json.loads(text))
+    if content_type.startswith("text/plain"):
+        return text
+    lines = (line.removeprefix("data: ") for line in text.splitlines())
+    return [json.loads(line) for line in lines if line.strip() and line != "[DONE]"]
+
+
+def readable(value: Any) -> Any:
+    """Return an answer without what is its own, and with the values of JSON texts in tensors."""
+    if isinstance(value, dict) and "choices" in value:
+        return {key: each for key, each in value.items() if key not in OF_EACH_ANSWER}
+    if isinstance(value, dict) and "outputs" in value:
+        return {**value, "outputs": [json.loads(text) for text in value["outputs"][0]["data"]]}
+    return value
+
+
+def id_of(question: Question) -> Any:
+    try:
+        document = json.loads(question.body)
+    except ValueError:
+        return None
+    return document.get("id") if isinstance(document, dict) else None
+
+
+def id_of_answer(answer: Any) -> Any:
+    found = answer[1]
+    return found.get("id") if isinstance(found, dict) else None
