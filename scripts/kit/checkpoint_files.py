@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
-from fnmatch import fnmatch
+from fnmatch import fnmatchcase
 from pathlib import Path
+
+from pydantic import BaseModel, Field, ValidationError
 
 from handlers.errors import WrongCheckpoint
 
@@ -28,9 +29,17 @@ CONFIG_FILES = (
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
+INDEX = ".index.json"
+
+
+class ShardIndex(BaseModel):
+    """The index of sharded weights: the file of each parameter."""
+
+    weight_map: dict[str, str] = Field(min_length=1)
+
 
 def config_files(names: Collection[str], place: str) -> list[str]:
-    """Return the config and tokenizer files of a repository.
+    """Return the config and tokenizer files at the root of a repository.
 
     Raises:
         WrongCheckpoint: there is no config.json.
@@ -39,7 +48,8 @@ def config_files(names: Collection[str], place: str) -> list[str]:
         raise WrongCheckpoint(
             place, "has no config.json", "use a checkpoint that transformers can load"
         )
-    return sorted(name for name in names if any(fnmatch(name, known) for known in CONFIG_FILES))
+    root = [name for name in names if "/" not in name]
+    return sorted(name for name in root if any(fnmatchcase(name, each) for each in CONFIG_FILES))
 
 
 def weights_file(names: Collection[str], place: str, *, allow_pickle: bool) -> str:
@@ -70,21 +80,24 @@ def shard_files(weights: Path, names: Collection[str], place: str) -> list[str]:
     """Return the shards listed by an index file; none if the weights are a single file.
 
     Raises:
-        WrongCheckpoint: the index is invalid or lists a missing file.
+        WrongCheckpoint: the index is invalid, or lists anything but weights beside it.
     """
     if weights.suffix != ".json":
         return []
     try:
-        listed = sorted(set(json.loads(weights.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError, TypeError):
+        index = ShardIndex.model_validate_json(weights.read_bytes())
+    except ValidationError:
         raise WrongCheckpoint(
             place, f"{weights.name} is not an index of shards", "set another handler.revision"
         ) from None
-    missing = [shard for shard in listed if shard not in names or Path(shard).name != shard]
+    suffix = Path(weights.name.removesuffix(INDEX)).suffix
+    beside = {name for name in names if Path(name).name == name and name.endswith(suffix)}
+    listed = sorted(set(index.weight_map.values()))
+    missing = [shard for shard in listed if shard not in beside]
     if missing:
         raise WrongCheckpoint(
             place,
-            f"{weights.name} lists {missing[0]}, which does not exist",
-            "set another handler.revision",
+            f"{weights.name} lists {missing[0]!r:.80}, and no such {suffix} file is beside it",
+            "use a checkpoint or a handler.revision whose shards are beside their index",
         )
     return listed

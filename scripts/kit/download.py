@@ -58,7 +58,7 @@ def check_folder(handler: HandlerSection, folder: Path) -> tuple[int, int]:
     Raises:
         WrongCheckpoint: it does not fit the config.
     """
-    names = {path.name for path in folder.iterdir()}
+    names = {path.name for path in folder.iterdir() if path.is_file()}
     required = config_files(names, str(folder))
     _check(handler, folder)
     weights = weights_file(names, str(folder), allow_pickle=handler.allow_pickle)

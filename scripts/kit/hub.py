@@ -1,34 +1,45 @@
 """List the files of a model repository, and download each with resume and verification.
 
 Unlike `snapshot_download` of huggingface_hub, an interrupted download keeps the partial file, and
-the next run requests only the rest.
+the next run requests only the rest. What an endpoint says is checked before anything is written:
+names, sizes and hashes become paths and limits.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from json import JSONDecodeError
+import io
+import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Annotated, Any
 
 from huggingface_hub import HfApi, hf_hub_url
+from huggingface_hub.errors import HFValidationError
 from huggingface_hub.file_download import http_get
 from huggingface_hub.hf_api import ModelInfo, RepoSibling
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, StringConstraints, ValidationError
 
-from scripts.kit.hub_errors import CorruptFile, NotAHub, hub_errors
+from scripts.kit.hub_errors import CorruptFile, NotAHub, UnsafeListing, hub_errors
 
 TIMEOUT = 10.0  # seconds to wait for the hub's response
+MAX_NAME = 255  # bytes; no common file system has longer names
+FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\\]|^[A-Za-z]:")
+
+Sha1 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{40}$")]
+Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
-@dataclass(frozen=True)
-class RemoteFile:
+class RemoteFile(BaseModel):
     """A file of a repository, with a git blob hash and, for large files, a SHA-256 hash."""
 
+    model_config = ConfigDict(strict=True, frozen=True)
+
     name: str
-    size: int
-    git_hash: str
-    sha256: str | None
+    size: NonNegativeInt
+    git_hash: Sha1
+    sha256: Sha256 | None
 
     @property
     def digest(self) -> str:
@@ -37,7 +48,7 @@ class RemoteFile:
 
     def partial_in(self, folder: Path) -> Path:
         """Return the path of the partial download."""
-        return folder / f"{self.name}.{self.digest[:12]}.partial"
+        return folder / f"{self.name[:50]}.{self.digest[:12]}.partial"
 
     def remaining_bytes(self, folder: Path) -> int:
         """Return the number of bytes that are still to be downloaded to a folder."""
@@ -57,13 +68,35 @@ class RemoteFile:
         return content_hash.hexdigest() == self.digest
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """A repository at one commit."""
+class Snapshot(BaseModel):
+    """A repository at one commit, with the files at its root.
+
+    A checkpoint consists of files at the root. Sub-folders hold conversions to other formats.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True)
 
     model: str
-    commit: str
+    commit: Sha1
     files: dict[str, RemoteFile]
+
+
+class BoundedFile(io.BufferedWriter):
+    """A file that is appended to, up to a number of bytes."""
+
+    def __init__(self, path: Path, limit: int) -> None:
+        super().__init__(io.FileIO(path, "ab"))
+        self._limit = limit
+
+    def write(self, data: Any) -> int:
+        """Write all of the data, or nothing if the file would be too long.
+
+        Raises:
+            OSError: without an errno, if the file would be too long.
+        """
+        if self.tell() + len(data) > self._limit:
+            raise OSError(f"{self.name} would be longer than {self._limit} bytes")
+        return super().write(data)
 
 
 class Hub:
@@ -74,19 +107,26 @@ class Hub:
         self.endpoint = self._api.endpoint
 
     def snapshot(self, model: str, revision: str | None) -> Snapshot:
-        """Resolve a revision to a commit and list its files.
+        """Resolve a revision to a commit and list the files at its root.
 
         Raises:
-            HubError: the hub or the model is not available.
+            HubError: the hub or the model is not available, or the listing is not that of a
+                repository.
             WrongConfig: `model` is not a valid model id.
         """
         with hub_errors(self.endpoint, model, revision):
             info = self._model_info(model, revision)
-        files = [_remote_file(sibling) for sibling in info.siblings or []]
-        known = {file.name: file for file in files if file}
-        if not info.sha or len(known) < len(files):
+        siblings = info.siblings or []
+        unsafe = next((each for each in siblings if not _is_path(each.rfilename)), None)
+        if unsafe:
+            raise UnsafeListing(self.endpoint, model, unsafe.rfilename)
+        files = [each for each in siblings if "/" not in each.rfilename]
+        if len({each.rfilename for each in files}) < len(files):
             raise NotAHub(self.endpoint)
-        return Snapshot(model, info.sha, known)
+        try:
+            return _snapshot(model, info.sha, files)
+        except ValidationError as error:
+            raise NotAHub(self.endpoint) from error
 
     def fetch(self, snapshot: Snapshot, file: RemoteFile, folder: Path) -> Path:
         """Download a file to a folder, resuming a partial download; return its path.
@@ -104,7 +144,7 @@ class Hub:
         except OSError as error:
             if error.errno:
                 raise
-            # Without an errno this is http_get reporting a wrong size, which is_at checks below.
+            # Without an errno it is about a wrong size, which is_at checks below.
         if not file.is_at(partial):
             partial.unlink()
             raise CorruptFile(snapshot.model, file.name)
@@ -115,7 +155,9 @@ class Hub:
             return self._api.model_info(
                 model, revision=revision, files_metadata=True, timeout=TIMEOUT
             )
-        except (JSONDecodeError, KeyError, TypeError) as error:
+        except HFValidationError:
+            raise
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise NotAHub(self.endpoint) from error
 
     def _resume(self, snapshot: Snapshot, file: RemoteFile, partial: Path) -> None:
@@ -124,7 +166,10 @@ class Hub:
         )
         # A compressed transfer cannot be resumed by byte offset.
         headers = build_hf_headers() | {"Accept-Encoding": "identity"}
-        with hub_errors(self.endpoint, snapshot.model, snapshot.commit), partial.open("ab") as sink:
+        with (
+            hub_errors(self.endpoint, snapshot.model, snapshot.commit),
+            BoundedFile(partial, file.size) as sink,
+        ):
             http_get(
                 url,
                 sink,
@@ -139,8 +184,23 @@ def _git_hash(size: int) -> hashlib._Hash:
     return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
 
 
-def _remote_file(sibling: RepoSibling) -> RemoteFile | None:
-    if sibling.size is None or sibling.blob_id is None:
-        return None
-    sha256 = sibling.lfs.sha256 if sibling.lfs else None
-    return RemoteFile(sibling.rfilename, sibling.size, sibling.blob_id, sha256)
+def _is_path(name: Any) -> bool:
+    """Return whether a name is a relative path that stays below its root on every platform."""
+    if not isinstance(name, str) or FORBIDDEN.search(name):
+        return False
+    return all(
+        part not in ("", ".", "..") and len(part.encode()) <= MAX_NAME for part in name.split("/")
+    )
+
+
+def _snapshot(model: str, commit: str | None, siblings: Iterable[RepoSibling]) -> Snapshot:
+    files = {
+        each.rfilename: {
+            "name": each.rfilename,
+            "size": each.size,
+            "git_hash": each.blob_id,
+            "sha256": each.lfs.sha256 if each.lfs else None,
+        }
+        for each in siblings
+    }
+    return Snapshot.model_validate({"model": model, "commit": commit, "files": files})

@@ -4,6 +4,7 @@ HubError
 ├── HubUnreachable   no response, or the connection was lost
 ├── HubOffline       HF_HUB_OFFLINE is set
 ├── NotAHub          the endpoint is not a model hub
+├── UnsafeListing    a listed file is not a path of a repository
 ├── ModelNotFound    no such model, or a private one
 ├── RevisionNotFound no such branch, tag or commit
 ├── AccessDenied     a gated model, or an invalid token
@@ -62,6 +63,17 @@ class NotAHub(HubError):
         super().__init__(
             f"The server at {endpoint} does not list a model's files with sizes and hashes as"
             " the Hugging Face hub does; set HF_ENDPOINT to a model hub."
+        )
+
+
+class UnsafeListing(HubError):
+    """The endpoint lists a file whose name is not a path below the root of a repository."""
+
+    def __init__(self, endpoint: str, model: str, name: object) -> None:
+        super().__init__(
+            f"The hub at {endpoint} lists the file {name!a:.80} for {model}, which is not a path"
+            " below the root of a repository; nothing was downloaded; set HF_ENDPOINT to a hub that"
+            " you trust."
         )
 
 
@@ -132,7 +144,7 @@ def hub_errors(endpoint: str, model: str, revision: str | None) -> Iterator[None
         ) from None
     except HfHubHTTPError as error:
         raise _of_status(endpoint, model, error.response.status_code) from None
-    except httpx.TransportError as error:
+    except (httpx.RequestError, httpx.InvalidURL) as error:
         raise HubUnreachable(endpoint, error) from None
 
 

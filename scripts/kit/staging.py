@@ -48,7 +48,7 @@ class Staging:
         staging = cls(target)
         with staging._lock():
             staging._recover()
-            staging.folder.mkdir(exist_ok=True)
+            staging._make_folder()
             try:
                 yield staging
             except ConfigError:
@@ -78,7 +78,7 @@ class Staging:
         if self.target.exists():
             self.target.rename(self._aside)
         self.folder.rename(self.target)
-        shutil.rmtree(self._aside, ignore_errors=True)
+        _remove(self._aside)
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
@@ -105,4 +105,21 @@ class Staging:
         """Restore the target if `install` was interrupted between its two renames."""
         if self._aside.exists() and not self.target.exists():
             self._aside.rename(self.target)
-        shutil.rmtree(self._aside, ignore_errors=True)
+        _remove(self._aside)
+
+    def _make_folder(self) -> None:
+        """Create the folder, or keep the files of an existing one; symlinks are not followed."""
+        if self.folder.is_symlink():
+            self.folder.unlink()
+        self.folder.mkdir(exist_ok=True)
+        for path in self.folder.iterdir():
+            if path.is_symlink() or not path.is_file():
+                _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, or a symlink without what it names; there may be neither."""
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)

@@ -26,13 +26,17 @@ POLL = 0.02  # seconds; how often the server looks whether it is to end
 
 
 class LocalHub:
-    """The server; `url` is its HF_ENDPOINT and `log` every request so far, oldest first."""
+    """The server; `url` is its HF_ENDPOINT.
+
+    `log` has every request so far, oldest first, and `sent` each file that was sent to its end.
+    """
 
     def __init__(self, repositories: Mapping[str, Path]) -> None:
         self.repositories: dict[str, Repository] = {}
         self.log: list[LoggedRequest] = []
         self.interruptions: list[Interruption] = []
-        self.fixed_answer: tuple[int, bytes] | None = None
+        self.fixed_answer: tuple[int, bytes, dict[str, str]] | None = None
+        self.sent: list[str] = []
         self.closing = threading.Event()
         for name, folder in repositories.items():
             self.push(name, folder)
@@ -75,9 +79,10 @@ class LocalHub:
         """Close the connection after `after` bytes of a file, or send no more on it."""
         self.interruptions.append(Interruption(file, after, times, stall))
 
-    def answer_everything(self, status: int, body: bytes) -> None:
+    def answer_everything(self, status: int, body: bytes, **headers: str) -> None:
         """Give every request the same answer, as a failing server does, or one that is no hub."""
-        self.fixed_answer = status, body
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.fixed_answer = status, body, named
 
     def requests(self, file: str, method: str = "GET") -> list[LoggedRequest]:
         """Return the requests for a file."""

@@ -74,7 +74,7 @@ class Routes(BaseHTTPRequestHandler):
 
     def _answer(self, path: str) -> None:
         if self.hub.fixed_answer:
-            self._send(*self.hub.fixed_answer, {})
+            self._send(*self.hub.fixed_answer)
         elif found := FILE.fullmatch(path):
             self._send_file(**_words(found))
         elif found := TREE.fullmatch(path) or MODEL.fullmatch(path):
@@ -126,7 +126,12 @@ class Routes(BaseHTTPRequestHandler):
         if self.command == "HEAD":
             return
         interruption = self.hub.next_interruption(file)
-        self.wfile.write(body[: interruption.after] if interruption else body)
+        try:
+            self.wfile.write(body[: interruption.after] if interruption else body)
+        except ConnectionError:  # The client has seen enough.
+            self.close_connection = True
+            return
+        self.hub.sent.append(file)
         if interruption and interruption.stall:
             self.hub.closing.wait()
         self.close_connection = self.close_connection or interruption is not None

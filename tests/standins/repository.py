@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,17 @@ class Repository:
         commit = _sha1(listing.encode())
         self.commits[commit] = {file.name: file for file in files}
         return commit
+
+    def add(self, name: Any, path: Path, **announced: Any) -> None:
+        """List a file under a name or with facts that no folder could have, as a hostile hub does.
+
+        Args:
+            name: the file's name in the listing of the newest commit.
+            path: the content.
+            announced: fields of StoredFile that are not those of the content.
+        """
+        files = self.commits[next(reversed(self.commits))]
+        files[name] = replace(StoredFile.of(path, path.parent), name=name, **announced)
 
     def resolve(self, revision: str) -> str | None:
         """Return the commit of a tag, of `main`, of a hash or of the first 7 or more digits."""

@@ -17,6 +17,8 @@ def test_config_and_tokenizer_files_are_selected_without_code() -> None:
         "vocab.pkl",
         "README.md",
         "onnx/config.json",
+        "original/tokenizer.model",
+        "chat_templates/tool_use.jinja",
         "preprocessor_config.json",
     ]
     assert config_files([*others, *config], "org/name") == config
@@ -65,14 +67,28 @@ def test_shards_of_an_index_are_listed_once(tmp_path: Path) -> None:
     [
         (
             '{"weight_map": {"a": "gone.safetensors"}}',
-            "lists gone.safetensors, which does not exist",
+            "lists 'gone.safetensors', and no such .safetensors file is beside it",
         ),
-        ('{"weight_map": {"a": "../1.safetensors"}}', "which does not exist"),
+        (
+            '{"weight_map": {"a": "sub/1.safetensors"}}',
+            "lists 'sub/1.safetensors', and no such",
+        ),
+        ('{"weight_map": {"a": "../1.safetensors"}}', "lists '../1.safetensors', and no such"),
+        ('{"weight_map": {"a": "modeling.py"}}', "lists 'modeling.py', and no such"),
+        ('{"weight_map": {"a": 5}}', "is not an index of shards"),
+        ('{"weight_map": {"a": ["1.safetensors"]}}', "is not an index of shards"),
+        ('{"weight_map": []}', "is not an index of shards"),
+        ('{"weight_map": {}}', "is not an index of shards"),
         ('{"metadata": {}}', "is not an index of shards"),
         ("oops", "is not an index of shards"),
+        ("[" * 100_000, "is not an index of shards"),
     ],
 )
 def test_an_invalid_index_is_rejected(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / INDEX).write_text(text)
     with pytest.raises(WrongCheckpoint, match=message):
-        shard_files(tmp_path / INDEX, ["1.safetensors", "../1.safetensors"], "org/name")
+        shard_files(
+            tmp_path / INDEX,
+            ["1.safetensors", "../1.safetensors", "sub/1.safetensors", "modeling.py"],
+            "org/name",
+        )

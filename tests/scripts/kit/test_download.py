@@ -12,7 +12,7 @@ from handlers.errors import WrongCheckpoint, WrongConfig
 from scripts.kit.checkpoint_source import Source
 from scripts.kit.download import check_folder, download, find_downloaded
 from scripts.kit.hub import Hub
-from scripts.kit.hub_errors import RevisionNotFound
+from scripts.kit.hub_errors import RevisionNotFound, UnsafeListing
 from tests.standins.checkpoints import write_checkpoint
 from tests.standins.hub import LocalHub
 
@@ -41,6 +41,50 @@ def test_only_required_files_are_downloaded(hub: LocalHub, target: Path) -> None
     assert Source.read(target) == source
     assert sorted(source.files) == REQUIRED
     assert AutoModelForSequenceClassification.from_pretrained(target).num_labels == 2
+
+
+def test_files_in_sub_folders_are_not_part_of_the_checkpoint(
+    checkpoint: Path, target: Path, tmp_path: Path
+) -> None:
+    stored = shutil.copytree(checkpoint, tmp_path / "stored")
+    nested = ("original/tokenizer.model", "original/consolidated.00.pth", "chat_templates/a.jinja")
+    for name in nested:
+        (stored / name).parent.mkdir(exist_ok=True)
+        (stored / name).write_text("not needed")
+    with LocalHub({"org/name": stored}) as hub:
+        hub.repositories["org/name"].add("tokenizer.json/x.model", stored / "config.json")
+        download(handler(), target, Hub(hub.url))
+        assert not any(hub.requests(name) for name in (*nested, "x.model"))
+    assert names(target) == [".source.json", *REQUIRED]
+
+
+@pytest.mark.parametrize("name", ["../../outside.model", "sub/../../../outside.model"])
+def test_a_hostile_hub_writes_nothing_outside_the_folder(
+    hub: LocalHub, checkpoint: Path, target: Path, tmp_path: Path, name: str
+) -> None:
+    (target.parent / ".incomplete" / "sub").mkdir(parents=True)
+    hub.repositories["org/name"].add(name, checkpoint / "config.json")
+    with pytest.raises(UnsafeListing):
+        download(handler(), target, Hub(hub.url))
+    assert not list(tmp_path.rglob("outside*"))
+    assert not target.exists()
+
+
+def test_weights_whose_index_lists_shards_in_sub_folders_are_rejected(
+    target: Path, tmp_path: Path
+) -> None:
+    stored = write_checkpoint(tmp_path / "stored", shards=True)
+    (stored / "sub").mkdir()
+    for shard in stored.glob("model-*.safetensors"):
+        shard.rename(stored / "sub" / shard.name)
+    index = stored / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace("model-", "sub/model-"))
+    with (
+        LocalHub({"org/name": stored}) as hub,
+        pytest.raises(WrongCheckpoint, match=r"lists 'sub/model-.* file is beside it"),
+    ):
+        download(handler(), target, Hub(hub.url))
+    assert not target.exists()
 
 
 def test_a_complete_checkpoint_is_found_if_it_matches_the_config(

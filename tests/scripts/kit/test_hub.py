@@ -16,6 +16,7 @@ from scripts.kit.hub_errors import (
     ModelNotFound,
     NotAHub,
     RevisionNotFound,
+    UnsafeListing,
 )
 from tests.standins.hub import LocalHub
 
@@ -67,6 +68,70 @@ def test_a_file_with_wrong_content_or_size_is_deleted(tmp_path: Path, arrived: b
     assert not list(here.iterdir())
 
 
+OUTSIDE = [
+    "../stolen.model",
+    "a/../../stolen.model",
+    "/stolen.model",
+    "..\\stolen.model",
+    "C:\\stolen.model",
+    "C:stolen.model",
+    "./stolen.model",
+    "a//stolen.model",
+    "nul\0.model",
+    "line\nbreak.model",
+    "\x1b[2Jscreen.model",
+    "\ud800.model",
+    "",
+    "..",
+    f"{'long' * 64}.model",
+    5,
+    None,
+]
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_listing_with_a_name_that_is_no_path_below_its_root_is_refused(
+    hub: LocalHub, checkpoint: Path, name: object
+) -> None:
+    hub.repositories["org/name"].add(name, checkpoint / "config.json")
+    with pytest.raises(UnsafeListing, match=f"The hub at {hub.url} lists") as refused:
+        Hub(hub.url).snapshot("org/name", None)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "announced",
+    [
+        {"size": -1},
+        {"size": "12"},
+        {"size": True},
+        {"git_hash": "/../../../../../stolen"},
+        {"git_hash": "zz" * 20},
+        {"sha256": "../" * 20},
+        {"sha256": 5},
+    ],
+)
+def test_a_listing_with_impossible_sizes_or_hashes_is_refused(
+    hub: LocalHub, checkpoint: Path, announced: dict[str, object]
+) -> None:
+    hub.repositories["org/name"].add("vocab.txt", checkpoint / "config.json", **announced)
+    with pytest.raises(NotAHub):
+        Hub(hub.url).snapshot("org/name", None)
+
+
+def test_a_file_that_is_longer_than_announced_is_cut_off(hub: LocalHub, tmp_path: Path) -> None:
+    endless, here = tmp_path / "endless", tmp_path / "here"
+    here.mkdir()
+    endless.write_bytes(bytes(64 << 20))
+    hub.repositories["org/name"].add("vocab.txt", endless, size=1000)
+    snapshot = Hub(hub.url).snapshot("org/name", None)
+    with pytest.raises(CorruptFile, match=r"vocab\.txt of org/name"):
+        Hub(hub.url).fetch(snapshot, snapshot.files["vocab.txt"], here)
+    assert not list(here.iterdir())
+    assert "vocab.txt" not in hub.sent
+
+
 @pytest.mark.parametrize(
     ("model", "revision", "error", "message"),
     [
@@ -92,15 +157,46 @@ def test_the_error_for_a_gated_model_links_to_the_access_request(
 
 
 @pytest.mark.parametrize(
-    ("answer", "error"),
-    [((503, b""), HubFailed), ((200, b"<html>"), NotAHub), ((200, b'{"id": 1}'), NotAHub)],
+    ("status", "body", "error"),
+    [
+        (503, b"", HubFailed),
+        (200, b"<html>", NotAHub),
+        (200, b"[]", NotAHub),
+        (200, b'{"id": 1}', NotAHub),
+        (200, b'{"id": "x", "sha": "../main", "siblings": []}', NotAHub),
+        (200, b'{"id": "x", "sha": 5, "siblings": []}', NotAHub),
+        (200, b'{"id": "x", "siblings": [{"rfilename": "a", "lfs": 5}]}', NotAHub),
+        (200, b'{"id": "x", "siblings": [5]}', NotAHub),
+        (200, b'{"id": "x", "lastModified": "today"}', NotAHub),
+        (200, b"[" * 100_000, NotAHub),
+    ],
 )
 def test_an_endpoint_that_is_not_a_hub_is_an_error(
-    hub: LocalHub, answer: tuple[int, bytes], error: type[KitError]
+    hub: LocalHub, status: int, body: bytes, error: type[KitError]
 ) -> None:
-    hub.answer_everything(*answer)
+    hub.answer_everything(status, body)
     with pytest.raises(error, match=hub.url):
         Hub(hub.url).snapshot("org/name", None)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (302, {"Location": "/again"}),
+        (302, {"Location": "http://[bad"}),
+        (302, {"Location": "ftp://127.0.0.1/x"}),
+        (200, {"Content_Encoding": "gzip"}),
+    ],
+)
+def test_a_hub_that_breaks_http_is_an_error(
+    hub: LocalHub, tmp_path: Path, status: int, headers: dict[str, str]
+) -> None:
+    snapshot = Hub(hub.url).snapshot("org/name", None)
+    hub.answer_everything(status, b"not gzip", **headers)
+    with pytest.raises(HubUnreachable, match=hub.url):
+        Hub(hub.url).snapshot("org/name", None)
+    with pytest.raises(HubUnreachable, match=hub.url):
+        Hub(hub.url).fetch(snapshot, snapshot.files["config.json"], tmp_path)
 
 
 def test_the_error_for_an_unreachable_hub_names_alternatives() -> None:

@@ -41,6 +41,45 @@ def test_the_files_of_an_interrupted_download_are_kept(target: Path) -> None:
         assert names(staging.folder) == []
 
 
+def test_symlinks_are_not_followed_out_of_the_folder(target: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "mine").write_text("kept")
+    with Staging.open(target) as staging:
+        (staging.folder / "half").write_text("half")
+    (staging.folder / "link").symlink_to(outside / "mine")
+    (staging.folder / "dangling").symlink_to(outside / "gone")
+    (staging.folder / "folder").symlink_to(outside)
+    (staging.folder / "sub").mkdir()
+    with Staging.open(target):
+        assert names(staging.folder) == ["half"]
+    assert names(outside) == ["mine"]
+
+
+def test_a_staging_folder_that_is_a_symlink_is_replaced(target: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (target.parent / ".incomplete").mkdir()
+    (target.parent / ".incomplete" / "name").symlink_to(outside)
+    with Staging.open(target) as staging:
+        (staging.folder / "new").write_text("new")
+        staging.install()
+    assert (names(target), names(outside)) == (["new"], [])
+
+
+def test_a_target_that_is_a_symlink_is_replaced_and_what_it_names_is_kept(
+    target: Path, tmp_path: Path
+) -> None:
+    elsewhere = target.rename(tmp_path / "elsewhere")
+    target.symlink_to(elsewhere)
+    for content in ("first", "second"):
+        with Staging.open(target) as staging:
+            (staging.folder / content).write_text(content)
+            staging.install()
+        assert names(target) == [content]
+    assert names(elsewhere) == ["old"]
+
+
 def test_the_files_of_a_rejected_model_are_removed(target: Path) -> None:
     with pytest.raises(WrongCheckpoint), Staging.open(target) as staging:
         (staging.folder / "config.json").touch()
