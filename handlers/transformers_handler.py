@@ -31,7 +31,7 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols.dispatcher import Dispatcher
 from handlers.runtime.ranks import is_rank0
-from handlers.runtime.threads import set_num_threads
+from handlers.runtime.threads import ThreadShare
 from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
@@ -58,7 +58,9 @@ class TransformersHandler(BaseHandler):
         self.device = pick_device(properties)
         try:
             config = ModelConfig.parse(context.model_yaml_config, self._config_name())
-            set_num_threads(config.maxWorkers, config.torchrun)
+            self.threads = ThreadShare(
+                config.maxWorkers, config.torchrun, is_fixed=config.pt2.compile.enable
+            )
             self.engine = Engine.load(Path(properties["model_dir"]), config, self.device)
         except ConfigError as error:
             logger.error("Model not loaded. %s", error)
@@ -81,6 +83,7 @@ class TransformersHandler(BaseHandler):
             The response body of each row.
         """
         start, meter = time.perf_counter(), Meter()
+        self.threads.refresh()
         headers = _headers(context)
         envelope = Envelope.of(data, headers, context)
         if envelope:

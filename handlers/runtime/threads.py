@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from pathlib import Path
 
+import psutil
 import torch
 
 from handlers.config.torchserve_section import Torchrun
@@ -15,24 +17,84 @@ logger = logging.getLogger(__name__)
 
 OMP_VARIABLE = "OMP_NUM_THREADS"
 CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+WORKER_SCRIPT = "model_service_worker.py"
+RECOUNT_INTERVAL = 10.0  # seconds; a count takes about 5 us for each process of the machine
+
+
+class ThreadShare:
+    """The share of the cores that torch uses in this worker, while workers start and stop.
+
+    The management API starts workers beyond those of the YAML. Each counts the workers of its
+    model when it loads, and the running ones follow.
+
+    Args:
+        workers: how many workers of the model are planned.
+        torchrun: the `torchrun` section of the YAML.
+        is_fixed: whether the number stays that of the load: compiled functions are compiled again
+            for another number of threads.
+    """
+
+    def __init__(
+        self, workers: int, torchrun: Torchrun | None = None, *, is_fixed: bool = False
+    ) -> None:
+        self._workers = workers
+        self._is_fixed = is_fixed or _is_set_by_user(torchrun)
+        self._next_count = time.monotonic() + RECOUNT_INTERVAL
+        set_num_threads(workers, torchrun)
+
+    def refresh(self) -> None:
+        """Count the workers again if the last count is old, and set the number of threads.
+
+        Call it in the thread that runs the model: OpenMP keeps the number of each thread.
+        """
+        if self._is_fixed or time.monotonic() < self._next_count:
+            return
+        self._next_count = time.monotonic() + RECOUNT_INTERVAL
+        before, share = torch.get_num_threads(), _share(self._workers)
+        if share != before:
+            torch.set_num_threads(share)
+            logger.info("Threads of torch: %d instead of %d", share, before)
 
 
 def set_num_threads(workers: int, torchrun: Torchrun | None = None) -> int:
     """Set the number of threads of torch and the other inference engines, and return it.
 
-    The available cores are divided among workers and the processes of each worker. A number that
-    the user set is kept: `OMP_NUM_THREADS`, or under torchrun only the YAML's
-    `OMP_NUMBER_THREADS`, because TorchServe and torchrun set the variable to 1 by default.
+    The available cores are divided among the processes of all workers: those that are planned or,
+    if there are more, those that run. A number that the user set is kept: `OMP_NUM_THREADS`, or
+    under torchrun only the YAML's `OMP_NUMBER_THREADS`, because TorchServe and torchrun set the
+    variable to 1 by default.
 
     Args:
-        workers: how many workers serve the model.
+        workers: how many workers of the model are planned.
         torchrun: the `torchrun` section of the YAML.
     """
     if not _is_set_by_user(torchrun):
-        torch.set_num_threads(max(1, _cores() // (workers * ranks.local_world_size())))
+        torch.set_num_threads(_share(workers))
     threads = torch.get_num_threads()
     logger.info("Threads of this process: %d", threads)
     return threads
+
+
+def _share(workers: int) -> int:
+    return max(1, available_cores() // max(workers * ranks.local_world_size(), _running_workers()))
+
+
+def _running_workers() -> int:
+    """Count the worker processes of this model; TorchServe starts them in the model's folder."""
+    folder = str(Path.cwd())
+    return sum(_is_worker_in(folder, process) for process in psutil.process_iter())
+
+
+def _is_worker_in(folder: str, process: psutil.Process) -> bool:
+    try:
+        return process.cwd() == folder and _script(process.cmdline()) == WORKER_SCRIPT
+    except psutil.Error:
+        return False
+
+
+def _script(command: list[str]) -> str:
+    """Return the name of the script that Python runs; torchrun has that of its workers later."""
+    return next((Path(each).name for each in command[1:] if not each.startswith("-")), "")
 
 
 def _is_set_by_user(torchrun: Torchrun | None) -> bool:
@@ -41,7 +103,7 @@ def _is_set_by_user(torchrun: Torchrun | None) -> bool:
     return bool(os.environ.get(OMP_VARIABLE))
 
 
-def _cores() -> int:
+def available_cores() -> int:
     """Return how many cores the CPU affinity and the container's quota allow."""
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ import torch
 
 from handlers.config.torchserve_section import Torchrun
 from handlers.runtime import threads
+from tests.standins.workers import end, running_launcher, running_workers
 
 
 @pytest.fixture(autouse=True)
@@ -49,3 +52,83 @@ def test_processes_of_one_worker_keep_the_number_of_the_yaml(number: int, monkey
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setenv(threads.OMP_VARIABLE, str(number))
     assert threads.set_num_threads(1, Torchrun(OMP_NUMBER_THREADS=number)) == number
+
+
+@pytest.fixture
+def model_folder(tmp_path: Path, monkeypatch: Any) -> Path:
+    """The working folder of this process and of all workers of its model."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.mark.parametrize(("live", "planned", "share"), [(1, 1, 16), (4, 1, 4), (3, 4, 4)])
+def test_workers_that_were_scaled_up_share_the_cores(
+    model_folder: Path, live: int, planned: int, share: int
+) -> None:
+    with running_workers(model_folder, live):
+        assert threads.set_num_threads(planned) == share == torch.get_num_threads()
+
+
+def test_workers_of_other_models_and_launchers_are_not_counted(
+    model_folder: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    with (
+        running_workers(model_folder, 2),
+        running_workers(other, 2),
+        running_launcher(model_folder),
+    ):
+        assert threads.set_num_threads(1) == 8
+
+
+def test_processes_of_all_workers_are_counted(model_folder: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with running_workers(model_folder, 4):
+        assert threads.set_num_threads(1) == 4
+
+
+@pytest.fixture
+def clock(monkeypatch: Any) -> list[float]:
+    """The time that the module sees; change its element to let time pass."""
+    now = [0.0]
+    monkeypatch.setattr("handlers.runtime.threads.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_a_running_worker_follows_the_number_of_workers(
+    model_folder: Path, clock: list[float], caplog: Any
+) -> None:
+    share = threads.ThreadShare(1)
+    assert torch.get_num_threads() == 16
+    with running_workers(model_folder, 4) as workers, caplog.at_level(logging.INFO):
+        share.refresh()
+        assert torch.get_num_threads() == 16
+        clock[0] += threads.RECOUNT_INTERVAL
+        share.refresh()
+        assert torch.get_num_threads() == 4
+        for worker in workers[:2]:
+            end(worker)
+        clock[0] += threads.RECOUNT_INTERVAL
+        share.refresh()
+        share.refresh()
+        assert torch.get_num_threads() == 8
+    assert caplog.messages == [
+        "Threads of torch: 4 instead of 16",
+        "Threads of torch: 8 instead of 4",
+    ]
+
+
+def test_a_fixed_number_is_kept_while_the_worker_runs(
+    model_folder: Path, clock: list[float], monkeypatch: Any
+) -> None:
+    compiled = threads.ThreadShare(1, is_fixed=True)
+    monkeypatch.setenv(threads.OMP_VARIABLE, "16")
+    chosen = threads.ThreadShare(1)
+    with running_workers(model_folder, 4):
+        clock[0] += threads.RECOUNT_INTERVAL
+        for share in (compiled, chosen):
+            share.refresh()
+            assert torch.get_num_threads() == 16
