@@ -84,6 +84,36 @@ def write_gpt2(folder: Path) -> int:
     return int(kernel.token_to_id(end))
 
 
+def write_llama(folder: Path) -> int:
+    """Write a tokenizer as Llama's of SentencePiece; returns the id of its end token.
+
+    A word begins with a mark in place of the space before it. A character that is no token is a
+    token for each of its bytes.
+    """
+    specials = ["<unk>", "<s>", "</s>"]
+    pieces = {f"\u2581{word}" for line in TEXT for word in line.split() if word.isascii()}
+    letters = {letter for line in TEXT for letter in line if letter.isascii() and letter != " "}
+    tokens = [*specials, *(f"<0x{byte:02X}>" for byte in range(256))]
+    tokens += ["\u2581", *sorted(letters), *sorted(pieces - {f"\u2581{each}" for each in letters})]
+    numbers = {token: number for number, token in enumerate(tokens)}
+    merges = [
+        (word[:end], word[end])
+        for word in sorted(pieces)
+        for end in range(1, len(word))
+        if {word[:end], word[: end + 1]} <= numbers.keys()
+    ]
+    kernel = Tokenizer(models.BPE(numbers, merges, unk_token="<unk>", byte_fallback=True))
+    kernel.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+    )
+    steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    kernel.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)])
+    kernel.add_special_tokens(specials)
+    names = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    _save(kernel, folder, "PreTrainedTokenizerFast", names)
+    return numbers["</s>"]
+
+
 def _byte_level(specials: list[str]) -> Tokenizer:
     kernel = Tokenizer(models.BPE())
     kernel.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -11,13 +11,21 @@ import numpy as np
 import numpy.typing as npt
 from transformers import GenerationConfig, PreTrainedTokenizerBase, StoppingCriteriaList
 
-from handlers.batching.padding import Padding, group_by_length, pad
-from handlers.batching.rows import Outputs, RowOutcome
+from handlers.batching.padding import Batch, Padding, group_by_length, pad
+from handlers.batching.rows import RowOutcome
 from handlers.batching.tokenization import Window
 from handlers.errors import OutOfTime
+from handlers.generation.decoding import IncrementalDecoder
 from handlers.generation.parameters import GenerationParameters
 from handlers.generation.randomness import seeded
-from handlers.generation.stopping import PerRowStopStrings, StreamingCallback
+from handlers.generation.stopping import (
+    BeamCriterion,
+    Continuation,
+    DeadlineCriterion,
+    GeneratedText,
+    RowCriterion,
+    SequenceCriterion,
+)
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
 from handlers.schemas.request import TextStream
@@ -66,26 +74,30 @@ class Generator:
     deadline: Deadline = NO_DEADLINE
 
     def generate(self, prompts: Sequence[Prompt], budget: int) -> list[RowOutcome]:
-        """Return the new tokens of each prompt; an error where the deadline left no time for it.
+        """Return the new tokens of each prompt; an error where the deadline left no time for them.
 
-        `sequences` has them without the end token, and `ended` whether there was one; both have an
-        entry for each sequence.
+        `sequences` has them without the end token, and `texts` the finished texts; both have an
+        entry for each sequence. The batches with the fewest tokens run first, so that a large
+        request delays no small ones.
         """
+        results: dict[int, RowOutcome] = {}
+        for numbers in self._batches(prompts, budget):
+            chosen = [prompts[number] for number in numbers]
+            results.update(zip(numbers, self._generate_in_time(chosen), strict=True))
+        return [results[number] for number in range(len(prompts))]
+
+    def _batches(self, prompts: Sequence[Prompt], budget: int) -> list[list[int]]:
+        """Return the numbers of the prompts of each batch, the batch with fewest tokens first."""
         groups: defaultdict[Hashable, list[int]] = defaultdict(list)
         longest = max((prompt.new_tokens for prompt in prompts), default=0)
         for number, prompt in enumerate(prompts):
             groups[self._batch_key(number, prompt, longest)].append(number)
-        results: dict[int, RowOutcome] = {}
-        for numbers in groups.values():
-            sizes = [_size(prompts[number]) for number in numbers]
-            for part in group_by_length(sizes, budget):
-                chosen = [numbers[place] for place in part]
-                if self.deadline.passed:
-                    results.update(dict.fromkeys(chosen, OutOfTime()))
-                    continue
-                together = self._generate_batch([prompts[number] for number in chosen])
-                results.update(zip(chosen, together, strict=True))
-        return [results[number] for number in range(len(prompts))]
+        batches = [
+            [numbers[place] for place in part]
+            for numbers in groups.values()
+            for part in group_by_length([_size(prompts[number]) for number in numbers], budget)
+        ]
+        return sorted(batches, key=lambda batch: sum(_size(prompts[number]) for number in batch))
 
     def _batch_key(self, number: int, prompt: Prompt, longest: int) -> Hashable:
         """Return a key that prompts must share to generate together with unchanged results.
@@ -93,7 +105,8 @@ class Generator:
         Seeded sampling is alone, since a batch shares its random numbers. A penalty on the prompt
         would include its padding, so it needs prompts of one length. Beams compare whole texts, so
         they must end at one length. Where the longest text would carry a prompt beyond the model's
-        last position, it generates only with prompts of the same number of new tokens.
+        last position, or its last token is a fixed one, it generates only with prompts of the same
+        number of new tokens.
         """
         settings = prompt.parameters
         if settings.do_sample and settings.seed is not None:
@@ -101,46 +114,59 @@ class Generator:
         length = len(prompt) if self._reads_prompt(settings) else None
         beams = settings.num_beams > 1
         tight = self.limit is not None and len(prompt) + longest > self.limit
-        ending = (prompt.new_tokens if beams or tight else None, settings.stop if beams else ())
+        forced = self.base.forced_eos_token_id is not None
+        ending = (
+            prompt.new_tokens if beams or tight or forced else None,
+            settings.stop if beams else (),
+        )
         return length, ending, tuple(sorted(settings.for_generate.items()))
 
     def _reads_prompt(self, settings: GenerationParameters) -> bool:
         given = {**self.base.to_dict(), **settings.for_generate}
         return any(given.get(name) not in (None, neutral) for name, neutral in READ_PROMPT.items())
 
-    def _generate_batch(self, prompts: Sequence[Prompt]) -> list[Outputs]:
+    def _generate_in_time(self, prompts: Sequence[Prompt]) -> Sequence[RowOutcome]:
+        if self.deadline.passed:
+            return [OutOfTime() for _ in prompts]
+        return self._generate_batch(prompts)
+
+    def _generate_batch(self, prompts: Sequence[Prompt]) -> list[RowOutcome]:
         batch = pad(prompts, self.padding)
         width = batch["input_ids"].shape[1]
-        stopping = self._stopping(prompts, width)
+        deadline = DeadlineCriterion(self.deadline)
+        sequences = self._criterion(prompts, width)
+        stopping = StoppingCriteriaList([deadline, sequences])
         with seeded(prompts[0].parameters.seed):
             ids = self.model.generate(batch, self._config(prompts), stopping_criteria=stopping)
-        new = ids[:, width:].cpu().numpy().reshape(len(prompts), -1, ids.shape[1] - width)
-        real = sum(map(len, prompts)) + new.size
-        slots = batch["input_ids"].numel() + new.size
-        self.meter.count(forwards=new.shape[-1], tokens=real, slots=slots)
+        new = ids[:, width:].cpu().numpy()
+        self._count(batch, prompts, new)
+        texts, copies = sequences.read(new.tolist()), len(new) // len(prompts)
+        parts = [slice(start, start + copies) for start in range(0, len(new), copies)]
         return [
-            self._outputs([row[: prompt.new_tokens] for row in rows])
-            for prompt, rows in zip(prompts, new, strict=True)
+            self._outcome(prompt, new[part], texts[part], out_of_time=deadline.reached)
+            for prompt, part in zip(prompts, parts, strict=True)
         ]
 
-    def _stopping(self, prompts: Sequence[Prompt], width: int) -> StoppingCriteriaList:
-        criteria = StoppingCriteriaList()
-        ids = [prompt.features["input_ids"] for prompt in prompts]
-        stops = [prompt.parameters.stop for prompt in prompts]
-        if any(stops):
-            criteria.append(PerRowStopStrings(self.tokenizer, ids, stops, width))
-        if any(prompt.is_streamed for prompt in prompts):
-            callback = StreamingCallback(
-                self.tokenizer,
-                prompts=ids,
-                streams=[prompt.stream if prompt.is_streamed else None for prompt in prompts],
-                stops=stops,
-                limits=[prompt.new_tokens for prompt in prompts],
-                ends=self._ends,
-                width=width,
-            )
-            criteria.append(callback)
-        return criteria
+    def _criterion(self, prompts: Sequence[Prompt], width: int) -> SequenceCriterion:
+        continuations = [self._continuation(prompt) for prompt in prompts]
+        if prompts[0].parameters.num_beams > 1:
+            return BeamCriterion(continuations, width)
+        streams = [prompt.stream if prompt.is_streamed else None for prompt in prompts]
+        return RowCriterion(continuations, width, streams)
+
+    def _continuation(self, prompt: Prompt) -> Continuation:
+        return Continuation(
+            IncrementalDecoder(self.tokenizer),
+            prompt.features["input_ids"],
+            prompt.parameters.stop,
+            self._ends,
+            prompt.new_tokens,
+        )
+
+    def _count(self, batch: Batch, prompts: Sequence[Prompt], new: Ids) -> None:
+        real = sum(map(len, prompts)) + new.size
+        slots = batch["input_ids"].numel() + new.size
+        self.meter.count(forwards=new.shape[1], tokens=real, slots=slots)
 
     def _config(self, prompts: Sequence[Prompt]) -> GenerationConfig:
         config = copy.deepcopy(self.base)
@@ -152,19 +178,26 @@ class Generator:
         )
         return config
 
-    def _outputs(self, sequences: Sequence[Ids]) -> Outputs:
-        ends = [np.flatnonzero(np.isin(ids, self._ends)) for ids in sequences]
-        pairs = zip(sequences, ends, strict=True)
-        return {
-            "sequences": [ids[: places[0]] if places.size else ids for ids, places in pairs],
-            "ended": [bool(places.size) for places in ends],
-        }
+    @staticmethod
+    def _outcome(
+        prompt: Prompt, ids: Ids, texts: Sequence[GeneratedText], *, out_of_time: bool
+    ) -> RowOutcome:
+        """Return the outputs of a prompt whose sequences are finished.
+
+        Beams are finished together only: one that has ended is not the best one for certain.
+        """
+        unfinished = any(text.finish_reason is None for text in texts)
+        if out_of_time and (unfinished or prompt.parameters.num_beams > 1):
+            return OutOfTime()
+        lengths = [text.tokens - (text.finish_reason == "eos_token") for text in texts]
+        sequences = [row[:length] for row, length in zip(ids, lengths, strict=True)]
+        return {"sequences": sequences, "texts": texts}
 
     @property
-    def _ends(self) -> list[int]:
+    def _ends(self) -> frozenset[int]:
         """Ids of the tokens that end a text."""
         named = self.base.eos_token_id
-        return [named] if isinstance(named, int) else list(named or ())
+        return frozenset([named] if isinstance(named, int) else named or ())
 
 
 def _size(prompt: Prompt) -> int:

@@ -1,121 +1,259 @@
-"""Where a generated text ends: decoding, stop strings, and streams of text up to them."""
+"""Where generated texts end: end tokens, stop strings, the maximum of new tokens, and a deadline.
+
+Each sequence is followed by itself, so that its tokens, its text and its finish reason do not
+depend on the other sequences of its batch.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import torch
-from transformers import PreTrainedTokenizerBase, StoppingCriteria
+from transformers import StoppingCriteria
 
+from handlers.generation.decoding import IncrementalDecoder, Tail
+from handlers.runtime.deadline import Deadline
+from handlers.runtime.ranks import world_size
 from handlers.schemas.request import TextStream
 
-Ids = Sequence[int]
-Stops = tuple[str, ...]
-AS_GENERATED = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
-# The last tokens of a prompt that decide on the beginning of the text after it.
-CONTEXT = 32
-INCOMPLETE = "\ufffd"
+FinishReason = Literal["length", "eos_token", "stop_sequence"]
+# Under torchrun asking for the time is a message to every process, and steps are short.
+STEPS_PER_BROADCAST = 8
 
 
-def decode_new_text(tokenizer: PreTrainedTokenizerBase, prompt: Ids, new: Ids) -> str:
-    """Return the text of new tokens after a prompt, which can decide on a space before it."""
-    before = len(tokenizer.decode(list(prompt), **AS_GENERATED))
-    return str(tokenizer.decode([*prompt, *new], **AS_GENERATED))[before:]
+@dataclass(frozen=True)
+class GeneratedText:
+    """The text of one sequence, as far as it is generated.
 
-
-def before_stop(text: str, stops: Stops) -> str:
-    """Return the text up to the first stop string."""
-    places = [place for stop in stops if (place := text.find(stop)) >= 0]
-    return text[: min(places, default=len(text))]
-
-
-class PerRowStopStrings(StoppingCriteria):
-    """Ends each row at its own stop strings.
-
-    Args:
-        prompts: the tokens of each prompt without padding; `generate` may see several rows of one.
-        stops: the stop strings of each prompt.
-        width: the length of the padded prompts.
+    Attributes:
+        text: the text that further tokens cannot change; of a finished sequence all of it, without
+            its stop string.
+        tokens: the number of new tokens, up to the one that ended the sequence.
+        finish_reason: what ended it; None while it goes on.
+        tail: the last tokens, for decoding the next.
     """
 
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        prompts: Sequence[Ids],
-        stops: Sequence[Stops],
-        width: int,
-    ) -> None:
-        self._tokenizer = tokenizer
-        self._prompts = [prompt[-CONTEXT:] for prompt in prompts]
-        self._stops = stops
-        self._width = width
-
-    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
-        """Return a boolean for each row: whether it has a stop string."""
-        rows_per_prompt = len(input_ids) // len(self._stops)
-        done = [
-            self._has_stop(row, number // rows_per_prompt) for number, row in enumerate(input_ids)
-        ]
-        return torch.tensor(done, device=input_ids.device)
-
-    def _has_stop(self, row: torch.Tensor, prompt: int) -> bool:
-        if not self._stops[prompt]:
-            return False
-        new = row[self._width :].tolist()
-        text = decode_new_text(self._tokenizer, self._prompts[prompt], new)
-        return before_stop(text, self._stops[prompt]) != text
+    text: str
+    tokens: int
+    finish_reason: FinishReason | None
+    tail: Tail = field(repr=False)
 
 
-class StreamingCallback(StoppingCriteria):
-    """Emits the new text of each row after each token, and ends no row.
+@dataclass(frozen=True)
+class Continuation:
+    """Follows the sequences after one prompt; a state is a :class:`GeneratedText`.
 
-    It holds back an incomplete character, and text that may become a stop string.
-
-    Args:
-        prompts: the tokens of each prompt without padding.
-        streams: the stream of each row; None for a row without one.
-        stops: the stop strings of each row.
-        limits: the maximum number of new tokens of each row.
+    Attributes:
+        decoder: decodes the tokens.
+        prompt: the tokens of the prompt.
+        stops: the stop strings.
         ends: ids of the tokens that end a text.
+        max_new_tokens: the maximum number of new tokens.
+    """
+
+    decoder: IncrementalDecoder
+    prompt: Sequence[int]
+    stops: tuple[str, ...]
+    ends: frozenset[int]
+    max_new_tokens: int
+
+    def start(self) -> GeneratedText:
+        """Return the state before the first new token."""
+        return GeneratedText("", 0, None, self.decoder.start(self.prompt))
+
+    def add(self, state: GeneratedText, token: int) -> GeneratedText:
+        """Return the state after one more token, which a finished sequence ignores."""
+        if state.finish_reason:
+            return state
+        state = replace(state, tokens=state.tokens + 1)
+        if token in self.ends:
+            return self._finish(state, "eos_token")
+        tail, new = self.decoder.add(state.tail, token)
+        state = self._append(replace(state, tail=tail), new)
+        is_full = state.tokens == self.max_new_tokens
+        return self._finish(state, "length") if is_full else state
+
+    def read(self, tokens: Sequence[int]) -> GeneratedText:
+        """Return the state after all tokens of a sequence; those after its end are ignored."""
+        state = self.start()
+        if self.stops:
+            for token in tokens:
+                state = self.add(state, token)
+            return state
+        tokens = tokens[: self.max_new_tokens]
+        end = next((place for place, token in enumerate(tokens) if token in self.ends), None)
+        text = self.decoder.decode(self.prompt, tokens[:end])
+        if end is not None:
+            return replace(state, text=text, tokens=end + 1, finish_reason="eos_token")
+        is_full = len(tokens) == self.max_new_tokens
+        reason: FinishReason | None = "length" if is_full else None
+        return replace(state, text=text, tokens=len(tokens), finish_reason=reason)
+
+    def certain_text(self, state: GeneratedText) -> str:
+        """Return the text of a state without an end that may become a stop string."""
+        if state.finish_reason:
+            return state.text
+        held = max((_overlap(state.text, stop) for stop in self.stops), default=0)
+        return state.text[: len(state.text) - held]
+
+    def _append(self, state: GeneratedText, new: str) -> GeneratedText:
+        """Return a state with new text, finished where that completes a stop string."""
+        text = state.text + new
+        place = find_stop(text, self.stops, len(state.text)) if new else None
+        if place is None:
+            return replace(state, text=text)
+        return replace(state, text=text[:place], finish_reason="stop_sequence")
+
+    def _finish(self, state: GeneratedText, reason: FinishReason) -> GeneratedText:
+        if state.finish_reason:
+            return state
+        state = self._append(state, self.decoder.rest(state.tail))
+        return replace(state, finish_reason=state.finish_reason or reason)
+
+
+class DeadlineCriterion(StoppingCriteria):
+    """Ends all rows once the deadline has passed.
+
+    Attributes:
+        reached: whether it has ended them.
+    """
+
+    def __init__(self, deadline: Deadline) -> None:
+        self.reached = False
+        self._deadline = deadline
+        self._steps = 0
+        self._interval = STEPS_PER_BROADCAST if world_size() > 1 else 1
+
+    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+        """Return for each row whether the time is over."""
+        self._steps += 1
+        if self._steps % self._interval == 0:
+            self.reached = self._deadline.passed
+        return _per_row([self.reached] * len(input_ids), input_ids)
+
+
+class SequenceCriterion(StoppingCriteria, ABC):
+    """Ends the sequences of each prompt, which has as many rows as the others, one after another.
+
+    Args:
+        continuations: one for each prompt.
         width: the length of the padded prompts.
+    """
+
+    def __init__(self, continuations: Sequence[Continuation], width: int) -> None:
+        self._continuations, self._width = continuations, width
+
+    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+        """Return for each row whether it is finished."""
+        return _per_row(self._finished(input_ids, self._of_rows(len(input_ids))), input_ids)
+
+    def read(self, sequences: Sequence[list[int]]) -> list[GeneratedText]:
+        """Return the text of each generated sequence."""
+        pairs = zip(self._of_rows(len(sequences)), sequences, strict=True)
+        return [continuation.read(tokens) for continuation, tokens in pairs]
+
+    @abstractmethod
+    def _finished(self, input_ids: torch.Tensor, of_rows: Sequence[Continuation]) -> list[bool]:
+        """Return for each row whether it is finished, given its continuation."""
+
+    def _of_rows(self, rows: int) -> list[Continuation]:
+        copies = rows // len(self._continuations)
+        return [each for each in self._continuations for _ in range(copies)]
+
+
+class RowCriterion(SequenceCriterion):
+    """Ends each row by itself, and streams its text.
+
+    Args:
+        continuations: one for each prompt.
+        width: the length of the padded prompts.
+        streams: the stream of each prompt, which has one row then; None for one without.
     """
 
     def __init__(
         self,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        prompts: Sequence[Ids],
-        streams: Sequence[TextStream | None],
-        stops: Sequence[Stops],
-        limits: Sequence[int],
-        ends: Sequence[int],
+        continuations: Sequence[Continuation],
         width: int,
+        streams: Sequence[TextStream | None] = (),
     ) -> None:
-        self._tokenizer = tokenizer
-        self._prompts = [prompt[-CONTEXT:] for prompt in prompts]
-        self._streams, self._stops = streams, stops
-        self._limits, self._ends = limits, set(ends)
-        self._width = width
+        super().__init__(continuations, width)
+        self._streams = {row: stream for row, stream in enumerate(streams) if stream}
+        self._seen = width
+        # The rows whose text is needed before their end.
+        self._texts: dict[int, GeneratedText] = {}
 
-    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
-        """Emit new text; return for each row that it goes on."""
-        for row, stream in enumerate(self._streams):
-            if stream:
-                new = input_ids[row, self._width :][: self._limits[row]].tolist()
-                stream.emit(self._certain_text(row, new))
-        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+    def read(self, sequences: Sequence[list[int]]) -> list[GeneratedText]:
+        pairs = enumerate(zip(self._of_rows(len(sequences)), sequences, strict=True))
+        return [self._texts.get(row) or each.read(tokens) for row, (each, tokens) in pairs]
 
-    def _certain_text(self, row: int, new: list[int]) -> str:
-        """Return the text that further tokens cannot change."""
-        end = next((place for place, token in enumerate(new) if token in self._ends), len(new))
-        text = decode_new_text(self._tokenizer, self._prompts[row], new[:end])
-        text = before_stop(text.rstrip(INCOMPLETE), self._stops[row])
-        held = max((_overlap(text, stop) for stop in self._stops[row]), default=0)
-        return text[: len(text) - held]
+    def _finished(self, input_ids: torch.Tensor, of_rows: Sequence[Continuation]) -> list[bool]:
+        going_on = [row for row, each in enumerate(of_rows) if self._is_followed(row, each)]
+        new = input_ids[going_on, self._seen :].tolist() if going_on else []
+        for row, tokens in zip(going_on, new, strict=True):
+            self._add(row, of_rows[row], tokens)
+        self._seen = input_ids.shape[1]
+        return [
+            self._texts[row].finish_reason is not None
+            if row in self._texts
+            else self._seen - self._width >= each.max_new_tokens
+            for row, each in enumerate(of_rows)
+        ]
+
+    def _is_followed(self, row: int, continuation: Continuation) -> bool:
+        """Return whether the text of a row is needed, and goes on."""
+        if row in self._texts:
+            return self._texts[row].finish_reason is None
+        return bool(continuation.stops) or row in self._streams
+
+    def _add(self, row: int, continuation: Continuation, tokens: Sequence[int]) -> None:
+        text = self._texts.get(row) or continuation.start()
+        for token in tokens:
+            text = continuation.add(text, token)
+        self._texts[row] = text
+        if row in self._streams:
+            self._streams[row].emit(continuation.certain_text(text))
+
+
+class BeamCriterion(SequenceCriterion):
+    """Ends each beam by itself.
+
+    Beams change their places at each step, so the text of one is found by its tokens.
+    """
+
+    def __init__(self, continuations: Sequence[Continuation], width: int) -> None:
+        super().__init__(continuations, width)
+        self._texts: dict[tuple[int, ...], GeneratedText] = {}
+
+    def _finished(self, input_ids: torch.Tensor, of_rows: Sequence[Continuation]) -> list[bool]:
+        if not any(each.stops for each in self._continuations):
+            return [False] * len(of_rows)  # `generate` ends them by their tokens and their number.
+        copies = len(of_rows) // len(self._continuations)
+        rows = enumerate(input_ids[:, self._width :].tolist())
+        keys = [(row // copies, *tokens) for row, tokens in rows]
+        self._texts = {key: self._text(key) for key in keys}
+        return [self._texts[key].finish_reason is not None for key in keys]
+
+    def _text(self, key: tuple[int, ...]) -> GeneratedText:
+        prompt, *tokens = key
+        continuation, before = self._continuations[prompt], self._texts.get(key[:-1])
+        return continuation.add(before, tokens[-1]) if before else continuation.read(tokens)
+
+
+def find_stop(text: str, stops: Sequence[str], seen: int = 0) -> int | None:
+    """Return the place of the first stop string; the first `seen` characters have none."""
+    starts = ((stop, max(0, seen - len(stop) + 1)) for stop in stops)
+    places = [place for stop, start in starts if (place := text.find(stop, start)) >= 0]
+    return min(places, default=None)
 
 
 def _overlap(text: str, stop: str) -> int:
     """Return how many characters at the end of a text may be the beginning of a stop string."""
     sizes = range(min(len(stop) - 1, len(text)), 0, -1)
     return next((size for size in sizes if text.endswith(stop[:size])), 0)
+
+
+def _per_row(values: Sequence[bool], input_ids: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.bool, device=input_ids.device)

@@ -28,9 +28,10 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError, RequestTooLarge, Unprocessable, attempt
 from handlers.generation.chat import Message, check_messages, prompt_of
+from handlers.generation.decoding import AS_GENERATED
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.parameters import GenerationParameters
-from handlers.generation.stopping import AS_GENERATED, before_stop, decode_new_text
+from handlers.generation.stopping import GeneratedText
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
 from handlers.schemas.model_info import LegacyResponse
@@ -147,8 +148,7 @@ class Task(BaseTask[PromptQuery, Prompt]):
         return generator.generate(rows, self.budget)
 
     def decode(self, query: PromptQuery, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
-        pairs = zip(outputs[0]["sequences"], outputs[0]["ended"], strict=True)
-        return [self._generated(query, rows[0], *pair) for pair in pairs]
+        return [_generated(query, rows[0], text) for text in outputs[0]["texts"]]
 
     @property
     def padding(self) -> Padding:
@@ -205,19 +205,17 @@ class Task(BaseTask[PromptQuery, Prompt]):
         of_checkpoint = self.base.max_new_tokens
         return int(self.settings.max_length or of_checkpoint or NEW_TOKENS)
 
-    def _generated(self, query: PromptQuery, row: Window, ids: Any, ended: Any) -> dict[str, Any]:
-        whole = decode_new_text(self.tokenizer, row.features["input_ids"], ids.tolist())
-        text = before_stop(whole, query.parameters.stop)
-        result: dict[str, Any] = {"generated_text": _with_prompt(query, text)}
-        if query.parameters.details:
-            reason = "stop_sequence" if text != whole else "eos_token" if ended else "length"
-            result["details"] = {
-                "finish_reason": reason,
-                "generated_tokens": len(ids) + ended,
-                "input_length": len(row),
-                "seed": query.parameters.seed,
-            }
-        return result
+
+def _generated(query: PromptQuery, row: Window, text: GeneratedText) -> dict[str, Any]:
+    result: dict[str, Any] = {"generated_text": _with_prompt(query, text.text)}
+    if query.parameters.details:
+        result["details"] = {
+            "finish_reason": text.finish_reason or "length",
+            "generated_tokens": text.tokens,
+            "input_length": len(row),
+            "seed": query.parameters.seed,
+        }
+    return result
 
 
 def _with_prompt(query: PromptQuery, text: str) -> Any:

@@ -99,14 +99,15 @@ def test_prompts_near_the_last_position_do_not_break_their_batch(
     assert not caplog.messages
 
 
-def test_a_text_ends_at_the_eos_token_even_if_its_id_is_0() -> None:
+def test_a_text_ends_at_the_eos_token_even_if_its_id_is_0(model: Served) -> None:
     class Fixed:
         def generate(self, batch: Any, config: Any, **_: Any) -> torch.Tensor:
             new = torch.tensor([[5, 0, 7, 8]]).expand(len(batch["input_ids"]), -1)
             return torch.cat([batch["input_ids"], new], dim=1)
 
     base, padding = GenerationConfig(eos_token_id=0), Padding({"input_ids": 0}, "left")
-    generator = Generator(Fixed(), None, base, padding, Meter())  # type: ignore[arg-type]
+    tokenizer: Any = model.engine.task.tokenizer
+    generator = Generator(Fixed(), tokenizer, base, padding, Meter())  # type: ignore[arg-type]
     prompts = [
         Prompt({"input_ids": ids}, None, GenerationParameters(), new_tokens)
         for ids, new_tokens in (([3, 4], 4), ([3], 1))

@@ -1,0 +1,105 @@
+"""The text of generated tokens, decoded token by token.
+
+The text of a token depends on its neighbours: the bytes of one character may be several tokens, and
+a space before a word is dropped at the beginning of a text. Decoding the whole sequence again for
+each new token takes quadratic time, so only its last tokens are decoded again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
+
+AS_GENERATED = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+# How many tokens are decoded again at most before a new one.
+CONTEXT = 32
+# How many tokens may wait for the rest of a character; after that their bytes are none.
+MAX_INCOMPLETE = 16
+MAX_BYTES = 4  # of a character in UTF-8
+INCOMPLETE = "\ufffd"
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The last tokens of a sequence, which the next ones are decoded after.
+
+    Attributes:
+        tokens: the tokens.
+        complete: how many of them, from the first, end with a complete character.
+        known: how many characters of their text were returned.
+    """
+
+    tokens: tuple[int, ...]
+    complete: int
+    known: int
+
+
+@dataclass(frozen=True)
+class IncrementalDecoder:
+    """Decodes new tokens after a prompt; a state is a :class:`Tail`, which never changes.
+
+    Attributes:
+        tokenizer: the tokenizer.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+
+    def start(self, prompt: Sequence[int]) -> Tail:
+        """Return the state after a prompt, whose text is known."""
+        last = tuple(prompt[-CONTEXT:])
+        # Cut within a character, bytes that are tokens would all decode to replacement characters.
+        cuts = range(MAX_BYTES if len(prompt) > CONTEXT else 1)
+        texts = ((last[cut:], self._decode(last[cut:])) for cut in cuts)
+        begun = next((each for each in texts if not each[1].startswith(INCOMPLETE)), None)
+        tokens, text = begun or (last, self._decode(last))
+        return Tail(tokens, len(tokens), len(text))
+
+    def add(self, tail: Tail, token: int) -> tuple[Tail, str]:
+        """Return the state after one more token, and the text that further ones cannot change."""
+        tokens = (*tail.tokens, token)
+        text = self._decode(tokens)
+        certain = text.rstrip(INCOMPLETE)
+        is_broken = len(tokens) - tail.complete >= MAX_INCOMPLETE
+        if certain != text and not is_broken:
+            new = certain[tail.known :]
+            return Tail(tokens, tail.complete, tail.known + len(new)), new
+        # The last of broken bytes may still begin a character.
+        certain = text if certain == text else text[:-1]
+        new = certain[tail.known :]
+        if not new and text and text == self._decode(tail.tokens):
+            return tail, ""  # A special token: alone, it would cost the next word its space.
+        held = len(text) - len(certain)
+        return self._trimmed(Tail(tokens, tail.complete, len(certain)), held), new
+
+    def rest(self, tail: Tail) -> str:
+        """Return the text that :meth:`add` held back, where no further token comes."""
+        return self._decode(tail.tokens)[tail.known :]
+
+    def decode(self, prompt: Sequence[int], new: Sequence[int]) -> str:
+        """Return the text of all new tokens after a prompt, as if they were added one by one."""
+        tail = self.start(prompt)
+        before, whole = self._decode(tail.tokens), self._decode((*tail.tokens, *new))
+        if whole.startswith(before) and INCOMPLETE not in whole[len(before) :]:
+            return whole[len(before) :]
+        parts = []
+        for token in new:
+            tail, part = self.add(tail, token)
+            parts.append(part)
+        return "".join(parts) + self.rest(tail)
+
+    def _trimmed(self, tail: Tail, held: int) -> Tail:
+        """Return a state whose tokens are complete, with few of them.
+
+        Args:
+            tail: the state before its last token.
+            held: how many characters at the end were not returned.
+        """
+        if len(tail.tokens) <= CONTEXT:
+            return Tail(tail.tokens, len(tail.tokens), tail.known)
+        tokens = tail.tokens[tail.complete :]
+        return Tail(tokens, len(tokens), len(self._decode(tokens)) - held)
+
+    def _decode(self, tokens: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(tokens), **AS_GENERATED))

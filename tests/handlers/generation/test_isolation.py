@@ -1,0 +1,113 @@
+"""A request has the same answer, to the byte, alone and beside any other requests."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse
+from handlers.schemas.request import Request
+from handlers.telemetry.meter import Meter
+from tests import tiny
+from tests.handlers.generation.test_chat import TEMPLATE
+from tests.serving import Served
+
+MODE = "text_generation"
+END = 48  # a token that the tiny model writes often
+STREAM = {"stream": True}
+USAGE = {**STREAM, "stream_options": {"include_usage": True}}
+CHAT = {"messages": [{"role": "user", "content": "Who sings?"}]}
+SHAPES: list[tuple[str, dict[str, Any]]] = [
+    ("", {"inputs": "Once upon a time"}),
+    ("", {"inputs": "Once upon a time", **STREAM}),
+    ("", {"inputs": ["Ada", "Once upon"], "parameters": {"num_beams": 3}}),
+    ("v1/completions", {"prompt": ["Ada", "The café in Zürich"]}),
+    ("v1/completions", {"prompt": "The café in Zürich", **USAGE}),
+    ("v1/chat/completions", CHAT),
+    ("v1/chat/completions", {**CHAT, **USAGE}),
+]
+# Stop strings of one letter occur early in one text and late in another.
+STOPS = ("e", "a", "th", " ", "n", "zz")
+VARIABLE = re.compile(rb'"(id)":"[^"]*"|"(created)":\d+')
+
+
+def call(number: int, stop: str, path: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return a request that may end by its stop string or by its maximum of new tokens."""
+    most = 4 + 5 * number
+    if path:
+        return path, {**body, "stop": [stop], "max_tokens": most}
+    given = {"stop": [stop], "max_new_tokens": most, "details": True}
+    return path, {**body, "parameters": {**given, **body.get("parameters", {})}}
+
+
+CALLS = [call(number, stop, *shape) for number, stop in enumerate(STOPS) for shape in SHAPES]
+
+
+@pytest.fixture(scope="module", params=[None, END], ids=["no end token", "a frequent end token"])
+def model(request: Any, tmp_path_factory: Any) -> Served:
+    folder: Path = tmp_path_factory.mktemp("gpt2")
+    ends = {} if request.param is None else {"eos_token_id": request.param}
+    tiny.write(folder, MODE, **ends)
+    path = folder / "tokenizer_config.json"
+    settings = {**json.loads(path.read_text()), "chat_template": TEMPLATE}
+    path.write_text(json.dumps(settings))
+    return Served(folder, MODE)
+
+
+def post(model: Served, calls: Sequence[tuple[str, Any]]) -> list[tuple[int, bytes]]:
+    """Return status and bytes of each answer in one batch; of a stream, whatever its parts."""
+    parts: list[list[HttpResponse]] = [[] for _ in calls]
+    requests = [
+        HttpRequest({"body": body}, {"url_path": path}, sent.append)
+        for (path, body), sent in zip(calls, parts, strict=True)
+    ]
+    answers = model.dispatcher.dispatch(requests, Meter())
+    return [
+        (answer.status, VARIABLE.sub(b"", b"".join(each.body for each in (*sent, answer))))
+        for sent, answer in zip(parts, answers, strict=True)
+    ]
+
+
+def test_an_answer_is_the_same_alone_and_in_company(model: Served) -> None:
+    alone = [post(model, [call])[0] for call in CALLS]
+    assert {status for status, _ in alone} == {200}
+    random = np.random.default_rng(0)
+    for size in (2, 5, len(CALLS)):
+        for _ in range(3):
+            chosen = [int(number) for number in random.permutation(len(CALLS))[:size]]
+            together = post(model, [CALLS[number] for number in chosen])
+            for number, answer in zip(chosen, together, strict=True):
+                assert answer == alone[number], CALLS[number]
+
+
+def test_several_texts_of_a_prompt_end_each_at_its_own_stop_string(model: Served) -> None:
+    given = {"do_sample": True, "seed": 3, "num_return_sequences": 4, "temperature": 3.0}
+    settings = {**given, "max_new_tokens": 24, "details": True, "return_full_text": False}
+    whole = model.ask("Ada", **settings)
+    texts = [each["generated_text"] for each in whole]
+    stop = next(letter for letter in "eaitns" if any(letter in text for text in texts))
+    for text, stopped in zip(whole, model.ask("Ada", stop=stop, **settings), strict=True):
+        assert stopped["generated_text"] == text["generated_text"].split(stop)[0]
+        found, most = stopped["details"], text["details"]["generated_tokens"]
+        if stop in text["generated_text"]:
+            assert found["finish_reason"] == "stop_sequence"
+            assert found["generated_tokens"] <= most
+        else:
+            assert found == text["details"]
+
+
+def test_a_batch_ends_with_its_last_text(model: Served) -> None:
+    """Also where no text ends by itself and a stop string ends the one that may be longest."""
+    (whole,) = model.ask("Ada", max_new_tokens=3, return_full_text=False)
+    stopped = {"max_new_tokens": 20, "stop": whole["generated_text"][-1:]}
+    requests = [Request("Ada", stopped), Request("Nina", {"max_new_tokens": 12})]
+    meter = Meter()
+    model.engine.predict(requests, meter)
+    assert meter.counts["forwards"] <= 12
