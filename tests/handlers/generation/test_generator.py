@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import torch
 from transformers import GenerationConfig
 
 from handlers.batching.padding import Padding
-from handlers.batching.rows import require_outputs
+from handlers.batching.rows import RowOutcome, require_outputs
+from handlers.errors import OutOfTime
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.parameters import GenerationParameters
+from handlers.runtime.deadline import NO_DEADLINE, Deadline
+from handlers.schemas.request import Request, TextStream
 from handlers.telemetry.meter import Meter
 from tests import tiny
 from tests.serving import Served
@@ -115,3 +119,62 @@ def test_a_text_ends_at_the_eos_token_even_if_its_id_is_0(model: Served) -> None
     outputs = require_outputs(generator.generate(prompts, budget=100))
     found = [output["sequences"][0].tolist() for output in outputs]
     assert found == [[5], [5]]
+
+
+class DeadlineOfQuestions(Deadline):
+    """A deadline that passes when it was asked a number of times."""
+
+    def __init__(self, questions: int) -> None:
+        super().__init__()
+        self._questions = questions
+
+    @property
+    def passed(self) -> bool:
+        self._questions -= 1
+        return self._questions < 0
+
+
+def run(model: Served, deadline: Deadline, *requests: Request) -> list[RowOutcome]:
+    task: Any = model.engine.task
+    rows = [row for (row,) in task.encode([task.parse(request) for request in requests])]
+    return list(task.run(model.engine.model, rows, Meter(), deadline))
+
+
+@pytest.fixture
+def tiny_gpt2(served: Callable[..., Served]) -> Served:
+    return served(MODE)
+
+
+def test_a_deadline_leaves_the_texts_that_are_finished(tiny_gpt2: Served) -> None:
+    parts: list[str] = []
+    short = Request("Nina", {"max_new_tokens": 4})
+    long = Request("Ada", {"max_new_tokens": 9, "stop": "zz"}, stream=TextStream(parts.append))
+    (alone,) = run(tiny_gpt2, NO_DEADLINE, short)
+    finished, slow = run(tiny_gpt2, DeadlineOfQuestions(6), short, long)  # asked once before
+    assert isinstance(finished, dict) and isinstance(alone, dict)
+    assert finished["texts"] == alone["texts"]
+    assert isinstance(slow, OutOfTime)
+    assert parts  # so that its stream ends with an error
+
+
+def test_a_deadline_ends_beams_that_might_become_better(tiny_gpt2: Served) -> None:
+    beams = Request("Ada", {"num_beams": 2, "max_new_tokens": 20, "min_new_tokens": 9})
+    (outcome,) = run(tiny_gpt2, DeadlineOfQuestions(6), beams)
+    assert isinstance(outcome, OutOfTime)
+
+
+def test_what_the_deadline_leaves_no_time_for_does_not_begin(tiny_gpt2: Served) -> None:
+    seeds = [Request("Ada", {"do_sample": True, "seed": seed}) for seed in range(3)]
+    first, *others = run(tiny_gpt2, DeadlineOfQuestions(52), *seeds)
+    assert isinstance(first, dict)
+    assert all(isinstance(each, OutOfTime) for each in others)
+
+
+def test_the_batch_with_the_fewest_tokens_runs_first(tiny_gpt2: Served) -> None:
+    """A large request delays no small one, whatever their order."""
+    many = {"do_sample": True, "num_return_sequences": 32, "max_new_tokens": 60, "seed": 1}
+    few = {"do_sample": True, "max_new_tokens": 2, "seed": 2}
+    large, small = run(
+        tiny_gpt2, DeadlineOfQuestions(9), Request("Ada", many), Request("Once upon a time", few)
+    )
+    assert isinstance(large, OutOfTime) and isinstance(small, dict)
