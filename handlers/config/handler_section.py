@@ -177,6 +177,16 @@ class HandlerSection(_Section):
     max_rows: PositiveInt = Field(
         default=128, description="Maximum items of one request, or windows of one context."
     )
+    max_total_tokens: PositiveInt | None = Field(
+        default=None,
+        description="Maximum tokens of a prompt and its new text together, for `text_generation`. "
+        "Without it, the model's limit.",
+    )
+    max_sequences: PositiveInt = Field(
+        default=32,
+        description="Maximum `num_return_sequences`, `n` or `num_beams` of a prompt, for "
+        "`text_generation`.",
+    )
     max_characters: PositiveInt = Field(
         default=200_000, description="Maximum characters of one text."
     )

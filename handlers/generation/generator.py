@@ -201,5 +201,4 @@ class Generator:
 
 
 def _size(prompt: Prompt) -> int:
-    copies = max(prompt.parameters.num_beams, prompt.parameters.num_return_sequences)
-    return (len(prompt) + prompt.new_tokens) * copies
+    return (len(prompt) + prompt.new_tokens) * prompt.parameters.sequences

@@ -12,8 +12,11 @@ from handlers.schemas.pipeline_names import ANY, PipelineNames
 
 Probability = Annotated[float, Field(gt=0, le=1)]
 Few = Annotated[int, Field(ge=1, le=32)]
-StopText = Annotated[str, Field(min_length=1)]
-StopTexts = StopText | list[StopText] | None
+# OpenAI takes 4. All of them are searched for after each token.
+MAX_STOPS = 16
+MAX_STOP_CHARACTERS = 256
+StopText = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
+StopTexts = StopText | Annotated[list[StopText], Field(max_length=MAX_STOPS)] | None
 
 # The first are sent by all clients of text-generation-inference, the others are a pipeline's.
 NAMES = PipelineNames(
@@ -82,7 +85,7 @@ class GenerationParameters(Parameters):
     truncate: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     """Cuts the prompt to this number of tokens. 0 keeps all."""
     stop: tuple[str, ...] = ()
-    """Text, or list of texts, before which the output ends."""
+    """Text, or list of at most 16 texts of 256 characters, before which the output ends."""
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
     """Makes sampling repeatable."""
     return_full_text: bool = True
@@ -100,6 +103,13 @@ class GenerationParameters(Parameters):
             isinstance(text, str) and text for text in texts
         ):
             raise ValueError("must be a text or a list of texts; none of them empty")
+        if len(texts) > MAX_STOPS:
+            raise ValueError(f"has {len(texts):,} texts; send at most {MAX_STOPS}")
+        longest = max(map(len, texts), default=0)
+        if longest > MAX_STOP_CHARACTERS:
+            raise ValueError(
+                f"has a text of {longest:,} characters; send at most {MAX_STOP_CHARACTERS}"
+            )
         return tuple(texts)
 
     @model_validator(mode="after")
@@ -127,6 +137,11 @@ class GenerationParameters(Parameters):
                 "; raise it, or set max_new_tokens, which counts new ones only."
             )
         return total - length
+
+    @property
+    def sequences(self) -> int:
+        """The number of sequences that are computed for the prompt."""
+        return max(self.num_beams, self.num_return_sequences)
 
     @property
     def for_generate(self) -> dict[str, Any]:

@@ -112,6 +112,12 @@ class Task(BaseTask[PromptQuery, Prompt]):
                 f"num_return_sequences is {sequences} and num_beams {beams}"
                 "; ask for as many beams, or for do_sample: true without beams."
             )
+        if parameters.sequences > self.settings.max_sequences:
+            name = "num_beams" if beams > 1 else "num_return_sequences"
+            raise RequestTooLarge(
+                f"{name} is {parameters.sequences}, and this model's max_sequences is"
+                f" {self.settings.max_sequences}; ask for fewer."
+            )
         return self._query(request, parameters)
 
     def read_parameters(self, given: Mapping[str, Any]) -> Any:
@@ -129,7 +135,7 @@ class Task(BaseTask[PromptQuery, Prompt]):
         groups = defaultdict[tuple[bool, int | None], list[int]](list)
         for number, query in enumerate(queries):
             if query.ids:
-                rows[number] = attempt(self._fit_ids, query.ids, query.parameters.truncate)
+                rows[number] = [self._window(query.ids)]
             else:
                 groups[bool(query.messages), query.parameters.truncate or None].append(number)
         for (is_chat, max_length), numbers in groups.items():
@@ -151,6 +157,12 @@ class Task(BaseTask[PromptQuery, Prompt]):
         return [_generated(query, rows[0], text) for text in outputs[0]["texts"]]
 
     @property
+    def max_tokens(self) -> int | None:
+        """The maximum number of tokens in a prompt."""
+        limits = (super().max_tokens, self.settings.max_total_tokens)
+        return min(filter(None, limits), default=None)
+
+    @property
     def padding(self) -> Padding:
         return Padding(self._pad_ids(), "left")
 
@@ -162,26 +174,42 @@ class Task(BaseTask[PromptQuery, Prompt]):
         inputs, stream = request.inputs, request.stream
         if isinstance(inputs, list) and any(isinstance(item, dict) for item in inputs):
             messages = check_messages(inputs, self.max_characters)
-            prompt = prompt_of(messages, self.tokenizer)
+            rendered = prompt_of(messages, self.tokenizer)
+            prompt = check_text(rendered, "The prompt of the chat template", self.max_characters)
             return PromptQuery(prompt, parameters, messages, stream)
         if isinstance(inputs, TokenIds):
-            inputs.check(self.checkpoint.config.get_text_config().vocab_size)
-            prompt = str(self.tokenizer.decode(inputs.ids, **AS_GENERATED))
+            ids = self._fit_ids(inputs, parameters.truncate)
+            prompt = str(self.tokenizer.decode(ids.ids, **AS_GENERATED))
             # A stream cannot begin with the text of the ids, so with it the result comes whole.
             stream = None if parameters.return_full_text else stream
-            return PromptQuery(prompt, parameters, stream=stream, ids=inputs)
+            return PromptQuery(prompt, parameters, stream=stream, ids=ids)
         prompt = check_text(inputs, "inputs", self.max_characters)
         return PromptQuery(prompt, parameters, stream=stream)
 
-    def _fit_ids(self, ids: TokenIds, truncate: int | None) -> list[Window]:
+    def _fit_ids(self, ids: TokenIds, truncate: int | None) -> TokenIds:
+        """Return the ids of a prompt, truncated if there are too many, before they are decoded.
+
+        Raises:
+            BadRequest: there are none, or one is unknown.
+            RequestTooLarge: there are too many.
+        """
+        ids.check(self.checkpoint.config.get_text_config().vocab_size)
         limits = (truncate, self.max_tokens if self.truncation else None)
         if limit := min(filter(None, limits), default=None):
             ids = ids.truncate(limit, self.tokenizer.truncation_side)
         check_length(len(ids), self.max_tokens, "the prompt")
+        if len(ids) > self.max_characters:
+            raise RequestTooLarge(
+                f"The prompt has {len(ids):,} token ids, and this model takes"
+                f" {self.max_characters:,} characters; send fewer."
+            )
+        return ids
+
+    def _window(self, ids: TokenIds) -> Window:
         others = (name for name in self.tokenizer.model_input_names if name != "attention_mask")
         zeros = {name: [0] * len(ids) for name in others}
         # The places of these tokens in a text are unknown, so their encoding is empty.
-        return [Window({**zeros, "input_ids": list(ids.ids)}, Encoding())]
+        return Window({**zeros, "input_ids": list(ids.ids)}, Encoding())
 
     def _row(
         self, query: PromptQuery, row: list[Window] | RequestError
@@ -189,15 +217,27 @@ class Task(BaseTask[PromptQuery, Prompt]):
         return row if isinstance(row, RequestError) else attempt(self._prompt, query, row[0])
 
     def _prompt(self, query: PromptQuery, row: Window) -> list[Prompt]:
-        requested, limit = query.parameters.new_tokens_after(len(row)), self.checkpoint.limit
+        requested, limit = query.parameters.new_tokens_after(len(row)), self._max_total_tokens
         available = limit - len(row) if limit else requested or self._default_new_tokens
         if available < (requested or 1):
             raise RequestTooLarge(
                 f"the prompt has {len(row):,} tokens and max_new_tokens is {requested or 1:,}"
-                f", together more than this model's {limit:,}; shorten one of them."
+                f", together more than {self._limit_name}; shorten one of them."
             )
         new = requested or min(self._default_new_tokens, available)
         return [Prompt(row.features, row.encoding, query.parameters, new, query.stream)]
+
+    @property
+    def _max_total_tokens(self) -> int | None:
+        """The maximum number of tokens in a prompt and its new text together."""
+        limits = (self.checkpoint.limit, self.settings.max_total_tokens)
+        return min(filter(None, limits), default=None)
+
+    @property
+    def _limit_name(self) -> str:
+        limit = self._max_total_tokens
+        own = f"this model's {limit:,}"
+        return own if limit == self.checkpoint.limit else f"{own} of max_total_tokens"
 
     @property
     def _default_new_tokens(self) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from handlers.errors import RequestTooLarge
 from handlers.schemas.request import Request, TokenIds
 from tests.serving import Served
 
@@ -104,6 +105,13 @@ def test_unseeded_sampling_varies_and_keeps_the_random_state_of_torch(model: Ser
         ("a", {"truncate": 10**30}, 400, "parameters: truncate is 1000000000000000000"),
         ("a", {"seed": -1}, 400, "parameters: seed is -1; it should be greater than or equal to 0"),
         ("a", {"stop": [""]}, 400, "parameters: stop must be a text or a list of texts; none of"),
+        ("a", {"stop": ["x"] * 17}, 400, "parameters: stop has 17 texts; send at most 16"),
+        (
+            "a",
+            {"stop": ["x", "y" * 257]},
+            400,
+            "parameters: stop has a text of 257 characters; send at most 256",
+        ),
     ],
 )
 def test_impossible_parameters_are_refused(
@@ -163,3 +171,91 @@ def test_token_ids_become_a_row_like_that_of_the_tokenizer(
     encoded: Any = task.encode([task.parse(Request(TokenIds((5, 6, 7))))])
     ((row,),) = encoded
     assert row.features == {"input_ids": [5, 6, 7], "token_type_ids": [0, 0, 0]}
+
+
+def test_stop_strings_within_the_limits_are_accepted(model: Served) -> None:
+    stops = [chr(0x4E00 + number) * 256 for number in range(16)]
+    assert model.ask("Ada", stop=stops, max_new_tokens=4) == model.ask("Ada", max_new_tokens=4)
+
+
+def test_the_yaml_limits_the_tokens_of_prompt_and_new_text(served: Callable[..., Served]) -> None:
+    model = served(MODE, max_total_tokens=20)
+    assert model.ask("a" * 10, max_new_tokens=10) == served(MODE).ask("a" * 10, max_new_tokens=10)
+    assert model.refuse("a" * 10, max_new_tokens=11) == (
+        413,
+        "the prompt has 10 tokens and max_new_tokens is 11, together more than this model's 20 "
+        "of max_total_tokens; shorten one of them.",
+    )
+    status, sentence = model.refuse("a" * 21)
+    assert (status, sentence[:53]) == (413, "the text has 21 tokens, and this model takes 20; shor")
+    (whole,) = model.ask("a" * 10, details=True)  # 50 without a limit
+    assert whole["details"]["generated_tokens"] == 10
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"num_return_sequences": 5, "do_sample": True},
+        {"num_beams": 5},
+        {"num_beams": 5, "num_return_sequences": 2},
+    ],
+)
+def test_the_yaml_limits_the_sequences_of_a_prompt(
+    served: Callable[..., Served], given: Any
+) -> None:
+    model = served(MODE, max_sequences=4)
+    name = "num_beams" if "num_beams" in given else "num_return_sequences"
+    assert model.refuse("Ada", **given) == (
+        413,
+        f"{name} is 5, and this model's max_sequences is 4; ask for fewer.",
+    )
+    fewer = {key: min(value, 4) for key, value in given.items()}
+    assert model.ask("Ada", max_new_tokens=2, **fewer)
+
+
+class Undecodable:
+    """A tokenizer that must not decode many tokens."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+    def decode(self, tokens: Any, **options: Any) -> Any:
+        assert len(tokens) <= 128
+        return self._tokenizer.decode(tokens, **options)
+
+
+@pytest.mark.parametrize("truncation", [True, False])
+def test_a_prompt_of_too_many_ids_is_not_decoded(
+    served: Callable[..., Served], monkeypatch: Any, truncation: bool
+) -> None:
+    task: Any = served(MODE, truncation=truncation, max_length=16).engine.task
+    monkeypatch.setattr(task, "tokenizer", Undecodable(task.tokenizer))
+    request = Request(TokenIds((5,) * 10_000))
+    if truncation:
+        assert len(task.parse(request).ids) == 16
+        return
+    with pytest.raises(RequestTooLarge, match="the prompt has 10,000 tokens, and this model takes"):
+        task.parse(request)
+
+
+def test_ids_for_a_model_without_a_limit_are_as_few_as_the_characters_of_a_text(
+    served: Callable[..., Served], monkeypatch: Any
+) -> None:
+    model = served(MODE, max_characters=100)
+    monkeypatch.setattr(type(model.engine.task), "max_tokens", None)
+    with pytest.raises(RequestTooLarge, match="The prompt has 101 token ids, and this model takes"):
+        model.engine.task.parse(Request(TokenIds((5,) * 101)))
+
+
+def test_a_chat_is_as_long_as_its_template_makes_it(
+    served: Callable[..., Served], monkeypatch: Any
+) -> None:
+    model = served(MODE, max_characters=100)
+    monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", "{{ 'x' * 101 }}")
+    assert model.refuse([{"role": "user", "content": "a"}]) == (
+        413,
+        "The prompt of the chat template has 101 characters, and this model takes 100; send less.",
+    )
