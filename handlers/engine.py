@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,6 @@ from typing import Any
 import torch
 
 from handlers import formats, tasks
-from handlers.batching.rows import RowOutcome, require_outputs
-from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import read_checkpoint
 from handlers.checkpoints.heads import check_head
 from handlers.checkpoints.model_spec import ModelSpec
@@ -19,13 +18,14 @@ from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import RequestError, Unprocessable, attempt
 from handlers.explainers import explanation_schemas, targets
 from handlers.explainers.base import ExplainedModel
-from handlers.runtime.deadline import Deadline
+from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
 from handlers.schemas.explanation_parameters import ExplanationParameters, split_parameters
 from handlers.schemas.json_schema import json_schema, parameter_schemas
 from handlers.schemas.model_info import Limits, ModelInfo
 from handlers.schemas.request import Request
+from handlers.tasks._job_runner import JobRunner
 from handlers.tasks._warmup import warm_up
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
@@ -34,12 +34,24 @@ Outcome = Any | RequestError
 
 
 class Engine:
-    """A task and a model that runs it."""
+    """A task and a model that runs it.
+
+    Attributes:
+        task: the task.
+        model: the model.
+        settings: the YAML's `handler:` section.
+        predict_seconds: the time limit that a server sets to the predictions of one batch.
+    """
 
     def __init__(
-        self, task: BaseTask[Any, Any], model: Model, explain_seconds: float = 60.0
+        self,
+        task: BaseTask[Any, Any],
+        model: Model,
+        explain_seconds: float = 60.0,
+        predict_seconds: float = math.inf,
     ) -> None:
         self.task = task
+        self.predict_seconds = predict_seconds
         self._explain_seconds = explain_seconds
         self.model = model
         self.settings = task.settings
@@ -72,7 +84,7 @@ class Engine:
         )
         model = formats.get(config.handler.save_mode).load(spec)
         warm_up(task, model, config)
-        return cls(task, model, config.explain_seconds)
+        return cls(task, model, config.explain_seconds, config.predict_seconds)
 
     def describe(self, name: str = "model", version: str = "1.0") -> ModelInfo:
         """Return the description of this model.
@@ -106,27 +118,53 @@ class Engine:
             explanation_views=target.views if target else None,
         )
 
-    def predict(self, requests: Sequence[Request], meter: Meter | None = None) -> list[Outcome]:
-        """Return the result of each request; one that fails has its error in its place."""
+    def predict(
+        self,
+        requests: Sequence[Request],
+        meter: Meter | None = None,
+        deadline: Deadline = NO_DEADLINE,
+        owners: Sequence[int] | None = None,
+    ) -> list[Outcome]:
+        """Return the result of each request; one that fails has its error in its place.
+
+        Args:
+            requests: the requests.
+            meter: counts and measures; by default nobody reads it.
+            deadline: the time limit of the whole batch.
+            owners: the number of the HTTP request that each request belongs to, whose rows are
+                limited together; by default each is limited by itself.
+        """
         meter = meter or Meter()
-        with meter.stage("parse"):
-            parsed = [attempt(self._parse, request) for request in requests]
-        finished = self._encode_and_run(parsed, meter)
+        runner = JobRunner(self.task, self.model, meter, deadline)
+        finished = runner.run(requests, self._parse, owners or range(len(requests)))
         with meter.stage("decode"):
             return [
                 job if isinstance(job, RequestError) else attempt(self._decode, job)
                 for job in finished
             ]
 
-    def explain(self, requests: Sequence[Request], meter: Meter | None = None) -> list[Outcome]:
-        """Return the explanation of each request; one that fails has its error in its place."""
-        meter = meter or Meter()
-        with meter.stage("parse"):
-            parsed = [attempt(self._parse_explanation, request) for request in requests]
-        finished = self._encode_and_run(parsed, meter)
+    def explain(
+        self,
+        requests: Sequence[Request],
+        meter: Meter | None = None,
+        deadline: Deadline = NO_DEADLINE,
+        owners: Sequence[int] | None = None,
+    ) -> list[Outcome]:
+        """Return the explanation of each request; one that fails has its error in its place.
+
+        The arguments are those of :meth:`predict`. Explanations have `explain_timeout` in addition
+        to the time limit of the predictions of the same batch. Half of it may pass before the
+        outputs to explain are computed.
+        """
+        meter, seconds = meter or Meter(), self._explain_seconds
+        prediction_deadline = deadline.extended(seconds / 2)
+        limits = "predict_timeout and half of explain_timeout"
+        runner = JobRunner(self.task, self.model, meter, prediction_deadline, limits)
+        finished = runner.run(requests, self._parse_explanation, owners or range(len(requests)))
         jobs = [job for job in finished if not isinstance(job, RequestError)]
         with meter.stage("explain"):
-            explained = iter(self._explained(jobs))
+            in_time = deadline.extended(seconds).at_most(seconds)
+            explained = iter(self._explained(jobs, in_time))
         return [job if isinstance(job, RequestError) else next(explained) for job in finished]
 
     def _explanation_schemas(self) -> dict[str, Any]:
@@ -149,52 +187,15 @@ class Engine:
         query = self.task.parse(replace(request, parameters=own))
         return Job(query, ExplanationParameters.of_request({}, explanation))
 
-    def _encode_and_run(self, parsed: Sequence[Job | RequestError], meter: Meter) -> list[Outcome]:
-        """Encode and run together what could be parsed."""
-        jobs = [job for job in parsed if isinstance(job, Job)]
-        finished = iter(self._run_isolated(jobs, meter))
-        return [next(finished) if isinstance(job, Job) else job for job in parsed]
-
-    def _run_isolated(self, jobs: Sequence[Job], meter: Meter) -> list[Job | RequestError]:
-        """Run jobs together, or each alone when that fails, so that an error stays in its job."""
-        together = attempt(self._run_together, jobs, meter)
-        if not isinstance(together, RequestError):
-            return together
-        if len(jobs) == 1:
-            return [together]
-        return [
-            outcome
-            for job in jobs
-            for outcome in (
-                [together] if job.streaming_started else self._run_isolated([job], meter)
-            )
-        ]
-
-    def _run_together(self, jobs: Sequence[Job], meter: Meter) -> list[Job | RequestError]:
-        if not jobs:
-            return []
-        with meter.stage("encode"):
-            encoded = self.task.encode([job.query for job in jobs])
-        rows = [row for found in encoded if not isinstance(found, RequestError) for row in found]
-        meter.count(rows=len(rows))
-        with meter.stage("forward"):
-            outputs = iter(self.task.run(self.model, rows, meter))
-        return [
-            found
-            if isinstance(found, RequestError)
-            else attempt(_with_outputs, job, found, [next(outputs) for _ in found])
-            for job, found in zip(jobs, encoded, strict=True)
-        ]
-
     def _decode(self, job: Job) -> Any:
         return self.task.decode(job.query, job.rows, job.outputs)
 
-    def _explained(self, jobs: Sequence[Job]) -> list[Outcome]:
+    def _explained(self, jobs: Sequence[Job], deadline: Deadline) -> list[Outcome]:
         """Explain jobs; an error of all does not affect predictions of the same batch."""
-        together = attempt(self._explain, jobs)
+        together = attempt(self._explain, jobs, deadline)
         return [together] * len(jobs) if isinstance(together, RequestError) else together
 
-    def _explain(self, jobs: Sequence[Job]) -> list[Outcome]:
+    def _explain(self, jobs: Sequence[Job], deadline: Deadline) -> list[Outcome]:
         if not jobs or self._explanation_target is None:
             return []
         model = ExplainedModel(
@@ -203,10 +204,6 @@ class Engine:
             padding=self.task.padding,
             baseline_token_id=self.task.checkpoint.baseline_token_id,
             budget=self.task.budget,
-            deadline=Deadline(self._explain_seconds),
+            deadline=deadline,
         )
         return self._explanation_target.explain(jobs, model)
-
-
-def _with_outputs(job: Job, rows: Sequence[Window], outcomes: Sequence[RowOutcome]) -> Job:
-    return replace(job, rows=rows, outputs=require_outputs(outcomes))

@@ -17,7 +17,7 @@ KitError
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -107,11 +107,12 @@ class Overloaded(RequestError):
 class OutOfTime(Overloaded):
     """The time limit of the batch passed before the request was computed."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "The time limit of the batch passed before this request was computed; send it again, "
-            "or ask for less."
-        )
+    def __init__(
+        self,
+        message: str = "The time limit of the batch passed before this request was computed"
+        "; send it again, or ask for less.",
+    ) -> None:
+        super().__init__(message)
 
 
 class InternalError(RequestError):
@@ -142,6 +143,7 @@ def _sentence(where: str, problem: str, remedy: str) -> str:
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 
 
 def attempt(function: Callable[..., Result], *arguments: Any) -> Result | RequestError:
@@ -158,6 +160,40 @@ def attempt(function: Callable[..., Result], *arguments: Any) -> Result | Reques
     except BaseException as error:  # noqa: BLE001 - a panic in tokenizers derives from BaseException
         log_bug(error)
         return InternalError(error)
+
+
+def attempt_all(
+    function: Callable[[Sequence[Item]], Sequence[Result | RequestError]],
+    items: Sequence[Item],
+    may_repeat: Callable[[Item], bool] = lambda _: True,
+) -> list[Result | RequestError]:
+    """Call a function with all items, or with fewer and fewer of them where that fails.
+
+    An error then stays with the items that cause it: the items are halved until one is left.
+
+    Args:
+        function: returns a result or an error for each item.
+        items: the items.
+        may_repeat: whether an item may be passed again; one that may not gets the error.
+    """
+    if not items:
+        return []
+    together = attempt(function, items)
+    if not isinstance(together, RequestError):
+        return list(together)
+    repeats = [may_repeat(item) for item in items]
+    again = [item for item, repeat in zip(items, repeats, strict=True) if repeat]
+    if len(items) == 1 or not again:
+        return [together] * len(items)
+    # Without those that may not be repeated, the others may work together.
+    parts = [again] if len(again) < len(items) else _halves(again)
+    repeated = iter([each for part in parts for each in attempt_all(function, part, may_repeat)])
+    return [next(repeated) if repeat else together for repeat in repeats]
+
+
+def _halves(items: Sequence[Item]) -> list[Sequence[Item]]:
+    middle = len(items) // 2
+    return [items[:middle], items[middle:]]
 
 
 def log_bug(error: BaseException) -> None:

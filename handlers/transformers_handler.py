@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ from handlers.http.envelopes import Envelope, Headers
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols.dispatcher import Dispatcher
+from handlers.runtime.deadline import Deadline
 from handlers.runtime.ranks import is_rank0
 from handlers.runtime.threads import ThreadShare
 from handlers.telemetry.log_levels import silence_libraries
@@ -84,31 +86,34 @@ class TransformersHandler(BaseHandler):
         """
         start, meter = time.perf_counter(), Meter()
         self.threads.refresh()
+        deadline = Deadline(self.engine.predict_seconds)
         headers = _headers(context)
         envelope = Envelope.of(data, headers, context)
         if envelope:
-            results = self._handle_enveloped(envelope, context, meter)
+            results = self._handle_enveloped(envelope, context, meter, deadline)
         else:
-            results = self._handle_rows(data, headers, context, meter)
+            results = self._handle_rows(data, headers, context, meter, deadline)
         _end_streams(context, headers)
         if is_rank0():
             self.reporter.report(context.metrics, meter, time.perf_counter() - start)
         return results
 
     def _handle_rows(
-        self, rows: Any, headers: list[Headers], context: Any, meter: Meter
+        self, rows: Any, headers: list[Headers], context: Any, meter: Meter, deadline: Deadline
     ) -> list[bytes]:
         http_requests = [
-            _http_request(row, row_headers, context, index)
+            _http_request(row, row_headers, partial(_send, context, index, deadline))
             for index, (row, row_headers) in enumerate(zip(rows, headers, strict=True))
         ]
-        responses = self.dispatcher.dispatch(http_requests, meter)
+        responses = self.dispatcher.dispatch(http_requests, meter, deadline)
         for index, response in enumerate(responses):
             _set_response(context, index, response)
         return [response.body for response in responses]
 
-    def _handle_enveloped(self, envelope: Envelope, context: Any, meter: Meter) -> list[Any]:
-        responses = self.dispatcher.dispatch(envelope.http_requests(), meter)
+    def _handle_enveloped(
+        self, envelope: Envelope, context: Any, meter: Meter, deadline: Deadline
+    ) -> list[Any]:
+        responses = self.dispatcher.dispatch(envelope.http_requests(), meter, deadline)
         for index, head in enumerate(envelope.heads(responses)):
             _set_response(context, index, head)
         return envelope.results(responses)
@@ -117,14 +122,10 @@ class TransformersHandler(BaseHandler):
         return str(self.manifest["model"].get("configFile", CONFIG_FILE))
 
 
-def _http_request(row: Any, headers: Headers, context: Any, index: int) -> HttpRequest:
+def _http_request(row: Any, headers: Headers, send: Callable[[HttpResponse], None]) -> HttpRequest:
     """Return the request of a row; gRPC requests cannot stream, as the worker would hang."""
     http_request = HttpRequest(row, headers)
-    return (
-        http_request
-        if http_request.by_grpc
-        else replace(http_request, send=partial(_send, context, index))
-    )
+    return http_request if http_request.by_grpc else replace(http_request, send=send)
 
 
 def _set_response(context: Any, index: int, response: HttpResponse) -> None:
@@ -135,11 +136,13 @@ def _set_response(context: Any, index: int, response: HttpResponse) -> None:
         context.set_response_header(index, name, value)
 
 
-def _send(context: Any, index: int, part: HttpResponse) -> None:
+def _send(context: Any, index: int, deadline: Deadline, part: HttpResponse) -> None:
     """Send a part of the response of one row; the return value of `handle` is the last part.
 
-    The message names this row only, so the responses of other rows are not affected.
+    The message names this row only, so the responses of other rows are not affected. With it
+    TorchServe starts to count `responseTimeout` again, so the deadline starts again, too.
     """
+    deadline.restart()
     _set_response(context, index, part)
     ids = {index: context.request_ids[index]}
     send_intermediate_predict_response({index: part.body}, ids, "Prediction success", 200, context)

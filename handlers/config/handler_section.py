@@ -107,10 +107,15 @@ class HandlerSection(_Section):
     captum_explanation: bool = Field(
         default=True, description="Whether `/explanations` is available."
     )
+    predict_timeout: PositiveFloat | None = Field(
+        default=None,
+        description="Maximum seconds for the predictions of one batch. Without it, 80% of what "
+        "`explain_timeout` leaves of `responseTimeout`.",
+    )
     explain_timeout: PositiveFloat | None = Field(
         default=None,
         description="Maximum seconds for the explanations of one batch. Without it, half of "
-        "`responseTimeout`.",
+        "`responseTimeout`, or 80% of what a long `predict_timeout` leaves.",
     )
     embedding_name: str | None = Field(
         default=None,
@@ -187,6 +192,11 @@ class HandlerSection(_Section):
         description="Maximum `num_return_sequences`, `n` or `num_beams` of a prompt, for "
         "`text_generation`.",
     )
+    max_request_rows: PositiveInt | None = Field(
+        default=None,
+        description="Maximum rows of one request: its items, each window of a long text counted. "
+        "Without it, 8 times `max_rows`.",
+    )
     max_characters: PositiveInt = Field(
         default=200_000, description="Maximum characters of one text."
     )
@@ -229,6 +239,11 @@ class HandlerSection(_Section):
         if isinstance(self.device_map, dict) and not set(self.device_map.values()) - {"disk"}:
             raise ValueError("has device_map with disk only; place at least one part on cpu")
         return self
+
+    @property
+    def request_rows(self) -> int:
+        """The maximum number of rows of one HTTP request, windows included."""
+        return self.max_request_rows or 8 * self.max_rows
 
     @property
     def is_exported(self) -> bool:

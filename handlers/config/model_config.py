@@ -19,6 +19,8 @@ from handlers.config.validation_messages import describe_validation_error
 from handlers.errors import WrongConfig, summarize
 
 CONFIG_FILE = "model-config.yaml"
+# Of the time that is left; the rest is for the last forward pass and for writing answers.
+COMPUTING_SHARE = 0.8
 
 
 class ModelConfig(TorchServeSection):
@@ -54,12 +56,20 @@ class ModelConfig(TorchServeSection):
         return self
 
     @model_validator(mode="after")
-    def _check_explain_timeout(self) -> ModelConfig:
+    def _check_timeouts(self) -> ModelConfig:
+        """Check that a batch of predictions and explanations ends before `responseTimeout`."""
         if self.explain_seconds >= self.responseTimeout:
             raise ValueError(
                 f"handler.explain_timeout is {self.explain_seconds:g} s and responseTimeout"
                 f" is {self.responseTimeout} s; TorchServe kills a worker after responseTimeout,"
                 " so lower explain_timeout"
+            )
+        if self.predict_seconds + self.explain_seconds >= self.responseTimeout:
+            raise ValueError(
+                f"handler.predict_timeout is {self.predict_seconds:g} s, explain_timeout"
+                f" {self.explain_seconds:g} s and responseTimeout {self.responseTimeout} s"
+                "; TorchServe kills a worker after responseTimeout, so lower the other two until"
+                " their sum is less"
             )
         return self
 
@@ -69,9 +79,19 @@ class ModelConfig(TorchServeSection):
         return self._source
 
     @property
+    def predict_seconds(self) -> float:
+        """Time limit for predicting a batch in seconds."""
+        rest = self.responseTimeout - self.explain_seconds
+        return self.handler.predict_timeout or COMPUTING_SHARE * rest
+
+    @property
     def explain_seconds(self) -> float:
-        """Time limit for explaining a batch in seconds; half of `responseTimeout` by default."""
-        return self.handler.explain_timeout or self.responseTimeout / 2
+        """Time limit for explaining a batch in seconds; 0 where nothing is explained."""
+        if not self.handler.captum_explanation:
+            return 0.0
+        rest = self.responseTimeout - (self.handler.predict_timeout or 0)
+        default = min(self.responseTimeout / 2, COMPUTING_SHARE * rest)
+        return self.handler.explain_timeout or default
 
     @classmethod
     def parse(cls, document: Any, where: str = CONFIG_FILE) -> ModelConfig:

@@ -14,6 +14,7 @@ from handlers.explainers._page import HTML, prefers_page, render, target_view
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols.base import BaseProtocol, Exchange, result_or_error_body
+from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
 
@@ -40,11 +41,22 @@ class Dispatcher:
         self._engine = engine
         self._protocols = protocols.create(engine.describe(name, version))
 
-    def dispatch(self, http_requests: Sequence[HttpRequest], meter: Meter) -> list[HttpResponse]:
-        """Return a response to each request; predictions and explanations may share a batch."""
+    def dispatch(
+        self,
+        http_requests: Sequence[HttpRequest],
+        meter: Meter,
+        deadline: Deadline = NO_DEADLINE,
+    ) -> list[HttpResponse]:
+        """Return a response to each request; predictions and explanations may share a batch.
+
+        Args:
+            http_requests: the requests.
+            meter: counts and measures.
+            deadline: the time limit of the predictions.
+        """
         with meter.stage("read"):
             parsed = [self._parse(http_request) for http_request in http_requests]
-        outcomes = self._run(parsed, meter)
+        outcomes = self._run(parsed, meter, deadline)
         with meter.stage("write"):
             responses = [_respond(*pair) for pair in zip(parsed, outcomes, strict=True)]
         errors = sum(response.status >= 400 for response in responses)
@@ -60,19 +72,18 @@ class Dispatcher:
     def _recognise(self, http_request: HttpRequest) -> BaseProtocol:
         return next(known for known in self._protocols if known.recognises(http_request))
 
-    def _run(self, parsed: Sequence[Parsed], meter: Meter) -> list[list[Any]]:
+    def _run(self, parsed: Sequence[Parsed], meter: Meter, deadline: Deadline) -> list[list[Any]]:
         """Return the outcomes of each; predictions run together, and so do explanations."""
-        predictions, explanations = (
-            list(chain.from_iterable(each.requests(explains=explains) for each in parsed))
-            for explains in (False, True)
-        )
-        predicted = iter(self._engine.predict(predictions, meter))
-        explained = iter(self._engine.explain(explanations, meter))
-        return [
-            [next(predicted) for _ in each.requests(explains=False)]
-            + [next(explained) for _ in each.requests(explains=True)]
-            for each in parsed
-        ]
+        outcomes: list[list[Any]] = [[] for _ in parsed]
+        runs = ((False, self._engine.predict), (True, self._engine.explain))
+        for explains, run in runs:
+            requests = [each.requests(explains=explains) for each in parsed]
+            owners = [number for number, own in enumerate(requests) for _ in own]
+            for owner, outcome in zip(
+                owners, run(list(chain(*requests)), meter, deadline, owners), strict=True
+            ):
+                outcomes[owner].append(outcome)
+        return outcomes
 
 
 def _respond(parsed: Parsed, outcomes: Sequence[Any]) -> HttpResponse:

@@ -23,18 +23,42 @@ class Deadline:
 
     Args:
         seconds: the time limit; by default there is none.
+        clock: returns the time in seconds.
     """
 
-    def __init__(self, seconds: float = math.inf) -> None:
+    def __init__(
+        self, seconds: float = math.inf, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.seconds = seconds
-        self._end = time.monotonic() + seconds
+        self._clock = clock
+        self.restart()
+
+    def restart(self) -> None:
+        """Start the time limit again."""
+        self._end = self._clock() + self.seconds
+
+    def extended(self, seconds: float) -> Deadline:
+        """Return a time limit that ends so many seconds after this one."""
+        later = Deadline(self.seconds + seconds, self._clock)
+        later._end = self._end + seconds
+        return later
+
+    def at_most(self, seconds: float) -> Deadline:
+        """Return a time limit that ends in so many seconds, or with this one if that is earlier."""
+        earlier = Deadline(seconds, self._clock)
+        earlier._end = min(self._end, earlier._end)
+        return earlier
+
+    def share(self, parts: int) -> Deadline:
+        """Return a time limit that ends after one of so many parts of the time that is left."""
+        return self.at_most(max(0.0, self._end - self._clock()) / parts)
 
     @property
     def passed(self) -> bool:
         """Whether the time limit has passed; the same in every process of a worker."""
-        if math.isinf(self.seconds):
+        if math.isinf(self._end):
             return False
-        return bool(broadcast_from_rank0(time.monotonic() > self._end))
+        return bool(broadcast_from_rank0(self._clock() > self._end))
 
     def check(self) -> None:
         """Check that time is left.

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from ts.metrics.metric_cache_yaml_impl import MetricsCacheYamlImpl
 
 from handlers.errors import WrongConfig
 from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse
+from handlers.runtime.deadline import Deadline
 from handlers.transformers_handler import TransformersHandler
+from tests.clock import Clock
 from tests.serving import read_json
 
 SECRET = "Quimby"
@@ -72,9 +76,9 @@ def test_a_row_over_grpc_ends_its_stream_and_is_sent_no_parts(
     received: list[HttpRequest] = []
     dispatch = handler.dispatcher.dispatch
 
-    def record(http_requests: list[HttpRequest], meter: Any) -> Any:
+    def record(http_requests: list[HttpRequest], *rest: Any) -> Any:
         received.extend(http_requests)
-        return dispatch(http_requests, meter)
+        return dispatch(http_requests, *rest)
 
     monkeypatch.setattr(handler.dispatcher, "dispatch", record)
     text = {"data": bytearray(b"A fine film")}
@@ -82,6 +86,36 @@ def test_a_row_over_grpc_ends_its_stream_and_is_sent_no_parts(
     headers = [made.get_response_headers(at) for at in range(3)]
     assert [each.get("ts_stream_next") for each in headers] == ["false", None, "false"]
     assert [each.send is None for each in received] == [True, False, True]
+
+
+def test_a_batch_has_the_time_limit_of_the_yaml_which_a_sent_part_restarts(
+    worker: Any, monkeypatch: Any
+) -> None:
+    handler, made = worker
+    time, ends, sent = Clock(), list[bool](), list[Any]()
+    monkeypatch.setattr("handlers.transformers_handler.Deadline", partial(Deadline, clock=time))
+    monkeypatch.setattr(
+        "handlers.transformers_handler.send_intermediate_predict_response",
+        lambda *message: sent.append(message),
+    )
+
+    def dispatch(http_requests: list[HttpRequest], _meter: Any, deadline: Deadline) -> Any:
+        time.now += 47  # of the 48 s that are the default
+        ends.append(deadline.passed)
+        send_part = http_requests[0].send
+        assert send_part
+        send_part(HttpResponse(b"part"))
+        time.now += 47
+        ends.append(deadline.passed)
+        time.now += 2
+        ends.append(deadline.passed)
+        return [HttpResponse(b"")]
+
+    monkeypatch.setattr(handler.dispatcher, "dispatch", dispatch)
+    made.request_ids = {0: "id"}
+    send(worker, ({"data": "A fine film"}, {"Host": "h"}))
+    assert ends == [False, False, True]
+    assert len(sent) == 1
 
 
 def test_metrics_reach_torchserve(worker: Any, caplog: Any) -> None:

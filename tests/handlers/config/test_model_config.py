@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from handlers.config.choices import modes, save_modes
+from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
 from tests.serving import Served
@@ -76,3 +77,38 @@ def test_a_path_without_a_file_is_an_error(tmp_path: Path, name: str) -> None:
 def test_pt2_may_be_the_backend_alone() -> None:
     config = ModelConfig.parse({"handler": {"mode": "text_generation"}, "pt2": "inductor"})
     assert (config.pt2.compile.enable, config.pt2.compile.backend) == (True, "inductor")
+
+
+@pytest.mark.parametrize(
+    ("keys", "predict", "explain"),
+    [
+        ({}, 48, 60),
+        ({"explain_timeout": 20}, 80, 20),
+        ({"predict_timeout": 70}, 70, 40),
+        ({"predict_timeout": 20}, 20, 60),
+        ({"captum_explanation": False}, 96, 0),
+    ],
+)
+def test_predictions_and_explanations_of_a_batch_share_the_response_timeout(
+    keys: dict[str, Any], predict: float, explain: float
+) -> None:
+    config = ModelConfig.parse({"handler": {"mode": "sequence_classification", **keys}})
+    assert (config.predict_seconds, config.explain_seconds) == (predict, explain)
+
+
+def test_time_limits_that_reach_the_response_timeout_together_are_refused() -> None:
+    keys = {"predict_timeout": 70, "explain_timeout": 50}
+    with pytest.raises(WrongConfig, match="predict_timeout is 70 s, explain_timeout 50 s"):
+        ModelConfig.parse({"handler": {"mode": "sequence_classification", **keys}})
+    keys = {"predict_timeout": 120}
+    with pytest.raises(WrongConfig, match="predict_timeout is 120 s"):
+        ModelConfig.parse({"handler": {"mode": "sequence_classification", **keys}})
+    keys = {"explain_timeout": 120}
+    with pytest.raises(WrongConfig, match="explain_timeout is 120 s and responseTimeout is 120 s"):
+        ModelConfig.parse({"handler": {"mode": "sequence_classification", **keys}})
+
+
+def test_a_request_may_have_eight_times_the_rows_of_one_text() -> None:
+    keys: list[dict[str, Any]] = [{}, {"max_rows": 4}, {"max_rows": 4, "max_request_rows": 10}]
+    limits = [HandlerSection(mode="question_answering", **each).request_rows for each in keys]
+    assert limits == [1024, 32, 10]

@@ -1,0 +1,172 @@
+"""Runs the jobs of a batch: in one wave, or in several where there is much to compute.
+
+Short texts are encoded first and cheap jobs run first, so that they are finished when the deadline
+passes while an expensive one is computed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from handlers.batching.rows import RowOutcome, require_outputs
+from handlers.errors import OutOfTime, RequestError, RequestTooLarge, attempt, attempt_all
+from handlers.runtime.deadline import Deadline
+from handlers.runtime.jobs import Job
+from handlers.runtime.model import Model
+from handlers.runtime.waves import text_size, waves
+from handlers.schemas.request import Request
+from handlers.tasks.base import BaseTask
+from handlers.telemetry.meter import Meter
+
+JobOutcome = Job | RequestError
+# The deadline is checked before each of these; an ordinary batch has less and stays together.
+WAVE_CHARACTERS = 1_000_000
+WAVE_FORWARDS = 8
+
+
+@dataclass(frozen=True)
+class JobRunner:
+    """Parses, encodes and runs requests; each one that fails has its error in its place.
+
+    Attributes:
+        task: the task.
+        model: the model.
+        meter: counts rows and measures the stages.
+        deadline: the time limit; jobs that it leaves no time for have an error.
+        limit_name: the keys of the YAML that set the time limit, for errors.
+    """
+
+    task: BaseTask[Any, Any]
+    model: Model
+    meter: Meter
+    deadline: Deadline
+    limit_name: str = "predict_timeout"
+
+    def run(
+        self,
+        requests: Sequence[Request],
+        parse: Callable[[Request], Job],
+        owners: Sequence[int],
+    ) -> list[JobOutcome]:
+        """Return the job of each request with its rows and outputs.
+
+        Args:
+            requests: the requests.
+            parse: returns the job of a request.
+            owners: the number of the HTTP request that each request belongs to.
+        """
+        # Reading texts that are too large to be computed leaves time to compute the others.
+        reading = self.deadline.share(2)
+        prepared = _in_waves(
+            [text_size(request.inputs) for request in requests],
+            WAVE_CHARACTERS,
+            owners,
+            lambda wave: self._prepare([requests[index] for index in wave], parse, reading),
+        )
+        jobs = self._limit_rows(prepared, owners)
+        return _in_waves(
+            [0 if isinstance(job, RequestError) else sum(map(len, job.rows)) for job in jobs],
+            WAVE_FORWARDS * self.task.budget,
+            owners,
+            lambda wave: self._compute([jobs[index] for index in wave]),
+        )
+
+    def _prepare(
+        self, requests: Sequence[Request], parse: Callable[[Request], Job], deadline: Deadline
+    ) -> list[JobOutcome]:
+        """Parse and encode requests."""
+        if deadline.passed:
+            return [self._out_of_time("text was read")] * len(requests)
+        with self.meter.stage("parse"):
+            parsed = [attempt(parse, request) for request in requests]
+        return _each(parsed, self._encode)
+
+    def _encode(self, jobs: Sequence[Job]) -> list[JobOutcome]:
+        with self.meter.stage("encode"):
+            return attempt_all(self._encode_together, jobs)
+
+    def _encode_together(self, jobs: Sequence[Job]) -> list[JobOutcome]:
+        encoded = self.task.encode([job.query for job in jobs])
+        return [
+            found if isinstance(found, RequestError) else replace(job, rows=found)
+            for job, found in zip(jobs, encoded, strict=True)
+        ]
+
+    def _limit_rows(
+        self, jobs: Sequence[JobOutcome], owners: Sequence[int]
+    ) -> Sequence[JobOutcome]:
+        """Refuse the jobs of an HTTP request that has too many rows in all."""
+        limit, counts = self.task.settings.request_rows, Counter[int]()
+        for job, owner in zip(jobs, owners, strict=True):
+            counts[owner] += 0 if isinstance(job, RequestError) else len(job.rows)
+        return [
+            job
+            if isinstance(job, RequestError) or counts[owner] <= limit
+            else _too_many_rows(counts[owner], limit)
+            for job, owner in zip(jobs, owners, strict=True)
+        ]
+
+    def _compute(self, jobs: Sequence[JobOutcome]) -> list[JobOutcome]:
+        """Run the jobs among jobs and errors."""
+
+        def run(jobs: Sequence[Job]) -> list[JobOutcome]:
+            return attempt_all(self._run_together, jobs, lambda job: not job.streaming_started)
+
+        return _each(jobs, run)
+
+    def _run_together(self, jobs: Sequence[Job]) -> list[JobOutcome]:
+        rows = [row for job in jobs for row in job.rows]
+        self.meter.count(rows=len(rows))
+        with self.meter.stage("forward"):
+            outcomes = iter(self.task.run(self.model, rows, self.meter, self.deadline))
+        return [
+            attempt(self._with_outputs, job, [next(outcomes) for _ in job.rows]) for job in jobs
+        ]
+
+    def _with_outputs(self, job: Job, outcomes: Sequence[RowOutcome]) -> Job:
+        try:
+            return replace(job, outputs=require_outputs(outcomes))
+        except OutOfTime:
+            tokens = sum(map(len, job.rows))
+            raise self._out_of_time(
+                f"{len(job.rows):,} rows with {tokens:,} tokens were computed"
+            ) from None
+
+    def _out_of_time(self, what: str) -> OutOfTime:
+        fewer = "fewer or shorter texts"
+        if self.task.generates:
+            fewer += ", or a smaller max_new_tokens"
+        return OutOfTime(
+            f"The time limit of the batch, {self.deadline.seconds:g} s ({self.limit_name}), passed"
+            f" before this request's {what}; send it again, or send {fewer}."
+        )
+
+
+def _in_waves(
+    costs: Sequence[int],
+    limit: int,
+    owners: Sequence[int],
+    function: Callable[[Sequence[int]], Sequence[JobOutcome]],
+) -> list[JobOutcome]:
+    outcomes: dict[int, JobOutcome] = {}
+    for wave in waves(costs, limit, owners):
+        outcomes |= zip(wave, function(wave), strict=True)
+    return [outcomes[index] for index in range(len(costs))]
+
+
+def _each(
+    jobs: Sequence[JobOutcome], function: Callable[[Sequence[Job]], Sequence[JobOutcome]]
+) -> list[JobOutcome]:
+    """Return what a function makes of the jobs, with the errors among them in their places."""
+    outcomes = iter(function([job for job in jobs if isinstance(job, Job)]))
+    return [next(outcomes) if isinstance(job, Job) else job for job in jobs]
+
+
+def _too_many_rows(count: int, limit: int) -> RequestTooLarge:
+    return RequestTooLarge(
+        f"The texts of this request make {count:,} rows, counting each window of a long text, and"
+        f" this model takes {limit:,} a request; send them in parts, or send shorter texts."
+    )

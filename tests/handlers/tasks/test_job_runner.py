@@ -1,0 +1,139 @@
+"""A batch with one request that is far too large: the others are answered, and it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from handlers.errors import OutOfTime, RequestError, RequestTooLarge
+from handlers.runtime.deadline import Deadline
+from handlers.schemas.request import Request
+from tests.clock import Clock
+from tests.serving import Served
+
+Load = Callable[..., Served]
+SLOW = ["question_answering", "sequence_classification", "token_classification"]
+TEXT = "Nina sings in the bar. "
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "question_answering": {},
+    "sequence_classification": {},
+    "token_classification": {"aggregation_strategy": "simple", "stride": 8},
+}
+
+
+def request(mode: str, text: str) -> Request:
+    inputs = {"question": "Who?", "context": text} if mode == "question_answering" else text
+    return Request(inputs, PARAMETERS[mode])
+
+
+@pytest.fixture
+def slow(served: Load, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Any, Clock]]:
+    """A model and a clock that each forward pass moves by one second: `slow(mode)`."""
+
+    def load(mode: str, **handler: Any) -> tuple[Any, Clock]:
+        model, clock = served(mode, max_batch_tokens=256, **handler), Clock()
+        kind = type(model.engine.model)
+        for name in ("forward", "forward_packed"):
+            monkeypatch.setattr(kind, name, timed(getattr(kind, name), clock))
+        return model.engine, clock
+
+    return load
+
+
+def timed(run: Callable[..., Any], clock: Clock) -> Callable[..., Any]:
+    def forward(*arguments: Any) -> Any:
+        clock.now += 1
+        return run(*arguments)
+
+    return forward
+
+
+@pytest.mark.parametrize("mode", SLOW)
+def test_requests_beside_a_giant_one_are_answered_and_it_is_out_of_time(
+    slow: Any, mode: str
+) -> None:
+    engine, clock = slow(mode)
+    small = [request(mode, TEXT), request(mode, TEXT * 2)]
+    giant = [request(mode, TEXT * 15)] * 100
+    expected = engine.predict(small)
+    requests, owners = [small[0], *giant, small[1]], [0, *[1] * len(giant), 2]
+    clock.now = 0
+    first, *rest, last = engine.predict(requests, None, Deadline(20, clock), owners)
+    assert [first, last] == expected
+    assert 20 <= clock.now <= 22
+    late = [each for each in rest if isinstance(each, OutOfTime)]
+    assert late
+    assert "The time limit of the batch, 20 s (predict_timeout), passed" in str(late[-1])
+    assert "send fewer or shorter texts" in str(late[-1])
+
+
+@pytest.mark.parametrize("mode", ["question_answering", "token_classification"])
+def test_one_text_of_too_many_windows_is_out_of_time_and_its_neighbours_are_not(
+    slow: Any, mode: str
+) -> None:
+    engine, clock = slow(mode)
+    small, giant = request(mode, TEXT), request(mode, TEXT * 400)
+    expected = engine.predict([small, small])
+    clock.now = 0
+    first, late, last = engine.predict([small, giant, small], None, Deadline(9, clock))
+    assert [first, last] == expected
+    assert isinstance(late, OutOfTime)
+    assert " rows with " in str(late)
+
+
+def test_texts_are_not_encoded_after_the_deadline(
+    served: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, clock, encoded = served("sequence_classification").engine, Clock(), list[int]()
+    encode = engine.task.encode
+
+    def slowly(queries: Any) -> Any:
+        encoded.append(len(queries))
+        clock.now += 1
+        return encode(queries)
+
+    monkeypatch.setattr(engine.task, "encode", slowly)
+    monkeypatch.setattr("handlers.tasks._job_runner.WAVE_CHARACTERS", 1000)
+    requests = [Request(TEXT)] * 2 + [Request(TEXT * 40, alone=False)] * 20
+    owners = [0, 1, *[2] * 20]
+    outcomes = engine.predict(requests, None, Deadline(5, clock), owners)
+    assert not any(isinstance(each, OutOfTime) for each in outcomes[:2])
+    assert all(isinstance(each, OutOfTime) for each in outcomes[-10:])
+    assert sum(encoded) < 10
+    assert clock.now <= 5
+
+
+def test_a_batch_of_ordinary_size_is_encoded_and_run_at_once(slow: Any) -> None:
+    engine, clock = slow("sequence_classification")
+    engine.predict([request("sequence_classification", TEXT)] * 16)
+    assert clock.now == 1
+
+
+def test_all_rows_of_a_request_are_limited_together(served: Load) -> None:
+    model = served("question_answering", max_request_rows=40)
+    long = {"question": "Who?", "context": TEXT * 200}
+    task = model.engine.task
+    (windows,) = task.encode([task.parse(Request(long))])
+    assert not isinstance(windows, RequestError)
+    rows = len(windows)
+    assert rows > 10
+    (few, _), (many, refused), (other, _) = model.post(
+        {"inputs": long}, {"inputs": [long] * 5}, {"inputs": long}
+    )
+    assert (few, many, other) == (200, 413, 200)
+    assert refused["message"].startswith(
+        f"The texts of this request make {5 * rows} rows, counting each window of a long text, and"
+        " this model takes 40 a request; "
+    )
+
+
+def test_the_rows_of_different_requests_are_not_limited_together(served: Load) -> None:
+    model = served("sequence_classification", max_request_rows=2)
+    assert isinstance(
+        model.engine.predict([Request("a")] * 3, owners=[0, 0, 0])[0], RequestTooLarge
+    )
+    assert model.engine.predict([Request("a")] * 3)[0]
+    statuses = [status for status, _ in model.post(*[{"inputs": ["a", "b"]}] * 3)]
+    assert statuses == [200] * 3
