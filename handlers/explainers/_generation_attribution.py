@@ -131,10 +131,13 @@ class GenerationAttribution:
         special = torch.tensor(self.row.encoding.special_tokens_mask) == 1
         baseline = torch.where(special, ids, self.model.baseline_token_id)
         target = torch.tensor(self.target)
-        rows = torch.stack([torch.cat([ids, target]), torch.cat([baseline, target])])
-        logits = LanguageModel(self.model)(rows).logits[:, len(ids) - 1 : -1]
-        selected = logits.log_softmax(-1)[:, torch.arange(len(target)), target].double().numpy()
-        return selected[0], selected[1]
+        return self._log_probabilities(ids, target), self._log_probabilities(baseline, target)
+
+    def _log_probabilities(self, prompt: torch.Tensor, target: torch.Tensor) -> Values:
+        row = torch.cat([prompt, target])[None]
+        logits = LanguageModel(self.model)(row).logits[0, len(prompt) - 1 : -1]
+        selected = logits.log_softmax(-1)[torch.arange(len(target)), target]
+        return np.asarray(selected.double().numpy())
 
 
 def _perturbation(

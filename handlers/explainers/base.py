@@ -73,8 +73,8 @@ class AttributionBatch:
 
     @property
     def max_rows(self) -> int:
-        """The maximum number of rows of this width per forward."""
-        return max(len(self.targets), self.model.budget // self.ids.shape[1])
+        """The maximum number of rows of this width per forward; at least one."""
+        return max(1, self.model.budget // self.ids.shape[1])
 
     def score(self, ids: torch.Tensor, *extra: torch.Tensor) -> torch.Tensor:
         """Return F of each row; the function that Captum attributes. Shape: (rows,)."""

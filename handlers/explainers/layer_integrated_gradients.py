@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from captum.attr import IntegratedGradients
 
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers.base import AttributionBatch, BaseExplainer
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,10 @@ class IntegrationPath:
 
     def integrate(self, intervals: Sequence[Interval], steps: int) -> torch.Tensor:
         """Return the value of each token for each interval. Shape: (intervals, width)."""
+        parts = self._chunks(intervals)
+        return torch.cat([self._integrate_together(part, steps) for part in parts])
+
+    def _integrate_together(self, intervals: Sequence[Interval], steps: int) -> torch.Tensor:
         rows = [interval.row for interval in intervals]
         attributions = IntegratedGradients(self._score_at).attribute(
             self._points(rows, [interval.end for interval in intervals]),
@@ -110,7 +116,7 @@ class IntegrationPath:
             additional_forward_args=self._inputs(rows),
             n_steps=steps,
             method="gausslegendre",
-            internal_batch_size=max(len(intervals), self._batch.max_rows),
+            internal_batch_size=self._batch.max_rows,
         )
         return torch.as_tensor(attributions).float().sum(-1)
 
@@ -145,11 +151,16 @@ class IntegrationPath:
     @torch.no_grad()
     def _scores_at(self, positions: Sequence[tuple[int, float]]) -> torch.Tensor:
         new = [each for each in dict.fromkeys(positions) if each not in self._scores]
-        if new:
-            rows, fractions = [row for row, _ in new], [fraction for _, fraction in new]
+        for part in self._chunks(new):
+            rows, fractions = [row for row, _ in part], [fraction for _, fraction in part]
             scores = self._score_at(self._points(rows, fractions), *self._inputs(rows)).tolist()
-            self._scores |= dict(zip(new, scores, strict=True))
+            self._scores |= dict(zip(part, scores, strict=True))
         return torch.tensor([self._scores[position] for position in positions])
+
+    def _chunks(self, items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+        """Yield as many items at a time as a forward pass may have rows."""
+        size = self._batch.max_rows
+        return (items[start : start + size] for start in range(0, len(items), size))
 
     def _points(self, rows: Sequence[int], fractions: Sequence[float]) -> torch.Tensor:
         weights = torch.tensor(fractions, dtype=self._end.dtype, device=self._end.device)
