@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 from handlers import explainers
 from handlers.batching.padding import group_by_length
 from handlers.errors import RequestError, Unprocessable, attempt
 from handlers.explainers._attribution import Attribution, AttributionTarget
+from handlers.explainers._time_shares import TimeShares, weights_of
 from handlers.explainers.base import AttributionBatch, BaseExplainer, ExplainedModel
-from handlers.runtime.deadline import DeadlineExceeded
+from handlers.runtime.deadline import Deadline, DeadlineExceeded
 from handlers.runtime.jobs import Job
 from handlers.schemas.explanation_parameters import ExplanationParameters
 
@@ -40,12 +41,13 @@ class Selector(Protocol):
 
 @dataclass(frozen=True)
 class AttributionJob:
-    """A target with the explainer and the parameters of its request."""
+    """A target with the explainer, the parameters and the owner of its request."""
 
     target: AttributionTarget
     method: str
     explainer: BaseExplainer
     settings: ExplanationParameters
+    owner: int
 
     @property
     def cost(self) -> int:
@@ -87,16 +89,20 @@ class ExplanationRunner:
         method = method_for(job.settings, self._target, self._model)
         explainer = explainers.get(method)()
         return [
-            AttributionJob(target, method, explainer, job.settings)
+            AttributionJob(target, method, explainer, job.settings, job.owner)
             for target in self._target.select(job)
         ]
 
     def _run(self, items: Sequence[AttributionJob]) -> dict[int, Attribution | RequestError]:
-        """Return outcomes by `id` of the item; cheap groups run first, as the deadline may pass."""
+        """Return outcomes by `id` of the item; cheap groups run first and leave time unused."""
         groups = sorted(self._groups(items), key=lambda group: max(item.cost for item in group))
+        weights = weights_of([item.owner for item in items])
+        by_item = dict(zip(map(id, items), weights, strict=True))
+        shares = TimeShares(self._model.deadline, weights)
         outcomes: dict[int, Attribution | RequestError] = {}
         for group in groups:
-            outcomes |= zip(map(id, group), self._attribute(group), strict=True)
+            own = [by_item[id(item)] for item in group]
+            outcomes |= zip(map(id, group), self._attribute(group, own, shares), strict=True)
         return outcomes
 
     def _groups(self, items: Sequence[AttributionJob]) -> Iterator[list[AttributionJob]]:
@@ -108,22 +114,30 @@ class ExplanationRunner:
             for part in group_by_length(lengths, self._model.budget, MAX_PADDING_SHARE):
                 yield [group[index] for index in part]
 
-    def _attribute(self, group: Sequence[AttributionJob]) -> list[Attribution | RequestError]:
+    def _attribute(
+        self, group: Sequence[AttributionJob], weights: Sequence[float], shares: TimeShares
+    ) -> list[Attribution | RequestError]:
         """Attribute a group together, or each item alone if that fails."""
-        together = attempt(self._attribute_together, group)
+        together = attempt(self._attribute_together, group, shares.take(weights), shares)
         if not isinstance(together, RequestError):
             return list(together)
         if len(group) == 1 or isinstance(together, Unprocessable):
             return [together] * len(group)
-        return [outcome for item in group for outcome in self._attribute([item])]
+        shares.give_back(weights)
+        pairs = sorted(zip(group, weights, strict=True), key=lambda pair: pair[0].cost)
+        alone = {id(item): self._attribute([item], [weight], shares)[0] for item, weight in pairs}
+        return [alone[id(item)] for item in group]
 
-    def _attribute_together(self, group: Sequence[AttributionJob]) -> list[Attribution]:
+    def _attribute_together(
+        self, group: Sequence[AttributionJob], share: Deadline, shares: TimeShares
+    ) -> list[Attribution]:
         item = group[0]
+        model = replace(self._model, deadline=share)
         try:
-            batch = AttributionBatch(self._model, [each.target for each in group])
+            batch = AttributionBatch(model, [each.target for each in group])
             return item.explainer.attribute(batch, item.settings)
         except DeadlineExceeded:
-            raise timed_out(item.method, self._model.deadline.seconds) from None
+            raise shares.timed_out(item.method, share) from None
 
     def _to_response(
         self,
@@ -170,11 +184,3 @@ def with_method(response: dict[str, Any], method: str) -> dict[str, Any]:
         return {**response, "method": method, "converged": None, "warning": None}
     warning = None if response["converged"] else NOT_CONVERGED
     return {**response, "method": method, "warning": warning}
-
-
-def timed_out(method: str, seconds: float) -> Unprocessable:
-    """Return the error of an explanation that exceeded its deadline."""
-    return Unprocessable(
-        f"{method} did not finish within explain_timeout, {seconds:g} s; lower n_steps or "
-        "n_samples, use granularity word or input_x_gradient, or send a shorter text."
-    )

@@ -49,7 +49,7 @@ class Deadline:
         earlier._end = min(self._end, earlier._end)
         return earlier
 
-    def share(self, parts: int) -> Deadline:
+    def share(self, parts: float) -> Deadline:
         """Return a time limit that ends after one of so many parts of the time that is left."""
         return self.at_most(max(0.0, self._end - self._clock()) / parts)
 

@@ -24,6 +24,7 @@ class Job:
         rows: the encoded rows.
         outputs: the model outputs of each row.
         stream: receives generated text as it is produced; None without streaming.
+        owner: the number of the HTTP request that it belongs to.
     """
 
     query: Any
@@ -31,6 +32,7 @@ class Job:
     rows: Sequence[Window] = ()
     outputs: Sequence[Outputs] = ()
     stream: TextStream | None = None
+    owner: int = 0
 
     @property
     def streaming_started(self) -> bool:

@@ -98,15 +98,20 @@ class JobRunner:
     def _limit_rows(
         self, jobs: Sequence[JobOutcome], owners: Sequence[int]
     ) -> Sequence[JobOutcome]:
-        """Refuse the jobs of an HTTP request that has too many rows in all."""
-        limit, counts = self.task.settings.request_rows, Counter[int]()
-        for job, owner in zip(jobs, owners, strict=True):
-            counts[owner] += 0 if isinstance(job, RequestError) else len(job.rows)
-        return [
-            job
-            if isinstance(job, RequestError) or counts[owner] <= limit
-            else _too_many_rows(counts[owner], limit)
+        """Note the owner of each job, and refuse those of an owner that has too many rows."""
+        owned = [
+            job if isinstance(job, RequestError) else replace(job, owner=owner)
             for job, owner in zip(jobs, owners, strict=True)
+        ]
+        limit, counts = self.task.settings.request_rows, Counter[int]()
+        for job in owned:
+            if isinstance(job, Job):
+                counts[job.owner] += len(job.rows)
+        return [
+            _too_many_rows(counts[job.owner], limit)
+            if isinstance(job, Job) and counts[job.owner] > limit
+            else job
+            for job in owned
         ]
 
     def _compute(self, jobs: Sequence[JobOutcome]) -> list[JobOutcome]:

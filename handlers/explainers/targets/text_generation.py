@@ -6,17 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from typing_extensions import TypedDict
 
+from handlers import explainers
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, attempt
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._generation_attribution import GenerationAttribution, Values
 from handlers.explainers._page import target_view
-from handlers.explainers._runner import method_for, timed_out, with_method
+from handlers.explainers._runner import method_for, with_method
 from handlers.explainers._segments import Segment, segment_tokens
+from handlers.explainers._time_shares import TimeShares, weights_of
 from handlers.explainers.base import ExplainedModel
 from handlers.explainers.targets.base import (
     BaseExplanationTarget,
@@ -25,7 +28,7 @@ from handlers.explainers.targets.base import (
     normalized,
     segment_texts,
 )
-from handlers.runtime.deadline import DeadlineExceeded
+from handlers.runtime.deadline import Deadline, DeadlineExceeded
 from handlers.runtime.jobs import Job
 from handlers.schemas.text_checks import check_text
 from handlers.tasks.base import Label
@@ -49,6 +52,25 @@ class TextExplanation(Explanation):
     target: Label
 
 
+@dataclass(frozen=True)
+class Plan:
+    """A job with its method and the tokens to explain."""
+
+    job: Job
+    method: str
+    target: list[int]
+
+    @property
+    def cost(self) -> int:
+        """Approximate number of tokens to compute; gradients are computed for each token."""
+        row, explainer = self.job.rows[0], explainers.get(self.method)
+        tokens = segment_tokens(row, [self.job.query.prompt], "token")
+        whole = AttributionTarget(row, tokens, "logits", ())
+        passes = explainer().forwards(whole, self.job.settings)
+        repeats = len(self.target) if explainer.needs_gradients else 1
+        return (len(row) + len(self.target)) * passes * repeats
+
+
 class ExplanationTarget(BaseExplanationTarget[Task]):
     """Explains the log-probability of every produced token, and of the whole text."""
 
@@ -61,7 +83,17 @@ class ExplanationTarget(BaseExplanationTarget[Task]):
     def explain(
         self, jobs: Sequence[Job], model: ExplainedModel
     ) -> list[dict[str, Any] | RequestError]:
-        return [attempt(self._explain, job, model) for job in jobs]
+        planned = [attempt(self._plan, job, model) for job in jobs]
+        plans = sorted(
+            (plan for plan in planned if isinstance(plan, Plan)), key=lambda plan: plan.cost
+        )
+        weights = weights_of([plan.job.owner for plan in plans])
+        shares = TimeShares(model.deadline, weights)
+        outcomes = {
+            id(plan): attempt(self._explain, plan, model, shares.take([weight]), shares)
+            for plan, weight in zip(plans, weights, strict=True)
+        }
+        return [plan if isinstance(plan, RequestError) else outcomes[id(plan)] for plan in planned]
 
     def select(self, job: Job) -> list[AttributionTarget]:
         segments = segment_tokens(job.rows[0], [job.query.prompt], job.settings.granularity)
@@ -92,17 +124,21 @@ class ExplanationTarget(BaseExplanationTarget[Task]):
         for token in explanation["tokens"]:
             yield f"Importance for the token “{token['token']}”", token["importances"]
 
-    def _explain(self, job: Job, model: ExplainedModel) -> dict[str, Any]:
-        method = method_for(job.settings, self, model)
-        target = self._target(job)
+    def _plan(self, job: Job, model: ExplainedModel) -> Plan:
+        return Plan(job, method_for(job.settings, self, model), self._target(job))
+
+    def _explain(
+        self, plan: Plan, model: ExplainedModel, share: Deadline, shares: TimeShares
+    ) -> dict[str, Any]:
+        job, method, target = plan.job, plan.method, plan.target
         attribution = GenerationAttribution(
-            model, self.task.tokenizer, job.rows[0], target, job.settings
+            replace(model, deadline=share), self.task.tokenizer, job.rows[0], target, job.settings
         )
         try:
             values = attribution.attribute(method)
             log_probabilities, blank = attribution.log_probabilities()
         except DeadlineExceeded:
-            raise timed_out(method, model.deadline.seconds) from None
+            raise shares.timed_out(method, share) from None
         selected_target = self.select(job)[0]
         response = self.to_response(
             job,
