@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from handlers.batching.padding import Batch, Padding, to_numpy
-from handlers.batching.rows import Row, RowOutcome
+from handlers.batching.rows import Outputs, Row, RowOutcome
 from handlers.errors import RequestError
 from handlers.telemetry.meter import Meter
 
@@ -130,6 +130,33 @@ def pack_padded(batch: Mapping[str, torch.Tensor]) -> PackedBatch:
     )
 
 
+def unpack(
+    outputs: Mapping[str, torch.Tensor],
+    packed: PackedBatch,
+    texts: Sequence[Row],
+    per_token: Iterable[str],
+) -> list[Outputs]:
+    """Return the outputs of each text, in the order of :attr:`PackedBatch.texts`.
+
+    Args:
+        outputs: what a model returns for a packed batch.
+        packed: the batch.
+        texts: the texts.
+        per_token: names of the outputs of shape (rows, width, ...). All others have one entry for
+            each text.
+    """
+    arrays = {name: to_numpy(tensor) for name, tensor in outputs.items()}
+    return [
+        {
+            name: array[text.row, text.start : text.start + len(texts[text.index])]
+            if name in per_token
+            else array[order]
+            for name, array in arrays.items()
+        }
+        for order, text in enumerate(packed.texts)
+    ]
+
+
 def run_packed(
     forward: Callable[[PackedBatch], Mapping[str, torch.Tensor]],
     texts: Sequence[Row],
@@ -156,17 +183,13 @@ def run_packed(
     for rows in _group(best_fit([len(text) for text in texts]), texts, budget):
         packed = pack(texts, rows, padding)
         try:
-            outputs = {name: to_numpy(tensor) for name, tensor in forward(packed).items()}
+            outputs = unpack(forward(packed), packed, texts, per_token)
         except RequestError as error:
             for text in packed.texts:
                 results[text.index] = error
             continue
-        for order, text in enumerate(packed.texts):
-            columns = slice(text.start, text.start + len(texts[text.index]))
-            results[text.index] = {
-                name: array[text.row, columns] if name in per_token else array[order]
-                for name, array in outputs.items()
-            }
+        for text, found in zip(packed.texts, outputs, strict=True):
+            results[text.index] = found
         tokens = sum(len(texts[text.index]) for text in packed.texts)
         meter.count(forwards=1, tokens=tokens, slots=packed.segments.numel())
     return results

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from handlers.errors import RequestError
 
@@ -23,6 +25,21 @@ class Row:
         return len(self.features["input_ids"])
 
 
+@dataclass(frozen=True)
+class TrialRows:
+    """The rows of a trial.
+
+    Attributes:
+        batches: rows that run together. The first has short rows. Where the config names windows,
+            a second has a row that is longer than those windows.
+        limit: the longest row for which the trial is evidence. It is infinite unless the config
+            names a window that no row of the trial exceeds.
+    """
+
+    batches: Sequence[Sequence[Row]]
+    limit: float
+
+
 def require_outputs(outcomes: Sequence[RowOutcome]) -> list[Outputs]:
     """Return the outputs of rows that all ran.
 
@@ -35,3 +52,28 @@ def require_outputs(outcomes: Sequence[RowOutcome]) -> list[Outputs]:
             raise outcome
         outputs.append(outcome)
     return outputs
+
+
+def outputs_agree(
+    found: Sequence[Outputs], expected: Sequence[Outputs], names: Iterable[str], *, exact: bool
+) -> bool:
+    """Return whether outputs differ by no more than rounding.
+
+    The tolerance is relative to the largest expected value of an output, or to 1 if that is less: a
+    relative tolerance for each value would be too strict for values near zero.
+
+    Args:
+        found: the outputs of each row.
+        expected: what they should be.
+        names: the outputs to compare.
+        exact: whether they were computed in float32, and not in a dtype with fewer bits.
+    """
+    tolerance = 1e-3 if exact else 1e-1
+    for name in names:
+        actual, reference = (
+            np.concatenate([np.ravel(row[name]) for row in rows]) for rows in (found, expected)
+        )
+        # `difference > ...` would be false for NaN.
+        if not np.abs(actual - reference).max() <= tolerance * max(1.0, np.abs(reference).max()):
+            return False
+    return True

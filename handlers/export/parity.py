@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from transformers import PreTrainedModel
 
 from handlers.batching.padding import Batch
-from handlers.checkpoints.checkpoint import first_position
-from handlers.errors import WrongCheckpoint
+from handlers.checkpoints.checkpoint import UNLIMITED, first_position
+from handlers.checkpoints.trial_rows import row_beyond, windows
+from handlers.errors import ConfigError, WrongCheckpoint, summarize
 from handlers.runtime.model import Model
 
 SHAPES = ((2, 16), (3, 29), (1, 7))
@@ -35,13 +36,15 @@ def example_batch(names: Sequence[str], vocabulary: int, rows: int, width: int) 
 
 
 def parity_batches(module: PreTrainedModel, names: Sequence[str]) -> list[Batch]:
-    """Return random batches of several shapes."""
+    """Return random batches of several shapes, one of them wider than the windows of the config."""
     config = module.config.get_text_config()
     offset = first_position(module.config)
-    longest = int(getattr(config, "max_position_embeddings", None) or 10**6) - offset
+    longest = int(getattr(config, "max_position_embeddings", None) or UNLIMITED) - offset
+    reached = [width for width in windows(module.config) if width < longest]
+    shapes = (*SHAPES, (2, row_beyond(reached))) if reached else SHAPES
     return [
         example_batch(names, int(config.vocab_size), rows, min(width, longest))
-        for rows, width in SHAPES
+        for rows, width in shapes
     ]
 
 
@@ -63,11 +66,12 @@ def check_parity(
         tolerance: the maximum difference relative to the largest output, or to 1 if that is less.
 
     Raises:
-        WrongCheckpoint: the outputs differ by more than the tolerance.
+        WrongCheckpoint: the outputs differ by more than the tolerance, or the exported model does
+            not run rows of another length than those that it was traced with.
     """
     for batch in batches:
         expected, real = module(**batch), batch["attention_mask"].bool()
-        for name, exported in model.forward(batch).items():
+        for name, exported in _run(model, batch, what).items():
             tensor, actual = (_unpadded(each.float(), real) for each in (expected[name], exported))
             difference = float((tensor - actual).abs().max())
             # `difference > ...` would be false for NaN.
@@ -77,6 +81,20 @@ def check_parity(
                     f"its {name} differ from the checkpoint's by {difference:.2g}",
                     "use save_mode: pretrained",
                 )
+
+
+def _run(model: Model, batch: Batch, what: str) -> Mapping[str, torch.Tensor]:
+    try:
+        return model.forward(batch)
+    except ConfigError:
+        raise
+    except Exception as error:  # noqa: BLE001 - each runtime has its own error types
+        rows, width = batch["input_ids"].shape
+        raise WrongCheckpoint(
+            what,
+            f"does not run a batch of {rows} rows and {width} tokens ({summarize(error)})",
+            "use save_mode: pretrained",
+        ) from None
 
 
 def _unpadded(values: torch.Tensor, real: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,35 +25,82 @@ from handlers.batching.padding import Batch, Padding
 from handlers.batching.rows import Row
 from handlers.checkpoints.dtypes import pick_dtype
 from handlers.checkpoints.model_spec import ModelSpec
+from handlers.checkpoints.trial_rows import trial_rows
 from handlers.errors import WrongCheckpoint, summarize
 from handlers.export.manifest import ExportManifest, Shape, Signature
-from handlers.formats._packable import Packable, as_packable, example_texts
+from handlers.export.parity import check_parity, parity_batches
+from handlers.formats._packable import Packable, as_packable, mask_by_layer_type
 from handlers.formats.base import BaseFormat
 from handlers.runtime.model import ForwardOnlyModel, Model
 
 logger = logging.getLogger(__name__)
 
+EXAMPLE_LENGTHS = (7, 12, 3, 9)
+
+
+def _all_tokens(_module: PreTrainedModel, mask: torch.Tensor) -> torch.Tensor:
+    return _attended(mask)[:, None]
+
+
+def _by_layer_type(module: PreTrainedModel, mask: torch.Tensor) -> dict[str, torch.Tensor]:
+    positions = mask.cumsum(1)
+    distance = (positions[:, :, None] - positions[:, None, :]).abs()
+    return mask_by_layer_type(module, _attended(mask), distance)
+
+
+def _of_the_model(_module: PreTrainedModel, mask: torch.Tensor) -> torch.Tensor:
+    return mask
+
+
+def _attended(mask: torch.Tensor) -> torch.Tensor:
+    """Return the tokens that each token attends to. Shape: (rows, width, width)."""
+    rows, width = mask.shape
+    return mask[:, None, :].bool().expand(rows, width, width)
+
+
+PaddingMask = Callable[[PreTrainedModel, torch.Tensor], Any]
+# The code of transformers that creates attention masks cannot be traced for most families.
+PADDING_MASKS: tuple[PaddingMask, ...] = (_all_tokens, _by_layer_type, _of_the_model)
+
 
 class PaddedGraph(torch.nn.Module):
     """A model for padded rows with positional inputs and a tuple of outputs.
 
-    It creates the attention mask of shape (rows, 1, width, width), because the code of
-    transformers that creates it cannot be traced.
+    Args:
+        module: the model.
+        signature: names of inputs and outputs.
+        mask: makes the attention mask of the model from that of padding, of shape (rows, width).
     """
 
-    def __init__(self, module: PreTrainedModel, signature: Signature) -> None:
+    def __init__(
+        self, module: PreTrainedModel, signature: Signature, mask: PaddingMask = _all_tokens
+    ) -> None:
         super().__init__()
         self.module = module
         self.signature = signature
+        self.mask = mask
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the outputs in the signature's order."""
         batch = dict(zip(self.signature.inputs, inputs, strict=True))
-        mask = batch["attention_mask"]
-        rows, width = mask.shape
-        batch["attention_mask"] = mask[:, None, None, :].bool().expand(rows, 1, width, width)
-        outputs = self.module(**batch)
+        mask = self.mask(self.module, batch["attention_mask"])
+        outputs = self.module(**{**batch, "attention_mask": mask})
         return tuple(outputs[name] for name in self.signature.outputs)
+
+
+def padded_graph(module: PreTrainedModel, signature: Signature) -> PaddedGraph:
+    """Return a graph for padded rows, with the first attention mask that keeps the outputs."""
+    batches = parity_batches(module, signature.inputs)
+    graphs = [PaddedGraph(module, signature, mask).eval() for mask in PADDING_MASKS]
+    return next((graph for graph in graphs if _keeps_outputs(graph, batches)), graphs[-1])
+
+
+def _keeps_outputs(graph: PaddedGraph, batches: Sequence[Batch]) -> bool:
+    try:
+        check_parity(graph.module, GraphModel(graph, graph.signature), batches, "")
+    except Exception:  # noqa: BLE001 - each family refuses a mask in its own way
+        return False
+    return True
 
 
 class PackedGraph(torch.nn.Module):
@@ -82,9 +129,11 @@ def build_graph(module: PreTrainedModel, spec: ModelSpec, inputs: tuple[str, ...
         spec: the specification of the export.
         inputs: names of the model's inputs, including the attention mask.
     """
-    packable = spec.padding and as_packable(module, spec.padding, spec.outputs, spec.per_token)
+    packable = spec.padding and as_packable(
+        module, trial_rows(spec.checkpoint), spec.padding, spec.outputs, spec.per_token
+    )
     if not packable:
-        return PaddedGraph(module, Signature(inputs, spec.outputs)).eval()
+        return padded_graph(module, Signature(inputs, spec.outputs))
     model_inputs = [name for name in inputs if name != "attention_mask"]
     starts = (ROWS, COLUMNS) if packable.pools else ()
     names = (*model_inputs, "position_ids", SEGMENTS, *starts)
@@ -106,11 +155,9 @@ def example_inputs(graph: AnyGraph, batches: Sequence[Batch]) -> tuple[torch.Ten
     if not graph.signature.packs:
         return graph.signature.by_position(batches[0])
     names = [name for name in batches[0] if name != "attention_mask"]
-    texts = example_texts(int(graph.module.config.get_text_config().vocab_size))
-    rows = [Row({**{name: [0] * len(text) for name in names}, **text.features}) for text in texts]
-    packed = pack(
-        rows, first_fit_decreasing([len(row) for row in rows], max(map(len, rows))), Padding({})
-    )
+    texts = [Row({name: [0] * length for name in names}) for length in EXAMPLE_LENGTHS]
+    rows = first_fit_decreasing(EXAMPLE_LENGTHS, max(EXAMPLE_LENGTHS))
+    packed = pack(texts, rows, Padding({}))
     return tuple(packed.inputs[name] for name in graph.signature.inputs)
 
 

@@ -27,9 +27,9 @@ from handlers.export.parity import check_parity, example_batch
 from handlers.formats import torchscript
 from handlers.formats._graph import (
     GraphModel,
-    PaddedGraph,
     TorchGraphFormat,
     find_graph_file,
+    padded_graph,
     translate_export_errors,
 )
 from handlers.formats.pretrained import read_weights
@@ -66,7 +66,7 @@ class NeuronFormat(TorchGraphFormat):
         vocabulary = int(module.config.get_text_config().vocab_size)
         with translate_export_errors(module):
             batch = example_batch(inputs, vocabulary, rows, width)
-            graph = trace(PaddedGraph(module, signature).eval(), tuple(batch.values()))
+            graph = trace(padded_graph(module, signature), tuple(batch.values()))
             torch.jit.save(graph, target / self.file)
         ExportManifest(signature, shape=shape).write(target)
         model = FixedShapeModel(_DeviceModel(GraphModel(graph, signature)), shape, _pad_ids(spec))

@@ -6,24 +6,35 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import product
+from math import isinf
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from handlers.batching.packing import COLUMNS, ROWS, SEGMENTS, run_packed
-from handlers.batching.padding import Padding, run
-from handlers.batching.rows import Row, require_outputs
+from handlers.batching.packing import (
+    COLUMNS,
+    ROWS,
+    SEGMENTS,
+    WIDTHS,
+    PackedBatch,
+    pack,
+    unpack,
+)
+from handlers.batching.padding import Padding, pad, to_numpy
+from handlers.batching.rows import Outputs as RowOutputs
+from handlers.batching.rows import Row, TrialRows, outputs_agree
 from handlers.checkpoints.checkpoint import first_position
-from handlers.telemetry.meter import Meter
 
 logger = logging.getLogger(__name__)
 
+STATES = "hidden_states"
 Outputs = Mapping[str, torch.Tensor]
 PoolingLayer = Callable[[PreTrainedModel], torch.nn.Module]
-LENGTHS = (7, 12, 3, 9)
+# Converts two matrices of shape (rows, width, width) to the attention mask of a module: the tokens
+# that attend to each other, and the distance of their positions.
+Mask = Callable[[PreTrainedModel, torch.Tensor, torch.Tensor], Any]
 
 
 @dataclass(frozen=True)
@@ -32,14 +43,13 @@ class Packable:
 
     Attributes:
         module: the model.
-        mask: converts the boolean matrix of tokens that attend to each other, of shape
-            (rows, width, width), to the attention mask of the module.
+        mask: makes the attention mask of the module.
         pooling_layer: for a head that pools the first vector of each text, returns the layer whose
             output is reduced to these vectors; None for other heads.
     """
 
     module: PreTrainedModel
-    mask: Callable[[torch.Tensor], torch.Tensor]
+    mask: Mask
     pooling_layer: PoolingLayer | None
 
     @property
@@ -53,24 +63,52 @@ class Packable:
         Args:
             packed: the tensors of :attr:`PackedBatch.inputs`.
         """
-        inputs = {name: tensor.to(self.module.device) for name, tensor in packed.items()}
-        starts = inputs.pop(ROWS, None), inputs.pop(COLUMNS, None)
-        segments = inputs.pop(SEGMENTS)
-        inputs["position_ids"] = inputs["position_ids"] + first_position(self.module.config)
-        inputs["attention_mask"] = self.mask(segments[:, :, None] == segments[:, None, :])
+        inputs, starts = self._inputs(packed)
         if self.pooling_layer is None:
             return self._call(inputs)
         with _only_first_vectors(self.pooling_layer(self.module), starts):
             return self._call(inputs)
+
+    def hidden_states(self, packed: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Return the last hidden states without the head. Shape: (rows, width, hidden)."""
+        inputs, _ = self._inputs(packed)
+        states: torch.Tensor = self.module.base_model(**inputs)[0]
+        return states
+
+    def _inputs(self, packed: Mapping[str, torch.Tensor]) -> tuple[dict[str, Any], Any]:
+        inputs = {name: tensor.to(self.module.device) for name, tensor in packed.items()}
+        starts = inputs.pop(ROWS, None), inputs.pop(COLUMNS, None)
+        segments, positions = inputs.pop(SEGMENTS), inputs["position_ids"]
+        inputs["position_ids"] = positions + first_position(self.module.config)
+        same = segments[:, :, None] == segments[:, None, :]
+        distance = (positions[:, :, None] - positions[:, None, :]).abs()
+        return {**inputs, "attention_mask": self.mask(self.module, same, distance)}, starts
 
     def _call(self, inputs: Mapping[str, torch.Tensor]) -> Outputs:
         outputs: Outputs = self.module(**inputs)
         return outputs
 
 
-MASKS: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
-    lambda same: same[:, None],  # (rows, 1, width, width), the form that attention takes
-    lambda same: same.long(),  # (rows, width, width), which some families expand to the former
+def mask_by_layer_type(
+    module: PreTrainedModel, same: torch.Tensor, distance: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """Return the masks of a module that has local attention in some of its layers.
+
+    Local layers attend to both sides, as far as transformers' `sliding_window`.
+    """
+    config = module.config.get_text_config()
+    if set(config.layer_types) - {"full_attention", "sliding_attention"}:
+        raise ValueError(config.layer_types)
+    near = distance <= config.sliding_window
+    return {"full_attention": same[:, None], "sliding_attention": (same & near)[:, None]}
+
+
+MASKS: tuple[Mask, ...] = (
+    # (rows, 1, width, width), the form that attention takes
+    lambda _module, same, _distance: same[:, None],
+    # (rows, width, width), which some families expand to the former
+    lambda _module, same, _distance: same.long(),
+    mask_by_layer_type,
 )
 
 
@@ -83,87 +121,135 @@ def _layers(module: PreTrainedModel) -> Any:
 POOLING_LAYERS: tuple[PoolingLayer, ...] = (
     lambda module: _layers(module).layer[-1].sa_layer_norm,  # DistilBERT's residual connection
     lambda module: _layers(module).layer[-1].attention,
-    _layers,
+    lambda module: _layers(module),
+    lambda module: module.base_model.layers[-1],
 )
 
 
 def as_packable(
-    module: PreTrainedModel, padding: Padding, names: tuple[str, ...], per_token: tuple[str, ...]
+    module: PreTrainedModel,
+    trial: TrialRows,
+    padding: Padding,
+    names: tuple[str, ...],
+    per_token: tuple[str, ...],
 ) -> Packable | None:
     """Return an adapter for packed rows, or None if the module does not support them.
 
-    Combinations of mask and pooling layer are tried on random rows, whose outputs must equal those
-    of padded rows.
+    Masks and pooling layers are tried on rows that must have the outputs that each has alone. A
+    mask must also give every token its hidden state, which shows a difference that the few numbers
+    of a pooled head may hide.
 
     Args:
         module: the model.
+        trial: the rows to try.
         padding: the padding ids.
         names: names of the outputs that the task reads.
         per_token: those of them that have a value for each token.
     """
-    for mask, pooling_layer in product(MASKS, (None,) if per_token else POOLING_LAYERS):
-        packable = Packable(module, mask, pooling_layer)
+    if isinf(trial.limit):
         try:
-            if _agrees(packable, padding, names, per_token):
+            if packable := _find(module, _Trials(module, trial, padding, names, per_token)):
                 return packable
-        except (TypeError, ValueError, RuntimeError, AttributeError, IndexError):
-            continue
+        except Exception as error:  # noqa: BLE001 - each family has its own
+            logger.debug("no packed rows: %s", type(error).__name__)
     logger.info("%s cannot run packed rows; rows are sorted by length", type(module).__name__)
     return None
 
 
-@torch.inference_mode()
-def _agrees(
-    packable: Packable, padding: Padding, names: tuple[str, ...], per_token: tuple[str, ...]
-) -> bool:
-    texts = example_texts(int(packable.module.config.get_text_config().vocab_size))
-    options: dict[str, Any] = {
-        "padding": padding,
-        "budget": 1024,
-        "per_token": per_token,
-        "meter": Meter(),
-    }
-    packed = run_packed(
-        lambda rows: _select(packable.forward(rows.inputs), names), texts, **options
+def _find(module: PreTrainedModel, trials: _Trials) -> Packable | None:
+    pooling_layers: tuple[PoolingLayer | None, ...] = POOLING_LAYERS
+    if trials.per_token:
+        pooling_layers = (None,)
+    for mask in MASKS:
+        if not _succeeds(trials.same_states, Packable(module, mask, None)):
+            continue
+        for pooling_layer in pooling_layers:
+            packable = Packable(module, mask, pooling_layer)
+            if _succeeds(trials.same_outputs, packable):
+                return packable
+    return None
+
+
+def _succeeds(trial: Callable[[Packable], bool], packable: Packable) -> bool:
+    try:
+        return trial(packable)
+    except Exception:  # noqa: BLE001 - each family refuses a mask in its own way
+        return False
+
+
+class _Trials:
+    """Batches of texts, and what a module computes for each text alone."""
+
+    @torch.inference_mode()
+    def __init__(
+        self,
+        module: PreTrainedModel,
+        trial: TrialRows,
+        padding: Padding,
+        names: tuple[str, ...],
+        per_token: tuple[str, ...],
+    ) -> None:
+        self.names, self.per_token = names, per_token
+        self._padding, self._exact = padding, module.dtype == torch.float32
+        self._batches = [(texts, _pack(texts, padding)) for texts in trial.batches]
+        alone = [[_run_alone(module, text, padding) for text in batch] for batch in trial.batches]
+        self._states = [[states for states, _ in batch] for batch in alone]
+        self._outputs = [
+            [{name: to_numpy(outputs[name][0]) for name in names} for _, outputs in batch]
+            for batch in alone
+        ]
+
+    @torch.inference_mode()
+    def same_states(self, packable: Packable) -> bool:
+        """Return whether packed texts have the hidden states that they have alone."""
+        return all(
+            self._states_agree(
+                unpack({STATES: packable.hidden_states(packed.inputs)}, packed, texts, (STATES,)),
+                alone,
+            )
+            for (texts, packed), alone in zip(self._batches, self._states, strict=True)
+        )
+
+    @torch.inference_mode()
+    def same_outputs(self, packable: Packable) -> bool:
+        """Return whether packed texts have the outputs that they have alone."""
+        for (texts, packed), alone in zip(self._batches, self._outputs, strict=True):
+            outputs = packable.forward(packed.inputs)
+            read = {name: outputs[name] for name in self.names}
+            found = unpack(read, packed, texts, self.per_token)
+            if not outputs_agree(found, alone, self.names, exact=self._exact):
+                return False
+        return True
+
+    def _states_agree(self, found: Sequence[RowOutputs], alone: Sequence[Any]) -> bool:
+        """Compare the vectors of each text, relative to their norm."""
+        tolerance = 1e-3 if self._exact else 1e-1
+        pairs = ((row[STATES], expected) for row, expected in zip(found, alone, strict=True))
+        return all(
+            bool(np.linalg.norm(actual - expected) <= tolerance * np.linalg.norm(expected))
+            for actual, expected in pairs
+        )
+
+
+def _pack(texts: Sequence[Row], padding: Padding) -> PackedBatch:
+    """Return short texts in two rows, and others in one; its first text is not the longest."""
+    order = [*range(len(texts))]
+    short = sum(map(len, texts)) < WIDTHS[0]
+    return pack(texts, [order[:-1], order[-1:]] if short else [order], padding)
+
+
+def _run_alone(module: PreTrainedModel, text: Row, padding: Padding) -> tuple[Any, Outputs]:
+    """Return the last hidden states, of shape (tokens, hidden), and the outputs of one text."""
+    states: list[torch.Tensor] = []
+    handle = module.base_model.register_forward_hook(
+        lambda _module, _inputs, output: states.append(output[0])
     )
-    padded = run(
-        lambda batch: _select(_run_padded(packable.module, batch), names), texts, **options
-    )
-    found, expected = require_outputs(packed), require_outputs(padded)
-    tolerance = 1e-3 if packable.module.dtype == torch.float32 else 5e-2
-    return all(
-        _close([text[name] for text in found], [text[name] for text in expected], tolerance)
-        for name in names
-    )
-
-
-def _close(found: Sequence[Any], expected: Sequence[Any], tolerance: float) -> bool:
-    """Return whether values differ by no more than `tolerance` times the largest expected value.
-
-    A relative tolerance for each value would be too strict for values near zero.
-    """
-    actual, reference = (
-        np.concatenate([np.ravel(each) for each in values]) for values in (found, expected)
-    )
-    return bool(np.abs(actual - reference).max() <= tolerance * np.abs(reference).max())
-
-
-def example_texts(vocabulary: int) -> list[Row]:
-    """Return rows of random ids from the upper half of the vocabulary, without special tokens."""
-    generator = torch.Generator().manual_seed(0)
-    ids = [
-        torch.randint(vocabulary // 2, vocabulary, (length,), generator=generator)
-        for length in LENGTHS
-    ]
-    return [Row({"input_ids": each.tolist()}) for each in ids]
-
-
-def _run_padded(module: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> Outputs:
-    return module(**{name: tensor.to(module.device) for name, tensor in batch.items()})
-
-
-def _select(outputs: Outputs, names: tuple[str, ...]) -> Outputs:
-    return {name: outputs[name] for name in names}
+    batch = pad([text], padding)
+    try:
+        outputs = module(**{name: tensor.to(module.device) for name, tensor in batch.items()})
+    finally:
+        handle.remove()
+    return to_numpy(states[0][0]), outputs
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 from handlers.batching.packing import PackedBatch
 from handlers.batching.padding import Padding
+from handlers.batching.rows import TrialRows
 from handlers.checkpoints.dtypes import pick_dtype
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.placement import compute_device, log_placement, placement_arguments
@@ -76,8 +77,8 @@ class PretrainedModel(Model):
         self.module.forward = compile_forward(self._eager, options) if options else self._eager
         return options is not None
 
-    def pack(self, padding: Padding, per_token: tuple[str, ...]) -> bool:
-        self._packable = as_packable(self.module, padding, self._outputs, per_token)
+    def pack(self, trial: TrialRows, padding: Padding, per_token: tuple[str, ...]) -> bool:
+        self._packable = as_packable(self.module, trial, padding, self._outputs, per_token)
         return self.packs
 
     @property

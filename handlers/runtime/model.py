@@ -11,6 +11,7 @@ from transformers import GenerationConfig
 
 from handlers.batching.packing import PackedBatch
 from handlers.batching.padding import Padding
+from handlers.batching.rows import TrialRows
 from handlers.config.handler_section import Compile
 
 
@@ -21,10 +22,11 @@ class Model(ABC):
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         """Run a padded batch without gradients and return the outputs that the task needs."""
 
-    def pack(self, padding: Padding, per_token: tuple[str, ...]) -> bool:
+    def pack(self, trial: TrialRows, padding: Padding, per_token: tuple[str, ...]) -> bool:
         """Enable packed rows if the model supports them, and return whether it does.
 
         Args:
+            trial: rows to try it on.
             padding: the padding ids.
             per_token: names of the outputs that have a value for each token.
         """

@@ -12,6 +12,7 @@ from transformers import GenerationConfig
 from handlers.batching.packing import TILE, WIDTHS
 from handlers.batching.padding import pad
 from handlers.batching.rows import Row
+from handlers.checkpoints.trial_rows import trial_rows
 from handlers.config.handler_section import Compile
 from handlers.config.model_config import ModelConfig
 from handlers.runtime.model import Model
@@ -77,7 +78,7 @@ def warm_up(task: BaseTask[Any, Any], model: Model, config: ModelConfig) -> None
             logger.info("Compiled models run padded rows; packed ones need pt2.compile off")
         return
     if packs:
-        model.pack(task.padding, task.per_token)
+        model.pack(trial_rows(task.checkpoint), task.padding, task.per_token)
     try:
         run()
     except Exception as error:  # noqa: BLE001 - no request has these rows

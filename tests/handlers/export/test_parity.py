@@ -1,9 +1,18 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
+import torch
 
+from handlers.errors import WrongCheckpoint
+from handlers.export.manifest import Signature
+from handlers.export.parity import check_parity, parity_batches
 from handlers.export.parity_report import ParityReport, compare_outputs
+from handlers.formats._graph import GraphModel, PaddedGraph
+from handlers.runtime.model import ForwardOnlyModel
+from tests import families
 
 
 def test_a_text_is_one_decision() -> None:
@@ -55,3 +64,30 @@ def test_a_report_is_written_as_a_sentence() -> None:
         "agrees with the checkpoint on 99.56% of 225 labels (225 rows), "
         "largest score difference 0.031"
     )
+
+
+@pytest.mark.parametrize("window", [16, 128])
+def test_a_row_is_longer_than_the_windows_of_the_config(window: int) -> None:
+    module = families.module("modernbert", "token_classification", local_attention=window)
+    batches = parity_batches(module, ("input_ids", "attention_mask"))
+    assert max(batch["input_ids"].shape[1] for batch in batches) > window
+
+
+def test_full_attention_for_layers_with_local_attention_does_not_pass() -> None:
+    module = families.module("modernbert", "token_classification")
+    graph = PaddedGraph(module, Signature(("input_ids", "attention_mask"), ("logits",)))
+    model = GraphModel(graph, graph.signature)
+    batches = parity_batches(module, graph.signature.inputs)
+    with pytest.raises(WrongCheckpoint, match=r"^model\.pt: its logits differ"):
+        check_parity(module, model, batches, "model.pt")
+
+
+def test_a_graph_that_runs_only_the_shape_that_it_was_traced_with_is_refused() -> None:
+    class Fixed(ForwardOnlyModel):
+        def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+            raise RuntimeError("shape '[6, 1, 16]' is invalid")
+
+    module = families.module("bert", "token_classification")
+    batches = parity_batches(module, ("input_ids", "attention_mask"))
+    with pytest.raises(WrongCheckpoint, match="does not run a batch of 2 rows and 16 tokens"):
+        check_parity(module, Fixed(), batches, "model.pt")

@@ -6,39 +6,64 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForTokenClassification, PreTrainedModel
 
 from handlers.batching.padding import Padding
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.trial_rows import trial_rows
 from handlers.formats import _packable
+from handlers.formats._packable import MASKS, Packable, mask_by_layer_type
+from tests import families
 
 DTYPES = [torch.float32, torch.bfloat16]
-
-
-@pytest.mark.parametrize(
-    ("found", "alike"), [([0.6, 47.0], True), ([0.6, -0.3], False), ([20.0, 47.0], False)]
-)
-def test_the_tolerance_depends_on_the_largest_logit(found: list[float], alike: bool) -> None:
-    expected = [np.array([0.0, found[1]]), np.array([1.0])]
-    assert _packable._close([np.array(found), np.array([1.0])], expected, 5e-2) == alike
+WINDOWS = [32, 128]  # ModernBERT's own is 128, wider than a row of texts usually is
+MODES = ["token_classification", "sequence_classification"]
+LOGITS = ("logits",)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_packed_texts_have_the_outputs_of_single_texts(
     checkpoint: Callable[..., Path], dtype: torch.dtype
 ) -> None:
-    assert packs(attentive(checkpoint, dtype))
+    assert packable(attentive(checkpoint, dtype), "token_classification")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_module_whose_packed_texts_see_each_other_is_not_packable(
     checkpoint: Callable[..., Path], dtype: torch.dtype, monkeypatch: Any
 ) -> None:
-    everyone: Any = lambda same: torch.ones_like(same)[:, None]  # noqa: E731
+    everyone: Any = lambda _module, same, _distance: torch.ones_like(same)[:, None]  # noqa: E731
     monkeypatch.setattr(_packable, "MASKS", (everyone,))
-    assert not packs(attentive(checkpoint, dtype))
+    assert not packable(attentive(checkpoint, dtype), "token_classification")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_layers_with_local_attention_have_a_mask_of_their_window(
+    dtype: torch.dtype, window: int, mode: str
+) -> None:
+    found = packable(modernbert(mode, window, dtype), mode)
+    assert found
+    assert found.mask is mask_by_layer_type
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_mask_without_the_window_is_not_taken(
+    dtype: torch.dtype, window: int, mode: str, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(_packable, "MASKS", MASKS[:2])
+    assert not packable(modernbert(mode, window, dtype), mode)
+
+
+def test_a_window_that_is_too_wide_to_try_is_not_packed() -> None:
+    mode = "token_classification"
+    module = families.module("modernbert", mode, local_attention=700, max_position_embeddings=1024)
+    assert not packable(module, mode)
 
 
 def attentive(checkpoint: Callable[..., Path], dtype: torch.dtype) -> PreTrainedModel:
@@ -54,5 +79,11 @@ def attentive(checkpoint: Callable[..., Path], dtype: torch.dtype) -> PreTrained
     return model
 
 
-def packs(module: PreTrainedModel) -> bool:
-    return _packable.as_packable(module, Padding({}), ("logits",), ("logits",)) is not None
+def modernbert(mode: str, window: int, dtype: torch.dtype) -> PreTrainedModel:
+    return families.module("modernbert", mode, local_attention=window).to(dtype)
+
+
+def packable(module: PreTrainedModel, mode: str) -> Packable | None:
+    trial = trial_rows(Checkpoint(Path(), module.config, families.tokenizer()))
+    per_token = LOGITS if mode == "token_classification" else ()
+    return _packable.as_packable(module, trial, Padding({}), LOGITS, per_token)

@@ -1,0 +1,141 @@
+"""A tiny random model of each family of transformers that has a classification head.
+
+Sizes are set where a config has them. Weights are large, so that a token that a text must not
+attend to changes its outputs visibly.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.models.auto import modeling_auto
+
+from handlers import tasks
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.config.model_config import ModelConfig
+from handlers.engine import Engine
+from handlers.formats.pretrained import PretrainedModel
+from handlers.tasks._warmup import warm_up
+
+HEADS = {
+    "token_classification": modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
+    "sequence_classification": modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+    "text_generation": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+}
+SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]")
+VOCABULARY, POSITIONS = 100, 512
+LARGEST = 4_000_000  # parameters; a family that has more ignores a size below
+
+# Families name the same size differently; each takes the names that it has.
+SIZES: dict[str, Any] = {
+    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "emb_dim", "embedding_size"), 32),
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), 4),
+    **dict.fromkeys(("encoder_layers", "decoder_layers"), 2),
+    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads"), 2),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2),
+    **dict.fromkeys(("intermediate_size", "d_ff", "hidden_dim", "ffn_dim", "d_inner"), 64),
+    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 64),
+    **dict.fromkeys(("max_position_embeddings", "n_positions"), POSITIONS),
+    **dict.fromkeys(("sliding_window", "attention_window", "block_size"), 16),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 4),
+    **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size"), 16),
+    **dict.fromkeys(("n_group", "topk_group", "num_experts_per_tok"), 1),
+    **dict.fromkeys(("q_lora_rank", "kv_lora_rank"), 16),
+    "local_attention": 32,
+    "relative_attention_num_buckets": 16,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "vocab_size": VOCABULARY,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+# Values that a family needs beside the sizes; None leaves a size out.
+VALUES: dict[str, dict[str, Any]] = {
+    "falcon": {"head_dim": None},
+    "funnel": {"num_hidden_layers": None, "block_sizes": [1, 1, 1]},
+    "gpt_neo": {"attention_types": [[["global", "local"], 2]], "window_size": 16},
+    "gptj": {"rotary_dim": 8},
+    "lilt": {"hidden_size": 48},
+    "luke": {"entity_vocab_size": 10},
+    "perceiver": {"num_latents": 8, "d_latents": 32, "d_model": 32},
+    "reformer": {
+        "attn_layers": ["local", "lsh", "local", "lsh"],
+        "axial_pos_shape": [16, 32],
+        "axial_pos_embds_dim": [16, 16],
+    },
+    "roc_bert": {
+        "pronunciation_vocab_size": 100,
+        "shape_vocab_size": 100,
+        "pronunciation_embed_dim": 32,
+        "shape_embed_dim": 32,
+    },
+    "t5": {"decoder_start_token_id": 0},
+    "xlnet": {"max_position_embeddings": None},
+    "zamba2": {"num_hidden_layers": None},
+    "xmod": {"default_language": "en_XX"},
+}
+
+
+@cache
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Return a tokenizer of the words w5 to w99."""
+    names = {**{name: number for number, name in enumerate(SPECIAL)}}
+    names |= {f"w{number}": number for number in range(len(SPECIAL), VOCABULARY)}
+    made = Tokenizer(models.WordLevel(names, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = [(name, names[name]) for name in ("[CLS]", "[SEP]")]
+    made.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", None, special)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made,
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        unk_token="[UNK]",
+        mask_token="[MASK]",
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+def module(family: str, mode: str, **values: Any) -> PreTrainedModel:
+    """Return a model with random weights.
+
+    Args:
+        family: the `model_type`.
+        mode: the mode whose head it has.
+        **values: further values of its config.
+    """
+    named = AutoConfig.for_model(family).to_dict()
+    sizes = {name: size for name, size in SIZES.items() if name in named}
+    chosen = {**sizes, **VALUES.get(family, {}), **values}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    config = AutoConfig.for_model(family, **given)
+    auto = getattr(transformers, tasks.get(mode).auto_class)
+    with torch.device("meta"):
+        parameters = sum(each.numel() for each in auto.from_config(config).parameters())
+    assert parameters <= LARGEST, f"{family} has {parameters:,} parameters"
+    torch.manual_seed(0)
+    made: PreTrainedModel = auto.from_config(config).eval()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            if parameter.ndim > 1:
+                parameter.uniform_(-0.5, 0.5)
+    return made
+
+
+def engine(module: PreTrainedModel, mode: str, **handler: Any) -> Engine:
+    """Return a model as it is served, after its warm-up."""
+    config = ModelConfig.parse({"handler": {"mode": mode, "dtype": "float32", **handler}})
+    task_class = tasks.get(mode)
+    task = task_class(Checkpoint(Path(), module.config, tokenizer()), config.handler)
+    model = PretrainedModel(module.requires_grad_(requires_grad=False), task.outputs)
+    warm_up(task, model, config)
+    return Engine(task, model)
