@@ -5,6 +5,11 @@ from __future__ import annotations
 from difflib import get_close_matches
 from pathlib import Path
 
+from handlers.config.quoting import enumerate_names
+
+# The time of a comparison grows with both words, and clients send words of any length.
+MAX_WORD = 60
+MAX_CHOICES = 200
 HANDLERS = Path(__file__).parents[1]
 
 
@@ -30,5 +35,13 @@ def save_modes() -> list[str]:
 
 def suggest(word: str, choices: list[str]) -> str:
     """Return a hint for an unknown word: the closest choice, or the list of choices."""
-    matches = get_close_matches(word, choices, n=1)
-    return f"did you mean {matches[0]!r}?" if matches else f"use one of {', '.join(choices)}"
+    if closest := _closest(word, choices):
+        return f"did you mean {closest!r}?"
+    return f"use one of {enumerate_names(choices)}"
+
+
+def _closest(word: str, choices: list[str]) -> str | None:
+    if len(word) > MAX_WORD:
+        return None
+    candidates = [choice for choice in choices[:MAX_CHOICES] if len(choice) <= MAX_WORD]
+    return next(iter(get_close_matches(word, candidates, n=1)), None)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import reprlib
 import types
 from collections.abc import Iterable, Sequence
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from handlers.config.choices import suggest
+from handlers.config.quoting import quote, shorten
 
 # For a union, pydantic appends the name of each member that it tried to the location.
 UNION_MEMBER = re.compile(r"(str|int|float|bool)$|\w*\[")
@@ -27,13 +27,17 @@ def describe_validation_error(model: type[BaseModel], error: ValidationError) ->
     errors = error.errors(include_url=False)
     details, keys = errors[0], [str(part) for part in errors[0]["loc"]]
     if details["type"] == "extra_forbidden":
-        return f"unknown key {'.'.join(keys)}", suggest(keys[-1], _keys(model, keys[:-1]))
+        return f"unknown key {_dotted(keys)}", suggest(keys[-1], _keys(model, keys[:-1]))
     if details["type"] == "missing":
-        return f"{'.'.join(keys)} is missing", "add it"
+        return f"{_dotted(keys)} is missing", "add it"
     if details["type"] == "value_error":
         problem, _, remedy = str(details["ctx"]["error"]).partition("; ")
-        return f"{'.'.join(keys)} {problem}".strip(), remedy
+        return f"{_dotted(keys)} {problem}".strip(), remedy
     return _describe_type_error(errors)
+
+
+def _dotted(keys: Iterable[str]) -> str:
+    return ".".join(map(shorten, keys))
 
 
 def _describe_type_error(errors: Sequence[ErrorDetails]) -> tuple[str, str]:
@@ -42,16 +46,11 @@ def _describe_type_error(errors: Sequence[ErrorDetails]) -> tuple[str, str]:
     deepest = max((path for path in paths if path[: len(first)] == first), key=len)
     selected = [each for each, path in zip(errors, paths, strict=True) if path == deepest]
     messages = dict.fromkeys(each["msg"] for each in selected)
-    return f"{'.'.join(deepest)} is {_abbreviate(selected[0]['input'])}", _expectation(*messages)
+    return f"{_dotted(deepest)} is {quote(selected[0]['input'])}", _expectation(*messages)
 
 
 def _path(parts: Iterable[str | int]) -> list[str]:
     return [part for part in map(str, parts) if not UNION_MEMBER.match(part)]
-
-
-def _abbreviate(value: Any) -> str:
-    text = reprlib.repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _expectation(message: str, *alternatives: str) -> str:
@@ -69,7 +68,7 @@ def _keys(model: type[BaseModel], parents: Iterable[str]) -> list[str]:
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:
-    if get_origin(annotation) in (Union, types.UnionType, list):
+    if get_origin(annotation) in (Annotated, Union, types.UnionType, list):
         return next(filter(None, map(_section, get_args(annotation))), None)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +10,12 @@ from jinja2.exceptions import TemplateError
 from transformers import PreTrainedTokenizerBase
 from typing_extensions import TypedDict
 
-from handlers.errors import BadRequest, Unprocessable
+from handlers.errors import BadRequest, RequestTooLarge, Unprocessable
 from handlers.schemas.text_checks import check_text, json_type
+
+# A template adds text to each message, and repeats its role.
+MAX_MESSAGES = 1_000
+MAX_ROLE = 64
 
 
 class Message(TypedDict):
@@ -25,19 +30,29 @@ def check_messages(given: Sequence[Any], max_characters: int) -> list[Message]:
 
     Raises:
         BadRequest: a message without role or text.
-        RequestTooLarge: the texts have more characters than allowed.
+        RequestTooLarge: there are too many, or they have more characters than allowed.
     """
-    messages = [_message(item, f"messages[{at}]", max_characters) for at, item in enumerate(given)]
+    if len(given) > MAX_MESSAGES:
+        raise RequestTooLarge(
+            f"messages has {len(given):,} items, and a chat has at most {MAX_MESSAGES:,}"
+            "; send fewer."
+        )
+    messages = [_message(item, f"messages[{at}]") for at, item in enumerate(given)]
     check_text("".join(message["content"] for message in messages), "messages", max_characters)
     return messages
 
 
-def prompt_of(messages: Sequence[Message], tokenizer: PreTrainedTokenizerBase) -> str:
+def prompt_of(
+    messages: Sequence[Message],
+    tokenizer: PreTrainedTokenizerBase,
+    max_characters: int = sys.maxsize,
+) -> str:
     """Return the prompt that the checkpoint's chat template makes of messages.
 
     Raises:
         Unprocessable: the checkpoint has no chat template.
         BadRequest: its template refuses these messages.
+        RequestTooLarge: the prompt has more characters than allowed.
     """
     if not tokenizer.chat_template:
         raise Unprocessable("This model has no chat template; send a prompt instead of messages.")
@@ -48,13 +63,13 @@ def prompt_of(messages: Sequence[Message], tokenizer: PreTrainedTokenizerBase) -
     except TemplateError as error:
         reason = " ".join(str(error).split())[:200]
         raise BadRequest(f"The model's chat template refuses the messages: {reason}.") from None
-    return str(prompt)
+    return check_text(prompt, "The prompt of the messages", max_characters)
 
 
-def _message(item: Any, name: str, max_characters: int) -> Message:
+def _message(item: Any, name: str) -> Message:
     if not isinstance(item, dict):
         raise BadRequest(f'{name} must be {{"role": …, "content": …}}, and is {json_type(item)}.')
-    role = check_text(item.get("role"), f"{name}.role", max_characters)
+    role = check_text(item.get("role"), f"{name}.role", MAX_ROLE)
     content = item.get("content")
     if content is None and role == "assistant":
         return {"role": role, "content": ""}  # a message that calls a tool has no text

@@ -15,6 +15,7 @@ from handlers.http.decoding import (
     parse_literal,
     value_or_text,
 )
+from handlers.http.limits import DEFAULTS, BodyLimits
 from handlers.http.response import HttpResponse
 
 JSON = "application/json"
@@ -36,13 +37,14 @@ class HttpRequest:
     """One row of a TorchServe batch: its fields, and its headers as the client spelled them.
 
     `send` sends a part of the response before it is complete; None where that is not possible.
-    `takes_bytes` is False where the response has to be text.
+    `takes_bytes` is False where the response has to be text. `limits` are those of its body.
     """
 
     row: Mapping[str, Any]
     headers: Mapping[str, Any]
     send: Callable[[HttpResponse], None] | None = None
     takes_bytes: bool = True
+    limits: BodyLimits = DEFAULTS
 
     @property
     def explains(self) -> bool:
@@ -80,7 +82,8 @@ class HttpRequest:
         body = None if name is None else self.row[name]
         if not isinstance(body, (bytes, bytearray)):
             return body
-        return decompress(body, self.header("content-encoding").strip().lower())
+        coding = self.header("content-encoding").strip().lower()
+        return decompress(body, coding, self.limits.max_request_bytes)
 
     @property
     def text(self) -> Any:
@@ -100,10 +103,10 @@ class HttpRequest:
 
         Raises:
             BadRequest: no body, not UTF-8, broken JSON, or an unknown compression.
-            RequestTooLarge: it decompresses to more than a request may have.
+            RequestTooLarge: it decompresses to too many bytes, or has too many values.
         """
         if self._body_name is not None:
-            return _decode(self.raw, self._described_type)
+            return _decode(self.raw, self._described_type, self.limits.max_values)
         if self.type == FORM and not (self.row and all(map(str.isidentifier, self.row))):
             raise BadRequest(NO_FIELDS)
         if not self.row:
@@ -138,7 +141,7 @@ class HttpRequest:
         return self.header("content-type").lower()
 
 
-def _decode(value: Any, content_type: str) -> Any:
+def _decode(value: Any, content_type: str, max_values: int) -> Any:
     if not isinstance(value, (str, bytes, bytearray)):
         return value
     text = decode_text(value, content_type=content_type)
@@ -147,8 +150,8 @@ def _decode(value: Any, content_type: str) -> Any:
     if content_type == JSON and isinstance(value, str):
         return value  # TorchServe has parsed this type already: the JSON was a text
     if content_type.split(";", maxsplit=1)[0].strip().endswith("json"):
-        return parse_json(text)
-    return value_or_text(text)
+        return parse_json(text, max_values=max_values)
+    return value_or_text(text, max_values=max_values)
 
 
 def _field(name: str, value: Any) -> Any:

@@ -7,20 +7,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from handlers.config.quoting import shorten
+
 JSON = "application/json"
+MAX_HEADER = 300
 
 
 @dataclass(frozen=True)
 class HttpResponse:
     """The response to one row of a TorchServe batch.
 
-    Header values are Latin-1 without line breaks: others end TorchServe's worker.
+    Header values become printable ASCII of at most 300 characters: long ones, line breaks and what
+    is not Latin-1 end TorchServe's worker.
     """
 
     body: bytes
     status: int = 200
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        values = {name: _header_value(value) for name, value in self.headers.items()}
+        object.__setattr__(self, "headers", values)
 
 
 def encode_json(value: Any) -> bytes:
@@ -31,3 +39,8 @@ def encode_json(value: Any) -> bytes:
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode("utf-8", "backslashreplace")
+
+
+def _header_value(text: str) -> str:
+    plain = shorten(text.replace("…", "..."), MAX_HEADER)
+    return "".join(letter if " " <= letter <= "~" else "?" for letter in plain)

@@ -116,13 +116,23 @@ class BaseProtocol(ABC):
             BadRequest: it has none.
             RequestTooLarge: it has too many.
         """
-        if not count:
-            raise BadRequest(f"{name} is an empty list; send at least one item.")
-        if count > self.model.limits.max_rows:
-            raise RequestTooLarge(
-                f"{name} has {count} items, and this model takes {self.model.limits.max_rows}"
-                " a request; send them in parts."
-            )
+        check_count(count, name, self.model.limits.max_rows)
+
+
+def check_count(count: int, name: str, max_rows: int) -> None:
+    """Check that a list has at least one item, and at most a number.
+
+    Raises:
+        BadRequest: it has none.
+        RequestTooLarge: it has too many.
+    """
+    if not count:
+        raise BadRequest(f"{name} is an empty list; send at least one item.")
+    if count > max_rows:
+        raise RequestTooLarge(
+            f"{name} has {count} items, and this model takes {max_rows} a request"
+            "; send them in parts."
+        )
 
 
 def result_or_error_body(outcome: Any) -> Any:

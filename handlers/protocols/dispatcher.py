@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
 from handlers import protocols
+from handlers.config.quoting import shorten
 from handlers.engine import Engine
-from handlers.errors import RequestError, attempt
+from handlers.errors import RequestError, RequestTooLarge, attempt
 from handlers.explainers._page import HTML, prefers_page, render, target_view
+from handlers.http.limits import BodyLimits, server_limits
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
+from handlers.http.server_sent_events import streaming_started
 from handlers.protocols.base import BaseProtocol, Exchange, result_or_error_body
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
+
+# Sentences quote little of a request; this holds for those of libraries and of checkpoints, too.
+MAX_SENTENCE = 1_000
 
 
 @dataclass(frozen=True)
@@ -33,13 +39,32 @@ class Parsed:
             return []
         return self.exchange.requests
 
+    def error_response(self, error: RequestError) -> HttpResponse:
+        """Return the response to a request that failed as a whole."""
+        return self.protocol.error_response(self.http_request, _shortened(error))
+
 
 class Dispatcher:
-    """Answers the HTTP requests to one model."""
+    """Answers the HTTP requests to one model.
 
-    def __init__(self, engine: Engine, name: str = "model", version: str = "1.0") -> None:
+    Args:
+        engine: the model.
+        name: the name under which it is served.
+        version: the archive's version.
+        limits: those of bodies; by default those of the server that started this process.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str = "model",
+        version: str = "1.0",
+        limits: BodyLimits | None = None,
+    ) -> None:
         self._engine = engine
-        self._protocols = protocols.create(engine.describe(name, version))
+        model = engine.describe(name, version)
+        self._protocols = protocols.create(model)
+        self._limits = (limits or server_limits()).for_rows(model.limits.max_rows)
 
     def dispatch(
         self,
@@ -55,10 +80,10 @@ class Dispatcher:
             deadline: the time limit of the predictions.
         """
         with meter.stage("read"):
-            parsed = [self._parse(http_request) for http_request in http_requests]
+            parsed = [self._parse(replace(each, limits=self._limits)) for each in http_requests]
         outcomes = self._run(parsed, meter, deadline)
         with meter.stage("write"):
-            responses = [_respond(*pair) for pair in zip(parsed, outcomes, strict=True)]
+            responses = [self._respond(*pair) for pair in zip(parsed, outcomes, strict=True)]
         errors = sum(response.status >= 400 for response in responses)
         meter.count(requests=len(http_requests), errors=errors)
         return responses
@@ -85,14 +110,30 @@ class Dispatcher:
                 outcomes[owner].append(outcome)
         return outcomes
 
+    def _respond(self, parsed: Parsed, outcomes: Sequence[Any]) -> HttpResponse:
+        exchange = parsed.exchange
+        if isinstance(exchange, RequestError):
+            return parsed.error_response(exchange)
+        short = [_shortened(outcome) for outcome in outcomes]
+        response = attempt(_write, parsed.protocol, exchange, short)
+        if isinstance(response, RequestError):
+            return parsed.error_response(response)
+        size, limit = len(response.body), self._limits.max_response_bytes
+        if size <= limit or streaming_started(exchange.requests):
+            return response
+        return parsed.error_response(
+            RequestTooLarge(
+                f"The response has {size:,} bytes, more than the server's max_response_size of"
+                f" {limit:,}; ask for less."
+            )
+        )
 
-def _respond(parsed: Parsed, outcomes: Sequence[Any]) -> HttpResponse:
-    if isinstance(parsed.exchange, RequestError):
-        return parsed.protocol.error_response(parsed.http_request, parsed.exchange)
-    response = attempt(_write, parsed.protocol, parsed.exchange, outcomes)
-    if isinstance(response, RequestError):
-        return parsed.protocol.error_response(parsed.http_request, response)
-    return response
+
+def _shortened(outcome: Any) -> Any:
+    """Return an outcome; the sentence of an error is cut where it is long."""
+    if isinstance(outcome, RequestError):
+        outcome.args = (shorten(str(outcome), MAX_SENTENCE),)
+    return outcome
 
 
 def _write(protocol: BaseProtocol, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:

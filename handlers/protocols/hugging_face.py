@@ -124,7 +124,7 @@ class Protocol(BaseProtocol):
     def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
         """Return the usual response, with its message in a header as well."""
         response = super().error_response(http_request, error)
-        return replace(response, headers={MESSAGE: _in_ascii(str(error))})
+        return replace(response, headers={MESSAGE: str(error)})
 
     def _check_stream(self, http_request: HttpRequest, request: Request) -> None:
         if not self.model.generates or http_request.explains:
@@ -153,9 +153,3 @@ class Protocol(BaseProtocol):
 def _error_event(error: RequestError) -> bytes:
     """Return the last event of a response that an error ends."""
     return event({"error": str(error), "error_type": ERROR_TYPES.get(error.status, "generation")})
-
-
-def _in_ascii(sentence: str) -> str:
-    """Return a sentence as a header can carry it."""
-    plain = sentence.replace("…", "...")
-    return "".join(letter if " " <= letter <= "~" else "?" for letter in plain)

@@ -21,9 +21,11 @@ from itertools import chain
 from typing import Any
 
 from handlers.config.choices import suggest
+from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import BadRequest
 from handlers.protocols.base import is_chat
 from handlers.schemas.model_info import TEXT_COLUMN, Columns
+from handlers.schemas.parameters import check_size
 from handlers.schemas.text_checks import json_type
 
 INPUT_KEYS = ("inputs", "data", "prompt", "messages", "features")
@@ -76,8 +78,10 @@ def read_parameters(body: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         BadRequest: they are not an object.
+        RequestTooLarge: they have too many values.
     """
     parameters = _read_object(body, "parameters")
+    check_size(parameters)
     nested = [_read_object(parameters, name) for name in NESTED_PARAMETERS]
     own = {name: value for name, value in parameters.items() if name not in NESTED_PARAMETERS}
     return dict(ChainMap(own, *nested))
@@ -91,8 +95,14 @@ def _read_object(body: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def read_target(body: Mapping[str, Any], *, explains: bool) -> dict[str, Any]:
-    """Return the `target` of an object as a parameter, where an explanation is requested."""
-    return {"target": body["target"]} if explains and "target" in body else {}
+    """Return the `target` of an object as a parameter, where an explanation is requested.
+
+    Raises:
+        RequestTooLarge: it has too many values.
+    """
+    parameters = {"target": body["target"]} if explains and "target" in body else {}
+    check_size(parameters)
+    return parameters
 
 
 def read_stream(body: Mapping[str, Any]) -> bool:
@@ -113,9 +123,10 @@ def check_keys(body: Mapping[str, Any], known: Sequence[str], owner: str) -> Non
     Raises:
         BadRequest: it has; the text names the nearest known one.
     """
-    if unknown := sorted(str(key) for key in body.keys() - set(known)):
+    unknown = min((str(key) for key in body.keys() - set(known)), default=None)
+    if unknown is not None:
         raise BadRequest(
-            f"{owner} has the unknown key {unknown[0]!r}; {suggest(unknown[0], list(known))}"
+            f"{owner} has the unknown key {quote(unknown)}; {suggest(unknown, list(known))}"
         )
 
 
@@ -170,5 +181,5 @@ def _read_parts(body: Mapping[str, Any], columns: Sequence[Columns], owner: str)
         return body
     if keys == {"text", "text_pair"} or keys & {"question", "context"}:
         return body
-    found = f"the keys {', '.join(sorted(map(str, keys)))}" if keys else "no keys"
+    found = f"the keys {enumerate_names(sorted(map(str, keys)))}" if keys else "no keys"
     raise BadRequest(f"{owner} has {found}; send {forms_of(columns)}.")

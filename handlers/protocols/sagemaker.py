@@ -11,14 +11,15 @@ https://docs.aws.amazon.com/sagemaker/latest/dg/cdf-inference.html
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
-from handlers.errors import BadRequest, RequestError, Unprocessable, attempt
+from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, attempt
 from handlers.http.csv import read_csv
-from handlers.http.decoding import parse_json
+from handlers.http.decoding import check_json_size, parse_json
 from handlers.http.request import HttpRequest
 from handlers.http.response import JSON, HttpResponse
 from handlers.protocols.base import BaseProtocol, Exchange, is_chat
@@ -29,6 +30,8 @@ from handlers.schemas.request import Request
 
 # Other names that a header line may have for a text.
 COLUMN_ALIASES = {"inputs": "text", "prompt": "text"}
+# A line that is not empty. Not splitlines: JSON may hold other line separators than this one.
+LINE = re.compile(r"\S[^\n]*")
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,10 @@ class Protocol(BaseProtocol):
         return http_request.type in (*JSON_LINES, CSV)
 
     def parse(self, http_request: HttpRequest) -> Exchange:
-        lines = self._lines(http_request)
+        lines = self._checked(self._lines(http_request))
         items = [item for line in lines for item in line.items]
         if not items:
             raise BadRequest("The body has no lines; send a request in each.")
-        self.check_count(len(items), "The body")
         return Exchange(http_request, items, context=lines)
 
     def response(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
@@ -62,17 +64,30 @@ class Protocol(BaseProtocol):
         columns = () if exchange.explains else self.model.result_columns
         return format_results(by_line, preferred_type(exchange.http_request, default), columns)
 
-    def _lines(self, http_request: HttpRequest) -> list[Line]:
+    def _checked(self, lines: Iterable[Line]) -> list[Line]:
+        """Return lines, which are read one by one until they have too many items."""
+        checked: list[Line] = []
+        remaining = self.model.limits.max_rows
+        for line in lines:
+            remaining -= len(line.items)
+            if remaining < 0:
+                raise RequestTooLarge(
+                    f"The body has more items than the {self.model.limits.max_rows} that this model"
+                    " takes a request; send them in parts."
+                )
+            checked.append(line)
+        return checked
+
+    def _lines(self, http_request: HttpRequest) -> Iterator[Line]:
         text = (http_request.text or "").removeprefix("\ufeff")
         if http_request.type == CSV:
-            return [Line([row]) for row in self._rows(text)]
-        # Not splitlines: JSON may hold other line separators than this one.
-        lines = [
-            attempt(self._line, line, http_request.explains)
-            for line in text.split("\n")
-            if line.strip()
-        ]
-        return [Line([line]) if isinstance(line, RequestError) else line for line in lines]
+            return (Line([row]) for row in self._rows(text))
+        check_json_size(text, "The body", http_request.limits.max_values)
+        return (self._line_or_error(line[0], http_request.explains) for line in LINE.finditer(text))
+
+    def _line_or_error(self, text: str, explains: bool) -> Line:
+        line = attempt(self._line, text, explains)
+        return Line([line]) if isinstance(line, RequestError) else line
 
     def _line(self, text: str, explains: bool) -> Line:
         item = _without_stream(parse_json(text, "The line"))
@@ -86,11 +101,14 @@ class Protocol(BaseProtocol):
     def _request(self, item: Any, explains: bool) -> Request:
         return Request(*read_item(item, self.model.input_columns, "line", explains=explains))
 
-    def _rows(self, text: str) -> list[Request | RequestError]:
-        rows, columns = list(read_csv(text)), self.model.input_columns
-        if rows and (header := _header(rows[0], columns)):
-            rows, columns = rows[1:], [header]
-        return [attempt(_row_request, row, columns) for row in rows]
+    def _rows(self, text: str) -> Iterator[Request | RequestError]:
+        columns, max_characters = self.model.input_columns, self.model.limits.max_characters
+        # A quote in a text is two in a table, and each text has a quote at both ends and a comma.
+        rows = read_csv(text, max(map(len, columns)) * (2 * max_characters + 3))
+        first = list(islice(rows, 1))
+        if first and (header := _header(first[0], columns)):
+            first, columns = [], [header]
+        return (attempt(_row_request, row, columns) for row in chain(first, rows))
 
 
 def _list_of_inputs(item: Any) -> list[Any] | None:

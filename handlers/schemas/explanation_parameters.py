@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from handlers.config.choices import module_names, suggest
+from handlers.config.quoting import quote
 from handlers.schemas.parameters import Parameters
 
 Granularity = Literal["token", "word"]
@@ -37,7 +38,7 @@ class ExplanationParameters(Parameters):
     def _method_has_a_file(cls, word: str | None) -> str | None:
         known = module_names("explainers")
         if word is not None and word not in known:
-            raise ValueError(f"is {word!r}; {suggest(word, known)}")
+            raise ValueError(f"is {quote(word)}; {suggest(word, known)}")
         return word
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self, TypeVar, get_args
 
@@ -9,11 +10,14 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError, model
 from pydantic.fields import FieldInfo
 
 from handlers.config.validation_messages import describe_validation_error
-from handlers.errors import BadRequest, WrongConfig
+from handlers.errors import BadRequest, RequestTooLarge, WrongConfig
 from handlers.schemas.pipeline_names import PipelineNames
 from handlers.schemas.text_checks import json_type
 
 BodyT = TypeVar("BodyT", bound=BaseModel)
+# More than clients send: each unknown key and each wrong value would be an error of its own.
+MAX_KEYS = 100
+MAX_VALUES = 1_000
 
 
 class WholeNumbers(BaseModel):
@@ -125,8 +129,26 @@ def parse_body(model: type[BodyT], content: Any) -> BodyT:
     """
     if not isinstance(content, dict):
         raise BadRequest(f"The body must be an object, and is {json_type(content)}.")
+    if len(content) > MAX_KEYS:
+        raise BadRequest(f"The body has {len(content):,} keys; send at most {MAX_KEYS}.")
     try:
         return model.model_validate(content)
     except ValidationError as error:
         problem, remedy = describe_validation_error(model, error)
         raise BadRequest(f"{problem}; {remedy}") from None
+
+
+def check_size(parameters: Mapping[str, Any]) -> None:
+    """Check the number of values in parameters, those in lists and objects included.
+
+    Raises:
+        RequestTooLarge: there are too many.
+    """
+    count, remaining = 0, deque[Any]([parameters])
+    while remaining:
+        values = remaining.popleft()
+        count += len(values)
+        if count > MAX_VALUES:
+            raise RequestTooLarge(f"parameters has more than {MAX_VALUES:,} values; send fewer.")
+        inner = values.values() if isinstance(values, Mapping) else values
+        remaining.extend(each for each in inner if isinstance(each, (list, Mapping)))

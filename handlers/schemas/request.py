@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from handlers.config.quoting import quote
 from handlers.errors import BadRequest
 
 
@@ -47,7 +48,7 @@ class TokenIds:
         unknown = next((number for number in self.ids if not 0 <= number < vocabulary), None)
         if unknown is not None:
             raise BadRequest(
-                f"The prompt has the token {unknown}, and this model's go from 0 to"
+                f"The prompt has the token {quote(unknown)}, and this model's go from 0 to"
                 f" {vocabulary - 1:,}; send a text, or ids of this model's tokenizer."
             )
 

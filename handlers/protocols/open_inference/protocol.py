@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
+from handlers.config.quoting import shorten
 from handlers.errors import NotFound, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
@@ -121,7 +122,7 @@ class Protocol(BaseProtocol):
         content, data = split_body(http_request)
         body = Body.parse(content)
         by_grpc = _by_torchserve_grpc(http_request)
-        tensors = read_tensors(body, data, in_base64=by_grpc)
+        tensors = read_tensors(body, data, self.model.limits.max_rows, in_base64=by_grpc)
         rows = Rows(tensors, body.parameters or {}, self.model, explains=http_request.explains)
         self.check_count(rows.count, "inputs")
         as_bytes = http_request.takes_bytes and not by_grpc and body.returns_bytes
@@ -178,12 +179,12 @@ def find_description(path: str, model: ModelInfo) -> Describe | None:
     if found is None or found["end"] not in MODEL_PATHS:
         ends = (f"/{end}" if end else "" for end in MODEL_PATHS)
         known = [*SERVER_PATHS, *(f"v2/models/{model.name}{end}" for end in ends)]
-        raise NotFound(f"There is no {path} here; there are {', '.join(known)}.")
+        raise NotFound(f"There is no {shorten(path)} here; there are {', '.join(known)}.")
     if found["name"] != model.name:
-        raise NotFound(f"There is no model {found['name']} here; there is {model.name}.")
+        raise NotFound(f"There is no model {shorten(found['name'])} here; there is {model.name}.")
     if found["version"] not in (None, model.version):
         raise NotFound(
-            f"There is no version {found['version']} of {model.name} here; there is"
+            f"There is no version {shorten(found['version'])} of {model.name} here; there is"
             f" {model.version}."
         )
     return MODEL_PATHS[found["end"]]

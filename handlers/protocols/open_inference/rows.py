@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from handlers.config.choices import suggest
+from handlers.config.quoting import enumerate_names, shorten
 from handlers.errors import BadRequest, RequestError, attempt
 from handlers.protocols.items import read_item
 from handlers.protocols.open_inference.tensors import BYTES, JSON_TEXTS, Tensor
@@ -94,7 +95,7 @@ class Rows:
         for tensor in (*self._inputs, *self._own):
             if len(tensor) != self.count:
                 raise BadRequest(
-                    f"{tensor.name} has {len(tensor)} elements, and {first.name} has {self.count}"
+                    f"{tensor.title} has {len(tensor)} elements, and {first.title} has {self.count}"
                     "; send as many."
                 )
 
@@ -104,15 +105,17 @@ def _input_tensors(
 ) -> list[Tensor]:
     """Return the tensors of the inputs, in the order of the columns."""
     names = _input_names(tensors, columns, parameters)
-    if unknown := sorted(tensors.keys() - set(names) - parameters.keys()):
+    unknown = min(tensors.keys() - set(names) - parameters.keys(), default=None)
+    if unknown is not None:
         known = [*names, *parameters]
         raise BadRequest(
-            f"inputs has the unknown tensor {unknown[0]}; {suggest(unknown[0], known)}"
+            f"inputs has the unknown tensor {shorten(unknown)}; {suggest(unknown, known)}"
         )
     for name in names:
         if tensors[name].datatype != BYTES:
             raise BadRequest(
-                f"{name} has datatype {tensors[name].datatype}, and inputs are texts; send BYTES."
+                f"{shorten(name)} has datatype {tensors[name].datatype}, and inputs are texts"
+                "; send BYTES."
             )
     return [tensors[name] for name in names]
 
@@ -128,7 +131,7 @@ def _input_names(
     if len(found) == 1 and (TEXT_COLUMN in columns or tensors[found[0]].content_type in JSON_TEXTS):
         return found
     known = " or ".join(" and ".join(names) for names in columns)
-    raise BadRequest(f"inputs has the tensors {', '.join(tensors)}; ask with {known}.")
+    raise BadRequest(f"inputs has the tensors {enumerate_names(tensors)}; ask with {known}.")
 
 
 def _is_of_protocol(name: str) -> bool:

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import base64
 import re
-import reprlib
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, model_validator
 
-from handlers.errors import BadRequest, Unprocessable
+from handlers.config.quoting import quote, shorten
+from handlers.errors import BadRequest, RequestTooLarge, Unprocessable
 from handlers.http.decoding import decode_text, parse_json
 from handlers.http.request import HttpRequest
-from handlers.schemas.parameters import parse_body
+from handlers.schemas.parameters import MAX_KEYS, MAX_VALUES, check_size, parse_body
 from handlers.schemas.text_checks import json_type
 
 BYTES = "BYTES"
@@ -59,6 +60,8 @@ LENGTH_OF_JSON = "Inference-Header-Content-Length"
 OUTPUT = "output"
 # Dimensions that a shape may have: a longer one, or data nested deeper, only costs time.
 MAX_DIMENSIONS = 4
+# Responses and errors repeat it.
+MAX_ID = 200
 
 # Content types of tensors of JSON texts in MLServer's Hugging Face runtime.
 JSON_TEXTS = ("hg_json", "hg_jsonlist")
@@ -72,15 +75,27 @@ class StrictModel(BaseModel):
         extra="forbid", strict=True, frozen=True, protected_namespaces=(), allow_inf_nan=False
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _has_few_keys(cls, values: Any) -> Any:
+        if isinstance(values, dict) and len(values) > MAX_KEYS:
+            raise ValueError(f"has {len(values):,} keys; send at most {MAX_KEYS}")
+        return values
+
 
 class Input(StrictModel):
     """One tensor in the JSON; without `data` its elements are bytes after the JSON."""
 
     name: str
     datatype: Datatype
-    shape: list[NonNegativeInt]
+    shape: Annotated[list[NonNegativeInt], Field(fail_fast=True)]
     parameters: dict[str, Any] | None = None
     data: Any = None
+
+    @property
+    def title(self) -> str:
+        """Its name in an error."""
+        return shorten(self.name)
 
     @property
     def binary_size(self) -> Any:
@@ -98,12 +113,12 @@ class Output(StrictModel):
 class Body(StrictModel):
     """An inference request; the path selects the model, not the name here."""
 
-    id: str | None = None
+    id: Annotated[str, Field(max_length=MAX_ID)] | None = None
     model_name: str | None = None
     model_version: str | None = None
     parameters: dict[str, Any] | None = None
-    inputs: list[Input] = Field(min_length=1)
-    outputs: list[Output] | None = None
+    inputs: Annotated[list[Input], Field(fail_fast=True)] = Field(min_length=1)
+    outputs: Annotated[list[Output], Field(fail_fast=True)] | None = None
 
     @classmethod
     def parse(cls, content: Any) -> Self:
@@ -116,7 +131,7 @@ class Body(StrictModel):
         body = parse_body(cls, content)
         for output in body.outputs or ():
             if output.name != OUTPUT:
-                raise BadRequest(f"There is no output {output.name}; there is {OUTPUT}.")
+                raise BadRequest(f"There is no output {shorten(output.name)}; there is {OUTPUT}.")
             if (output.parameters or {}).get("classification"):
                 raise Unprocessable("output has no classification here; set the parameter top_k.")
         return body
@@ -141,7 +156,8 @@ def split_body(http_request: HttpRequest) -> tuple[Any, bytes]:
     if not re.fullmatch("[0-9]{1,12}", length) or int(length) > len(raw):
         raise BadRequest(f"{LENGTH_OF_JSON} is {length[:20]}, and the body has {len(raw)} bytes.")
     end = int(length)
-    return parse_json(decode_text(raw[:end])), bytes(raw[end:])
+    content = parse_json(decode_text(raw[:end]), max_values=http_request.limits.max_values)
+    return content, bytes(raw[end:])
 
 
 @dataclass(frozen=True)
@@ -163,6 +179,11 @@ class Tensor:
     def __len__(self) -> int:
         return len(self.elements)
 
+    @property
+    def title(self) -> str:
+        """Its name in an error."""
+        return shorten(self.name)
+
     def element(self, number: int) -> Any:
         """Return one element: a number, a text, or the value of a text in JSON.
 
@@ -173,29 +194,40 @@ class Tensor:
         if self.datatype != BYTES:
             return element
         if self.content_type == BASE64:
-            element = _from_base64(element, self.name)
-        text = decode_text(element, self.name)
-        return parse_json(text, self.name) if self.content_type in JSON_TEXTS else text
+            element = _from_base64(element, self.title)
+        text = decode_text(element, self.title)
+        return parse_json(text, self.title) if self.content_type in JSON_TEXTS else text
 
 
-def read_tensors(body: Body, data: bytes, *, in_base64: bool = False) -> dict[str, Tensor]:
+def read_tensors(
+    body: Body, data: bytes, max_rows: int, *, in_base64: bool = False
+) -> dict[str, Tensor]:
     """Return a body's tensors by name.
 
     Args:
         body: the JSON.
         data: the bytes after it.
+        max_rows: the maximum number of elements of a tensor that has one for each row.
         in_base64: whether BYTES are in base64, as TorchServe passes those of gRPC.
 
     Raises:
         BadRequest: elements are missing, too many, or of another datatype; or a name comes twice.
+        RequestTooLarge: a tensor has more elements than a list of rows or of parameters may have.
     """
+    check_size(body.parameters or {})
     default = BASE64 if in_base64 else (body.parameters or {}).get("content_type")
     tensors: dict[str, Tensor] = {}
     for given in body.inputs:
         if given.name in tensors:
-            raise BadRequest(f"inputs has two tensors {given.name}; send one.")
-        elements, data = _read_elements(given, data)
-        _check_count(given, elements)
+            raise BadRequest(f"inputs has two tensors {given.title}; send one.")
+        count = _count_of(given, max(max_rows, MAX_VALUES))
+        elements, data = _read_elements(given, data, count)
+        if len(elements) != count:
+            found = len(elements) if len(elements) < count else "more"
+            raise BadRequest(
+                f"{given.title} has shape {quote(given.shape)}, which is {count} elements"
+                f", and its data has {found}."
+            )
         content_type = str((given.parameters or {}).get("content_type", default or ""))
         tensors[given.name] = Tensor(given.name, given.datatype, elements, content_type)
     if data:
@@ -205,46 +237,52 @@ def read_tensors(body: Body, data: bytes, *, in_base64: bool = False) -> dict[st
     return tensors
 
 
-def _read_elements(given: Input, data: bytes) -> tuple[list[Any], bytes]:
+def _count_of(given: Input, limit: int) -> int:
+    """Return the number of elements that a shape has."""
+    shape = quote(given.shape)
+    if len(given.shape) > MAX_DIMENSIONS or sum(size != 1 for size in given.shape) > 1:
+        raise BadRequest(f"{given.title} has shape {shape}; send one element a row, [n] or [n, 1].")
+    if (count := prod(given.shape)) > limit:
+        raise RequestTooLarge(
+            f"{given.title} has shape {shape}, and a tensor has at most {limit:,} elements here"
+            "; send them in parts."
+        )
+    return count
+
+
+def _read_elements(given: Input, data: bytes, count: int) -> tuple[list[Any], bytes]:
+    """Return the elements, at most one more than their number should be, and the other bytes."""
     size = given.binary_size
     if given.data is not None or size is None:
-        return _elements_in_json(given), data
+        return _elements_in_json(given, count), data
     if type(size) is not int or not 0 <= size <= len(data):
         raise BadRequest(
-            f"{given.name} has binary_data_size {size}, and {len(data)} bytes are left."
+            f"{given.title} has binary_data_size {quote(size)}, and {len(data)} bytes are left."
         )
-    return unpack_elements(data[:size], given.datatype, given.name), data[size:]
+    return unpack_elements(data[:size], given.datatype, given.title, count), data[size:]
 
 
-def _elements_in_json(given: Input) -> list[Any]:
+def _elements_in_json(given: Input, count: int) -> list[Any]:
     if not isinstance(given.data, list):
-        raise BadRequest(f"{given.name} must have a list as data, and has {json_type(given.data)}.")
-    elements = _flatten(given.data, given.name)
-    check_elements(elements, given.datatype, given.name)
+        raise BadRequest(
+            f"{given.title} must have a list as data, and has {json_type(given.data)}."
+        )
+    elements = list(islice(_flatten(given.data, given.title, MAX_DIMENSIONS), count + 1))
+    check_elements(elements, given.datatype, given.title)
     return elements
 
 
-def _flatten(data: list[Any], name: str) -> list[Any]:
+def _flatten(data: list[Any], name: str, depth: int) -> Iterator[Any]:
     """Return the elements of nested lists, in order."""
-    for _ in range(MAX_DIMENSIONS):
-        data = [inner for each in data for inner in (each if isinstance(each, list) else [each])]
-    if any(isinstance(each, list) for each in data):
-        raise BadRequest(
-            f"{name} has data that is nested too deep; send it flat, or as its shape is."
-        )
-    return data
-
-
-def _check_count(given: Input, elements: Sequence[Any]) -> None:
-    shape = reprlib.repr(given.shape)
-    flat = len(given.shape) <= MAX_DIMENSIONS and sum(size != 1 for size in given.shape) <= 1
-    if flat and prod(given.shape) != len(elements):
-        raise BadRequest(
-            f"{given.name} has shape {shape}, which is {prod(given.shape)} elements"
-            f", and its data has {len(elements)}."
-        )
-    if not flat:
-        raise BadRequest(f"{given.name} has shape {shape}; send one element a row, [n] or [n, 1].")
+    for each in data:
+        if not isinstance(each, list):
+            yield each
+        elif depth:
+            yield from _flatten(each, name, depth - 1)
+        else:
+            raise BadRequest(
+                f"{name} has data that is nested too deep; send it flat, or as its shape is."
+            )
 
 
 def _from_base64(text: str | bytes, name: str) -> bytes:
@@ -265,20 +303,23 @@ def check_elements(values: Sequence[Any], datatype: Datatype, name: str) -> None
             raise BadRequest(f"{name} has datatype {datatype}, and its element {number} is not.")
 
 
-def unpack_elements(data: bytes, datatype: Datatype, name: str) -> list[Any]:
+def unpack_elements(data: bytes, datatype: Datatype, name: str, count: int) -> list[Any]:
     """Return the elements in bytes; those of BYTES are bytes themselves.
+
+    Of more elements than their number should be, one more is returned.
 
     Raises:
         BadRequest: they end in the middle of an element.
     """
     if datatype == BYTES:
-        return list(_split(data, name))
+        return list(islice(_split(data, name), count + 1))
     size = struct.calcsize(CODES[datatype])
     if len(data) % size:
         raise BadRequest(
             f"{name} has {len(data)} bytes, and an element of {datatype} has {size} of them."
         )
-    return [value for (value,) in struct.iter_unpack(f"<{CODES[datatype]}", data)]
+    elements = islice(struct.iter_unpack(f"<{CODES[datatype]}", data), count + 1)
+    return [value for (value,) in elements]
 
 
 def pack_texts(texts: Iterable[bytes]) -> bytes:

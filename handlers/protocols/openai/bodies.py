@@ -6,7 +6,7 @@ https://platform.openai.com/docs/api-reference/chat and /completions
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -22,6 +22,9 @@ from handlers.errors import Unprocessable
 from handlers.schemas.parameters import WholeNumbers, parse_body
 from handlers.schemas.request import TokenIds
 
+ItemT = TypeVar("ItemT")
+# One error is shown, so the others are not collected: each takes more memory than its item.
+Items = Annotated[list[ItemT], Field(fail_fast=True)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 # Below it sampling picks the likeliest token, and the division by it overflows.
 MIN_TEMPERATURE = 1e-5
@@ -58,13 +61,13 @@ class Sampling(WholeNumbers):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     n: Annotated[int, Field(ge=1, le=32)] | None = None
-    stop: str | list[str] | None = None
+    stop: str | Items[str] | None = None
     seed: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: dict[str, Any] | None = None
     # Extensions of OpenAI's API that the servers of open models have.
     top_k: Annotated[int, Field(ge=-1)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -123,7 +126,7 @@ class Sampling(WholeNumbers):
 class ChatBody(Sampling):
     """The body of `chat/completions`."""
 
-    messages: list[dict[str, Any]] = Field(min_length=1)
+    messages: Items[dict[str, Any]] = Field(min_length=1)
     max_completion_tokens: PositiveInt | None = None
 
     @property
@@ -134,7 +137,7 @@ class ChatBody(Sampling):
 class CompletionBody(Sampling):
     """The body of `completions`."""
 
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: str | Items[str] | Items[int] | Items[Items[int]]
     echo: bool | None = None
 
     @field_validator("prompt", mode="wrap")
@@ -150,9 +153,17 @@ class CompletionBody(Sampling):
     @property
     def prompts(self) -> list[str | TokenIds]:
         """Every prompt of the body: a text, or token ids."""
-        single = isinstance(self.prompt, str) or (self.prompt and isinstance(self.prompt[0], int))
-        prompts: list[Any] = [self.prompt] if single else list(self.prompt)
+        prompts: list[Any] = [self.prompt] if self._is_single else list(self.prompt)
         return [each if isinstance(each, str) else TokenIds(tuple(each)) for each in prompts]
+
+    @property
+    def prompt_count(self) -> int:
+        """The number of prompts."""
+        return 1 if self._is_single else len(self.prompt)
+
+    @property
+    def _is_single(self) -> bool:
+        return isinstance(self.prompt, str) or isinstance(next(iter(self.prompt), None), int)
 
     @property
     def parameters(self) -> dict[str, Any]:

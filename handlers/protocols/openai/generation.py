@@ -13,7 +13,7 @@ from handlers.errors import Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.http.server_sent_events import EVENTS, EventStream, event
-from handlers.protocols.base import Exchange
+from handlers.protocols.base import Exchange, check_count
 from handlers.protocols.openai.bodies import ChatBody, CompletionBody, Sampling
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.request import Request
@@ -107,7 +107,11 @@ class GenerationEndpoint(ABC):
 
     @abstractmethod
     def inputs(self, body: Any) -> list[Any]:
-        """Return the inputs of each request."""
+        """Return the inputs of each request.
+
+        Raises:
+            RequestError: there are none, or too many.
+        """
 
     @abstractmethod
     def choice(self, text: str) -> dict[str, Any]:
@@ -215,6 +219,7 @@ class Completions(GenerationEndpoint):
         return CompletionBody.parse(content)
 
     def inputs(self, body: CompletionBody) -> list[Any]:
+        check_count(body.prompt_count, "prompt", self.model.limits.max_rows)
         return list(body.prompts)
 
     def choice(self, text: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from handlers.config.quoting import shorten
 from handlers.errors import NotFound, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
@@ -43,10 +44,8 @@ class Protocol(BaseProtocol):
             return Exchange(http_request)
         if path not in self._endpoints:
             known = ", ".join([*self._endpoints, MODELS])
-            raise NotFound(f"There is no {path} here; there are {known}.")
-        exchange = self._endpoints[path].parse(http_request)
-        self.check_count(len(exchange.items), "prompt")
-        return exchange
+            raise NotFound(f"There is no {shorten(path)} here; there are {known}.")
+        return self._endpoints[path].parse(http_request)
 
     def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
         for outcome in outcomes:

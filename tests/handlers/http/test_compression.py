@@ -6,7 +6,7 @@ import zlib
 import pytest
 
 from handlers.errors import BadRequest, RequestTooLarge
-from handlers.http.decoding import MAX_BYTES, decompress
+from handlers.http.decoding import MAX_MEMBERS, decompress
 from handlers.http.request import HttpRequest
 
 TEXT = b'{"inputs": "A fine film"}'
@@ -68,8 +68,20 @@ def test_a_body_that_cannot_be_decompressed_is_refused(
     assert str(caught.value).startswith(sentence)
 
 
-def test_a_small_body_cannot_fill_the_memory() -> None:
-    with pytest.raises(RequestTooLarge, match="more than 67,108,864 bytes"):
-        decompress(gzip.compress(bytes(MAX_BYTES + 1), 1), "gzip")
-    with pytest.raises(RequestTooLarge, match="more than 67,108,864 bytes"):
-        decompress(PACKED + gzip.compress(bytes(MAX_BYTES), 1), "gzip")
+@pytest.mark.parametrize(
+    ("body", "coding"),
+    [
+        (gzip.compress(bytes(5001)), "gzip"),
+        (PACKED + gzip.compress(bytes(5000)), "gzip"),
+        (zlib.compress(bytes(5001)), "deflate"),
+        (raw_deflate(bytes(5001)), "deflate"),
+    ],
+)
+def test_a_body_unpacks_to_no_more_than_a_request_may_have(body: bytes, coding: str) -> None:
+    with pytest.raises(RequestTooLarge, match="unpacks to more than 5,000 bytes"):
+        decompress(body, coding, 5000)
+
+
+def test_a_body_of_many_empty_members_is_refused() -> None:
+    with pytest.raises(RequestTooLarge, match="more than 1,000 gzip members"):
+        decompress(gzip.compress(b"", mtime=0) * (MAX_MEMBERS + 1), "gzip")

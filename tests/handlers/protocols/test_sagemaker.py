@@ -208,11 +208,11 @@ def test_lines_and_rows_are_explained(served: Model) -> None:
         (LINES, " \n\n", 400, "The body has no lines; "),
         (LINES, "", 400, "The body has no lines; "),
         (LINES, b'"\xff"', 400, "The body is not UTF-8: "),
-        (LINES, '"a"\n' * 129, 413, "The body has 129 items, "),
+        (LINES, '"a"\n' * 129, 413, "The body has more items than the 128 "),
         (CSV, "text\n", 400, "The body has no lines; "),
         (CSV, "a,b,c\n", 400, "The line has 3 columns; "),
         (CSV, b"\xff", 400, "The body is not UTF-8: "),
-        (CSV, "a\n" * 129, 413, "The body has 129 items, "),
+        (CSV, "a\n" * 129, 413, "The body has more items than the 128 "),
     ],
 )
 def test_lines_that_all_fail_get_torchserves_error(

@@ -330,7 +330,10 @@ class TestBytes:
         del given["data"]
         raw, headers = in_bytes({"inputs": [given]})
         status, error = refusal(call(model, raw, **headers))
-        assert status == 400 and error.startswith(f"args has binary_data_size {size}, and 0 bytes ")
+        assert (status, error) == (
+            400,
+            f"args has binary_data_size {size!r}, and 0 bytes are left.",
+        )
 
 
 @pytest.mark.parametrize(
