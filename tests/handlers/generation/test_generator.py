@@ -59,6 +59,11 @@ def model(request: Any, tmp_path_factory: Any) -> Served:
     return Served(folder, MODE)
 
 
+@pytest.fixture
+def tiny_gpt2(served: Callable[..., Served]) -> Served:
+    return served(MODE)
+
+
 @pytest.fixture(scope="module")
 def expected(model: Served) -> list[list[dict[str, str]]]:
     """The text that `generate` itself writes after each prompt, one at a time."""
@@ -90,6 +95,16 @@ def test_other_prompts_in_a_batch_do_not_change_an_answer(
     replies = model.post(*[bodies[number] for number in numbers])
     for number, (_, answer) in zip(numbers, replies, strict=True):
         assert answer == expected[number], REQUESTS[number]
+
+
+def test_a_forced_end_token_is_the_last_of_each_prompt(
+    tiny_gpt2: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task: Any = tiny_gpt2.engine.task
+    monkeypatch.setattr(task.base, "forced_eos_token_id", task.base.eos_token_id)
+    given = {"details": True, "min_new_tokens": 4}
+    bodies = [{"inputs": "Ada", "parameters": {**given, "max_new_tokens": most}} for most in (5, 8)]
+    assert tiny_gpt2.post(*bodies) == [tiny_gpt2.post(body)[0] for body in bodies]
 
 
 def test_prompts_near_the_last_position_do_not_break_their_batch(
@@ -138,11 +153,6 @@ def run(model: Served, deadline: Deadline, *requests: Request) -> list[RowOutcom
     task: Any = model.engine.task
     rows = [row for (row,) in task.encode([task.parse(request) for request in requests])]
     return list(task.run(model.engine.model, rows, Meter(), deadline))
-
-
-@pytest.fixture
-def tiny_gpt2(served: Callable[..., Served]) -> Served:
-    return served(MODE)
 
 
 def test_a_deadline_leaves_the_texts_that_are_finished(tiny_gpt2: Served) -> None:

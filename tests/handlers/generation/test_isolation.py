@@ -17,6 +17,7 @@ from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
 from tests import tiny
 from tests.handlers.generation.test_chat import TEMPLATE
+from tests.handlers.generation.test_generator import DeadlineOfQuestions
 from tests.serving import Served
 
 MODE = "text_generation"
@@ -111,3 +112,29 @@ def test_a_batch_ends_with_its_last_text(model: Served) -> None:
     meter = Meter()
     model.engine.predict(requests, meter)
     assert meter.counts["forwards"] <= 12
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "ending"),
+    [
+        ("", {"inputs": "Ada", "parameters": {"max_new_tokens": 40}, **STREAM}, b'"overloaded"}'),
+        ("v1/completions", {"prompt": "Ada", "max_tokens": 40, **STREAM}, b"data: [DONE]"),
+        ("v1/chat/completions", {**CHAT, "max_tokens": 40, **STREAM}, b"data: [DONE]"),
+    ],
+)
+def test_a_stream_that_the_deadline_ends_has_an_error_as_its_last_event(
+    tmp_path: Path, monkeypatch: Any, path: str, body: Any, ending: bytes
+) -> None:
+    model = Served(tiny.write(tmp_path, MODE), MODE)
+    task: Any = model.engine.task
+    monkeypatch.setattr(task.tokenizer, "chat_template", TEMPLATE)
+    run = task.run
+    monkeypatch.setattr(
+        task,
+        "run",
+        lambda model, rows, meter, _=None: run(model, rows, meter, DeadlineOfQuestions(9)),
+    )
+    ((status, sent),) = post(model, [(path, body)])
+    assert status == 200
+    assert sent.strip().endswith(ending)
+    assert b'"error"' in sent and sent.count(b"data: ") > 3
