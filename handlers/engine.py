@@ -15,7 +15,7 @@ from handlers.checkpoints.checkpoint import read_checkpoint
 from handlers.checkpoints.heads import check_head
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
-from handlers.errors import RequestError, Unprocessable, attempt
+from handlers.errors import DeviceFailed, RequestError, Unprocessable, attempt
 from handlers.explainers import explanation_schemas, targets
 from handlers.explainers.base import ExplainedModel
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
@@ -41,6 +41,7 @@ class Engine:
         model: the model.
         settings: the YAML's `handler:` section.
         predict_seconds: the time limit that a server sets to the predictions of one batch.
+        device_failed: whether the accelerator failed, so that this process has to end.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Engine:
     ) -> None:
         self.task = task
         self.predict_seconds = predict_seconds
+        self.device_failed = False
         self._explain_seconds = explain_seconds
         self.model = model
         self.settings = task.settings
@@ -138,10 +140,11 @@ class Engine:
         runner = JobRunner(self.task, self.model, meter, deadline)
         finished = runner.run(requests, self._parse, owners or range(len(requests)))
         with meter.stage("decode"):
-            return [
+            outcomes = [
                 job if isinstance(job, RequestError) else attempt(self._decode, job)
                 for job in finished
             ]
+        return self._checked(outcomes)
 
     def explain(
         self,
@@ -165,7 +168,13 @@ class Engine:
         with meter.stage("explain"):
             in_time = deadline.extended(seconds).at_most(seconds)
             explained = iter(self._explained(jobs, in_time))
-        return [job if isinstance(job, RequestError) else next(explained) for job in finished]
+        outcomes = [job if isinstance(job, RequestError) else next(explained) for job in finished]
+        return self._checked(outcomes)
+
+    def _checked(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """Return the outcomes, and note whether the accelerator failed."""
+        self.device_failed |= any(isinstance(outcome, DeviceFailed) for outcome in outcomes)
+        return outcomes
 
     def _explanation_schemas(self) -> dict[str, Any]:
         if self._explanation_target is None:

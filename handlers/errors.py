@@ -10,7 +10,9 @@ KitError
     ├── RequestTooLarge      413  too many rows or too long a text
     ├── Unprocessable        422  well-formed, but not supported by this model
     ├── Overloaded           503  temporarily not available
-    │   └── OutOfTime        503  the time limit of the batch passed
+    │   ├── OutOfTime        503  the time limit of the batch passed
+    │   └── DeviceFailed     503  the accelerator failed, and the worker starts again
+    ├── OutOfMemory          507  the request alone does not fit in memory
     └── InternalError        500  a bug in this kit
 """
 
@@ -115,6 +117,29 @@ class OutOfTime(Overloaded):
         super().__init__(message)
 
 
+class DeviceFailed(Overloaded):
+    """The accelerator failed; this process cannot use it any more."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The accelerator of this worker failed, and the worker starts again; send the request"
+            " again."
+        )
+
+
+class OutOfMemory(RequestError):
+    """The request does not fit in memory, although it ran without others."""
+
+    status = 507
+    kind = "InsufficientStorageException"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This request does not fit in the memory of the worker; send fewer or shorter texts, or"
+            " ask for less."
+        )
+
+
 class InternalError(RequestError):
     """A bug in this kit; the message contains no part of the request."""
 
@@ -149,7 +174,7 @@ Item = TypeVar("Item")
 def attempt(function: Callable[..., Result], *arguments: Any) -> Result | RequestError:
     """Call a function and return its result, or its error instead of raising it.
 
-    Unexpected errors are logged and returned as :class:`InternalError`.
+    Unexpected errors are logged and returned as the error that :func:`classify` makes of them.
     """
     try:
         return function(*arguments)
@@ -158,8 +183,67 @@ def attempt(function: Callable[..., Result], *arguments: Any) -> Result | Reques
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # noqa: BLE001 - a panic in tokenizers derives from BaseException
-        log_bug(error)
-        return InternalError(error)
+        return classify(error)
+
+
+def classify(error: BaseException) -> RequestError:
+    """Return the error of a request that failed with an unexpected error, and log the latter."""
+    if is_out_of_memory(error):
+        logger.warning("%s: out of memory", type(error).__name__)
+        return OutOfMemory()
+    log_bug(error)
+    return DeviceFailed() if is_device_failure(error) else InternalError(error)
+
+
+# Parts of the messages of torch, ONNX Runtime and others, in lower case. The classes of torch are
+# recognised by name, because configurations are read without torch.
+MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "failed to allocate memory",
+    "not enough memory",
+    "alloc_failed",
+    "cublas_status_not_initialized",
+)
+DEVICE = ("cuda error", "hip error", "xpu error", "device-side assert", "device lost", "ecc error")
+# After these errors of an accelerator the process can go on to use it.
+HARMLESS = (
+    "invalid argument",
+    "invalid configuration argument",
+    "invalid device function",
+    "no kernel image",
+    "not supported",
+    "not_supported",
+    "invalid_value",
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error of a library means that memory did not suffice."""
+    if isinstance(error, MemoryError) or _has_class(error, "OutOfMemoryError"):
+        return True
+    return _is_of_runtime(error) and _mentions(error, MEMORY)
+
+
+def is_device_failure(error: BaseException) -> bool:
+    """Return whether an accelerator failed, so that each further use in this process fails, too."""
+    if not _is_of_runtime(error) or is_out_of_memory(error) or _mentions(error, HARMLESS):
+        return False
+    return _has_class(error, "AcceleratorError") or _mentions(error, DEVICE)
+
+
+def _is_of_runtime(error: BaseException) -> bool:
+    return isinstance(error, RuntimeError) or type(error).__module__.startswith("onnxruntime")
+
+
+def _has_class(error: BaseException, name: str) -> bool:
+    return any(each.__name__ == name for each in type(error).__mro__)
+
+
+def _mentions(error: BaseException, parts: Sequence[str]) -> bool:
+    message = str(error).lower()
+    return any(part in message for part in parts)
 
 
 def attempt_all(
@@ -183,7 +267,7 @@ def attempt_all(
         return list(together)
     repeats = [may_repeat(item) for item in items]
     again = [item for item, repeat in zip(items, repeats, strict=True) if repeat]
-    if len(items) == 1 or not again:
+    if len(items) == 1 or not again or isinstance(together, DeviceFailed):
         return [together] * len(items)
     # Without those that may not be repeated, the others may work together.
     parts = [again] if len(again) < len(items) else _halves(again)

@@ -34,6 +34,7 @@ from handlers.protocols.dispatcher import Dispatcher
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.ranks import is_rank0
 from handlers.runtime.threads import ThreadShare
+from handlers.runtime.worker_exit import end_after_response
 from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
@@ -94,6 +95,8 @@ class TransformersHandler(BaseHandler):
         else:
             results = self._handle_rows(data, headers, context, meter, deadline)
         _end_streams(context, headers)
+        if self.engine.device_failed:
+            end_after_response(getattr(context, "cl_socket", None))
         if is_rank0():
             self.reporter.report(context.metrics, meter, time.perf_counter() - start)
         return results

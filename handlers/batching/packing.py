@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
+from handlers.batching.memory import Halvable, memory_errors
 from handlers.batching.padding import Batch, Padding, to_numpy
 from handlers.batching.rows import Outputs, Row, RowOutcome
 from handlers.errors import RequestError
@@ -168,7 +169,8 @@ def run_packed(
 ) -> list[RowOutcome]:
     """Run every text once in packed rows and return the outcome of each text, in their order.
 
-    A forward pass that raises a :class:`RequestError` ends with it for its own texts only.
+    A forward pass that raises a :class:`RequestError` ends with it for its own texts only. Rows
+    that do not fit in memory together run in halves.
 
     Args:
         forward: runs a packed batch. Outputs in `per_token` have shape (rows, width, ...), all
@@ -180,11 +182,15 @@ def run_packed(
         meter: counts forwards, tokens and slots.
     """
     results: list[RowOutcome] = [{}] * len(texts)
-    for rows in _group(best_fit([len(text) for text in texts]), texts, budget):
+    groups = Halvable(_group(best_fit([len(text) for text in texts]), texts, budget))
+    for rows in groups:
         packed = pack(texts, rows, padding)
         try:
-            outputs = unpack(forward(packed), packed, texts, per_token)
+            with memory_errors():
+                outputs = unpack(forward(packed), packed, texts, per_token)
         except RequestError as error:
+            if groups.halve(rows, error):
+                continue
             for text in packed.texts:
                 results[text.index] = error
             continue

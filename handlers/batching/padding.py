@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import torch
 
+from handlers.batching.memory import Halvable, memory_errors
 from handlers.batching.rows import Row, RowOutcome
 from handlers.errors import RequestError
 from handlers.telemetry.meter import Meter
@@ -79,7 +80,8 @@ def run(
 ) -> list[RowOutcome]:
     """Run every row once, grouped by length, and return the outcome of each row in their order.
 
-    A forward pass that raises a :class:`RequestError` ends with it for its own rows only.
+    A forward pass that raises a :class:`RequestError` ends with it for its own rows only. Rows that
+    do not fit in memory together run in halves.
 
     Args:
         forward: runs a padded batch.
@@ -90,12 +92,16 @@ def run(
         meter: counts forwards, tokens and slots.
     """
     results: list[RowOutcome] = [{}] * len(rows)
-    for group in group_by_length([len(row) for row in rows], budget):
+    groups = Halvable(group_by_length([len(row) for row in rows], budget))
+    for group in groups:
         members = [rows[index] for index in group]
         batch = pad(members, padding)
         try:
-            outputs = {name: to_numpy(tensor) for name, tensor in forward(batch).items()}
+            with memory_errors():
+                outputs = {name: to_numpy(tensor) for name, tensor in forward(batch).items()}
         except RequestError as error:
+            if groups.halve(group, error):
+                continue
             for index in group:
                 results[index] = error
             continue

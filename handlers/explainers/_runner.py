@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 from handlers import explainers
+from handlers.batching.memory import memory_errors
 from handlers.batching.padding import group_by_length
-from handlers.errors import RequestError, Unprocessable, attempt
+from handlers.errors import DeviceFailed, OutOfMemory, RequestError, Unprocessable, attempt
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._time_shares import TimeShares, weights_of
 from handlers.explainers.base import AttributionBatch, BaseExplainer, ExplainedModel
@@ -121,7 +122,7 @@ class ExplanationRunner:
         together = attempt(self._attribute_together, group, shares.take(weights), shares)
         if not isinstance(together, RequestError):
             return list(together)
-        if len(group) == 1 or isinstance(together, Unprocessable):
+        if len(group) == 1 or isinstance(together, (Unprocessable, DeviceFailed)):
             return [together] * len(group)
         shares.give_back(weights)
         pairs = sorted(zip(group, weights, strict=True), key=lambda pair: pair[0].cost)
@@ -131,11 +132,9 @@ class ExplanationRunner:
     def _attribute_together(
         self, group: Sequence[AttributionJob], share: Deadline, shares: TimeShares
     ) -> list[Attribution]:
-        item = group[0]
-        model = replace(self._model, deadline=share)
+        item, model = group[0], replace(self._model, deadline=share)
         try:
-            batch = AttributionBatch(model, [each.target for each in group])
-            return item.explainer.attribute(batch, item.settings)
+            return _attribute_in_memory(item, model, [each.target for each in group])
         except DeadlineExceeded:
             raise shares.timed_out(item.method, share) from None
 
@@ -153,6 +152,21 @@ class ExplanationRunner:
             attributions.append(outcome)
         response = self._target.to_response(job, [item.target for item in plan], attributions)
         return with_method(response, plan[0].method)
+
+
+def _attribute_in_memory(
+    item: AttributionJob, model: ExplainedModel, targets: Sequence[AttributionTarget]
+) -> list[Attribution]:
+    """Attribute targets; a single one that memory does not suffice for in smaller passes."""
+    try:
+        with memory_errors():
+            return item.explainer.attribute(AttributionBatch(model, targets), item.settings)
+    except OutOfMemory:
+        smallest = max(len(target.row) for target in targets)
+        if len(targets) > 1 or model.budget <= smallest:
+            raise
+        smaller = replace(model, budget=max(smallest, model.budget // 2))
+    return _attribute_in_memory(item, smaller, targets)
 
 
 def method_for(

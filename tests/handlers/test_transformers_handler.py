@@ -118,6 +118,27 @@ def test_a_batch_has_the_time_limit_of_the_yaml_which_a_sent_part_restarts(
     assert len(sent) == 1
 
 
+def test_a_worker_whose_accelerator_failed_answers_503_and_ends(
+    worker: Any, monkeypatch: Any
+) -> None:
+    handler, made = worker
+    ended: list[Any] = []
+    monkeypatch.setattr("handlers.transformers_handler.end_after_response", ended.append)
+
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    send(worker, ({"body": "A fine film"}, {}))
+    assert not ended
+    for name in ("forward", "forward_packed"):
+        monkeypatch.setattr(handler.model, name, fail)
+    made.cl_socket = "connection"
+    first, _ = send(worker, ({"body": "A fine film"}, {}), ({"body": "A dull film"}, {}))
+    assert [made.get_response_status(at)[0] for at in range(2)] == [503, 503]
+    assert "the worker starts again; send the request again" in read_json(first)["message"]
+    assert ended == ["connection"]
+
+
 def test_metrics_reach_torchserve(worker: Any, caplog: Any) -> None:
     with caplog.at_level(logging.INFO):
         send(worker, ({"body": "A fine film"}, {}), ({"body": ""}, {}))
