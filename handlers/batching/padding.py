@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 
 from handlers.batching.memory import Halvable, memory_errors
-from handlers.batching.rows import Row, RowOutcome
+from handlers.batching.rows import Outputs, Row, RowOutcome
 from handlers.errors import RequestError
 from handlers.telemetry.meter import Meter
 
@@ -28,7 +29,10 @@ class Padding:
 
 
 def group_by_length(
-    lengths: Sequence[int], budget: int, max_padding_share: float = 0.5
+    lengths: Sequence[int],
+    budget: int,
+    max_padding_share: float = 0.5,
+    padded_limit: float = math.inf,
 ) -> Iterator[list[int]]:
     """Yield groups of row indices, longest row first.
 
@@ -37,13 +41,15 @@ def group_by_length(
         budget: the maximum number of tokens in a group, padding included. A longer row forms a
             group alone.
         max_padding_share: a row that would have a larger share of padding starts a new group.
+        padded_limit: a longer row forms a group with rows of its length only.
     """
     order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
     group: list[int] = []
     for index in order:
         longest = lengths[group[0]] if group else 0
         full = (len(group) + 1) * longest > budget
-        if group and (full or lengths[index] < (1 - max_padding_share) * longest):
+        shortest = longest if longest > padded_limit else (1 - max_padding_share) * longest
+        if group and (full or lengths[index] < shortest):
             yield group
             group = []
         group.append(index)
@@ -69,6 +75,29 @@ def unpadded(length: int, width: int, side: Side) -> slice:
     return slice(0, length) if side == "right" else slice(width - length, width)
 
 
+def without_padding(
+    outputs: Mapping[str, torch.Tensor], rows: Sequence[Row], side: Side, per_token: Iterable[str]
+) -> list[Outputs]:
+    """Return the outputs of each row of a padded batch.
+
+    Args:
+        outputs: what a model returns for the batch.
+        rows: the rows of the batch.
+        side: the side that is padded.
+        per_token: names of the outputs that have a value for each token; padding is removed.
+    """
+    arrays = {name: to_numpy(tensor) for name, tensor in outputs.items()}
+    width = max(map(len, rows))
+    columns = [unpadded(len(row), width, side) for row in rows]
+    return [
+        {
+            name: array[position, real] if name in per_token else array[position]
+            for name, array in arrays.items()
+        }
+        for position, real in enumerate(columns)
+    ]
+
+
 def run(
     forward: Forward,
     rows: Sequence[Row],
@@ -77,6 +106,7 @@ def run(
     budget: int,
     per_token: Iterable[str],
     meter: Meter,
+    padded_limit: float = math.inf,
 ) -> list[RowOutcome]:
     """Run every row once, grouped by length, and return the outcome of each row in their order.
 
@@ -90,28 +120,25 @@ def run(
         budget: the maximum number of tokens per forward, padding included.
         per_token: names of the outputs that have a value for each token; padding is removed.
         meter: counts forwards, tokens and slots.
+        padded_limit: the longest row that may share a forward with shorter ones.
     """
     results: list[RowOutcome] = [{}] * len(rows)
-    groups = Halvable(group_by_length([len(row) for row in rows], budget))
+    lengths = [len(row) for row in rows]
+    groups = Halvable(group_by_length(lengths, budget, padded_limit=padded_limit))
     for group in groups:
         members = [rows[index] for index in group]
         batch = pad(members, padding)
         try:
             with memory_errors():
-                outputs = {name: to_numpy(tensor) for name, tensor in forward(batch).items()}
+                outputs = without_padding(forward(batch), members, padding.side, per_token)
         except RequestError as error:
             if groups.halve(group, error):
                 continue
             for index in group:
                 results[index] = error
             continue
-        width = batch["input_ids"].shape[1]
-        for position, (index, row) in enumerate(zip(group, members, strict=True)):
-            columns = unpadded(len(row), width, padding.side)
-            results[index] = {
-                name: array[position, columns] if name in per_token else array[position]
-                for name, array in outputs.items()
-            }
+        for index, found in zip(group, outputs, strict=True):
+            results[index] = found
         meter.count(forwards=1, tokens=sum(map(len, members)), slots=batch["input_ids"].numel())
     return results
 

@@ -30,8 +30,8 @@ class TrialRows:
     """The rows of a trial.
 
     Attributes:
-        batches: rows that run together. The first has short rows. Where the config names windows,
-            a second has a row that is longer than those windows.
+        batches: rows that run together. The first has short rows, first and last of equal length.
+            Where the config names windows, a second has a row that is longer than those windows.
         limit: the longest row for which the trial is evidence. It is infinite unless the config
             names a window that no row of the trial exceeds.
     """

@@ -62,6 +62,24 @@ class Checkpoint:
         """Whether the model is a multi-label classifier."""
         return bool(self.config.problem_type == "multi_label_classification")
 
+    @property
+    def pad_token_id(self) -> int:
+        """The id that fills the shorter rows of a batch.
+
+        It is that of the config, by which some models find the end of a text; the tokenizer's id
+        may be another one.
+        """
+        named = getattr(self.config.get_text_config(), "pad_token_id", None)
+        candidates = (named, self.tokenizer.pad_token_id)
+        known = (each for each in candidates if each is not None and 0 <= each < self.vocab_size)
+        return int(next(known, 0))
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of ids that the model has embeddings for."""
+        named = getattr(self.config.get_text_config(), "vocab_size", None)
+        return int(named or len(self.tokenizer))
+
     @cached_property
     def baseline_token_id(self) -> int:
         """The id that replaces a token in the baseline of an explanation.

@@ -14,7 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from handlers.batching.rows import Row, TrialRows
 from handlers.checkpoints.checkpoint import UNLIMITED, Checkpoint
 
-SHORT = (7, 12, 3)
+SHORT = (7, 12, 3, 7)
 # A longer trial would take seconds at each load.
 LONGEST = 640
 # Keys of the spans beyond which a layer treats tokens differently: attention windows and blocks,
@@ -22,19 +22,18 @@ LONGEST = 640
 WINDOW = re.compile(r"window|local_att|block_size|chunk|stride|landmark|sampling_rate")
 
 
-def trial_rows(checkpoint: Checkpoint, longest: int = LONGEST, spare: int = 0) -> TrialRows:
+def trial_rows(checkpoint: Checkpoint, max_tokens: int | None) -> TrialRows:
     """Return rows of a checkpoint's tokens, each with the special tokens of a text.
 
     Args:
         checkpoint: the checkpoint.
-        longest: the maximum number of tokens in a row.
-        spare: positions of the model to leave free behind each row.
+        max_tokens: the longest row that the model may get; None if there is no limit.
     """
-    positions = (checkpoint.limit or UNLIMITED) - spare
+    positions = max_tokens or UNLIMITED
     reached = [width for width in windows(checkpoint.config) if width < positions]
-    lengths = [SHORT]
+    lengths: list[tuple[int, ...]] = [SHORT]
     if reached:
-        lengths.append((7, min(row_beyond(reached), longest, positions), 3))
+        lengths.append((7, min(row_beyond(reached), LONGEST, positions), 3))
     tried = max(lengths[-1])
     beyond = [width for width in reached if width >= tried]
     # A window of this width reaches half of it to either side.
@@ -77,7 +76,7 @@ class _Frame:
     def of(cls, checkpoint: Checkpoint) -> _Frame:
         tokenizer = checkpoint.tokenizer
         names = [name for name in tokenizer.model_input_names if name != "attention_mask"]
-        size = int(checkpoint.config.get_text_config().vocab_size)
+        size = checkpoint.vocab_size
         special = set(tokenizer.all_special_ids)
         ids = [each for each in range(size // 2, size) if each not in special]
         return cls(names, *_special_tokens(tokenizer), ids)

@@ -129,8 +129,9 @@ def build_graph(module: PreTrainedModel, spec: ModelSpec, inputs: tuple[str, ...
         spec: the specification of the export.
         inputs: names of the model's inputs, including the attention mask.
     """
+    trial = trial_rows(spec.checkpoint, spec.checkpoint.limit)
     packable = spec.padding and as_packable(
-        module, trial_rows(spec.checkpoint), spec.padding, spec.outputs, spec.per_token
+        module, trial, spec.padding, spec.outputs, spec.per_token
     )
     if not packable:
         return padded_graph(module, Signature(inputs, spec.outputs))

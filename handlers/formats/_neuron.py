@@ -184,7 +184,7 @@ def _width(spec: ModelSpec) -> int:
 
 
 def _pad_ids(spec: ModelSpec) -> dict[str, int]:
-    return {"input_ids": int(spec.checkpoint.tokenizer.pad_token_id or 0)}
+    return {"input_ids": spec.checkpoint.pad_token_id}
 
 
 @torch.no_grad()

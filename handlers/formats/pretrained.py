@@ -18,6 +18,7 @@ from handlers.checkpoints.placement import compute_device, log_placement, placem
 from handlers.checkpoints.prequantized import check_dtype, missing_package, quantization_method
 from handlers.config.handler_section import Compile, HandlerSection
 from handlers.errors import WrongCheckpoint, WrongConfig, summarize
+from handlers.formats._last_token import pool_last_token
 from handlers.formats._packable import Packable, as_packable
 from handlers.formats.base import BaseFormat
 from handlers.runtime.model import Model
@@ -85,6 +86,10 @@ class PretrainedModel(Model):
     def packs(self) -> bool:
         return self._packable is not None
 
+    @property
+    def full_precision(self) -> bool:
+        return bool(self.module.dtype == torch.float32)
+
     @torch.inference_mode()
     def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
         if self._packable is None:
@@ -129,6 +134,7 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
             "serve a fine-tuned checkpoint, or set handler.allow_random_head: true",
         )
     loaded: PreTrainedModel = module
+    pool_last_token(loaded, spec.checkpoint.pad_token_id)
     return loaded
 
 

@@ -103,15 +103,16 @@ class Generator:
         """Return a key that prompts must share to generate together with unchanged results.
 
         Seeded sampling is alone, since a batch shares its random numbers. A penalty on the prompt
-        would include its padding, so it needs prompts of one length. Beams compare whole texts, so
-        they must end at one length. Where the longest text would carry a prompt beyond the model's
-        last position, or its last token is a fixed one, it generates only with prompts of the same
-        number of new tokens.
+        would include its padding, so it needs prompts of one length, as does a model that padding
+        changes. Beams compare whole texts, so they must end at one length. Where the longest text
+        would carry a prompt beyond the model's last position, or its last token is a fixed one, it
+        generates only with prompts of the same number of new tokens.
         """
         settings = prompt.parameters
-        if settings.do_sample and settings.seed is not None:
+        if self.model.runs_alone or (settings.do_sample and settings.seed is not None):
             return number
-        length = len(prompt) if self._reads_prompt(settings) else None
+        alike = len(prompt) + longest > self.model.padded_limit or self._reads_prompt(settings)
+        length = len(prompt) if alike else None
         beams = settings.num_beams > 1
         tight = self.limit is not None and len(prompt) + longest > self.limit
         forced = self.base.forced_eos_token_id is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +17,17 @@ from handlers.config.handler_section import Compile
 
 
 class Model(ABC):
-    """A loaded model."""
+    """A loaded model.
+
+    Attributes:
+        padded_limit: the longest row, with the tokens that are generated after it, that may share a
+            batch with rows of other lengths. A trial at load sets it: it is infinite where padding
+            changes no outputs, and 0 where a row beside a longer one has other outputs than alone.
+        runs_alone: whether even rows of equal length have other outputs together than alone.
+    """
+
+    padded_limit: float = math.inf
+    runs_alone: bool = False
 
     @abstractmethod
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
@@ -35,6 +46,11 @@ class Model(ABC):
     @property
     def packs(self) -> bool:
         """Whether the model runs packed rows."""
+        return False
+
+    @property
+    def full_precision(self) -> bool:
+        """Whether it is known to compute in float32."""
         return False
 
     @property

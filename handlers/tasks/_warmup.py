@@ -16,6 +16,7 @@ from handlers.checkpoints.trial_rows import trial_rows
 from handlers.config.handler_section import Compile
 from handlers.config.model_config import ModelConfig
 from handlers.runtime.model import Model
+from handlers.tasks._batching_trial import set_batching
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
 
@@ -72,13 +73,19 @@ def warm_up(task: BaseTask[Any, Any], model: Model, config: ModelConfig) -> None
     send.
     """
     run = partial(_run, task, model, warmup_batches(task, config, model))
-    packs = config.handler.BetterTransformer and task.packs
-    if config.pt2.compile.enable and compile_model(run, model, config.pt2.compile):
+    packs, compiles = config.handler.BetterTransformer and task.packs, config.pt2.compile.enable
+    if compiles:
+        set_batching(task, model)
+    if compiles and compile_model(run, model, config.pt2.compile):
         if packs:
             logger.info("Compiled models run padded rows; packed ones need pt2.compile off")
         return
     if packs:
-        model.pack(trial_rows(task.checkpoint), task.padding, task.per_token)
+        trial = trial_rows(task.checkpoint, task.max_tokens)
+        model.pack(trial, task.padding, task.per_token)
+    # Packed rows have no padding, also in graphs that were exported for them.
+    if not (model.packs or compiles):
+        set_batching(task, model)
     try:
         run()
     except Exception as error:  # noqa: BLE001 - no request has these rows

@@ -111,18 +111,21 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     ) -> Sequence[RowOutcome]:
         """Run the rows of a whole batch; returns the outcome of each row in order.
 
-        A single row is packed only for an engine that compiles each width. Rows that the deadline
+        A single row is packed only for an engine that compiles each width. Rows share a forward
+        only where that changes no outputs: see :class:`Model`. Rows that the deadline
         leaves no time for have an error.
         """
         options: dict[str, Any] = {
             "padding": self.padding,
-            "budget": self.budget,
+            "budget": 0 if model.runs_alone else self.budget,
             "per_token": self.per_token,
             "meter": meter,
         }
         if model.packs and (len(rows) > 1 or model.compiles_shapes):
             return run_packed(before(deadline, model.forward_packed), rows, **options)
-        return run(before(deadline, model.forward), rows, **options)
+        return run(
+            before(deadline, model.forward), rows, padded_limit=model.padded_limit, **options
+        )
 
     @property
     def padding(self) -> Padding:
@@ -196,5 +199,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
             )
 
     def _pad_ids(self) -> dict[str, int]:
-        pad = self.tokenizer.pad_token_id or 0
-        return {"input_ids": pad, "token_type_ids": self.tokenizer.pad_token_type_id}
+        return {
+            "input_ids": self.checkpoint.pad_token_id,
+            "token_type_ids": self.tokenizer.pad_token_type_id,
+        }

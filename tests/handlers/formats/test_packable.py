@@ -84,6 +84,7 @@ def modernbert(mode: str, window: int, dtype: torch.dtype) -> PreTrainedModel:
 
 
 def packable(module: PreTrainedModel, mode: str) -> Packable | None:
-    trial = trial_rows(Checkpoint(Path(), module.config, families.tokenizer()))
+    checkpoint = Checkpoint(Path(), module.config, families.tokenizer())
+    trial = trial_rows(checkpoint, checkpoint.limit)
     per_token = LOGITS if mode == "token_classification" else ()
     return _packable.as_packable(module, trial, Padding({}), LOGITS, per_token)

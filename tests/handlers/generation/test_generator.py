@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,8 @@ def test_prompts_near_the_last_position_do_not_break_their_batch(
 
 def test_a_text_ends_at_the_eos_token_even_if_its_id_is_0(model: Served) -> None:
     class Fixed:
+        padded_limit, runs_alone = math.inf, False
+
         def generate(self, batch: Any, config: Any, **_: Any) -> torch.Tensor:
             new = torch.tensor([[5, 0, 7, 8]]).expand(len(batch["input_ids"]), -1)
             return torch.cat([batch["input_ids"], new], dim=1)

@@ -1,0 +1,95 @@
+"""A trial at load: which rows have the same outputs in one batch as each alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+
+from handlers.batching.padding import pad, without_padding
+from handlers.batching.rows import Outputs, Row, outputs_agree
+from handlers.checkpoints.trial_rows import trial_rows
+from handlers.generation.generator import READ_PROMPT
+from handlers.runtime.model import Model
+from handlers.tasks.base import BaseTask
+
+logger = logging.getLogger(__name__)
+
+# The first token comes from the prompts, the second from what the model has kept of them.
+NEW_TOKENS = 2
+
+
+def set_batching(task: BaseTask[Any, Any], model: Model) -> None:
+    """Find out which rows may share a batch, and set it as attributes of the model.
+
+    Models that ignore the attention mask, or find the end of a text by its ids, may have other
+    outputs for a row beside a longer one. They run rows in groups of equal length, or each alone
+    if that changes outputs too.
+    """
+    max_tokens = task.max_tokens
+    if max_tokens and task.generates:
+        max_tokens = max(1, max_tokens - NEW_TOKENS)
+    trial = trial_rows(task.checkpoint, max_tokens)
+    first, *_, equally_long = trial.batches[0]
+    name = task.checkpoint.architecture
+    if all(_agree(task, model, batch[:2]) for batch in trial.batches):
+        model.padded_limit, model.runs_alone = trial.limit, False
+    elif _agree(task, model, [first, equally_long]):
+        model.padded_limit, model.runs_alone = 0, False
+        logger.info("padding changes the outputs of %s; it runs rows of equal length", name)
+    else:
+        model.padded_limit, model.runs_alone = 0, True
+        logger.info("batches change the outputs of %s; it runs each row alone", name)
+
+
+def _agree(task: BaseTask[Any, Any], model: Model, rows: Sequence[Row]) -> bool:
+    """Return whether rows have the same outputs together as alone."""
+    run = _generate if task.generates else _forward
+    try:
+        alone = [output for row in rows for output in run(task, model, [row])]
+        together = run(task, model, rows)
+        return outputs_agree(together, alone, task.outputs, exact=model.full_precision)
+    except Exception as error:  # noqa: BLE001 - each family refuses padding in its own way
+        logger.debug("rows together: %s", type(error).__name__)
+        return False
+
+
+def _forward(task: BaseTask[Any, Any], model: Model, rows: Sequence[Row]) -> list[Outputs]:
+    outputs = model.forward(pad(rows, task.padding))
+    return without_padding(outputs, rows, task.padding.side, task.per_token)
+
+
+def _generate(task: BaseTask[Any, Any], model: Model, rows: Sequence[Row]) -> list[Outputs]:
+    """Return the logits of each new token."""
+    recorder = _Recorder()
+    config = GenerationConfig(
+        **READ_PROMPT,
+        max_new_tokens=NEW_TOKENS,
+        do_sample=False,
+        num_beams=1,
+        pad_token_id=task.padding.ids["input_ids"],
+    )
+    model.generate(
+        pad(rows, task.padding), config, logits_processor=LogitsProcessorList([recorder])
+    )
+    steps = np.stack(recorder.steps)
+    return [dict.fromkeys(task.outputs, steps[:, row]) for row in range(len(rows))]
+
+
+class _Recorder(LogitsProcessor):
+    """Keeps the logits of each step, and has every row continue with the same token."""
+
+    def __init__(self) -> None:
+        self.steps: list[Any] = []
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        # A token that the checkpoint forbids has an infinite score.
+        finite = torch.where(scores.isinf(), 0, scores)
+        self.steps.append(finite.float().cpu().numpy())
+        forced = torch.full_like(scores, -torch.inf)
+        forced[:, scores.shape[-1] // 2] = 0
+        return forced
