@@ -14,7 +14,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase, StoppingCrit
 from handlers.batching.padding import Batch, Padding, group_by_length, pad
 from handlers.batching.rows import RowOutcome
 from handlers.batching.tokenization import Window
-from handlers.errors import OutOfTime
+from handlers.errors import OutOfTime, attempt_all
 from handlers.generation.decoding import IncrementalDecoder
 from handlers.generation.parameters import GenerationParameters
 from handlers.generation.randomness import seeded
@@ -50,6 +50,10 @@ class Prompt(Window):
         single = parameters.num_beams * parameters.num_return_sequences == 1
         return self.stream is not None and single
 
+    def may_repeat(self) -> bool:
+        """Return whether its text may be generated again, because no part of it was sent."""
+        return self.stream is None or not self.stream.emitted
+
 
 @dataclass(frozen=True)
 class Generator:
@@ -83,7 +87,9 @@ class Generator:
         results: dict[int, RowOutcome] = {}
         for numbers in self._batches(prompts, budget):
             chosen = [prompts[number] for number in numbers]
-            results.update(zip(numbers, self._generate_in_time(chosen), strict=True))
+            # An error stays in its batch: texts of earlier ones may have been sent.
+            outcomes = attempt_all(self._generate_in_time, chosen, Prompt.may_repeat)
+            results.update(zip(numbers, outcomes, strict=True))
         return [results[number] for number in range(len(prompts))]
 
     def _batches(self, prompts: Sequence[Prompt], budget: int) -> list[list[int]]:

@@ -4,6 +4,7 @@ import json
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from transformers import GenerationConfig
 
 from handlers.batching.padding import Padding
 from handlers.batching.rows import RowOutcome, require_outputs
-from handlers.errors import OutOfTime
+from handlers.errors import InternalError, OutOfTime
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.parameters import GenerationParameters
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
@@ -153,9 +154,13 @@ class DeadlineOfQuestions(Deadline):
 
 
 def run(model: Served, deadline: Deadline, *requests: Request) -> list[RowOutcome]:
-    task: Any = model.engine.task
-    rows = [row for (row,) in task.encode([task.parse(request) for request in requests])]
-    return list(task.run(model.engine.model, rows, Meter(), deadline))
+    rows = [row for (row,) in encode(model, *requests)]
+    return list(model.engine.task.run(model.engine.model, rows, Meter(), deadline))
+
+
+def encode(model: Served, *requests: Request) -> Any:
+    task = model.engine.task
+    return task.encode([task.parse(request) for request in requests])
 
 
 def test_a_deadline_leaves_the_texts_that_are_finished(tiny_gpt2: Served) -> None:
@@ -191,3 +196,26 @@ def test_the_batch_with_the_fewest_tokens_runs_first(tiny_gpt2: Served) -> None:
         tiny_gpt2, DeadlineOfQuestions(9), Request("Ada", many), Request("Once upon a time", few)
     )
     assert isinstance(large, OutOfTime) and isinstance(small, dict)
+
+
+def test_a_prompt_that_fails_costs_no_other_its_text(
+    tiny_gpt2: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither in its batch nor in one before it, which may have been streamed."""
+    model, parts = tiny_gpt2.engine.model, list[str]()
+    streamed = Request("Ada", {"max_new_tokens": 3}, stream=TextStream(parts.append))
+    beside, broken = (Request(text, {"max_new_tokens": 9, "num_beams": 2}) for text in "ab")
+    expected = tiny_gpt2.engine.predict([streamed, beside])
+    ((row,),) = encode(tiny_gpt2, broken)
+    generate = model.generate
+
+    def fail(batch: Any, *arguments: Any, **options: Any) -> torch.Tensor:
+        if row.features["input_ids"][-1] in batch["input_ids"][:, -1]:
+            raise RuntimeError
+        return generate(batch, *arguments, **options)
+
+    monkeypatch.setattr(model, "generate", fail)
+    streamed = replace(streamed, stream=TextStream(parts.append))
+    *found, error = tiny_gpt2.engine.predict([streamed, beside, broken])
+    assert found == expected
+    assert isinstance(error, InternalError)
