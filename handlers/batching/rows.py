@@ -24,6 +24,16 @@ class Row:
     def __len__(self) -> int:
         return len(self.features["input_ids"])
 
+    @property
+    def sequences(self) -> int:
+        """The number of sequences that are computed for it."""
+        return 1
+
+    @property
+    def cost(self) -> int:
+        """The number of tokens that are computed for it, in all its sequences."""
+        return len(self)
+
 
 @dataclass(frozen=True)
 class TrialRows:

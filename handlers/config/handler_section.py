@@ -194,8 +194,8 @@ class HandlerSection(_Section):
     )
     max_request_rows: PositiveInt | None = Field(
         default=None,
-        description="Maximum rows of one request: its items, each window of a long text counted. "
-        "Without it, 8 times `max_rows`.",
+        description="Maximum rows of one request: its items, each window of a long text and each "
+        "sequence of a prompt counted. Without it, 8 times `max_rows`.",
     )
     max_characters: PositiveInt = Field(
         default=200_000, description="Maximum characters of one text."

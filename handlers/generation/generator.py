@@ -44,6 +44,14 @@ class Prompt(Window):
     stream: TextStream | None = None
 
     @property
+    def sequences(self) -> int:
+        return self.parameters.sequences
+
+    @property
+    def cost(self) -> int:
+        return (len(self) + self.new_tokens) * self.sequences
+
+    @property
     def is_streamed(self) -> bool:
         """Whether its text is sent while it is generated, which only a single text can be."""
         parameters = self.parameters
@@ -101,9 +109,9 @@ class Generator:
         batches = [
             [numbers[place] for place in part]
             for numbers in groups.values()
-            for part in group_by_length([_size(prompts[number]) for number in numbers], budget)
+            for part in group_by_length([prompts[number].cost for number in numbers], budget)
         ]
-        return sorted(batches, key=lambda batch: sum(_size(prompts[number]) for number in batch))
+        return sorted(batches, key=lambda batch: sum(prompts[number].cost for number in batch))
 
     def _batch_key(self, number: int, prompt: Prompt, longest: int) -> Hashable:
         """Return a key that prompts must share to generate together with unchanged results.
@@ -205,7 +213,3 @@ class Generator:
         """Ids of the tokens that end a text."""
         named = self.base.eos_token_id
         return frozenset([named] if isinstance(named, int) else named or ())
-
-
-def _size(prompt: Prompt) -> int:
-    return (len(prompt) + prompt.new_tokens) * prompt.parameters.sequences

@@ -68,7 +68,10 @@ class JobRunner:
         )
         jobs = self._limit_rows(prepared, owners)
         return _in_waves(
-            [0 if isinstance(job, RequestError) else sum(map(len, job.rows)) for job in jobs],
+            [
+                0 if isinstance(job, RequestError) else sum(row.cost for row in job.rows)
+                for job in jobs
+            ],
             WAVE_FORWARDS * self.task.budget,
             owners,
             lambda wave: self._compute([jobs[index] for index in wave]),
@@ -106,7 +109,7 @@ class JobRunner:
         limit, counts = self.task.settings.request_rows, Counter[int]()
         for job in owned:
             if isinstance(job, Job):
-                counts[job.owner] += len(job.rows)
+                counts[job.owner] += sum(row.sequences for row in job.rows)
         return [
             _too_many_rows(counts[job.owner], limit)
             if isinstance(job, Job) and counts[job.owner] > limit
@@ -135,7 +138,7 @@ class JobRunner:
         try:
             return replace(job, outputs=require_outputs(outcomes))
         except OutOfTime:
-            tokens = sum(map(len, job.rows))
+            tokens = sum(row.cost for row in job.rows)
             raise self._out_of_time(
                 f"{len(job.rows):,} rows with {tokens:,} tokens were computed"
             ) from None
@@ -172,6 +175,7 @@ def _each(
 
 def _too_many_rows(count: int, limit: int) -> RequestTooLarge:
     return RequestTooLarge(
-        f"The texts of this request make {count:,} rows, counting each window of a long text, and"
-        f" this model takes {limit:,} a request; send them in parts, or send shorter texts."
+        f"The texts of this request make {count:,} rows, counting each window of a long text and each"
+        f" sequence of a prompt, and this model takes {limit:,} a request; send them in parts, or ask"
+        " for less."
     )

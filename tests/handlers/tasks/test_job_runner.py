@@ -124,9 +124,19 @@ def test_all_rows_of_a_request_are_limited_together(served: Load) -> None:
     )
     assert (few, many, other) == (200, 413, 200)
     assert refused["message"].startswith(
-        f"The texts of this request make {5 * rows} rows, counting each window of a long text, and"
-        " this model takes 40 a request; "
+        f"The texts of this request make {5 * rows} rows, counting each window of a long text and"
+        " each sequence of a prompt, and this model takes 40 a request; "
     )
+
+
+def test_each_sequence_of_a_prompt_is_a_row(served: Load) -> None:
+    model = served("text_generation", max_request_rows=40)
+    sampling = {"do_sample": True, "max_new_tokens": 2}
+    many = {"inputs": ["Ada"] * 3, "parameters": {**sampling, "num_return_sequences": 20}}
+    few = {"inputs": ["Ada"] * 3, "parameters": {**sampling, "num_return_sequences": 4}}
+    ((refused, sentence), (answered, _)) = model.post(many, few)
+    assert (refused, answered) == (413, 200)
+    assert "make 60 rows" in sentence["message"]
 
 
 def test_the_rows_of_different_requests_are_not_limited_together(served: Load) -> None:
