@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from ts.handler_utils.utils import send_intermediate_predict_response
 from ts.metrics.metric_type_enum import MetricTypes
+from ts.protocol.otf_message_handler import create_predict_response
 
 from handlers.runtime.imports import hide_packages
 
@@ -26,15 +27,15 @@ with hide_packages("openvino.torch", silence="ts.torch_handler.base_handler"):
 from handlers.checkpoints.devices import pick_device
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.engine import Engine
-from handlers.errors import ConfigError
+from handlers.errors import ConfigError, DeviceFailed
 from handlers.http.envelopes import Envelope, Headers
 from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
+from handlers.http.response import HttpResponse, encode_json
 from handlers.protocols.dispatcher import Dispatcher
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.ranks import is_rank0
 from handlers.runtime.threads import ThreadShare
-from handlers.runtime.worker_exit import end_after_response
+from handlers.runtime.worker_exit import end_worker
 from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
@@ -85,6 +86,8 @@ class TransformersHandler(BaseHandler):
         Returns:
             The response body of each row.
         """
+        if self.engine.device_failed:
+            end_worker()
         start, meter = time.perf_counter(), Meter()
         self.threads.refresh()
         deadline = Deadline(self.engine.predict_seconds)
@@ -95,8 +98,6 @@ class TransformersHandler(BaseHandler):
         else:
             results = self._handle_rows(data, headers, context, meter, deadline)
         _end_streams(context, headers)
-        if self.engine.device_failed:
-            end_after_response(getattr(context, "cl_socket", None))
         if is_rank0():
             self.reporter.report(context.metrics, meter, time.perf_counter() - start)
         return results
@@ -108,9 +109,17 @@ class TransformersHandler(BaseHandler):
             _http_request(row, row_headers, partial(_send, context, index, deadline))
             for index, (row, row_headers) in enumerate(zip(rows, headers, strict=True))
         ]
-        responses = self.dispatcher.dispatch(http_requests, meter, deadline)
+        over_http = {
+            index for index, http_request in enumerate(http_requests) if not http_request.by_grpc
+        }
+        responses = self.dispatcher.dispatch(
+            http_requests, meter, deadline, partial(_send_ready, context, over_http)
+        )
         for index, response in enumerate(responses):
             _set_response(context, index, response)
+        if self.engine.device_failed and _are_unsent(context, over_http, responses):
+            _send_failures(context, responses)
+            end_worker()
         return [response.body for response in responses]
 
     def _handle_enveloped(
@@ -149,6 +158,81 @@ def _send(context: Any, index: int, deadline: Deadline, part: HttpResponse) -> N
     _set_response(context, index, part)
     ids = {index: context.request_ids[index]}
     send_intermediate_predict_response({index: part.body}, ids, "Prediction success", 200, context)
+
+
+def _send_ready(context: Any, over_http: set[int], responses: Mapping[int, HttpResponse]) -> None:
+    """Send whole responses over HTTP, while other rows of the batch are not ready.
+
+    TorchServe takes a batch for finished with a message in which no row has a part to follow. So
+    each row is twice in the message: its response as a part of a stream, and the end of the stream.
+    The row's id is removed from those that TorchServe's worker answers at the end. An error has to
+    wait: TorchServe closes the connection after the head of a part with such a status.
+    """
+    ready = [
+        index
+        for index, response in responses.items()
+        if index in over_http and response.status < 400
+    ]
+    if not ready or not _is_connected(context):
+        return
+    for index in ready:
+        _set_response(context, index, responses[index])
+    parts = [(index, responses[index].body, True) for index in ready]
+    _send_parts(context, [*parts, *((index, b"", False) for index in ready)])
+    for index in ready:
+        del context.request_ids[index]
+
+
+def _send_failures(context: Any, responses: Sequence[HttpResponse]) -> None:
+    """Send the responses of a batch whose accelerator failed; TorchServe goes on waiting.
+
+    Each of them is an error, after which TorchServe closes the connection. So neither the part to
+    follow nor the error that TorchServe adds when the worker ends reaches a client.
+    """
+    failure = HttpResponse(encode_json(DeviceFailed().body()), DeviceFailed.status)
+    errors = [response if response.status >= 400 else failure for response in responses]
+    for index, error in enumerate(errors):
+        _set_response(context, index, error)
+    parts = [(index, error.body, None) for index, error in enumerate(errors)]
+    _send_parts(context, [*parts, (0, b"", True)])
+
+
+def _are_unsent(context: Any, over_http: set[int], responses: Sequence[HttpResponse]) -> bool:
+    """Return whether all rows came over HTTP, and no response or part of one was sent."""
+    headers = [context.get_response_headers(index) for index in range(len(responses))]
+    return (
+        _is_connected(context)
+        and len(over_http) == len(context.request_ids) == len(responses)
+        and not any("ts_stream_next" in own for own in headers)
+    )
+
+
+def _is_connected(context: Any) -> bool:
+    return getattr(context, "cl_socket", None) is not None
+
+
+def _send_parts(context: Any, parts: Sequence[tuple[int, bytes, bool | None]]) -> None:
+    """Send a message with parts of responses: the row, its part, and whether another follows.
+
+    None is for a whole response. A row can have two parts: the second has its negative index, as an
+    index has one place in TorchServe's message.
+    """
+    bodies: dict[int, bytes] = {}
+    ends: dict[int, Callable[[bytes], bool | None]] = {}
+    for row, body, follows in parts:
+        index = row - len(context.request_processor) if row in bodies else row
+        bodies[index] = body
+        ends[index] = partial(_ends, follows)
+    ids = {index: context.request_ids[index % len(context.request_processor)] for index in bodies}
+    context.stopping_criteria = ends
+    message = create_predict_response(bodies, ids, "Prediction success", 200, context)
+    context.stopping_criteria = None
+    if is_rank0():
+        context.cl_socket.sendall(message)
+
+
+def _ends(follows: bool | None, _body: bytes) -> bool | None:
+    return None if follows is None else not follows
 
 
 def _end_streams(context: Any, headers: list[Headers]) -> None:

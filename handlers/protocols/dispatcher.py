@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -23,6 +23,7 @@ from handlers.telemetry.meter import Meter
 
 # Sentences quote little of a request; this holds for those of libraries and of checkpoints, too.
 MAX_SENTENCE = 1_000
+Run = Callable[[Sequence[Request], Meter, Deadline, Sequence[int]], list[Any]]
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,10 @@ class Parsed:
     protocol: BaseProtocol
     exchange: Exchange | RequestError
 
-    def requests(self, *, explains: bool) -> list[Request]:
-        """Return the requests for predictions, or those for explanations."""
-        if isinstance(self.exchange, RequestError) or self.http_request.explains != explains:
-            return []
-        return self.exchange.requests
+    @property
+    def requests(self) -> list[Request]:
+        """The requests for the engine; none if the protocol raised an error."""
+        return [] if isinstance(self.exchange, RequestError) else self.exchange.requests
 
     def error_response(self, error: RequestError) -> HttpResponse:
         """Return the response to a request that failed as a whole."""
@@ -71,6 +71,7 @@ class Dispatcher:
         http_requests: Sequence[HttpRequest],
         meter: Meter,
         deadline: Deadline = NO_DEADLINE,
+        send_ready: Callable[[Mapping[int, HttpResponse]], None] = lambda _: None,
     ) -> list[HttpResponse]:
         """Return a response to each request; predictions and explanations may share a batch.
 
@@ -78,15 +79,17 @@ class Dispatcher:
             http_requests: the requests.
             meter: counts and measures.
             deadline: the time limit of the predictions.
+            send_ready: takes the responses by number that are ready before explanations begin.
         """
         with meter.stage("read"):
             parsed = [self._parse(replace(each, limits=self._limits)) for each in http_requests]
-        outcomes = self._run(parsed, meter, deadline)
-        with meter.stage("write"):
-            responses = [self._respond(*pair) for pair in zip(parsed, outcomes, strict=True)]
-        errors = sum(response.status >= 400 for response in responses)
+        responses = self._respond_to(parsed, self._engine.predict, meter, deadline, explains=False)
+        if responses and len(responses) < len(parsed):
+            send_ready(responses)
+        responses |= self._respond_to(parsed, self._engine.explain, meter, deadline, explains=True)
+        errors = sum(response.status >= 400 for response in responses.values())
         meter.count(requests=len(http_requests), errors=errors)
-        return responses
+        return [responses[number] for number in range(len(parsed))]
 
     def _parse(self, http_request: HttpRequest) -> Parsed:
         protocol = attempt(self._recognise, http_request)
@@ -97,18 +100,30 @@ class Dispatcher:
     def _recognise(self, http_request: HttpRequest) -> BaseProtocol:
         return next(known for known in self._protocols if known.recognises(http_request))
 
-    def _run(self, parsed: Sequence[Parsed], meter: Meter, deadline: Deadline) -> list[list[Any]]:
-        """Return the outcomes of each; predictions run together, and so do explanations."""
-        outcomes: list[list[Any]] = [[] for _ in parsed]
-        runs = ((False, self._engine.predict), (True, self._engine.explain))
-        for explains, run in runs:
-            requests = [each.requests(explains=explains) for each in parsed]
-            owners = [number for number, own in enumerate(requests) for _ in own]
-            for owner, outcome in zip(
-                owners, run(list(chain(*requests)), meter, deadline, owners), strict=True
-            ):
-                outcomes[owner].append(outcome)
-        return outcomes
+    def _respond_to(
+        self,
+        parsed: Sequence[Parsed],
+        run: Run,
+        meter: Meter,
+        deadline: Deadline,
+        *,
+        explains: bool,
+    ) -> dict[int, HttpResponse]:
+        """Return the responses to all predictions or all explanations, which run together."""
+        chosen = {
+            number: each
+            for number, each in enumerate(parsed)
+            if each.http_request.explains == explains
+        }
+        owners = [number for number, each in chosen.items() for _ in each.requests]
+        requests = list(chain.from_iterable(each.requests for each in chosen.values()))
+        outcomes: dict[int, list[Any]] = {number: [] for number in chosen}
+        for owner, outcome in zip(owners, run(requests, meter, deadline, owners), strict=True):
+            outcomes[owner].append(outcome)
+        with meter.stage("write"):
+            return {
+                number: self._respond(each, outcomes[number]) for number, each in chosen.items()
+            }
 
     def _respond(self, parsed: Parsed, outcomes: Sequence[Any]) -> HttpResponse:
         exchange = parsed.exchange

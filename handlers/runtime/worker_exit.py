@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
-import socket
 import sys
-import threading
+import time
+from typing import NoReturn
 
 logger = logging.getLogger(__name__)
 
-# A process that does not end by itself, for example in a thread or in the driver, is ended then.
-GRACE_SECONDS = 10.0
+# Time in which TorchServe passes on the responses that it was sent.
+LAST_RESPONSES_SECONDS = 1.0
 
 
-def end_after_response(connection: socket.socket | None) -> None:
-    """End this process as soon as the response that is being computed is sent.
+def end_worker() -> NoReturn:
+    """End this process, without a clean-up that would use the accelerator and could hang.
 
-    TorchServe's worker ends when its connection has no further data. So the connection is closed
-    for reading, while the response can still be written. No later batch is lost, as TorchServe
-    sends none before the response.
-
-    Args:
-        connection: the connection to TorchServe's frontend; None in a test.
+    TorchServe must be waiting for a response: a worker that ends between two batches takes the
+    requests with it that TorchServe is collecting for the next one, and their clients wait forever.
     """
     logger.error("The accelerator failed; this worker ends, and TorchServe starts a new one")
-    # Clean-up would use the accelerator, which can hang.
-    atexit.register(_exit)
-    timer = threading.Timer(GRACE_SECONDS, _exit)
-    timer.daemon = True
-    timer.start()
-    if connection is not None:
-        connection.shutdown(socket.SHUT_RD)
-
-
-def _exit() -> None:
+    time.sleep(LAST_RESPONSES_SECONDS)
     sys.stdout.flush()
     os._exit(1)

@@ -175,7 +175,7 @@ def _each(
 
 def _too_many_rows(count: int, limit: int) -> RequestTooLarge:
     return RequestTooLarge(
-        f"The texts of this request make {count:,} rows, counting each window of a long text and each"
-        f" sequence of a prompt, and this model takes {limit:,} a request; send them in parts, or ask"
-        " for less."
+        f"The texts of this request make {count:,} rows, counting each window of a long text and"
+        f" each sequence of a prompt, and this model takes {limit:,} a request; send them in parts,"
+        " or ask for less."
     )

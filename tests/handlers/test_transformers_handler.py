@@ -4,6 +4,7 @@ import logging
 import sys
 from collections.abc import Callable
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def test_a_batch_has_the_time_limit_of_the_yaml_which_a_sent_part_restarts(
         lambda *message: sent.append(message),
     )
 
-    def dispatch(http_requests: list[HttpRequest], _meter: Any, deadline: Deadline) -> Any:
+    def dispatch(http_requests: list[HttpRequest], _: Any, deadline: Deadline, *__: Any) -> Any:
         time.now += 47  # of the 48 s that are the default
         ends.append(deadline.passed)
         send_part = http_requests[0].send
@@ -118,25 +119,129 @@ def test_a_batch_has_the_time_limit_of_the_yaml_which_a_sent_part_restarts(
     assert len(sent) == 1
 
 
-def test_a_worker_whose_accelerator_failed_answers_503_and_ends(
+class Frontend:
+    """Receives the messages of a worker, as TorchServe's frontend does."""
+
+    def __init__(self) -> None:
+        self.messages: list[list[tuple[str, int, str | None, bytes]]] = []
+
+    def sendall(self, message: bytes) -> None:
+        stream = BytesIO(message)
+        code = _integer(stream)
+        assert (code, _bytes(stream)) == (200, b"Prediction success")
+        rows = []
+        while (length := _integer(stream)) >= 0:
+            name = stream.read(length).decode()
+            _bytes(stream)  # the content type
+            status = _integer(stream)
+            _bytes(stream)  # the phrase
+            pairs = [(_bytes(stream), _bytes(stream)) for _ in range(_integer(stream))]
+            next_part = {key.decode(): value.decode() for key, value in pairs}.get("ts_stream_next")
+            rows.append((name, status, next_part, _bytes(stream)))
+        self.messages.append(rows)
+
+
+def _integer(stream: BytesIO) -> int:
+    return int.from_bytes(stream.read(4), "big", signed=True)
+
+
+def _bytes(stream: BytesIO) -> bytes:
+    return stream.read(_integer(stream))
+
+
+def test_predictions_leave_before_the_explanations_of_their_batch(
     worker: Any, monkeypatch: Any
 ) -> None:
     handler, made = worker
-    ended: list[Any] = []
-    monkeypatch.setattr("handlers.transformers_handler.end_after_response", ended.append)
+    made.cl_socket = Frontend()
+    sent_before: list[int] = []
+    explain = handler.engine.explain
+
+    def explain_later(*arguments: Any) -> Any:
+        sent_before.append(len(made.cl_socket.messages))
+        return explain(*arguments)
+
+    monkeypatch.setattr(handler.engine, "explain", explain_later)
+    rows: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"body": {"inputs": "A fine film"}}, {"explain": "True", "Host": "h"}),
+        ({"body": {"inputs": "A fine film"}}, {"Host": "h"}),
+        ({"body": {"inputs": ""}}, {"Host": "h"}),
+        ({"data": bytearray(b"by gRPC")}, {"data": {"content-type": ""}}),
+    ]
+    made.request_ids = dict(enumerate("abcd"))
+    answers = send(worker, *rows)
+    assert sent_before == [1]
+    ((first, end),) = made.cl_socket.messages
+    assert first[:3] == ("b", 200, "true") and read_json(first[3]) == read_json(answers[1])
+    assert end == ("b", 200, "false", b"")
+    # TorchServe sends the others at the end. An error has to wait, and gRPC has one message.
+    assert made.request_ids == {0: "a", 2: "c", 3: "d"}
+    assert [made.get_response_status(at)[0] for at in range(4)] == [200, 200, 400, 200]
+
+
+def test_predictions_alone_are_sent_as_usual(worker: Any) -> None:
+    worker[1].cl_socket = Frontend()
+    send(worker, *[({"body": "A fine film"}, {"Host": "h"})] * 2)
+    assert worker[1].cl_socket.messages == []
+
+
+class Ended(Exception):
+    """The process has ended."""
+
+
+@pytest.fixture
+def failing(worker: Any, monkeypatch: Any) -> Any:
+    """A worker whose accelerator fails."""
+
+    def end() -> None:
+        raise Ended
 
     def fail(*_: Any) -> Any:
         raise RuntimeError("CUDA error: device-side assert triggered")
 
-    send(worker, ({"body": "A fine film"}, {}))
-    assert not ended
+    monkeypatch.setattr("handlers.transformers_handler.end_worker", end)
     for name in ("forward", "forward_packed"):
-        monkeypatch.setattr(handler.model, name, fail)
-    made.cl_socket = "connection"
-    first, _ = send(worker, ({"body": "A fine film"}, {}), ({"body": "A dull film"}, {}))
-    assert [made.get_response_status(at)[0] for at in range(2)] == [503, 503]
-    assert "the worker starts again; send the request again" in read_json(first)["message"]
-    assert ended == ["connection"]
+        monkeypatch.setattr(worker[0].model, name, fail)
+    return worker
+
+
+def test_a_worker_whose_accelerator_failed_answers_503_and_ends(failing: Any) -> None:
+    failing[1].cl_socket = Frontend()
+    failing[1].request_ids = {0: "a", 1: "b"}
+    with pytest.raises(Ended):
+        send(failing, ({"body": "A fine film"}, {"Host": "h"}), ({"body": ""}, {"Host": "h"}))
+    ((first, second, follows),) = failing[1].cl_socket.messages
+    assert [each[:3] for each in (first, second)] == [("a", 503, None), ("b", 400, None)]
+    assert "the worker starts again; send the request again" in read_json(first[3])["message"]
+    # The batch must not end: TorchServe would collect the next one while the worker ends.
+    assert follows == ("a", 503, "true", b"")
+
+
+def test_a_worker_that_sent_responses_before_it_failed_ends_with_the_next_batch(
+    failing: Any, monkeypatch: Any
+) -> None:
+    handler, made = failing
+    made.cl_socket, made.request_ids = Frontend(), {0: "a", 1: "b"}
+    fine, failed = HttpResponse(b"{}"), HttpResponse(b"{}", 503)
+
+    def dispatch(*arguments: Any) -> list[HttpResponse]:
+        arguments[-1]({0: fine})
+        handler.engine.device_failed = True
+        return [fine, failed]
+
+    monkeypatch.setattr(handler.dispatcher, "dispatch", dispatch)
+    send(failing, *[({"body": "A fine film"}, {"Host": "h"})] * 2)
+    assert made.request_ids == {1: "b"}
+    with pytest.raises(Ended):
+        send(failing, ({"body": "A fine film"}, {"Host": "h"}))
+
+
+def test_a_worker_with_requests_by_grpc_ends_with_the_next_batch(failing: Any) -> None:
+    row = ({"data": bytearray(b"A fine film")}, {"data": {"content-type": ""}})
+    (answer,) = send(failing, row)
+    assert read_json(answer)["code"] == 503
+    with pytest.raises(Ended):
+        send(failing, row)
 
 
 def test_metrics_reach_torchserve(worker: Any, caplog: Any) -> None:

@@ -1,0 +1,116 @@
+"""Responses that leave a batch early, and a worker whose accelerator fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from scripts.kit.server import Server
+from scripts.kit.torchserve import TorchServe
+
+pytestmark = pytest.mark.slow
+
+# A text with "poison" stands for one that makes CUDA fail.
+HANDLER = """
+from handlers.transformers_handler import TransformersHandler
+
+
+class FailingHandler(TransformersHandler):
+    def initialize(self, context):
+        super().initialize(context)
+        self.encode = self.engine.task.encode
+        self.engine.task.encode = self.fail_on_poison
+
+    def fail_on_poison(self, queries):
+        if any("poison" in query.text[0] for query in queries):
+            raise RuntimeError("CUDA error: device-side assert triggered")
+        return self.encode(queries)
+"""
+CONFIG = {"batchSize": 8, "maxBatchDelay": 1000, "handler": {"mode": "sequence_classification"}}
+MANY = {"method": "kernel_shap", "n_samples": 2000}
+
+
+@pytest.fixture(scope="module")
+def server(
+    checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    store, folder = tmp_path_factory.mktemp("store"), tmp_path_factory.mktemp("handler")
+    handler, config = folder / "failing_handler.py", folder / "model-config.yaml"
+    handler.write_text(HANDLER, encoding="utf-8")
+    config.write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
+    files = ",".join(map(str, checkpoint("sequence_classification").iterdir()))
+    archiver = Path(sys.executable).with_name("torch-model-archiver")
+    options = {"model-name": "m", "version": "1.0", "handler": handler, "config-file": config}
+    arguments = [text for key, value in options.items() for text in (f"--{key}", str(value))]
+    subprocess.run(
+        [archiver, *arguments, "--extra-files", files, "--export-path", store], check=True
+    )
+    workdir = tmp_path_factory.mktemp("torchserve")
+    with TorchServe(model_store=store, workdir=workdir, timeout=480) as server:
+        yield server
+
+
+def ask_together(server: Server, *requests: tuple[str, Any]) -> list[tuple[int, httpx.Response]]:
+    """Return the response to each path and body, and its place in the order of arrival."""
+    order = count()
+
+    def ask(request: tuple[str, Any]) -> tuple[int, httpx.Response]:
+        path, body = request
+        url = f"{server.inference_url}/{path}/m"
+        response = httpx.post(url, json=body, timeout=120, trust_env=False)
+        return next(order), response
+
+    with ThreadPoolExecutor(len(requests)) as pool:
+        return list(pool.map(ask, requests))
+
+
+def worker_pid(server: Server) -> int:
+    url = f"{server.management_url}/models/m"
+    (version,) = httpx.get(url, timeout=30, trust_env=False).json()
+    return int(version["workers"][0]["pid"])
+
+
+def test_predictions_arrive_before_the_explanation_of_their_batch(server: Server) -> None:
+    explanation = ("explanations", {"inputs": "A fine film", "parameters": MANY})
+    prediction = ("predictions", {"inputs": "A fine film"})
+    (last, explained), *others = ask_together(server, explanation, prediction, prediction)
+    assert explained.status_code == 200 and explained.json()["method"] == "kernel_shap"
+    assert last == 2
+    for _, response in others:
+        assert response.status_code == 200
+        assert response.json()[0]["label"]
+        assert response.headers["transfer-encoding"] == "chunked"
+
+
+def test_a_connection_can_be_used_again_after_a_response_that_left_early(server: Server) -> None:
+    body = {"inputs": "A fine film"}
+    with httpx.Client(base_url=server.inference_url, trust_env=False, timeout=120) as client:
+        expected = client.post("/predictions/m", json=body).json()
+        for _ in range(2):
+            with ThreadPoolExecutor(1) as pool:
+                explained = pool.submit(
+                    ask_together, server, ("explanations", {**body, "parameters": MANY})
+                )
+                answers = [client.post("/predictions/m", json=body).json() for _ in range(2)]
+            assert answers == [expected] * 2
+            assert explained.result()[0][1].status_code == 200
+
+
+def test_a_worker_whose_accelerator_failed_answers_and_a_new_one_goes_on(server: Server) -> None:
+    before = worker_pid(server)
+    poison, fine = ("predictions", {"inputs": "poison"}), ("predictions", {"inputs": "fine"})
+    for _, response in ask_together(server, poison, fine):
+        assert response.status_code == 503
+        assert "The accelerator of this worker failed" in response.json()["message"]
+    ((_, response),) = ask_together(server, fine)
+    assert response.status_code == 200
+    assert worker_pid(server) != before
