@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import DeviceFailed, RequestError, Unprocessable, attempt
 from handlers.explainers import explanation_schemas, targets
 from handlers.explainers.base import ExplainedModel
-from handlers.runtime.deadline import NO_DEADLINE, Deadline
+from handlers.runtime.deadline import NO_DEADLINE, Deadline, TimeLimits
 from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
 from handlers.schemas.explanation_parameters import ExplanationParameters, split_parameters
@@ -40,7 +39,7 @@ class Engine:
         task: the task.
         model: the model.
         settings: the YAML's `handler:` section.
-        predict_seconds: the time limit that a server sets to the predictions of one batch.
+        limits: the time limits of one batch; a server sets those of predictions.
         device_failed: whether the accelerator failed, so that this process has to end.
     """
 
@@ -48,13 +47,11 @@ class Engine:
         self,
         task: BaseTask[Any, Any],
         model: Model,
-        explain_seconds: float = 60.0,
-        predict_seconds: float = math.inf,
+        limits: TimeLimits | None = None,
     ) -> None:
         self.task = task
-        self.predict_seconds = predict_seconds
+        self.limits = limits or TimeLimits()
         self.device_failed = False
-        self._explain_seconds = explain_seconds
         self.model = model
         self.settings = task.settings
         explanation_target = targets.get(task.settings.mode)
@@ -86,7 +83,10 @@ class Engine:
         )
         model = formats.get(config.handler.save_mode).load(spec)
         warm_up(task, model, config)
-        return cls(task, model, config.explain_seconds, config.predict_seconds)
+        limits = TimeLimits(
+            config.predict_seconds, config.shared_predict_seconds, config.explain_seconds
+        )
+        return cls(task, model, limits)
 
     def describe(self, name: str = "model", version: str = "1.0") -> ModelInfo:
         """Return the description of this model.
@@ -159,7 +159,7 @@ class Engine:
         to the time limit of the predictions of the same batch. Half of it may pass before the
         outputs to explain are computed.
         """
-        meter, seconds = meter or Meter(), self._explain_seconds
+        meter, seconds = meter or Meter(), self.limits.explain
         prediction_deadline = deadline.extended(seconds / 2)
         limits = "predict_timeout and half of explain_timeout"
         runner = JobRunner(self.task, self.model, meter, prediction_deadline, limits)

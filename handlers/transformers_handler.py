@@ -90,7 +90,7 @@ class TransformersHandler(BaseHandler):
             end_worker()
         start, meter = time.perf_counter(), Meter()
         self.threads.refresh()
-        deadline = Deadline(self.engine.predict_seconds)
+        deadline = Deadline(self.engine.limits.predict)
         headers = _headers(context)
         envelope = Envelope.of(data, headers, context)
         if envelope:
@@ -109,6 +109,7 @@ class TransformersHandler(BaseHandler):
             _http_request(row, row_headers, partial(_send, context, index, deadline))
             for index, (row, row_headers) in enumerate(zip(rows, headers, strict=True))
         ]
+        self._share_time(http_requests, deadline)
         over_http = {
             index for index, http_request in enumerate(http_requests) if not http_request.by_grpc
         }
@@ -125,10 +126,16 @@ class TransformersHandler(BaseHandler):
     def _handle_enveloped(
         self, envelope: Envelope, context: Any, meter: Meter, deadline: Deadline
     ) -> list[Any]:
-        responses = self.dispatcher.dispatch(envelope.http_requests(), meter, deadline)
+        http_requests = envelope.http_requests()
+        self._share_time(http_requests, deadline)
+        responses = self.dispatcher.dispatch(http_requests, meter, deadline)
         for index, head in enumerate(envelope.heads(responses)):
             _set_response(context, index, head)
         return envelope.results(responses)
+
+    def _share_time(self, http_requests: Sequence[HttpRequest], deadline: Deadline) -> None:
+        if any(http_request.explains for http_request in http_requests):
+            deadline.shorten(self.engine.limits.shared_predict)
 
     def _config_name(self) -> str:
         return str(self.manifest["model"].get("configFile", CONFIG_FILE))

@@ -109,8 +109,8 @@ class HandlerSection(_Section):
     )
     predict_timeout: PositiveFloat | None = Field(
         default=None,
-        description="Maximum seconds for the predictions of one batch. Without it, 80% of what "
-        "`explain_timeout` leaves of `responseTimeout`.",
+        description="Maximum seconds for the predictions of one batch. Without it, 80% of "
+        "`responseTimeout`, or of what `explain_timeout` leaves in a batch with explanations.",
     )
     explain_timeout: PositiveFloat | None = Field(
         default=None,

@@ -64,9 +64,9 @@ class ModelConfig(TorchServeSection):
                 f" is {self.responseTimeout} s; TorchServe kills a worker after responseTimeout,"
                 " so lower explain_timeout"
             )
-        if self.predict_seconds + self.explain_seconds >= self.responseTimeout:
+        if self.shared_predict_seconds + self.explain_seconds >= self.responseTimeout:
             raise ValueError(
-                f"handler.predict_timeout is {self.predict_seconds:g} s, explain_timeout"
+                f"handler.predict_timeout is {self.shared_predict_seconds:g} s, explain_timeout"
                 f" {self.explain_seconds:g} s and responseTimeout {self.responseTimeout} s"
                 "; TorchServe kills a worker after responseTimeout, so lower the other two until"
                 " their sum is less"
@@ -80,7 +80,12 @@ class ModelConfig(TorchServeSection):
 
     @property
     def predict_seconds(self) -> float:
-        """Time limit for predicting a batch in seconds."""
+        """Time limit for predicting a batch without explanations in seconds."""
+        return self.handler.predict_timeout or COMPUTING_SHARE * self.responseTimeout
+
+    @property
+    def shared_predict_seconds(self) -> float:
+        """Time limit for the predictions of a batch that has explanations, too, in seconds."""
         rest = self.responseTimeout - self.explain_seconds
         return self.handler.predict_timeout or COMPUTING_SHARE * rest
 

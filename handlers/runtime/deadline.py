@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from handlers.errors import OutOfTime
@@ -16,6 +17,21 @@ Result = TypeVar("Result")
 
 class DeadlineExceeded(Exception):
     """The time limit has passed."""
+
+
+@dataclass(frozen=True)
+class TimeLimits:
+    """The time limits of one batch in seconds.
+
+    Attributes:
+        predict: for predictions alone.
+        shared_predict: for the predictions of a batch that has explanations, too.
+        explain: for explanations.
+    """
+
+    predict: float = math.inf
+    shared_predict: float = math.inf
+    explain: float = 60.0
 
 
 class Deadline:
@@ -36,6 +52,11 @@ class Deadline:
     def restart(self) -> None:
         """Start the time limit again."""
         self._end = self._clock() + self.seconds
+
+    def shorten(self, seconds: float) -> None:
+        """Set a shorter time limit from the same start."""
+        self._end += seconds - self.seconds
+        self.seconds = seconds
 
     def extended(self, seconds: float) -> Deadline:
         """Return a time limit that ends so many seconds after this one."""

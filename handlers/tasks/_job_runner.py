@@ -24,6 +24,7 @@ from handlers.telemetry.meter import Meter
 JobOutcome = Job | RequestError
 # The deadline is checked before each of these; an ordinary batch has less and stays together.
 WAVE_CHARACTERS = 1_000_000
+WAVE_TEXTS = 64
 WAVE_FORWARDS = 8
 
 
@@ -59,14 +60,15 @@ class JobRunner:
             owners: the number of the HTTP request that each request belongs to.
         """
         # Reading texts that are too large to be computed leaves time to compute the others.
-        reading = self.deadline.share(2)
-        prepared = _in_waves(
-            [text_size(request.inputs) for request in requests],
+        reader = _Reader(self, parse, self.deadline.share(2))
+        smallest = WAVE_CHARACTERS // WAVE_TEXTS
+        read = _in_waves(
+            [max(smallest, text_size(request.inputs)) for request in requests],
             WAVE_CHARACTERS,
             owners,
-            lambda wave: self._prepare([requests[index] for index in wave], parse, reading),
+            lambda wave: reader.read([(requests[index], owners[index]) for index in wave]),
         )
-        jobs = self._limit_rows(prepared, owners)
+        jobs = reader.without_too_many_rows(read)
         return _in_waves(
             [
                 0 if isinstance(job, RequestError) else sum(row.cost for row in job.rows)
@@ -77,10 +79,10 @@ class JobRunner:
             lambda wave: self._compute([jobs[index] for index in wave]),
         )
 
-    def _prepare(
+    def prepare(
         self, requests: Sequence[Request], parse: Callable[[Request], Job], deadline: Deadline
     ) -> list[JobOutcome]:
-        """Parse and encode requests."""
+        """Parse and encode requests, if there is time."""
         if deadline.passed:
             return [self._out_of_time("text was read")] * len(requests)
         with self.meter.stage("parse"):
@@ -96,25 +98,6 @@ class JobRunner:
         return [
             found if isinstance(found, RequestError) else replace(job, rows=found)
             for job, found in zip(jobs, encoded, strict=True)
-        ]
-
-    def _limit_rows(
-        self, jobs: Sequence[JobOutcome], owners: Sequence[int]
-    ) -> Sequence[JobOutcome]:
-        """Note the owner of each job, and refuse those of an owner that has too many rows."""
-        owned = [
-            job if isinstance(job, RequestError) else replace(job, owner=owner)
-            for job, owner in zip(jobs, owners, strict=True)
-        ]
-        limit, counts = self.task.settings.request_rows, Counter[int]()
-        for job in owned:
-            if isinstance(job, Job):
-                counts[job.owner] += sum(row.sequences for row in job.rows)
-        return [
-            _too_many_rows(counts[job.owner], limit)
-            if isinstance(job, Job) and counts[job.owner] > limit
-            else job
-            for job in owned
         ]
 
     def _compute(self, jobs: Sequence[JobOutcome]) -> list[JobOutcome]:
@@ -153,6 +136,52 @@ class JobRunner:
         )
 
 
+class _Reader:
+    """Reads requests until their HTTP request has too many rows.
+
+    Args:
+        runner: parses and encodes requests.
+        parse: returns the job of a request.
+        deadline: the time limit of reading.
+    """
+
+    def __init__(
+        self, runner: JobRunner, parse: Callable[[Request], Job], deadline: Deadline
+    ) -> None:
+        self._runner, self._parse, self._deadline = runner, parse, deadline
+        self._limit = runner.task.settings.request_rows
+        self._rows = Counter[int]()
+
+    def read(self, owned: Sequence[tuple[Request, int]]) -> list[JobOutcome]:
+        """Return the job of each request, which belongs to an owner."""
+        full = [self._error(owner) for _, owner in owned]
+        requests = [request for (request, _), error in zip(owned, full, strict=True) if not error]
+        jobs = iter(self._runner.prepare(requests, self._parse, self._deadline))
+        return [
+            error or self._count(next(jobs), owner)
+            for (_, owner), error in zip(owned, full, strict=True)
+        ]
+
+    def without_too_many_rows(self, jobs: Sequence[JobOutcome]) -> list[JobOutcome]:
+        """Return the jobs, with an error for each of an owner that has too many rows."""
+        return [(self._error(job.owner) if isinstance(job, Job) else None) or job for job in jobs]
+
+    def _count(self, job: JobOutcome, owner: int) -> JobOutcome:
+        if isinstance(job, RequestError):
+            return job
+        self._rows[owner] += sum(row.sequences for row in job.rows)
+        return replace(job, owner=owner)
+
+    def _error(self, owner: int) -> RequestTooLarge | None:
+        if self._rows[owner] <= self._limit:
+            return None
+        return RequestTooLarge(
+            f"The texts of this request make at least {self._rows[owner]:,} rows, counting each"
+            " window of a long text and each sequence of a prompt, and this model takes"
+            f" {self._limit:,} a request; send them in parts, or ask for less."
+        )
+
+
 def _in_waves(
     costs: Sequence[int],
     limit: int,
@@ -171,11 +200,3 @@ def _each(
     """Return what a function makes of the jobs, with the errors among them in their places."""
     outcomes = iter(function([job for job in jobs if isinstance(job, Job)]))
     return [next(outcomes) if isinstance(job, Job) else job for job in jobs]
-
-
-def _too_many_rows(count: int, limit: int) -> RequestTooLarge:
-    return RequestTooLarge(
-        f"The texts of this request make {count:,} rows, counting each window of a long text and"
-        f" each sequence of a prompt, and this model takes {limit:,} a request; send them in parts,"
-        " or ask for less."
-    )

@@ -89,8 +89,9 @@ def test_a_row_over_grpc_ends_its_stream_and_is_sent_no_parts(
     assert [each.send is None for each in received] == [True, False, True]
 
 
+@pytest.mark.parametrize(("explains", "seconds"), [("False", 96), ("True", 48)])
 def test_a_batch_has_the_time_limit_of_the_yaml_which_a_sent_part_restarts(
-    worker: Any, monkeypatch: Any
+    worker: Any, monkeypatch: Any, explains: str, seconds: int
 ) -> None:
     handler, made = worker
     time, ends, sent = Clock(), list[bool](), list[Any]()
@@ -101,12 +102,12 @@ def test_a_batch_has_the_time_limit_of_the_yaml_which_a_sent_part_restarts(
     )
 
     def dispatch(http_requests: list[HttpRequest], _: Any, deadline: Deadline, *__: Any) -> Any:
-        time.now += 47  # of the 48 s that are the default
+        time.now += seconds - 1
         ends.append(deadline.passed)
         send_part = http_requests[0].send
         assert send_part
         send_part(HttpResponse(b"part"))
-        time.now += 47
+        time.now += seconds - 1
         ends.append(deadline.passed)
         time.now += 2
         ends.append(deadline.passed)
@@ -114,7 +115,7 @@ def test_a_batch_has_the_time_limit_of_the_yaml_which_a_sent_part_restarts(
 
     monkeypatch.setattr(handler.dispatcher, "dispatch", dispatch)
     made.request_ids = {0: "id"}
-    send(worker, ({"data": "A fine film"}, {"Host": "h"}))
+    send(worker, ({"data": "A fine film"}, {"Host": "h", "explain": explains}))
     assert ends == [False, False, True]
     assert len(sent) == 1
 

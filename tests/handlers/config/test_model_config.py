@@ -80,20 +80,21 @@ def test_pt2_may_be_the_backend_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "predict", "explain"),
+    ("keys", "predict", "shared", "explain"),
     [
-        ({}, 48, 60),
-        ({"explain_timeout": 20}, 80, 20),
-        ({"predict_timeout": 70}, 70, 40),
-        ({"predict_timeout": 20}, 20, 60),
-        ({"captum_explanation": False}, 96, 0),
+        ({}, 96, 48, 60),
+        ({"explain_timeout": 20}, 96, 80, 20),
+        ({"predict_timeout": 70}, 70, 70, 40),
+        ({"predict_timeout": 20}, 20, 20, 60),
+        ({"captum_explanation": False}, 96, 96, 0),
     ],
 )
 def test_predictions_and_explanations_of_a_batch_share_the_response_timeout(
-    keys: dict[str, Any], predict: float, explain: float
+    keys: dict[str, Any], predict: float, shared: float, explain: float
 ) -> None:
     config = ModelConfig.parse({"handler": {"mode": "sequence_classification", **keys}})
-    assert (config.predict_seconds, config.explain_seconds) == (predict, explain)
+    assert config.predict_seconds == predict
+    assert (config.shared_predict_seconds, config.explain_seconds) == (shared, explain)
 
 
 def test_time_limits_that_reach_the_response_timeout_together_are_refused() -> None:

@@ -124,9 +124,27 @@ def test_all_rows_of_a_request_are_limited_together(served: Load) -> None:
     )
     assert (few, many, other) == (200, 413, 200)
     assert refused["message"].startswith(
-        f"The texts of this request make {5 * rows} rows, counting each window of a long text and"
-        " each sequence of a prompt, and this model takes 40 a request; "
+        f"The texts of this request make at least {5 * rows} rows, counting each window of a long"
+        " text and each sequence of a prompt, and this model takes 40 a request; "
     )
+
+
+def test_a_request_that_has_too_many_rows_is_not_encoded_further(
+    served: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, encoded = served("question_answering", max_request_rows=40).engine, list[int]()
+    encode = engine.task.encode
+
+    def counted(queries: Any) -> Any:
+        encoded.append(len(queries))
+        return encode(queries)
+
+    monkeypatch.setattr(engine.task, "encode", counted)
+    monkeypatch.setattr("handlers.tasks._job_runner.WAVE_TEXTS", 4)
+    long = request("question_answering", TEXT * 200)
+    outcomes = engine.predict([long] * 100, owners=[0] * 100)
+    assert sum(encoded) == 4
+    assert all(isinstance(each, RequestTooLarge) for each in outcomes)
 
 
 def test_each_sequence_of_a_prompt_is_a_row(served: Load) -> None:
@@ -136,7 +154,7 @@ def test_each_sequence_of_a_prompt_is_a_row(served: Load) -> None:
     few = {"inputs": ["Ada"] * 3, "parameters": {**sampling, "num_return_sequences": 4}}
     ((refused, sentence), (answered, _)) = model.post(many, few)
     assert (refused, answered) == (413, 200)
-    assert "make 60 rows" in sentence["message"]
+    assert "make at least 60 rows" in sentence["message"]
 
 
 def test_the_rows_of_different_requests_are_not_limited_together(served: Load) -> None:
