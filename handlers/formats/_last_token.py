@@ -24,7 +24,8 @@ def pool_last_token(module: PreTrainedModel, pad_token_id: int) -> None:
     config = module.config.get_text_config()
     known = getattr(config, "pad_token_id", None)
     head = next((getattr(module, name) for name in HEADS if hasattr(module, name)), None)
-    if head is None or (known is not None and known >= 0):
+    classifies_texts = "ForSequenceClassification" in type(module).__name__
+    if head is None or not classifies_texts or (known is not None and known >= 0):
         return
     module.config.pad_token_id = config.pad_token_id = pad_token_id
     last_token = _LastToken()

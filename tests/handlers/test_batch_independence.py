@@ -118,13 +118,13 @@ def test_a_prompt_has_the_continuation_in_a_batch_that_it_has_alone(
     assert len({tuple(each) for each in alone}) > 2
 
 
-@pytest.mark.parametrize("named", [None, 7])
+@pytest.mark.parametrize("named", [None, -1, 7])
+@pytest.mark.parametrize("mode", families.CLASSIFIER_MODES)
 @pytest.mark.parametrize("family", ["gpt2", "llama", "qwen2"])
-def test_a_decoder_classifies_by_the_last_token_whatever_id_it_has(
-    family: str, named: int | None
+def test_a_decoder_classifies_texts_that_end_with_any_id(
+    family: str, mode: str, named: int | None
 ) -> None:
     """The tokenizer pads with 0, the config names another padding token or none."""
-    mode = "sequence_classification"
     module = families.module(family, mode, pad_token_id=named)
     rows = [*texts((5, 40, 17)), Row({"input_ids": [9, 30, 31, 0]}), Row({"input_ids": [9, 0, 0]})]
     expected = [of_module(module, row) for row in rows]
