@@ -19,7 +19,7 @@ from handlers.protocols.dispatcher import Dispatcher
 from handlers.telemetry.meter import Meter
 from tests.serving import Served, read_json
 
-SIZE = 1_500_000
+SIZE = 600_000
 # Numbers cost most: a list has 8 bytes for each, and a number of two digits can have 32.
 MULTIPLE = 16
 SECONDS = 5.0
