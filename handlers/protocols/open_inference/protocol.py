@@ -30,12 +30,13 @@ from typing import Any
 from handlers.config.quoting import shorten
 from handlers.errors import NotFound, RequestError
 from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse, encode_json
+from handlers.http.response import JSON, HttpResponse, encode_json
 from handlers.protocols.base import BaseProtocol, Exchange
 from handlers.protocols.open_inference.rows import Rows
 from handlers.protocols.open_inference.tensors import (
     BYTES,
     LENGTH_OF_JSON,
+    MAX_ID,
     OUTPUT,
     Body,
     pack_texts,
@@ -147,8 +148,7 @@ class Protocol(BaseProtocol):
     def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
         if not _by_torchserve_grpc(http_request):
             return super().error_response(http_request, error)
-        request_id = http_request.raw.get("id") or ""
-        body = self._inference_response(request_id, [error.body()], output="error")
+        body = self._inference_response(_id_of(http_request), [error.body()], output="error")
         return HttpResponse(encode_json(body), error.status)
 
     def _inference_response(
@@ -200,12 +200,16 @@ def _binary_response(body: Mapping[str, Any]) -> HttpResponse:
 
 
 def _by_torchserve_grpc(http_request: HttpRequest) -> bool:
-    """Return whether TorchServe decoded the tensors: its other gRPC service sends bytes."""
-    return (
-        http_request.by_grpc
-        and "body" in http_request.headers
-        and isinstance(http_request.raw, dict)
-    )
+    """Return whether TorchServe wrote the body: its other gRPC service declares no type."""
+    return http_request.by_grpc and "body" in http_request.row and http_request.type == JSON
+
+
+def _id_of(http_request: HttpRequest) -> str:
+    """Return the id of a request, whose body may be the error."""
+    try:
+        return shorten(str(http_request.content.get("id") or ""), MAX_ID)
+    except (RequestError, AttributeError):
+        return ""
 
 
 def _are_tensors(inputs: Any) -> bool:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from handlers.errors import RequestTooLarge
+from handlers.generation.chat import check_messages, prompt_of
 from tests.serving import Served
 
 TEMPLATE = (
@@ -66,6 +68,8 @@ def test_chats_and_prompts_share_a_batch(model: Served) -> None:
         ([{"role": "", "content": "x"}], 400, "messages[0].role is empty"),
         ([{"role": "\ud83d", "content": "x"}], 400, "messages[0].role has half of a surrogate"),
         ([{"role": "x" * 200_001, "content": "x"}], 413, "messages[0].role has 200,001 characters"),
+        ([{"role": "x" * 65, "content": "x"}], 413, "messages[0].role has 65 characters"),
+        ([{"role": "user", "content": "x"}] * 1001, 413, "messages has 1,001 items"),
         ([{"role": "user", "content": [{"type": "image_url"}]}], 400, "messages[0].content must"),
         ([{"role": "user", "content": " "}], 400, "messages is empty"),
         ([{"role": "user", "content": "x" * 200_001}], 413, "messages has 200,001 characters"),
@@ -81,3 +85,10 @@ def test_a_chat_of_another_shape_is_refused(
 def test_a_chat_is_refused_by_a_model_without_a_template(served: Callable[..., Served]) -> None:
     status, text = served("text_generation", family="GPT2").refuse(CHAT)
     assert (status, text.split(";")[0]) == (422, "This model has no chat template")
+
+
+def test_the_prompt_of_a_chat_has_at_most_the_characters_of_a_text(model: Served) -> None:
+    tokenizer, messages = model.engine.task.tokenizer, check_messages(CHAT, 100)
+    assert prompt_of(messages, tokenizer, len(PROMPT)) == PROMPT
+    with pytest.raises(RequestTooLarge, match="The prompt of the messages has 46 characters"):
+        prompt_of(messages, tokenizer, len(PROMPT) - 1)

@@ -3,9 +3,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from handlers.http.limits import BodyLimits
 from handlers.http.request import HttpRequest
+from handlers.protocols.dispatcher import Dispatcher
 from handlers.tasks.base import BaseTask
-from tests.serving import Served, differences, explanation_of
+from handlers.telemetry.meter import Meter
+from tests.serving import Served, differences, explanation_of, read_json
 
 Model = Callable[..., Served]
 MODE = "sequence_classification"
@@ -95,3 +98,18 @@ def test_a_score_that_is_not_a_number_is_an_error(served: Model, monkeypatch: An
 
 def test_an_empty_batch_has_no_answers(served: Model) -> None:
     assert served(MODE).post() == []
+
+
+def test_a_response_above_the_limit_of_the_server_is_the_error_of_its_request(
+    served: Model,
+) -> None:
+    engine = served("token_classification").engine
+    dispatcher = Dispatcher(engine, limits=BodyLimits(max_response_bytes=2000))
+    sent = [{"inputs": "Nina sings in Paris"}, {"inputs": ["Nina sings in Paris"] * 99}]
+    both = [HttpRequest({"body": body}, {}) for body in sent]
+    pages = [HttpRequest({"body": sent[0]}, {"explain": "True", "Accept": "text/html"})]
+    small, large, page = dispatcher.dispatch([*both, *pages], Meter())
+    assert small.status == 200
+    assert [large.status, page.status] == [413, 413]
+    assert read_json(large.body)["message"].startswith("The response has ")
+    assert read_json(large.body)["message"].endswith("max_response_size of 2,000; ask for less.")

@@ -501,6 +501,11 @@ def test_inputs_of_other_protocols_are_not_read_as_tensors(model: Served, inputs
 class TestTorchServesGrpc:
     """Its rows have no headers, BYTES in base64, and every answer must have one shape."""
 
+    @pytest.fixture(autouse=True, params=["decoded", "as bytes"])
+    def decoded(self, request: pytest.FixtureRequest) -> None:
+        """Test both values of decode_input_request in config.properties."""
+        self.is_decoded = request.param == "decoded"
+
     def ask(self, model: Served, *inputs: Any) -> Any:
         coded = [
             {**each, "data": [base64.b64encode(text.encode()).decode() for text in each["data"]]}
@@ -508,7 +513,8 @@ class TestTorchServesGrpc:
             else each
             for each in inputs
         ]
-        body = {"id": "", "model_name": "model", "inputs": coded}
+        given = {"id": "", "model_name": "model", "inputs": coded}
+        body = given if self.is_decoded else json.dumps(given).encode()
         (answer,) = model.dispatcher.dispatch([HttpRequest({"body": body}, BY_GRPC)], Meter())
         body = read_json(answer.body)
         assert (body["id"], body["model_name"], body["model_version"]) == ("", "model", "1.0")

@@ -1,0 +1,51 @@
+"""The limits of bodies, which are those of the server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from handlers.http.limits import DEFAULTS, FRONTEND, BodyLimits, server_limits
+
+SET = BodyLimits(max_request_bytes=1000, max_response_bytes=2000)
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("max_request_size=1000\nmax_response_size=2000\n", SET),
+        ("# a\n max_request_size : 1000 \r\nmax_response_size = 2000", SET),
+        ("max_request_size=9\nmax_request_size=1000\nmax_response_size=2000", SET),
+        ("#max_request_size=1000\nmodel_store=max_request_size=1000\n", DEFAULTS),
+        ("max_request_size=many\nmax_response_size=\n", DEFAULTS),
+        ("enable_envvars_config=true\nmax_request_size=1000\nmax_response_size=9", SET),
+        ("", DEFAULTS),
+    ],
+)
+def test_a_config_file_sets_them(text: str, limits: BodyLimits) -> None:
+    assert BodyLimits.from_properties(text, {"TS_MAX_RESPONSE_SIZE": "2000"}) == limits
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_they_are_those_of_the_server_that_started_the_worker(tmp_path: Path, named: bool) -> None:
+    file = tmp_path / ("my.properties" if named else "config.properties")
+    file.write_text("max_request_size=1000\nmax_response_size=2000\n", encoding="utf-8")
+    worker = "from handlers.http.limits import server_limits; print(server_limits())"
+    server = (
+        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {worker!r}], check=True)"
+    )
+    command = [sys.executable, "-c", server, FRONTEND, *(["-f", file.name] if named else [])]
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == str(SET)
+
+
+def test_without_a_server_they_are_the_defaults_of_torchserve() -> None:
+    assert server_limits() == DEFAULTS == BodyLimits(6_553_500, 6_553_500, 100_000)
+
+
+@pytest.mark.parametrize(("rows", "values"), [(1, 100_000), (128, 128_000), (5000, 5_000_000)])
+def test_a_model_that_takes_more_items_takes_more_values(rows: int, values: int) -> None:
+    assert DEFAULTS.for_rows(rows).max_values == values
