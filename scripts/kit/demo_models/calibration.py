@@ -12,13 +12,16 @@ from scripts.kit.demo_models.lessons import lesson_of, modes
 from scripts.kit.places import ARTIFACTS
 
 FILE = "calibration.jsonl"
-ROWS = 240
+# A share of 400 labels, half of the rows, has a 95% interval of 98.2% to 99.7% at 99.25%.
+ROWS = 800
 SEED = 23
 
 
 def bodies(mode: str) -> list[dict[str, Any]]:
-    """Return request bodies of a mode; none where its file is written by hand."""
-    return [{"inputs": inputs} for inputs in lesson_of(mode).calibration_inputs(ROWS, SEED)]
+    """Return different request bodies of a mode; none where its file is written by hand."""
+    inputs = lesson_of(mode).calibration_inputs(ROWS, SEED)
+    # A row that is there twice would be in the calibration and in the evaluation.
+    return [{"inputs": each} for number, each in enumerate(inputs) if each not in inputs[:number]]
 
 
 def write() -> None:
