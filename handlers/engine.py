@@ -17,6 +17,8 @@ from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import DeviceFailed, RequestError, Unprocessable, attempt
 from handlers.explainers import explanation_schemas, targets
 from handlers.explainers.base import ExplainedModel
+from handlers.export.auto_dtype import resolve_auto
+from handlers.export.parity_report import ParityReport
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, TimeLimits
 from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
@@ -48,10 +50,14 @@ class Engine:
         task: BaseTask[Any, Any],
         model: Model,
         limits: TimeLimits | None = None,
+        *,
+        dtype: str = "float32",
+        agreement: ParityReport | None = None,
     ) -> None:
         self.task = task
         self.limits = limits or TimeLimits()
         self.device_failed = False
+        self._dtype, self._agreement = dtype, agreement
         self.model = model
         self.settings = task.settings
         explanation_target = targets.get(task.settings.mode)
@@ -81,12 +87,16 @@ class Engine:
         spec = ModelSpec(
             directory, checkpoint, kind.auto_class, kind.outputs, config, torch.device(device)
         )
-        model = formats.get(config.handler.save_mode).load(spec)
+        report = ParityReport.find(directory)
+        spec = resolve_auto(spec, report)
+        model_format = formats.get(config.handler.save_mode)
+        model = model_format.load(spec)
         warm_up(task, model, config)
         limits = TimeLimits(
             config.predict_seconds, config.shared_predict_seconds, config.explain_seconds
         )
-        return cls(task, model, limits)
+        dtype = model_format.served_dtype(spec)
+        return cls(task, model, limits, dtype=dtype, agreement=report)
 
     def describe(self, name: str = "model", version: str = "1.0") -> ModelInfo:
         """Return the description of this model.
@@ -101,7 +111,8 @@ class Engine:
             version=version,
             mode=settings.mode,
             save_mode=settings.save_mode,
-            dtype=formats.get(settings.save_mode).computes_in(settings.dtype),
+            dtype=self._dtype,
+            agreement=self._agreement.as_json() if self._agreement else None,
             labels=list(task.labels),
             limits=Limits(task.max_tokens, settings.max_rows, task.max_characters, task.truncation),
             inputs=json_schema(task.inputs),

@@ -21,13 +21,18 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
         dtype: torch.dtype = getattr(torch, name)
         return dtype
     if device.type == "cpu":
-        return torch.bfloat16 if _cpu_has_bfloat16() else torch.float32
+        return torch.bfloat16 if cpu_has_bfloat16() else torch.float32
     if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
         return torch.float16
     return torch.bfloat16
 
 
-def _cpu_has_bfloat16() -> bool:
+def name_of(dtype: torch.dtype) -> str:
+    """Return the name of a dtype, as `handler.dtype` has it."""
+    return str(dtype).removeprefix("torch.")
+
+
+def cpu_has_bfloat16() -> bool:
     """Return whether the processor supports bfloat16 in hardware; emulation is slow."""
     if platform.system() != "Linux" or not CPUINFO.exists():
         return False

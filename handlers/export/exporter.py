@@ -1,36 +1,40 @@
-"""Exports a checkpoint to the format of its YAML and measures the agreement of both."""
+"""Exports a checkpoint to the format of its YAML, and measures the agreement with float32."""
 
 from __future__ import annotations
 
-import random
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 
 from handlers import tasks
-from handlers.batching.padding import Batch, pad, run
-from handlers.batching.rows import Outputs, Row, require_outputs
 from handlers.checkpoints.checkpoint import read_checkpoint
+from handlers.checkpoints.dtypes import name_of, pick_dtype
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.checkpoints.prequantized import check_not_quantized
+from handlers.checkpoints.prequantized import check_not_quantized, quantization_method
 from handlers.config.handler_section import CHECKPOINT, Pt2
 from handlers.config.model_config import ModelConfig
-from handlers.errors import RequestError, WrongCheckpoint, WrongConfig, attempt
-from handlers.export.parity_report import ParityReport, compare_outputs
+from handlers.export.evaluation import (
+    PlacedRow,
+    calibration_batches,
+    encode,
+    evaluate,
+    refusal,
+    split,
+)
+from handlers.export.manifest import ExportManifest
+from handlers.export.parity_report import ParityReport
 from handlers.runtime.model import Model
-from handlers.schemas.request import Request, place_of
+from handlers.schemas.request import Request
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.log_levels import silence_exporters
-from handlers.telemetry.meter import Meter
 
-Outcome = TypeVar("Outcome")
+logger = logging.getLogger(__name__)
 
-SEED = 0
-# NNCF averages activation ranges over batches, so small batches give better estimates.
-CALIBRATION_BATCH_SIZE = 8
+LoadModel = Callable[[ModelSpec], Model]
 
 
 class ExportFormat(Protocol):
@@ -52,7 +56,7 @@ class ExportFormat(Protocol):
 
 def export_checkpoint(
     export_format: ExportFormat,
-    load_reference: Callable[[ModelSpec], Model],
+    load_reference: LoadModel,
     directory: Path,
     config: ModelConfig,
     target: Path,
@@ -61,7 +65,10 @@ def export_checkpoint(
     """Export the checkpoint in a directory to the format of the YAML.
 
     An export is lossy if it is quantized, computes in another dtype than float32, or its format is
-    lossy. It is calibrated on one half of the samples and evaluated on the other.
+    lossy. It is measured on the samples; a quantized one is calibrated on one half of them and
+    measured on the other. If too many labels change, it is exported again as precisely as the YAML
+    allows: in float32 for `dtype: auto`, and with more blocks of a quantized model in floating
+    point.
 
     Args:
         export_format: the format of the YAML.
@@ -78,11 +85,93 @@ def export_checkpoint(
         ConfigError: the checkpoint is invalid or cannot be exported, or the agreement is below
             `handler.min_agreement`.
     """
+    task, spec = _specify(directory, config)
+    check_not_quantized(task.checkpoint.config, config.handler)
+    if not _is_lossy(export_format, config):
+        _export(export_format, task, spec, target)
+        return None
+    quantized = config.handler.quantization is not None and not task.generates
+    calibration, evaluation = split(samples) if quantized else ((), samples)
+    rows = encode(task, evaluation)
+    if quantized:
+        batches = calibration_batches(task, encode(task, calibration))
+        spec = replace(spec, calibration=batches)
+    measure = _Measurement(task, load_reference, export_format.load, rows)
+
+    def attempt(spec: ModelSpec) -> ParityReport:
+        _export(export_format, task, spec, target)
+        exported = replace(spec, directory=target)
+        return measure(exported, spec, _dtype_of(export_format, exported))
+
+    report = attempt(spec)
+    if not _is_sufficient(report, config) and (quantized or _may_use_float32(report, config)):
+        logger.warning("It is exported again more precisely: in %s it %s", report.dtype, report)
+        found = attempt(_most_precise(spec))
+        report = replace(found, rejected=report if report.dtype != found.dtype else None)
+    return _accept(report, task, target)
+
+
+def measure_checkpoint(
+    load: LoadModel,
+    directory: Path,
+    config: ModelConfig,
+    target: Path,
+    samples: Sequence[Request] = (),
+) -> ParityReport | None:
+    """Measure the agreement of a checkpoint in the dtype of its YAML with float32.
+
+    `dtype: auto` is measured in bfloat16, which it is on most machines: torch computes it on every
+    processor, and the archive may be served on another one. If the agreement is too low, the report
+    says that the model is served in float32.
+
+    Args:
+        load: loads the checkpoint.
+        directory: the checkpoint.
+        config: the YAML.
+        target: the output directory of `quality.json`.
+        samples: representative requests; without any, nothing is measured.
+
+    Returns:
+        The agreement; None if there is nothing to measure, or it cannot be measured here.
+
+    Raises:
+        ConfigError: the checkpoint is invalid, or the agreement of a dtype that the YAML names is
+            below `handler.min_agreement`.
+    """
+    if config.handler.dtype == "float32" or not config.handler.min_agreement or not samples:
+        return None
+    task, spec = _specify(directory, config)
+    if reason := _not_comparable(spec):
+        logger.info("The agreement with float32 is not measured: %s", reason)
+        return None
+    rows = encode(task, samples)
+    dtype = "bfloat16" if config.handler.dtype == "auto" else config.handler.dtype
+    measure = _Measurement(task, load, load, rows)
+    report = measure(_reference(spec).with_settings(dtype=dtype), spec, dtype)
+    if not _is_sufficient(report, config) and _may_use_float32(report, config):
+        _log_rejection(report)
+        exact = ParityReport(report.rows, report.decisions, 1.0, 0.0, dtype="float32")
+        report = replace(exact, rejected=report)
+    return _accept(report, task, target)
+
+
+@dataclass(frozen=True)
+class _Measurement:
+    """Compares models with the checkpoint in float32 on the same rows."""
+
+    task: BaseTask[Any, Any]
+    load_reference: LoadModel
+    load: LoadModel
+    rows: Sequence[PlacedRow]
+
+    def __call__(self, spec: ModelSpec, checkpoint: ModelSpec, dtype: str) -> ParityReport:
+        reference, model = self.load_reference(_reference(checkpoint)), self.load(spec)
+        return replace(evaluate(self.task, reference, model, self.rows), dtype=dtype)
+
+
+def _specify(directory: Path, config: ModelConfig) -> tuple[BaseTask[Any, Any], ModelSpec]:
     task_class = tasks.get(config.handler.mode)
     task = task_class(read_checkpoint(directory, config.handler), config.handler)
-    check_not_quantized(task.checkpoint.config, config.handler)
-    lossy = _is_lossy(export_format, config)
-    calibration, evaluation = (_encode(task, part) if lossy else [] for part in _split(samples))
     spec = ModelSpec(
         directory,
         task.checkpoint,
@@ -90,29 +179,10 @@ def export_checkpoint(
         task_class.outputs,
         config,
         torch.device("cpu"),
-        calibration=_batches(task, calibration),
         padding=task.padding if task_class.packs and config.handler.BetterTransformer else None,
         per_token=task_class.per_token,
     )
-    inputs = dict.fromkeys((*task.tokenizer.model_input_names, "attention_mask"))
-    with silence_exporters():
-        export_format.export(spec, target, tuple(inputs))
-    if not lossy:
-        return None
-    report = _evaluate(
-        task,
-        load_reference(_reference(spec)),
-        export_format.load(replace(spec, directory=target)),
-        evaluation,
-    )
-    report.write(target)
-    return report
-
-
-def _split(samples: Sequence[Request]) -> tuple[Sequence[Request], Sequence[Request]]:
-    """Split samples randomly into two halves; a single sample is in both."""
-    shuffled = random.Random(SEED).sample(samples, len(samples))
-    return shuffled[::2], shuffled[1::2] or shuffled
+    return task, spec
 
 
 def _is_lossy(export_format: ExportFormat, config: ModelConfig) -> bool:
@@ -120,35 +190,26 @@ def _is_lossy(export_format: ExportFormat, config: ModelConfig) -> bool:
     return export_format.lossy or reduced or config.handler.quantization is not None
 
 
-def _encode(task: BaseTask[Any, Any], samples: Sequence[Request]) -> list[Row]:
-    """Return the rows of all samples.
-
-    Raises:
-        WrongConfig: there are no samples, or one is not a valid request.
-    """
-    if not samples:
-        raise WrongConfig(
-            "handler.calibration",
-            "has no rows for calibration and evaluation",
-            "set it to a JSON lines file of requests",
-        )
-    queries = [_require_valid(sample, attempt(task.parse, sample)) for sample in samples]
-    encoded = zip(samples, task.encode(queries), strict=True)
-    return [row for sample, outcome in encoded for row in _require_valid(sample, outcome)]
+def _export(
+    export_format: ExportFormat, task: BaseTask[Any, Any], spec: ModelSpec, target: Path
+) -> None:
+    inputs = dict.fromkeys((*task.tokenizer.model_input_names, "attention_mask"))
+    with silence_exporters():
+        export_format.export(spec, target, tuple(inputs))
 
 
-def _require_valid(sample: Request, outcome: Outcome | RequestError) -> Outcome:
-    if isinstance(outcome, RequestError):
-        reason = str(outcome).rstrip(".")
-        raise WrongConfig(place_of(sample), f"is refused ({reason})", "correct or remove this row")
-    return outcome
+def _most_precise(spec: ModelSpec) -> ModelSpec:
+    """Return a spec for the most precise export that the YAML allows."""
+    exact = spec.in_float32() if spec.config.handler.dtype == "auto" else spec
+    return exact.with_settings(min_agreement=1.0)
 
 
-def _batches(task: BaseTask[Any, Any], rows: Sequence[Row]) -> list[Batch]:
-    return [
-        pad(rows[start : start + CALIBRATION_BATCH_SIZE], task.padding)
-        for start in range(0, len(rows), CALIBRATION_BATCH_SIZE)
-    ]
+def _dtype_of(export_format: ExportFormat, spec: ModelSpec) -> str:
+    """Return the dtype that an exported model computes in."""
+    if recorded := ExportManifest.read(spec.directory, spec.outputs).dtype:
+        return recorded
+    dtype = export_format.computes_in(spec.config.handler.dtype)
+    return name_of(pick_dtype(dtype, spec.device))
 
 
 def _reference(spec: ModelSpec) -> ModelSpec:
@@ -157,37 +218,37 @@ def _reference(spec: ModelSpec) -> ModelSpec:
     return replace(exact, config=exact.config.model_copy(update={"pt2": Pt2()}))
 
 
-def _evaluate(
-    task: BaseTask[Any, Any], reference: Model, exported: Model, rows: Sequence[Row]
-) -> ParityReport:
-    """Compare the checkpoint in float32 with the exported model.
+def _not_comparable(spec: ModelSpec) -> str | None:
+    """Return why a checkpoint has no outputs in float32 to compare with on this machine."""
+    config = spec.config
+    if method := quantization_method(spec.checkpoint.config):
+        return f"the weights were quantized with {method}"
+    if config.torchrun or config.handler.uses_device_map:
+        return "the model is distributed, so that it may not fit into the memory of this machine"
+    if config.handler.allow_random_head:
+        return "the head of the model is random"
+    return None
+
+
+def _is_sufficient(report: ParityReport, config: ModelConfig) -> bool:
+    return report.label_agreement >= config.handler.min_agreement
+
+
+def _may_use_float32(report: ParityReport, config: ModelConfig) -> bool:
+    return config.handler.dtype == "auto" and report.dtype != "float32"
+
+
+def _log_rejection(report: ParityReport) -> None:
+    logger.warning("dtype: auto is float32, because in %s the model %s", report.dtype, report)
+
+
+def _accept(report: ParityReport, task: BaseTask[Any, Any], target: Path) -> ParityReport:
+    """Write the report.
 
     Raises:
         WrongCheckpoint: the agreement is below `handler.min_agreement`.
     """
-    report = compare_outputs(
-        _outputs(task, reference, rows),
-        _outputs(task, exported, rows),
-        independent=task.checkpoint.independent_labels,
-    )
-    minimum = task.settings.min_agreement
-    if report.label_agreement < minimum:
-        raise WrongCheckpoint(
-            f"{task.settings.save_mode} model",
-            f"{report}; handler.min_agreement is {minimum:g}",
-            "use a more precise quantization or dtype, calibration rows that resemble production "
-            "requests, or a lower min_agreement",
-        )
+    if report.label_agreement < task.settings.min_agreement:
+        raise refusal(report, task)
+    report.write(target)
     return report
-
-
-def _outputs(task: BaseTask[Any, Any], model: Model, rows: Sequence[Row]) -> list[Outputs]:
-    outcomes = run(
-        model.forward,
-        rows,
-        padding=task.padding,
-        budget=task.budget,
-        per_token=task.outputs if task.generates else task.per_token,
-        meter=Meter(),
-    )
-    return require_outputs(outcomes)

@@ -1,9 +1,14 @@
-"""Quantization of OpenVINO models with NNCF."""
+"""Quantization of OpenVINO models with NNCF.
+
+Blocks that change the outputs most stay in floating point where labels would change otherwise.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,36 +19,67 @@ import numpy.typing as npt
 from handlers.batching.packing import SEGMENTS
 from handlers.batching.rows import Outputs
 from handlers.config.handler_section import Quantization
-from handlers.export.parity_report import compare_outputs
+from handlers.export.parity_report import ParityReport, compare_outputs
 
 logger = logging.getLogger(__name__)
 
 ModelInputs = Mapping[str, Any]
+CompileSettings = Mapping[str, int | str]
 CompileModel = Callable[[Any, str, dict[str, Any]], Any]
+QuantizeExcept = Callable[[Sequence[str], Sequence[ModelInputs]], Any]
 
-# Shares of the layers that stay in floating point. They are tried in this order until the agreement
+# Shares of the blocks that stay in floating point. They are tried in this order until the agreement
 # on the calibration rows is sufficient.
-FLOAT_SHARES = (0.0, 0.25, 0.5)
-SUFFICIENT_AGREEMENT = 0.995
+FLOAT_SHARES = (0.0, 0.125, 0.25, 0.5, 0.75)
+# Batches for the activation ranges, and for the sensitivity of each block.
+RANGE_BATCHES = 16
+SENSITIVITY_BATCHES = 4
+NAMED_BLOCKS = 3
 # Logit of padding. It is finite because infinite values never agree.
 MASKED_LOGIT = np.finfo(np.float32).min
-FLOAT32_SETTINGS: Mapping[str, int | str] = {"INFERENCE_PRECISION_HINT": "f32"}
-LAYER = re.compile(r"\.(?:layers?|h|blocks?)\.(\d+)[./]")
+FLOAT32_SETTINGS: CompileSettings = {"INFERENCE_PRECISION_HINT": "f32"}
+LAYER = re.compile(r"(.*?\.(?:layers?|h|blocks?)\.\d+)(?:\.(.*))?$")
+WRAPPER = re.compile(r"^__module\.(?:module\.|model\.)?")
+# Types of the operations that have weights.
+WEIGHTED = frozenset({"MatMul", "Gather", "Convolution"})
 
 
 @dataclass(frozen=True)
 class AccuracyTarget:
-    """The criterion for an int8 model, which is also applied to the finished export.
+    """The criterion for a quantized model, which is also applied to the finished export.
 
     Attributes:
         min_agreement: the minimum share of equal labels; 0 disables the check.
         independent: whether each label is a separate decision.
-        settings: the settings that OpenVINO compiles the served graph with.
+        settings: OpenVINO's settings for each dtype that the served graph may compute in, the
+            preferred dtype first.
     """
 
     min_agreement: float
     independent: bool
-    settings: Mapping[str, int | str]
+    settings: Mapping[str, CompileSettings]
+
+    @property
+    def dtype(self) -> str:
+        """The preferred dtype."""
+        return next(iter(self.settings))
+
+    def is_sufficient(self, report: ParityReport) -> bool:
+        """Return whether the agreement is one standard error above the minimum.
+
+        The finished export has to reach the minimum on other rows.
+        """
+        minimum = self.min_agreement
+        error = math.sqrt(minimum * (1 - minimum) / report.decisions)
+        return report.label_agreement >= min(1.0, minimum + error)
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A quantized graph and the dtype of what stays in floating point."""
+
+    graph: Any
+    dtype: str
 
 
 def quantize(
@@ -54,58 +90,119 @@ def quantize(
     *,
     nncf: Any,
     compile_model: CompileModel,
-) -> Any:
+) -> Quantized:
     """Return a quantized OpenVINO graph.
+
+    Everything is quantized, or less if too many labels change: each share of `FLOAT_SHARES` of the
+    most sensitive blocks stays in floating point, and each of them is tried in every dtype, until
+    the agreement on the batches is sufficient. If none is, the best one is returned. Without
+    batches or a minimum agreement, everything is quantized.
 
     Args:
         graph: an `openvino.Model`.
         quantization: `int8` quantizes weights and activations, `int8_weights` and `int4_weights`
             compress the weights only.
-        batches: representative inputs for calibration; required for `int8`.
-        target: the accuracy criterion for `int8`.
+        batches: representative inputs; required for `int8`.
+        target: the accuracy criterion.
         nncf: the NNCF package.
         compile_model: `openvino.compile_model`.
     """
-    if quantization == "int8":
-        return _int8(nncf, graph, batches, target, compile_model)
-    return nncf.compress_weights(graph, **_weight_compression(nncf, quantization))
+
+    def quantize_except(names: Sequence[str], part: Sequence[ModelInputs]) -> Any:
+        ignored = nncf.IgnoredScope(names=list(names)) if names else None
+        if quantization == "int8":
+            return _int8(nncf, graph.clone(), part, ignored)
+        options = _weight_compression(nncf, quantization)
+        return nncf.compress_weights(graph.clone(), ignored_scope=ignored, **options)
+
+    if not (batches and target.min_agreement):
+        return Quantized(quantize_except((), batches[:RANGE_BATCHES]), target.dtype)
+    return _Search(graph, batches, target, quantize_except, compile_model).run()
 
 
-def _int8(
-    nncf: Any,
-    graph: Any,
-    batches: Sequence[ModelInputs],
-    target: AccuracyTarget,
-    compile_model: CompileModel,
-) -> Any:
-    """Quantize all layers, or fewer if too many labels change.
+class _Search:
+    """The search for the largest part of a graph that can be quantized."""
 
-    Errors of early layers propagate through all later ones, so the first layers stay in floating
-    point. Without a minimum agreement, all layers are quantized.
-    """
-    sufficient = SUFFICIENT_AGREEMENT if target.min_agreement else 0.0
-    expected = list(_outputs(compile_model(graph, "CPU", dict(FLOAT32_SETTINGS)), graph, batches))
-    best_agreement, best = -1.0, graph
-    for share, float_operations in _float_layers(graph):
-        candidate = nncf.quantize(
-            graph.clone(),
-            nncf.Dataset(list(batches)),
-            model_type=nncf.ModelType.TRANSFORMER,
-            subset_size=len(batches),
-            ignored_scope=nncf.IgnoredScope(names=float_operations) if float_operations else None,
+    def __init__(
+        self,
+        graph: Any,
+        batches: Sequence[ModelInputs],
+        target: AccuracyTarget,
+        quantize_except: QuantizeExcept,
+        compile_model: CompileModel,
+    ) -> None:
+        self._graph, self._batches, self._target = graph, batches, target
+        self._quantize_except, self._compile_model = quantize_except, compile_model
+        self._expected = self._run(graph, FLOAT32_SETTINGS, batches)
+
+    def run(self) -> Quantized:
+        """Return the first candidate with a sufficient agreement, or else the best one."""
+        best_agreement, best = -1.0, Quantized(self._graph, self._target.dtype)
+        for share, names in self._float_parts():
+            graph = self._quantize_except(names, self._batches[:RANGE_BATCHES])
+            for dtype, settings in self._target.settings.items():
+                report = self._compare(graph, settings)
+                logger.info(
+                    "%g of the blocks in %s: %.2f%% agreement",
+                    share,
+                    dtype,
+                    100 * report.label_agreement,
+                )
+                if report.label_agreement > best_agreement:
+                    best_agreement, best = report.label_agreement, Quantized(graph, dtype)
+                if self._target.is_sufficient(report):
+                    return best
+        return best
+
+    def _float_parts(self) -> Iterator[tuple[float, list[str]]]:
+        """Yield each share with the operations that stay in floating point."""
+        yield FLOAT_SHARES[0], []
+        blocks = _blocks(self._graph)
+        if len(blocks) < 2:
+            return
+        errors = {block: self._error(blocks, block) for block in blocks}
+        ranked = sorted(blocks, key=errors.__getitem__, reverse=True)
+        logger.info("most sensitive blocks: %s", ", ".join(ranked[:NAMED_BLOCKS]))
+        for share in FLOAT_SHARES[1:]:
+            kept = ranked[: math.ceil(share * len(ranked))]
+            yield share, [name for block in kept for name in blocks[block]]
+
+    def _error(self, blocks: Mapping[str, Sequence[str]], block: str) -> float:
+        """Return the mean squared error of the outputs if only one block is quantized."""
+        others = [name for other, names in blocks.items() if other != block for name in names]
+        batches = self._batches[:SENSITIVITY_BATCHES]
+        graph = self._quantize_except(others, batches)
+        found = self._run(graph, FLOAT32_SETTINGS, batches)
+        pairs = zip(self._expected, found, strict=False)
+        return float(
+            np.mean(
+                [_squared_error(mine[name], other[name]) for mine, other in pairs for name in mine]
+            )
         )
-        compiled = compile_model(candidate, "CPU", dict(target.settings))
-        outputs = list(_outputs(compiled, candidate, batches))
-        report = compare_outputs(expected, outputs, independent=target.independent)
-        agreement = report.label_agreement
-        if agreement > best_agreement:
-            best_agreement, best = agreement, candidate
-        logger.info(
-            "int8 without the first %g of the layers: %.2f%% agreement", share, 100 * agreement
-        )
-        if best_agreement >= sufficient:
-            break
-    return best
+
+    def _compare(self, graph: Any, settings: CompileSettings) -> ParityReport:
+        found = self._run(graph, settings, self._batches)
+        return compare_outputs(self._expected, found, independent=self._target.independent)
+
+    def _run(
+        self, graph: Any, settings: CompileSettings, batches: Sequence[ModelInputs]
+    ) -> list[Outputs]:
+        return list(_outputs(self._compile_model(graph, "CPU", dict(settings)), graph, batches))
+
+
+def _squared_error(expected: Any, found: Any) -> float:
+    error = np.mean(np.square(expected - found, dtype=np.float64))
+    return float(error) if np.isfinite(error) else math.inf
+
+
+def _int8(nncf: Any, graph: Any, batches: Sequence[ModelInputs], ignored: Any) -> Any:
+    return nncf.quantize(
+        graph,
+        nncf.Dataset(list(batches)),
+        model_type=nncf.ModelType.TRANSFORMER,
+        subset_size=len(batches),
+        ignored_scope=ignored,
+    )
 
 
 def _outputs(compiled: Any, graph: Any, batches: Sequence[ModelInputs]) -> Iterator[Outputs]:
@@ -123,21 +220,34 @@ def _without_padding(values: Any, mask: npt.NDArray[np.bool_]) -> Any:
     return np.where(mask, values, MASKED_LOGIT) if values.ndim == 2 else values[mask]
 
 
-def _float_layers(graph: Any) -> list[tuple[float, list[str]]]:
-    """Return each share of `FLOAT_SHARES` with the operations of the layers that stay in float.
+def _blocks(graph: Any) -> dict[str, list[str]]:
+    """Return the names of the operations of each block that has weights.
 
-    A graph whose operation names contain no layer indices has the first share only, which is 0.
+    A block is the attention or the rest of a layer, or a module outside of the layers, such as the
+    embeddings or the head.
     """
-    layers = {
-        name: int(match[1])
-        for name in (node.get_friendly_name() for node in graph.get_ordered_ops())
-        if (match := LAYER.search(name))
-    }
-    count = len(set(layers.values()))
-    return [
-        (share, [name for name, layer in layers.items() if layer < share * count])
-        for share in (FLOAT_SHARES if count > 1 else FLOAT_SHARES[:1])
-    ]
+    blocks, weighted = defaultdict[str, list[str]](list), set[str]()
+    for operation in graph.get_ordered_ops():
+        name, kind = operation.get_friendly_name(), operation.get_type_name()
+        block = _block_of(name)
+        if block and kind != "Constant":
+            blocks[block].append(name)
+        if block and kind in WEIGHTED:
+            weighted.add(block)
+    return {block: names for block, names in blocks.items() if block in weighted}
+
+
+def _block_of(name: str) -> str | None:
+    """Return the block of an operation; None for one that is outside of the model's modules.
+
+    It is `bert.layer.0 attention` for `bert.layer.0.attention.self/aten::linear/MatMul`.
+    """
+    module, separator, _ = WRAPPER.sub("", name).partition("/")
+    if not separator:
+        return None
+    if match := LAYER.match(module):
+        return f"{match[1]} {'attention' if 'att' in (match[2] or '') else 'rest'}"
+    return module.rpartition(".")[0] or module
 
 
 def _names(ports: Sequence[Any]) -> set[str]:

@@ -49,6 +49,8 @@ def export(
 ) -> ParityReport | None:
     """Export the checkpoint in a directory to the format of its YAML.
 
+    A checkpoint that is served as it is is only measured, in the dtype of the YAML.
+
     Args:
         directory: the checkpoint.
         config: the YAML.
@@ -56,16 +58,18 @@ def export(
         samples: representative requests for calibration and evaluation.
 
     Returns:
-        The agreement of a lossy export with the checkpoint, None for other exports.
+        The agreement with the checkpoint in float32; None if no precision is lost.
 
     Raises:
         ConfigError: the checkpoint is invalid or cannot be exported, or the agreement is too low.
     """
     # This import loads torch and transformers, which check_config does not need.
-    from handlers.export.exporter import export_checkpoint  # noqa: PLC0415
+    from handlers.export.exporter import export_checkpoint, measure_checkpoint  # noqa: PLC0415
 
     check_config(config)
-    reference = get(CHECKPOINT)
+    load = get(CHECKPOINT).load
+    if not config.handler.is_exported:
+        return measure_checkpoint(load, directory, config, target, samples)
     return export_checkpoint(
-        get(config.handler.save_mode), reference.load, directory, config, target, samples
+        get(config.handler.save_mode), load, directory, config, target, samples
     )

@@ -7,10 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
+
+from handlers.checkpoints.dtypes import name_of, pick_dtype
 from handlers.checkpoints.model_spec import ModelSpec
+from handlers.checkpoints.prequantized import quantization_method
 from handlers.config.handler_section import DType
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
+from handlers.export.manifest import ExportManifest
 from handlers.runtime.imports import require_package
 from handlers.runtime.model import Model
 from handlers.tasks.base import BaseTask
@@ -72,6 +77,14 @@ class BaseFormat(ABC):
     def computes_in(self, dtype: str) -> str:
         """Return the dtype that a model computes in for a value of `handler.dtype`."""
         return dtype if len(self.dtypes) > 1 else self.dtypes[0]
+
+    def served_dtype(self, spec: ModelSpec) -> str:
+        """Return the dtype that a loaded model computes in on this machine."""
+        if quantization_method(spec.checkpoint.config):
+            return name_of(spec.checkpoint.config.dtype or torch.float32)
+        recorded = ExportManifest.read(spec.directory, spec.outputs).dtype
+        dtype = recorded or self.computes_in(spec.config.handler.dtype)
+        return name_of(pick_dtype(dtype, spec.device))
 
     def require(self, package: str, reason: str | None = None) -> Any:
         """Import one of the packages of the format.

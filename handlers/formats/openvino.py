@@ -1,9 +1,11 @@
 """`save_mode: openvino`: OpenVINO, primarily for CPUs.
 
 Encoders that support packed rows are converted by this module, all other models by optimum-intel's
-OVModel classes. `dtype` sets OpenVINO's inference precision (`auto`: OpenVINO's default for the
-processor) and `quantization` that of weights and activations. It also loads the files of
-`optimum-cli export openvino`.
+OVModel classes. `dtype` sets OpenVINO's inference precision and `quantization` that of weights and
+activations. With `dtype: auto`, the manifest has the dtype that was measured when the model was
+exported: what the processor supports, or float32 where that changes too many labels. It also
+loads the files of `optimum-cli export openvino`, for which `auto` is OpenVINO's default for the
+processor.
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ import torch
 from transformers import GenerationConfig
 
 from handlers.batching.packing import PackedBatch
+from handlers.checkpoints.dtypes import cpu_has_bfloat16, name_of, pick_dtype
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.errors import WrongCheckpoint, summarize
-from handlers.export.manifest import Signature
+from handlers.export.manifest import ExportManifest, Signature
 from handlers.export.parity import check_parity, parity_batches
-from handlers.export.quantize import FLOAT32_SETTINGS, AccuracyTarget, quantize
+from handlers.export.quantize import AccuracyTarget, Quantized, quantize
 from handlers.formats._graph import (
     PackedGraph,
     build_graph,
@@ -56,8 +59,8 @@ class Format(BaseFormat):
 
     def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
         self.require("openvino")
-        if not (spec.padding and self._export_packed(spec, target, inputs)):
-            self._export_padded(spec, target)
+        manifest = spec.padding and self._export_packed(spec, target, inputs)
+        (manifest or self._export_padded(spec, target)).write(target)
         for path in spec.directory.glob("*config.json"):
             if not (target / path.name).exists():
                 shutil.copyfile(path, target / path.name)
@@ -65,7 +68,7 @@ class Format(BaseFormat):
     def load(self, spec: ModelSpec) -> Model:
         openvino = self.require("openvino")
         path = find_graph_file(spec.directory, FILE)
-        settings = _compile_settings(spec)
+        settings = _compile_settings(_dtype(spec))
         with translate_load_errors(FILE):
             graph = openvino.Core().read_model(path)
             signature = Signature(_names(graph.inputs), spec.outputs)
@@ -77,26 +80,33 @@ class Format(BaseFormat):
             )
         return OpenVinoModel(model, spec.outputs)
 
-    def _export_packed(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> bool:
-        """Export a graph for packed rows; returns False if the model does not support them."""
+    def served_dtype(self, spec: ModelSpec) -> str:
+        dtype = name_of(pick_dtype(_dtype(spec), spec.device))
+        # OpenVINO computes in float32 where the processor lacks bfloat16.
+        return dtype if dtype != "bfloat16" or cpu_has_bfloat16() else "float32"
+
+    def _export_packed(
+        self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]
+    ) -> ExportManifest | None:
+        """Export a graph for packed rows; returns None if the model does not support them."""
         openvino = self.require("openvino")
         module = read_weights(spec.in_float32()).eval().requires_grad_(requires_grad=False)
         graph = build_graph(module, spec, inputs)
         if not isinstance(graph, PackedGraph):
-            return False
+            return None
         batches = parity_batches(module, inputs)
         with translate_export_errors(module):
             converted = openvino.convert_model(graph, example_input=example_inputs(graph, batches))
             _set_names(converted.inputs, graph.signature.inputs)
             _set_names(converted.outputs, graph.signature.outputs)
-        settings = {**_compile_settings(spec), **FLOAT32_SETTINGS}
+        settings = _compile_settings("float32")
         model = PackedModel(openvino.compile_model(converted, "CPU", settings), graph.signature)
         check_parity(module, model, batches, FILE)
         quantized = self._quantize(spec, converted, graph.signature)
-        openvino.save_model(quantized, target / FILE, compress_to_fp16=False)
-        return True
+        openvino.save_model(quantized.graph, target / FILE, compress_to_fp16=False)
+        return ExportManifest(graph.signature, quantized.dtype)
 
-    def _export_padded(self, spec: ModelSpec, target: Path) -> None:
+    def _export_padded(self, spec: ModelSpec, target: Path) -> ExportManifest:
         """Export a model with optimum-intel."""
         try:
             model = self._class(spec).from_pretrained(
@@ -107,24 +117,29 @@ class Format(BaseFormat):
                 FILE, f"cannot be exported ({summarize(error)})", "use save_mode: pretrained"
             ) from None
         signature = Signature(_names(model.model.inputs), spec.outputs)
-        model.model = self._quantize(spec, model.model, signature)
+        quantized = self._quantize(spec, model.model, signature)
+        model.model = quantized.graph
         with TemporaryDirectory(dir=target) as temporary:
             model.save_pretrained(temporary)
             for path in Path(temporary).glob("openvino_*"):
                 path.replace(target / path.name)
+        return ExportManifest(signature, quantized.dtype)
 
-    def _quantize(self, spec: ModelSpec, graph: Any, signature: Signature) -> Any:
+    def _quantize(self, spec: ModelSpec, graph: Any, signature: Signature) -> Quantized:
         """Return the graph with the quantization of the YAML."""
         handler = spec.config.handler
+        dtypes = _dtypes(spec)
         if handler.quantization is None:
-            return graph
+            return Quantized(graph, dtypes[0])
         nncf = self.require("nncf", f"handler.quantization: {handler.quantization}")
         return quantize(
             graph,
             handler.quantization,
             [_named_arrays(signature, batch) for batch in spec.calibration],
             AccuracyTarget(
-                handler.min_agreement, spec.checkpoint.independent_labels, _compile_settings(spec)
+                handler.min_agreement,
+                spec.checkpoint.independent_labels,
+                {dtype: _compile_settings(dtype) for dtype in dtypes},
             ),
             nncf=nncf,
             compile_model=self.require("openvino").compile_model,
@@ -187,9 +202,25 @@ def _named_arrays(signature: Signature, batch: Mapping[str, torch.Tensor]) -> di
     return dict(zip(names, (tensor.numpy() for tensor in tensors), strict=True))
 
 
-def _compile_settings(spec: ModelSpec) -> dict[str, int | str]:
+def _dtypes(spec: ModelSpec) -> list[str]:
+    """Return the dtypes that an export may compute in, the preferred one first."""
+    dtype = spec.config.handler.dtype
+    if dtype != "auto":
+        return [dtype]
+    return list(dict.fromkeys([name_of(pick_dtype("auto", spec.device)), "float32"]))
+
+
+def _dtype(spec: ModelSpec) -> str:
+    """Return the dtype that an exported model is told to compute in."""
+    dtype = spec.config.handler.dtype
+    if dtype != "auto":
+        return dtype
+    return ExportManifest.read(spec.directory, spec.outputs).dtype or dtype
+
+
+def _compile_settings(dtype: str) -> dict[str, int | str]:
     settings: dict[str, int | str] = {"INFERENCE_NUM_THREADS": torch.get_num_threads()}
-    if precision := PRECISIONS.get(spec.config.handler.dtype):
+    if precision := PRECISIONS.get(dtype):
         settings["INFERENCE_PRECISION_HINT"] = precision
     return settings
 

@@ -18,6 +18,7 @@ PUBLIC = (
     "mode",
     "save_mode",
     "dtype",
+    "agreement",
     "labels",
     "limits",
     "inputs",
@@ -69,7 +70,7 @@ class ModelInfo:
         version: the archive's version.
         mode: its task.
         save_mode: its format.
-        dtype: the type of its numbers, as its YAML says.
+        dtype: the type of its numbers on this machine.
         labels: names of its classes, by class number; empty where it has none.
         limits: the limits of one request.
         inputs: JSON schema of the inputs of one request.
@@ -88,6 +89,8 @@ class ModelInfo:
             of results.
         legacy_response: the response of TorchServe's old example; None where it had no such mode.
         legacy_explanation_keys: the keys of that example's explanations.
+        agreement: how often it agrees with its checkpoint in float32, measured when it was packed;
+            None where that was not measured.
         explanation_views: returns titles and importances of the highlighted texts of an
             explanation on the HTML page; None where the model is not explained.
     """
@@ -112,6 +115,7 @@ class ModelInfo:
     nests_single_result: bool = False
     legacy_response: LegacyResponse | None = None
     legacy_explanation_keys: Sequence[str] = ()
+    agreement: Mapping[str, Any] | None = None
     explanation_views: Callable[[Any], Any] | None = None
 
     def as_json(self) -> dict[str, Any]:

@@ -66,6 +66,16 @@ def warmup_batches(task: BaseTask[Any, Any], config: ModelConfig, model: Model) 
     return batches + [[_row(task, width)] for width in range(TILE, widest + 1, TILE)]
 
 
+def choose_batching(task: BaseTask[Any, Any], model: Model) -> None:
+    """Have a model pack rows where the YAML and its outputs allow it, or else pad them."""
+    if task.packs and task.settings.BetterTransformer:
+        trial = trial_rows(task.checkpoint, task.max_tokens)
+        model.pack(trial, task.padding, task.per_token)
+    # Packed rows have no padding, also in graphs that were exported for them.
+    if not model.packs:
+        set_batching(task, model)
+
+
 def warm_up(task: BaseTask[Any, Any], model: Model, config: ModelConfig) -> None:
     """Compile a model or have it pack rows, as the YAML says, and run made-up batches.
 
@@ -80,12 +90,7 @@ def warm_up(task: BaseTask[Any, Any], model: Model, config: ModelConfig) -> None
         if packs:
             logger.info("Compiled models run padded rows; packed ones need pt2.compile off")
         return
-    if packs:
-        trial = trial_rows(task.checkpoint, task.max_tokens)
-        model.pack(trial, task.padding, task.per_token)
-    # Packed rows have no padding, also in graphs that were exported for them.
-    if not (model.packs or compiles):
-        set_batching(task, model)
+    choose_batching(task, model)
     try:
         run()
     except Exception as error:  # noqa: BLE001 - no request has these rows

@@ -64,17 +64,17 @@ def _checkpoint(config_path: Path, config: ModelConfig) -> dict[str, Path]:
     names = {path.name for path in folder.iterdir() if path.is_file()}
     required = config_files(names, str(folder)) + ([LABELS] if LABELS in names else [])
     export = _export(config_path, config, folder)
-    if not export:
+    if not config.handler.is_exported:
         weights = weights_file(names, str(folder), allow_pickle=config.handler.allow_pickle)
         required += [weights, *shard_files(folder / weights, names, str(folder))]
     return {name: folder / name for name in required} | export
 
 
 def _export(config_path: Path, config: ModelConfig, folder: Path) -> dict[str, Path]:
-    """Return the files of an exported model; none if the format serves the checkpoint itself."""
-    if not config.handler.is_exported:
+    """Return the files of an exported model, or of a checkpoint in fewer bits its quality.json."""
+    if not config.handler.is_exported and config.handler.dtype == "float32":
         return {}
-    # Imported here because torch takes seconds to import and is only needed for exports.
+    # Imported here because torch takes seconds to import and is not needed for float32.
     from scripts.kit.exports import exported  # noqa: PLC0415
 
     return exported(config_path, config, folder)

@@ -16,7 +16,8 @@ def samples(config_path: Path, config: ModelConfig) -> list[Sample]:
     """Read the JSON lines of `handler.calibration`, or the default file for the mode.
 
     The path is relative to the YAML file. Each line is a request body; a list of inputs counts as
-    one request per item. Blank lines are skipped.
+    one request per item. Blank lines are skipped. A checkpoint that is not exported needs none, so
+    that the default file may be missing.
 
     Raises:
         WrongConfig: the file cannot be read as UTF-8, or a line is not a valid request.
@@ -24,6 +25,8 @@ def samples(config_path: Path, config: ModelConfig) -> list[Sample]:
     configured = config.handler.calibration
     default = ARTIFACTS / config.handler.mode / "calibration.jsonl"
     path = config_path.parent / configured if configured else default
+    if not (configured or config.handler.is_exported or path.exists()):
+        return []
     # Not splitlines(), which also splits at other line separators inside a text.
     lines = enumerate(_text(path).split("\n"), 1)
     filled = ((f"{path}, line {number}", line) for number, line in lines if line.strip())

@@ -1,4 +1,4 @@
-"""Export models once per YAML file and checkpoint, cached under `build/exports/`."""
+"""Export or measure models once per YAML file and checkpoint, cached under `build/exports/`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ FINGERPRINT = ".fingerprint"
 def exported(config_path: Path, config: ModelConfig, checkpoint: Path) -> dict[str, Path]:
     """Return the files of an exported model by name, exporting it again if anything changed.
 
-    A lossy export includes `quality.json`, the comparison with the checkpoint.
+    A lossy export includes `quality.json`, the comparison with the checkpoint in float32. A
+    checkpoint that is not exported has that file alone.
 
     Raises:
         ConfigError: the model cannot be exported.

@@ -1,8 +1,8 @@
-"""How two graphs are compared to choose the layers that are computed in int8."""
+"""Which blocks of a graph are quantized, and what the others compute in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from handlers.export.parity_report import compare_outputs
-from handlers.export.quantize import FLOAT32_SETTINGS, AccuracyTarget, _without_padding, quantize
+from handlers.config.handler_section import Quantization
+from handlers.export.parity_report import ParityReport, compare_outputs
+from handlers.export.quantize import (
+    FLOAT32_SETTINGS,
+    AccuracyTarget,
+    Quantized,
+    _without_padding,
+    quantize,
+)
 
 MASK = np.array([[True, True, True], [True, True, False]])
 
@@ -31,29 +38,58 @@ def _kept(values: Any) -> dict[str, Any]:
     return {"logits": _without_padding(values, MASK)}
 
 
-@dataclass
-class Graph:
-    """A stand-in for OpenVINO's model of two layers, with its logits for one text."""
+NAMES = (
+    "__module.module.bert.embeddings.word_embeddings/Gather",
+    *(
+        f"__module.module.bert.encoder.layer.{layer}.{part}/MatMul"
+        for layer in (0, 1)
+        for part in ("attention.self.query", "attention.output.dense", "intermediate.dense")
+    ),
+    "__module.module.classifier/MatMul",
+)
+BLOCKS = ("embeddings", "0.att", "0.int", "1.att", "1.int", "classifier")
+# The error of the logits for each block that is quantized, and for bfloat16.
+SENSITIVE = "1.int"
+ERRORS = {block: 2.5 if block == SENSITIVE else 0.01 for block in BLOCKS}
+FEEDS = [{"attention_mask": np.array([[1, 1]])}]
+BF16: dict[str, int | str] = {"INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": 3}
+AUTO = {"bfloat16": BF16, "float32": FLOAT32_SETTINGS}
 
-    logits: Sequence[float]
+
+@dataclass(frozen=True)
+class Graph:
+    """A stand-in for OpenVINO's model of two layers: which blocks are quantized."""
+
+    quantized: frozenset[str] = frozenset()
     outputs: Any = field(default_factory=lambda: [SimpleNamespace(names={"logits"})])
 
     def clone(self) -> Graph:
         return self
 
     def get_ordered_ops(self) -> list[Any]:
-        names = ("bert.layer.0.output", "bert.layer.1.output")
-        return [SimpleNamespace(get_friendly_name=lambda name=name: name) for name in names]
+        return [
+            SimpleNamespace(
+                get_friendly_name=lambda name=name: name,
+                get_type_name=lambda name=name: name.rpartition("/")[2],
+            )
+            for name in NAMES
+        ]
 
 
 class Packages:
-    """A stand-in for OpenVINO and NNCF that records the settings of each compiled graph."""
+    """A stand-in for OpenVINO and NNCF: the second logit loses what is quantized or in bfloat16.
+
+    It is 1 without a loss, and the first logit is 0, or what a test sets.
+    """
 
     ModelType = SimpleNamespace(TRANSFORMER="transformer")
+    CompressWeightsMode = SimpleNamespace(INT8_ASYM="int8")
 
-    def __init__(self, *made: Graph) -> None:
-        self._made = iter(made)
-        self.compiled: list[tuple[Graph, Any]] = []
+    def __init__(
+        self, errors: Mapping[str, float] = ERRORS, *, bfloat16: float = 0.0, first: float = 0.0
+    ) -> None:
+        self._errors, self._bfloat16, self._first = errors, bfloat16, first
+        self.compiled: list[tuple[frozenset[str], Any]] = []
 
     def Dataset(self, feeds: Any) -> Any:  # noqa: N802 - NNCF's name
         return feeds
@@ -61,38 +97,82 @@ class Packages:
     def IgnoredScope(self, names: list[str]) -> list[str]:  # noqa: N802 - NNCF's name
         return names
 
-    def quantize(self, *_: Any, **__: Any) -> Graph:
-        return next(self._made)
+    def quantize(self, graph: Graph, *_: Any, ignored_scope: Any, **__: Any) -> Graph:
+        kept = ignored_scope or []
+        return Graph(frozenset(b for b in BLOCKS if not any(b in name for name in kept)))
+
+    def compress_weights(self, graph: Graph, ignored_scope: Any, mode: str) -> Graph:
+        return self.quantize(graph, ignored_scope=ignored_scope)
 
     def compile_model(self, graph: Graph, device: str, settings: Any) -> Any:
-        self.compiled.append((graph, settings))
-        return lambda _: {"logits": np.array([graph.logits])}
+        self.compiled.append((graph.quantized, settings))
+        loss = sum(self._errors[block] for block in graph.quantized)
+        loss += self._bfloat16 * (settings.get("INFERENCE_PRECISION_HINT") == "bf16")
+        return lambda _: {"logits": np.array([[self._first, 1.0 - loss, -9.0]])}
 
 
-FEEDS = [{"attention_mask": np.array([[1, 1]])}]
-PLAIN = Graph([3.0, 1.0, -1.0])
-LOST_ITS_SECOND_LABEL, LIKE_PLAIN = Graph([3.0, -1.0, -1.0]), Graph([2.9, 1.1, -1.0])
+def quantized(
+    packages: Packages,
+    quantization: Quantization = "int8",
+    *,
+    min_agreement: float = 0.99,
+    independent: bool = False,
+    settings: Mapping[str, Mapping[str, int | str]] = AUTO,
+) -> Quantized:
+    target = AccuracyTarget(min_agreement, independent, settings)
+    return quantize(
+        Graph(), quantization, FEEDS, target, nncf=packages, compile_model=packages.compile_model
+    )
 
 
-def quantized(found: Packages, target: AccuracyTarget) -> Any:
-    return quantize(PLAIN, "int8", FEEDS, target, nncf=found, compile_model=found.compile_model)
+@pytest.mark.parametrize("quantization", ["int8", "int8_weights"])
+def test_the_most_sensitive_block_stays_in_float(quantization: Quantization) -> None:
+    found = quantized(Packages(), quantization)
+    assert found == Quantized(
+        Graph(frozenset(BLOCKS) - {SENSITIVE}, found.graph.outputs), "bfloat16"
+    )
 
 
-def packages() -> Packages:
-    return Packages(LOST_ITS_SECOND_LABEL, LIKE_PLAIN)
+def test_everything_is_quantized_if_labels_agree() -> None:
+    packages = Packages(dict.fromkeys(BLOCKS, 0.01))
+    assert quantized(packages).graph.quantized == set(BLOCKS)
+    assert [blocks for blocks, _ in packages.compiled] == [frozenset(), frozenset(BLOCKS)]
 
 
-@pytest.mark.parametrize(
-    ("independent", "chosen"), [(True, LIKE_PLAIN), (False, LOST_ITS_SECOND_LABEL)]
-)
-def test_int8_is_chosen_by_every_label_if_labels_are_independent(
-    independent: bool, chosen: Graph
+def test_everything_is_quantized_without_a_minimum_agreement() -> None:
+    packages = Packages()
+    found = quantized(packages, min_agreement=0)
+    assert (found.graph.quantized, found.dtype) == (set(BLOCKS), "bfloat16")
+    assert packages.compiled == []
+
+
+def test_float32_is_chosen_if_bfloat16_changes_labels_and_8_bits_do_not() -> None:
+    found = quantized(Packages(dict.fromkeys(BLOCKS, 0.1), bfloat16=0.7))
+    assert (found.graph.quantized, found.dtype) == (set(BLOCKS), "float32")
+
+
+def test_bfloat16_of_the_yaml_is_not_replaced() -> None:
+    found = quantized(Packages(bfloat16=9.0), settings={"bfloat16": BF16})
+    assert found.dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("independent", [True, False])
+def test_each_label_counts_if_labels_are_independent(independent: bool) -> None:
+    """A loss changes the second label here, but not which label has the largest score."""
+    found = quantized(Packages(first=3.0), independent=independent)
+    assert (SENSITIVE in found.graph.quantized) == (not independent)
+
+
+def test_a_graph_is_measured_with_the_served_settings_against_float32() -> None:
+    packages = Packages(dict.fromkeys(BLOCKS, 0.01))
+    quantized(packages)
+    assert packages.compiled == [(frozenset(), FLOAT32_SETTINGS), (frozenset(BLOCKS), BF16)]
+
+
+@pytest.mark.parametrize(("changed", "sufficient"), [(2, True), (3, False)])
+def test_the_agreement_has_to_be_a_standard_error_above_the_minimum(
+    changed: int, sufficient: bool
 ) -> None:
-    assert quantized(packages(), AccuracyTarget(0.99, independent, {})) is chosen
-
-
-def test_int8_is_measured_with_the_served_settings_against_float32() -> None:
-    served: dict[str, int | str] = {"INFERENCE_NUM_THREADS": 3, "INFERENCE_PRECISION_HINT": "bf16"}
-    found = packages()
-    quantized(found, AccuracyTarget(0.99, independent=False, settings=served))
-    assert found.compiled == [(PLAIN, FLOAT32_SETTINGS), (LOST_ITS_SECOND_LABEL, served)]
+    target = AccuracyTarget(0.99, independent=False, settings=AUTO)
+    report = ParityReport(500, 500, 1 - changed / 500, 0.1)
+    assert target.is_sufficient(report) == sufficient

@@ -278,7 +278,7 @@ def test_a_lossy_graph_is_measured_on_samples(
     exported: Export, checkpoint: Any, tmp_path: Path
 ) -> None:
     found = ParityReport.read(exported() / "quality.json")
-    assert (found.rows, found.decisions, found.label_agreement) == (3, 3, 1.0)
+    assert (found.rows, found.decisions, found.label_agreement) == (6, 6, 1.0)
     with pytest.raises(WrongConfig, match=r"handler\.calibration: has no rows"):
         export(checkpoint(MODE), ModelConfig.parse({"handler": KEYS}), tmp_path)
 
@@ -287,7 +287,7 @@ def test_a_graph_that_agrees_too_little_is_refused(
     checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = ParityReport(10, 10, 0.9, 0.4)
-    monkeypatch.setattr("handlers.export.exporter.compare_outputs", lambda *_, **__: bad)
+    monkeypatch.setattr("handlers.export.evaluation.compare_outputs", lambda *_, **__: bad)
     with pytest.raises(WrongCheckpoint, match=r"neuronx model: agrees .* on 90\.00% of 10 labels"):
         export(checkpoint(MODE), ModelConfig.parse({"handler": KEYS}), tmp_path, samples(MODE))
 

@@ -13,8 +13,10 @@ import torch
 
 from handlers.config.model_config import ModelConfig
 from handlers.errors import ConfigError, WrongCheckpoint, WrongConfig
+from handlers.export.manifest import ExportManifest
 from handlers.export.parity_report import FILE as QUALITY
 from handlers.export.parity_report import ParityReport, compare_outputs
+from handlers.export.quantize import Quantized
 from handlers.formats import check_config, export
 from handlers.schemas.request import Request
 from tests.samples import FINE, requests_of
@@ -77,30 +79,65 @@ def test_a_quantized_model_is_smaller_measured_and_answers(
 
 
 @pytest.mark.parametrize(
-    ("agreements", "min_agreement", "kept"),
+    ("agreements", "quantization"),
     [
-        ([0.9, 0.99, 0.97], 0.99, 1),
-        pytest.param([1.0], 0.99, 0, marks=pytest.mark.slow),
-        pytest.param([0.9], 0, 0, marks=pytest.mark.slow),
+        ([0.9, 1.0], "int8_weights"),
+        pytest.param([0.9, 1.0], "int8", marks=pytest.mark.slow),
+        pytest.param([1.0], "int8", marks=pytest.mark.slow),
     ],
 )
-def test_int8_leaves_first_layers_in_float_until_labels_agree(
+def test_blocks_stay_in_float_until_labels_agree(
     checkpoint: Callable[..., Path],
     tmp_path: Path,
     monkeypatch: Any,
     agreements: list[float],
-    min_agreement: float,
-    kept: int,
+    quantization: str,
 ) -> None:
     found = iter(ParityReport(9, 9, share, 0.0) for share in agreements)
     monkeypatch.setattr("handlers.export.quantize.compare_outputs", lambda *_, **__: next(found))
     perfect = ParityReport(9, 9, 1.0, 0.0)
-    monkeypatch.setattr("handlers.export.exporter.compare_outputs", lambda *_, **__: perfect)
-    settings = handler(CLASSIFIES, quantization="int8", min_agreement=min_agreement)
+    monkeypatch.setattr("handlers.export.evaluation.compare_outputs", lambda *_, **__: perfect)
+    settings = handler(CLASSIFIES, quantization=quantization, min_agreement=0.99)
     export_to(tmp_path / "small", checkpoint(CLASSIFIES), **settings)
     assert next(found, None) is None
-    first = [name for name in quantized(tmp_path / "small") if "layer.0.attention" in name]
-    assert bool(first) == (not kept)
+    export_to(tmp_path / "smallest", checkpoint(CLASSIFIES), **{**settings, "min_agreement": 0})
+    sizes = [
+        (tmp_path / name / "openvino_model.bin").stat().st_size for name in ("small", "smallest")
+    ]
+    assert (sizes[0] > sizes[1]) == (len(agreements) > 1)
+
+
+@pytest.mark.parametrize(
+    ("agreements", "dtype", "rejected"),
+    [([0.5, 1.0], "float32", "bfloat16"), ([1.0], "bfloat16", None)],
+    ids=["bfloat16 changes labels", "bfloat16 changes none"],
+)
+def test_auto_is_the_dtype_that_was_measured(
+    checkpoint: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: Any,
+    agreements: list[float],
+    dtype: str,
+    rejected: str | None,
+) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("flags : avx512_bf16\n", encoding="utf-8")
+    monkeypatch.setattr("handlers.checkpoints.dtypes.CPUINFO", cpuinfo)
+    found = iter(ParityReport(9, 9, share, 0.0) for share in agreements)
+    monkeypatch.setattr("handlers.export.evaluation.compare_outputs", lambda *_, **__: next(found))
+    settings = {**handler(CLASSIFIES), "dtype": "auto", "min_agreement": 0.99}
+    report = export_to(tmp_path / "model", checkpoint(CLASSIFIES), **settings)
+    assert report is not None
+    assert report.dtype == dtype
+    assert (report.rejected and report.rejected.dtype) == rejected
+    model = Served(tmp_path / "model", **settings)
+    compiled: Any = model.engine.model
+    hint = compiled._compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
+    assert hint in ({"f32"} if dtype == "float32" else {"f32", "bf16"})
+    assert model.engine.describe().dtype == dtype
+    # A processor without bfloat16 computes in float32.
+    cpuinfo.write_text("flags : avx2\n", encoding="utf-8")
+    assert Served(tmp_path / "model", **settings).engine.describe().dtype == "float32"
 
 
 @pytest.mark.parametrize(
@@ -119,48 +156,62 @@ def test_int8_and_the_export_are_compared_by_the_same_rule(
     more: dict[str, Any],
 ) -> None:
     comparisons: list[tuple[str, bool]] = []
-    for module in ("quantize", "exporter"):
+    for module in ("quantize", "evaluation"):
 
-        def compared(*both: Any, independent: bool = False, module: str = module) -> ParityReport:
-            comparisons.append((module, independent))
-            return compare_outputs(*both, independent=independent)
+        def compared(*both: Any, module: str = module, **given: Any) -> ParityReport:
+            comparisons.append((module, given["independent"]))
+            return compare_outputs(*both, **given)
 
         monkeypatch.setattr(f"handlers.export.{module}.compare_outputs", compared)
-    settings = handler(CLASSIFIES, quantization="int8", **more)
+    settings = handler(CLASSIFIES, quantization="int8", **{"min_agreement": 0.01, **more})
     export_to(tmp_path / "small", checkpoint(CLASSIFIES, problem_type=problem), **settings)
     independent = problem is not None
-    assert set(comparisons) == {("quantize", independent), ("exporter", independent)}
+    assert set(comparisons) == {("quantize", independent), ("evaluation", independent)}
 
 
 @pytest.mark.parametrize(
-    ("dtype", "hint"),
+    ("dtype", "flags", "hints"),
     [
-        ("bfloat16", {"INFERENCE_PRECISION_HINT": "bf16"}),
-        pytest.param("auto", {}, marks=pytest.mark.slow),
+        ("bfloat16", "avx2", {"bfloat16": "bf16"}),
+        ("auto", "amx_bf16", {"bfloat16": "bf16", "float32": "f32"}),
+        pytest.param("auto", "avx2", {"float32": "f32"}, marks=pytest.mark.slow),
     ],
 )
-def test_int8_is_measured_in_the_configured_precision(
-    checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: Any, dtype: str, hint: Any
+def test_int8_is_measured_in_the_dtypes_that_it_may_be_served_in(
+    checkpoint: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: Any,
+    dtype: str,
+    flags: str,
+    hints: dict[str, str],
 ) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"flags : {flags}\n", encoding="utf-8")
+    monkeypatch.setattr("handlers.checkpoints.dtypes.CPUINFO", cpuinfo)
     targets: list[Any] = []
 
-    def recorded(graph: Any, _: Any, __: Any, target: Any, **packages: Any) -> Any:
+    def recorded(graph: Any, _: Any, __: Any, target: Any, **packages: Any) -> Quantized:
         targets.append(target)
-        return graph
+        return Quantized(graph, "float32")
 
     monkeypatch.setattr("handlers.formats.openvino.quantize", recorded)
     settings = handler(CLASSIFIES, quantization="int8", dtype=dtype)
     export_to(tmp_path / "small", checkpoint(CLASSIFIES), **settings)
     (target,) = targets
-    assert target.settings == {"INFERENCE_NUM_THREADS": torch.get_num_threads(), **hint}
+    threads = {"INFERENCE_NUM_THREADS": torch.get_num_threads()}
+    assert target.settings == {
+        name: {**threads, "INFERENCE_PRECISION_HINT": hint} for name, hint in hints.items()
+    }
+    manifest = ExportManifest.read(tmp_path / "small", ["logits"])
+    assert manifest.dtype == "float32"
 
 
 def test_a_model_that_agrees_too_little_is_refused(
     checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: Any
 ) -> None:
     bad = ParityReport(10, 10, 0.9, 0.4)
-    monkeypatch.setattr("handlers.export.exporter.compare_outputs", lambda *_, **__: bad)
-    settings = handler(CLASSIFIES, quantization="int8_weights", min_agreement=0.95)
+    monkeypatch.setattr("handlers.export.evaluation.compare_outputs", lambda *_, **__: bad)
+    settings = handler(CLASSIFIES, dtype="bfloat16", min_agreement=0.95)
     with pytest.raises(WrongCheckpoint, match=r"90\.00% of 10 labels.*min_agreement is 0.95"):
         export_to(tmp_path / "bad", checkpoint(CLASSIFIES), **settings)
 
@@ -226,12 +277,3 @@ def test_the_yaml_sets_the_precision(checkpoint: Callable[..., Path], tmp_path: 
     assert precision(exact) == "f32"
     assert precision(coarse) == "bf16"
     assert coarse.ask(FINE)
-
-
-def quantized(folder: Path) -> list[str]:
-    """Return the names of what is computed in 8 bits."""
-    import openvino  # noqa: PLC0415
-
-    graph = openvino.Core().read_model(folder / "openvino_model.xml")
-    ops = graph.get_ordered_ops()
-    return [op.get_friendly_name() for op in ops if op.get_type_name() == "FakeQuantize"]

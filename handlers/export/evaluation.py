@@ -1,0 +1,140 @@
+"""Samples as rows, and the comparison of a model with its checkpoint on them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+from handlers.batching.padding import Batch, pad, run
+from handlers.batching.rows import Outputs, Row, require_outputs
+from handlers.errors import RequestError, WrongCheckpoint, WrongConfig, attempt
+from handlers.export.parity_report import ParityReport, compare_outputs
+from handlers.runtime.model import Model
+from handlers.schemas.request import Request, place_of
+from handlers.tasks._warmup import choose_batching
+from handlers.tasks.base import BaseTask
+from handlers.telemetry.meter import Meter
+
+Outcome = TypeVar("Outcome")
+
+SEED = 0
+# NNCF averages activation ranges over batches, so small batches give better estimates.
+CALIBRATION_BATCH_SIZE = 8
+# Outputs of a chunk are compared and dropped: those of all rows take gigabytes if each token has a
+# score for every word of a vocabulary.
+CHUNK = 64
+GENERATION_BUDGET = 1024
+
+
+class PlacedRow(NamedTuple):
+    """A row and the place of its sample."""
+
+    place: str
+    row: Row
+
+
+def split(samples: Sequence[Request]) -> tuple[Sequence[Request], Sequence[Request]]:
+    """Split samples randomly into two halves; a single sample is in both."""
+    shuffled = random.Random(SEED).sample(samples, len(samples))
+    return shuffled[::2], shuffled[1::2] or shuffled
+
+
+def encode(task: BaseTask[Any, Any], samples: Sequence[Request]) -> list[PlacedRow]:
+    """Return the rows of all samples.
+
+    Raises:
+        WrongConfig: there are no samples, or one is not a valid request.
+    """
+    if not samples:
+        raise WrongConfig(
+            "handler.calibration",
+            "has no rows for calibration and evaluation",
+            "set it to a JSON lines file of requests",
+        )
+    queries = [_require_valid(sample, attempt(task.parse, sample)) for sample in samples]
+    encoded = zip(samples, task.encode(queries), strict=True)
+    return [
+        PlacedRow(place_of(sample), row)
+        for sample, outcome in encoded
+        for row in _require_valid(sample, outcome)
+    ]
+
+
+def calibration_batches(task: BaseTask[Any, Any], rows: Sequence[PlacedRow]) -> list[Batch]:
+    """Return padded batches of the rows."""
+    return [
+        pad([each.row for each in chunk], task.padding)
+        for chunk in _chunks(rows, CALIBRATION_BATCH_SIZE)
+    ]
+
+
+def evaluate(
+    task: BaseTask[Any, Any], reference: Model, model: Model, rows: Sequence[PlacedRow]
+) -> ParityReport:
+    """Compare a model with the checkpoint in float32.
+
+    Rows are packed where the models support it, as they are served.
+    """
+    for each in (reference, model):
+        choose_batching(task, each)
+    return compare_outputs(
+        _outputs(task, reference, rows),
+        _outputs(task, model, rows),
+        independent=task.checkpoint.independent_labels,
+        places=[each.place for each in rows],
+        labels=task.labels,
+    )
+
+
+def refusal(report: ParityReport, task: BaseTask[Any, Any]) -> WrongCheckpoint:
+    """Return the error for a model whose agreement is below `handler.min_agreement`."""
+    settings = task.settings
+    return WrongCheckpoint(
+        f"{settings.save_mode} model",
+        f"{report}; handler.min_agreement is {settings.min_agreement:g}; the labels that differ"
+        f" most clearly: {report.describe_changes()}",
+        "use a more precise quantization or dtype, calibration rows that resemble production "
+        "requests, or a lower min_agreement",
+    )
+
+
+def _require_valid(sample: Request, outcome: Outcome | RequestError) -> Outcome:
+    if isinstance(outcome, RequestError):
+        reason = str(outcome).rstrip(".")
+        raise WrongConfig(place_of(sample), f"is refused ({reason})", "correct or remove this row")
+    return outcome
+
+
+def _outputs(
+    task: BaseTask[Any, Any], model: Model, rows: Sequence[PlacedRow]
+) -> Iterator[Outputs]:
+    for chunk in _chunks(rows, CHUNK):
+        inputs = [each.row for each in chunk]
+        if task.generates:
+            yield from _next_tokens(task, model, inputs)
+        else:
+            yield from require_outputs(task.run(model, inputs, Meter()))
+
+
+def _next_tokens(task: BaseTask[Any, Any], model: Model, rows: Sequence[Row]) -> Sequence[Outputs]:
+    """Return the scores of the token after each token of a prompt.
+
+    Prompts are padded on the right, where padding changes no position: a decoder whose positions
+    come from the code of transformers counts padding on the left.
+    """
+    outcomes = run(
+        model.forward,
+        rows,
+        padding=replace(task.padding, side="right"),
+        budget=min(task.budget, GENERATION_BUDGET),
+        per_token=task.outputs,
+        meter=Meter(),
+    )
+    return require_outputs(outcomes)
+
+
+def _chunks(rows: Sequence[PlacedRow], size: int) -> Iterator[Sequence[PlacedRow]]:
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
