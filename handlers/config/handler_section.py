@@ -71,8 +71,9 @@ class HandlerSection(_Section):
     dtype: DType = Field(
         default="float32",
         description="Data type of the computation. `auto` selects bfloat16 where the hardware "
-        "supports it. `onnx` always computes in float32; `torchscript` and `torch_export` keep "
-        "what the packing machine selected.",
+        "supports it, and float32 where bfloat16 changes too many labels. `onnx` always computes "
+        "in float32; `openvino`, `torchscript` and `torch_export` keep what the packing machine "
+        "selected.",
     )
     do_lower_case: bool | None = Field(
         default=None,
@@ -137,15 +138,17 @@ class HandlerSection(_Section):
     )
     calibration: str | None = Field(
         default=None,
-        description="JSON Lines file of requests, relative to the YAML. `int8` is calibrated "
-        "with it, and every lossy export is measured on it. Without it, rows of this repository.",
+        description="JSON Lines file of requests, relative to the YAML. Quantization is "
+        "calibrated with it, and every model that is not exact is measured on it. Without it, rows "
+        "of this repository.",
     )
     min_agreement: float = Field(
         default=0.99,
         ge=0,
         le=1,
-        description="Share of labels on which a lossy export must agree with the checkpoint. "
-        "Packing fails below it.",
+        description="Share of labels on which the packed model must agree with the checkpoint in "
+        "float32. Packing fails below it. With `0`, everything is quantized, and `pretrained` is "
+        "not measured.",
     )
     warmup_lengths: list[PositiveInt] = Field(
         default_factory=list,

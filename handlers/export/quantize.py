@@ -31,7 +31,7 @@ QuantizeExcept = Callable[[Sequence[str], Sequence[ModelInputs]], Any]
 # Shares of the blocks that stay in floating point. They are tried in this order until the agreement
 # on the calibration rows is sufficient.
 FLOAT_SHARES = (0.0, 0.125, 0.25, 0.5, 0.75)
-# Batches for the activation ranges, and for the sensitivity of each block.
+# Batches for the activation ranges of a candidate, and of a block whose sensitivity is measured.
 RANGE_BATCHES = 16
 SENSITIVITY_BATCHES = 4
 NAMED_BLOCKS = 3
@@ -170,9 +170,8 @@ class _Search:
     def _error(self, blocks: Mapping[str, Sequence[str]], block: str) -> float:
         """Return the mean squared error of the outputs if only one block is quantized."""
         others = [name for other, names in blocks.items() if other != block for name in names]
-        batches = self._batches[:SENSITIVITY_BATCHES]
-        graph = self._quantize_except(others, batches)
-        found = self._run(graph, FLOAT32_SETTINGS, batches)
+        graph = self._quantize_except(others, self._batches[:SENSITIVITY_BATCHES])
+        found = self._run(graph, FLOAT32_SETTINGS, self._batches[:RANGE_BATCHES])
         pairs = zip(self._expected, found, strict=False)
         return float(
             np.mean(

@@ -49,8 +49,8 @@ class SequenceClassification(Lesson):
         return {"accuracy": mean(int(out["logits"].argmax()) == row.label for out, row in pairs)}
 
     def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
-        """Write reviews that are not among the training rows."""
-        return [review.text for review in reviews("held_out", rows, seed)]
+        """Write reviews, more because each has one label, that are not among the training rows."""
+        return [review.text for review in reviews("held_out", 2 * rows, seed)]
 
 
 LESSON = SequenceClassification()
