@@ -66,9 +66,8 @@ def export_checkpoint(
 
     An export is lossy if it is quantized, computes in another dtype than float32, or its format is
     lossy. It is measured on the samples; a quantized one is calibrated on one half of them and
-    measured on the other. If too many labels change, it is exported again as precisely as the YAML
-    allows: in float32 for `dtype: auto`, and with more blocks of a quantized model in floating
-    point.
+    measured on the other. If too many labels change, it is exported again: in float32 for
+    `dtype: auto`, and with more blocks of a quantized model in floating point.
 
     Args:
         export_format: the format of the YAML.
@@ -106,7 +105,7 @@ def export_checkpoint(
     report = attempt(spec)
     if not _is_sufficient(report, config) and (quantized or _may_use_float32(report, config)):
         logger.warning("It is exported again more precisely: in %s it %s", report.dtype, report)
-        found = attempt(_most_precise(spec))
+        found = attempt(_more_precise(spec))
         report = replace(found, rejected=report if report.dtype != found.dtype else None)
     return _accept(report, task, target)
 
@@ -198,10 +197,10 @@ def _export(
         export_format.export(spec, target, tuple(inputs))
 
 
-def _most_precise(spec: ModelSpec) -> ModelSpec:
-    """Return a spec for the most precise export that the YAML allows."""
+def _more_precise(spec: ModelSpec) -> ModelSpec:
+    """Return a spec for an export with half as many changed labels, in float32 for `auto`."""
     exact = spec.in_float32() if spec.config.handler.dtype == "auto" else spec
-    return exact.with_settings(min_agreement=1.0)
+    return exact.with_settings(min_agreement=(1 + spec.config.handler.min_agreement) / 2)
 
 
 def _dtype_of(export_format: ExportFormat, spec: ModelSpec) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,12 @@ from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.export.evaluation import encode, evaluate, split
+from handlers.export.exporter import export_checkpoint
 from handlers.export.manifest import ExportManifest
 from handlers.export.parity_report import ParityReport
 from handlers.formats import export
 from handlers.formats.pretrained import Format
-from handlers.runtime.model import ForwardOnlyModel
+from handlers.runtime.model import ForwardOnlyModel, Model
 from handlers.schemas.request import Request, Sample
 from tests import tiny
 from tests.serving import Served
@@ -194,6 +195,53 @@ def test_a_dtype_that_changes_labels_is_refused_with_the_rows(
     assert changed
     assert all(expected != found for _, expected, found in changed)
     assert "sings" not in message
+
+
+@dataclass
+class Quantizing:
+    """A stand-in for a format: its models have other labels until fewer blocks are quantized."""
+
+    lossy: bool = True
+    specs: list[ModelSpec] = field(default_factory=list)
+
+    def computes_in(self, dtype: str) -> str:
+        return dtype
+
+    def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
+        self.specs.append(spec)
+
+    def load(self, spec: ModelSpec) -> Model:
+        exact = Format().load(self.specs[-1].in_float32())
+        return exact if len(self.specs) > 1 else Inverted(exact)
+
+
+class Inverted(ForwardOnlyModel):
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        return {name: -output for name, output in self._model.forward(batch).items()}
+
+
+@pytest.mark.parametrize(("dtype", "second"), [("auto", "float32"), ("bfloat16", "bfloat16")])
+def test_a_quantized_model_that_changes_labels_is_exported_again_more_precisely(
+    checkpoint: Callable[..., Path],
+    tmp_path: Path,
+    processor: Callable[[str], None],
+    dtype: str,
+    second: str,
+) -> None:
+    processor(WITH)
+    handler = {"mode": MODE, "save_mode": "openvino", "quantization": "int8", "dtype": dtype}
+    config, quantizing = ModelConfig.parse({"handler": handler}), Quantizing()
+    report = export_checkpoint(
+        quantizing, Format().load, checkpoint(MODE), config, tmp_path, SAMPLES
+    )
+    handlers = [spec.config.handler for spec in quantizing.specs]
+    assert [each.dtype for each in handlers] == [dtype, second]
+    assert [each.min_agreement for each in handlers] == [0.99, 0.995]
+    assert report is not None
+    assert (report.label_agreement, report.rows) == (1, 3)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from handlers.errors import WrongCheckpoint, WrongConfig
+from handlers.export.parity_report import ParityReport
 from scripts.kit.archive_contents import contents
+from tests import tiny
 from tests.standins.archives import write_yaml
 
 CHECKPOINT = {"config.json", "index_to_name.json", "tokenizer.json", "tokenizer_config.json"}
@@ -18,6 +20,22 @@ def test_an_archive_contains_only_the_required_files(config_path: Path, handlers
     there = set(contents(config_path, handlers=handlers))
 
     assert there == CHECKPOINT | PACKAGE | HANDLER | {"model.safetensors", "MAR-INF/MANIFEST.json"}
+
+
+def test_a_checkpoint_in_fewer_bits_is_packed_with_its_weights_and_its_agreement(
+    tmp_path: Path, handlers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.kit.exports.BUILD", tmp_path / "build")
+    mode = "sequence_classification"
+    (tmp_path / "rows.jsonl").write_text('{"inputs": "Ada sings"}', encoding="utf-8")
+    keys = {"mode": mode, "dtype": "auto", "calibration": "rows.jsonl"}
+    path = write_yaml(tmp_path / "fewer.yaml", tiny.write(tmp_path / "model", mode), **keys)
+
+    parts = contents(path, handlers=handlers)
+
+    assert {"model.safetensors", "quality.json"} < set(parts)
+    report = ParityReport.read(Path(str(parts["quality.json"])))
+    assert (report.rows, report.dtype) == (1, "bfloat16")
 
 
 def test_the_manifest_names_the_handler_and_the_yaml(config_path: Path, handlers: Path) -> None:

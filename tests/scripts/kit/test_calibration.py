@@ -47,6 +47,21 @@ def test_a_missing_calibration_file_is_an_error(tmp_path: Path) -> None:
         samples(tmp_path / "model.yaml", config(calibration="rows.jsonl"))
 
 
+def test_a_checkpoint_of_a_mode_without_a_default_file_has_no_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.kit.calibration.ARTIFACTS", tmp_path)
+    assert samples(tmp_path / "model.yaml", config(dtype="auto")) == []
+    with pytest.raises(WrongConfig, match=r"handler\.calibration"):
+        samples(tmp_path / "model.yaml", config(save_mode="openvino"))
+
+
+@pytest.mark.parametrize("mode", modes())
+def test_no_row_is_there_twice(mode: str) -> None:
+    lines = (ARTIFACTS / mode / FILE).read_text(encoding="utf-8").splitlines()
+    assert len(lines) == len(set(lines)) >= 200
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_a_file_in_another_encoding_is_an_error(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "rows.jsonl").write_text('{"inputs": "très bon"}\n', encoding=encoding)
