@@ -169,6 +169,12 @@ def module(family: str, mode: str, **values: Any) -> PreTrainedModel:
     return made
 
 
+def save(module: PreTrainedModel, folder: Path) -> None:
+    """Write a checkpoint."""
+    module.save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+
+
 def engine(module: PreTrainedModel, mode: str, **handler: Any) -> Engine:
     """Return a model as it is served, after its warm-up."""
     config = ModelConfig.parse({"handler": {"mode": mode, "dtype": "float32", **handler}})

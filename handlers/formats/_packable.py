@@ -103,12 +103,13 @@ def mask_by_layer_type(
     return {"full_attention": same[:, None], "sliding_attention": (same & near)[:, None]}
 
 
+# The first is refused at once by modules without local attention.
 MASKS: tuple[Mask, ...] = (
+    mask_by_layer_type,
     # (rows, 1, width, width), the form that attention takes
     lambda _module, same, _distance: same[:, None],
     # (rows, width, width), which some families expand to the former
     lambda _module, same, _distance: same.long(),
-    mask_by_layer_type,
 )
 
 

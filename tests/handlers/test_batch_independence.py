@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from handlers import formats
 from handlers.batching.packing import TILE
 from handlers.batching.padding import Padding, pad
 from handlers.batching.rows import Row, require_outputs
+from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.generation.generator import Prompt
 from handlers.generation.parameters import GenerationParameters
@@ -92,6 +95,33 @@ def test_positions_that_padding_would_move_are_not_padded(
     monkeypatch.setattr(families.tokenizer(), "padding_side", side)
     engine = families.engine(module, mode, BetterTransformer=False)
     assert engine.model.padded_limit == limit
+    assert_alike(outputs(engine, texts(LENGTHS)), expected)
+
+
+def exports() -> list[Any]:
+    """Return formats and families: one with local attention, one without, and one that pads."""
+    few = [("torch_export", "modernbert"), ("torchscript", "modernbert"), ("torchscript", "fnet")]
+    others = [("torchscript", name) for name in (*PACKED, *EQUAL_LENGTH, "deberta-v2", "mpnet")]
+    others += [("torch_export", name) for name in ("bert", "eurobert", "gpt2", "llama", "fnet")]
+    slow = [pytest.param(*case, marks=pytest.mark.slow) for case in others if case not in few]
+    # CANINE has no fast tokenizer, I-BERT and YOSO no graph for every shape.
+    return [*few, *slow]
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("packs", [True, False])
+@pytest.mark.parametrize(("save_mode", "family"), exports())
+def test_an_exported_model_has_the_outputs_of_its_checkpoint(
+    save_mode: str, family: str, packs: bool, tmp_path: Path
+) -> None:
+    mode = "token_classification"
+    module = families.module(family, mode)
+    families.save(module, tmp_path / "checkpoint")
+    handler = {"mode": mode, "dtype": "float32", "save_mode": save_mode}
+    config = ModelConfig.parse({"handler": {**handler, "BetterTransformer": packs}})
+    formats.export(tmp_path / "checkpoint", config, tmp_path / "checkpoint")
+    engine = Engine.load(tmp_path / "checkpoint", config)
+    expected = [of_module(module, row) for row in texts(LENGTHS)]
     assert_alike(outputs(engine, texts(LENGTHS)), expected)
 
 
