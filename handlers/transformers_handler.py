@@ -33,6 +33,7 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.protocols.dispatcher import Dispatcher
 from handlers.runtime.deadline import Deadline
+from handlers.runtime.memory import limit_memory_growth
 from handlers.runtime.ranks import is_rank0
 from handlers.runtime.threads import ThreadShare
 from handlers.runtime.worker_exit import end_worker
@@ -56,6 +57,7 @@ class TransformersHandler(BaseHandler):
         Raises:
             ConfigError: the YAML or the checkpoint is invalid.
         """
+        limit_memory_growth()
         silence_libraries()
         self.context, self.manifest = context, context.manifest
         properties = context.system_properties

@@ -291,6 +291,19 @@ def test_no_log_contains_request_text(worker: Any, caplog: Any, capfd: Any) -> N
     assert SECRET not in caplog.text + "".join(capfd.readouterr())
 
 
+def test_memory_is_limited_before_the_first_operation_of_torch(
+    checkpoint: Checkpoints, monkeypatch: Any
+) -> None:
+    calls: list[str] = []
+    for name in ("limit_memory_growth", "ThreadShare", "Engine.load"):
+        record = partial(lambda name, *_, **__: calls.append(name), name)
+        monkeypatch.setattr(f"handlers.transformers_handler.{name}", record)
+    config = {"handler": {"mode": "sequence_classification"}}
+    with pytest.raises(AttributeError):
+        TransformersHandler().initialize(context(checkpoint("sequence_classification"), config))
+    assert calls == ["limit_memory_growth", "ThreadShare", "Engine.load"]
+
+
 def test_a_mistake_in_the_yaml_stops_the_worker_with_its_message(
     checkpoint: Checkpoints, caplog: Any
 ) -> None:

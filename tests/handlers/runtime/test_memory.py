@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from handlers.runtime import memory
+
+START = """
+import ctypes, psutil, sys
+from handlers.runtime.memory import limit_memory_growth
+if sys.argv[1] == "limited":
+    limit_memory_growth()
+rss = lambda: psutil.Process().memory_info().rss
+"""
+# Prints by how many megabytes the process grows while it multiplies matrices of new shapes.
+# TorchServe has imported torch before it imports a handler.
+NEW_SHAPES = f"""
+import torch
+{START}
+linear = torch.nn.Linear(384, 384, dtype=torch.bfloat16)
+def multiply(start):
+    for rows in range(start, start + 100):
+        linear(torch.ones(rows, 384, dtype=torch.bfloat16))
+    return rss()
+with torch.inference_mode():
+    print((-multiply(1) + multiply(101)) / 1e6)
+"""
+# Prints what remains of a large buffer that is freed while a later small one is in use.
+FREED_BUFFERS = f"""
+{START}
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+libc.free(libc.malloc(30 << 20))
+before, large = rss(), libc.malloc(20 << 20)
+ctypes.memset(large, 1, 20 << 20)
+small = [libc.malloc(100_000) for _ in range(100)]
+libc.free(large)
+print((rss() - before) / 1e6)
+"""
+
+
+def megabytes(program: str, limits: str, **variables: str) -> float:
+    own = {*memory.CACHE_VARIABLES, *(option.variable for option in memory.MALLOC_OPTIONS)}
+    environment = {name: value for name, value in os.environ.items() if name not in own}
+    command = [sys.executable, "-c", program, limits]
+    return float(subprocess.check_output(command, env=environment | variables, text=True))
+
+
+def test_new_shapes_do_not_make_a_process_grow() -> None:
+    if megabytes(NEW_SHAPES, "unlimited") < 40:
+        pytest.skip("torch does not multiply bfloat16 with oneDNN on this processor")
+    assert megabytes(NEW_SHAPES, "limited") < 15
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="sets options of glibc")
+def test_large_buffers_leave_no_holes_in_the_heap() -> None:
+    assert megabytes(FREED_BUFFERS, "unlimited") > 15
+    assert megabytes(FREED_BUFFERS, "limited") < 5
+    assert megabytes(FREED_BUFFERS, "limited", MALLOC_MMAP_THRESHOLD_="33554432") > 15
+    tunables = "glibc.malloc.mmap_threshold=33554432"
+    assert megabytes(FREED_BUFFERS, "limited", GLIBC_TUNABLES=tunables) > 15
+
+
+def test_a_capacity_that_the_user_set_is_kept(monkeypatch: Any) -> None:
+    environment = {"LRU_CACHE_CAPACITY": "1024"}
+    monkeypatch.setattr(os, "environ", environment)
+    monkeypatch.setattr(memory, "_glibc", lambda: None)  # as on Windows, macOS and Alpine
+    memory.limit_memory_growth()
+    assert environment == {"LRU_CACHE_CAPACITY": "1024", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
