@@ -11,10 +11,9 @@ from transformers import PreTrainedTokenizerBase
 from typing_extensions import TypedDict
 
 from handlers.errors import BadRequest, RequestTooLarge, Unprocessable
+from handlers.schemas.request import MAX_MESSAGES
 from handlers.schemas.text_checks import check_text, json_type
 
-# A template adds text to each message, and repeats its role.
-MAX_MESSAGES = 1_000
 MAX_ROLE = 64
 
 

@@ -9,6 +9,9 @@ from typing import Any
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest
 
+# The messages of a chat: a template adds text to each.
+MAX_MESSAGES = 1_000
+
 
 class TextStream:
     """Sends a generated text before it is complete; `emitted` is the part that was sent."""

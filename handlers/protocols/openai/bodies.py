@@ -153,17 +153,9 @@ class CompletionBody(Sampling):
     @property
     def prompts(self) -> list[str | TokenIds]:
         """Every prompt of the body: a text, or token ids."""
-        prompts: list[Any] = [self.prompt] if self._is_single else list(self.prompt)
+        single = isinstance(self.prompt, str) or (self.prompt and isinstance(self.prompt[0], int))
+        prompts: list[Any] = [self.prompt] if single else list(self.prompt)
         return [each if isinstance(each, str) else TokenIds(tuple(each)) for each in prompts]
-
-    @property
-    def prompt_count(self) -> int:
-        """The number of prompts."""
-        return 1 if self._is_single else len(self.prompt)
-
-    @property
-    def _is_single(self) -> bool:
-        return isinstance(self.prompt, str) or isinstance(next(iter(self.prompt), None), int)
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from handlers.http.server_sent_events import EVENTS, EventStream, event
 from handlers.protocols.base import Exchange, check_count
 from handlers.protocols.openai.bodies import ChatBody, CompletionBody, Sampling
 from handlers.schemas.model_info import ModelInfo
-from handlers.schemas.request import Request
+from handlers.schemas.request import MAX_MESSAGES, Request
 
 DONE = b"data: [DONE]\n\n"
 FINISH_REASONS = {"length": "length", "eos_token": "stop", "stop_sequence": "stop"}
@@ -107,11 +107,7 @@ class GenerationEndpoint(ABC):
 
     @abstractmethod
     def inputs(self, body: Any) -> list[Any]:
-        """Return the inputs of each request.
-
-        Raises:
-            RequestError: there are none, or too many.
-        """
+        """Return the inputs of each request."""
 
     @abstractmethod
     def choice(self, text: str) -> dict[str, Any]:
@@ -194,6 +190,9 @@ class Chat(GenerationEndpoint):
     id_prefix = "chatcmpl"
 
     def parse_body(self, content: Any) -> ChatBody:
+        messages = _list_in(content, "messages")
+        if messages:
+            check_count(len(messages), "messages", MAX_MESSAGES)
         return ChatBody.parse(content)
 
     def inputs(self, body: ChatBody) -> list[Any]:
@@ -216,10 +215,12 @@ class Completions(GenerationEndpoint):
     id_prefix = "cmpl"
 
     def parse_body(self, content: Any) -> CompletionBody:
+        prompts = _list_in(content, "prompt")
+        if prompts is not None and not isinstance(next(iter(prompts), None), int):
+            check_count(len(prompts), "prompt", self.model.limits.max_rows)
         return CompletionBody.parse(content)
 
     def inputs(self, body: CompletionBody) -> list[Any]:
-        check_count(body.prompt_count, "prompt", self.model.limits.max_rows)
         return list(body.prompts)
 
     def choice(self, text: str) -> dict[str, Any]:
@@ -227,6 +228,12 @@ class Completions(GenerationEndpoint):
 
     def delta(self, text: str, first: bool) -> dict[str, Any]:
         return self.choice(text)
+
+
+def _list_in(content: Any, name: str) -> list[Any] | None:
+    """Return a list of a body that is not checked yet; None where it has none."""
+    value = content.get(name) if isinstance(content, dict) else None
+    return value if isinstance(value, list) else None
 
 
 def _events(completion: Completion, requests: Sequence[Request], choices: Sequence[Any]) -> bytes:
