@@ -34,6 +34,9 @@ from handlers.telemetry.log_levels import silence_exporters
 
 logger = logging.getLogger(__name__)
 
+# How often a model that changes too many labels is exported again.
+RETRIES = 2
+
 LoadModel = Callable[[ModelSpec], Model]
 
 
@@ -102,12 +105,15 @@ def export_checkpoint(
         exported = replace(spec, directory=target)
         return measure(exported, spec, _dtype_of(export_format, exported))
 
-    report = attempt(spec)
-    if not _is_sufficient(report, config) and (quantized or _may_use_float32(report, config)):
+    first = report = attempt(spec)
+    for _ in range(RETRIES):
+        if _is_sufficient(report, config) or not (quantized or _may_use_float32(report, config)):
+            break
         logger.warning("It is exported again more precisely: in %s it %s", report.dtype, report)
-        found = attempt(_more_precise(spec))
-        report = replace(found, rejected=report if report.dtype != found.dtype else None)
-    return _accept(report, task, target)
+        spec = _more_precise(spec)
+        report = attempt(spec)
+    rejected = first if first.dtype != report.dtype else None
+    return _accept(replace(report, rejected=rejected), task, target)
 
 
 def measure_checkpoint(

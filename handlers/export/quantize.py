@@ -90,6 +90,7 @@ def quantize(
     *,
     nncf: Any,
     compile_model: CompileModel,
+    errors: dict[str, float] | None = None,
 ) -> Quantized:
     """Return a quantized OpenVINO graph.
 
@@ -106,6 +107,8 @@ def quantize(
         target: the accuracy criterion.
         nncf: the NNCF package.
         compile_model: `openvino.compile_model`.
+        errors: the error of each block from an earlier call for the same model; an empty one is
+            filled.
     """
 
     def quantize_except(names: Sequence[str], part: Sequence[ModelInputs]) -> Any:
@@ -117,7 +120,8 @@ def quantize(
 
     if not (batches and target.min_agreement):
         return Quantized(quantize_except((), batches[:RANGE_BATCHES]), target.dtype)
-    return _Search(graph, batches, target, quantize_except, compile_model).run()
+    search = _Search(graph, batches, target, quantize_except, compile_model)
+    return search.run({} if errors is None else errors)
 
 
 class _Search:
@@ -135,10 +139,10 @@ class _Search:
         self._quantize_except, self._compile_model = quantize_except, compile_model
         self._expected = self._run(graph, FLOAT32_SETTINGS, batches)
 
-    def run(self) -> Quantized:
+    def run(self, errors: dict[str, float]) -> Quantized:
         """Return the first candidate with a sufficient agreement, or else the best one."""
         best_agreement, best = -1.0, Quantized(self._graph, self._target.dtype)
-        for share, names in self._float_parts():
+        for share, names in self._float_parts(errors):
             graph = self._quantize_except(names, self._batches[:RANGE_BATCHES])
             for dtype, settings in self._target.settings.items():
                 report = self._compare(graph, settings)
@@ -154,13 +158,14 @@ class _Search:
                     return best
         return best
 
-    def _float_parts(self) -> Iterator[tuple[float, list[str]]]:
+    def _float_parts(self, errors: dict[str, float]) -> Iterator[tuple[float, list[str]]]:
         """Yield each share with the operations that stay in floating point."""
         yield FLOAT_SHARES[0], []
         blocks = _blocks(self._graph)
         if len(blocks) < 2:
             return
-        errors = {block: self._error(blocks, block) for block in blocks}
+        if not errors:
+            errors.update({block: self._error(blocks, block) for block in blocks})
         ranked = sorted(blocks, key=errors.__getitem__, reverse=True)
         logger.info("most sensitive blocks: %s", ", ".join(ranked[:NAMED_BLOCKS]))
         for share in FLOAT_SHARES[1:]:

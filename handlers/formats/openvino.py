@@ -57,6 +57,10 @@ class Format(BaseFormat):
         " optimum-intel with --no-deps",
     }
 
+    def __init__(self) -> None:
+        # Measuring takes minutes, and a model that changes too many labels is exported again.
+        self._block_errors: dict[str, float] = {}
+
     def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
         self.require("openvino")
         manifest = spec.padding and self._export_packed(spec, target, inputs)
@@ -143,6 +147,7 @@ class Format(BaseFormat):
             ),
             nncf=nncf,
             compile_model=self.require("openvino").compile_model,
+            errors=self._block_errors,
         )
 
     def _class(self, spec: ModelSpec) -> Any:

@@ -118,10 +118,17 @@ def quantized(
     min_agreement: float = 0.99,
     independent: bool = False,
     settings: Mapping[str, Mapping[str, int | str]] = AUTO,
+    errors: dict[str, float] | None = None,
 ) -> Quantized:
     target = AccuracyTarget(min_agreement, independent, settings)
     return quantize(
-        Graph(), quantization, FEEDS, target, nncf=packages, compile_model=packages.compile_model
+        Graph(),
+        quantization,
+        FEEDS,
+        target,
+        nncf=packages,
+        compile_model=packages.compile_model,
+        errors=errors,
     )
 
 
@@ -131,6 +138,14 @@ def test_the_most_sensitive_block_stays_in_float(quantization: Quantization) -> 
     assert found == Quantized(
         Graph(frozenset(BLOCKS) - {SENSITIVE}, found.graph.outputs), "bfloat16"
     )
+
+
+def test_errors_of_an_earlier_call_are_not_measured_again() -> None:
+    packages, errors = Packages(), dict[str, float]()
+    assert SENSITIVE not in quantized(packages, errors=errors).graph.quantized
+    compiled = len(packages.compiled)
+    assert SENSITIVE not in quantized(packages, errors=errors).graph.quantized
+    assert len(packages.compiled) == 2 * compiled - len(BLOCKS)
 
 
 def test_everything_is_quantized_if_labels_agree() -> None:
