@@ -30,7 +30,7 @@ HEADS = {
     "text_generation": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
 }
 CLASSIFIER_MODES = ("token_classification", "sequence_classification")
-SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]")
+SPECIAL = ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")  # in the order of RoBERTa
 VOCABULARY, POSITIONS = 100, 512
 # Families that are not tried, and why.
 SKIPPED = {
@@ -71,8 +71,8 @@ SIZES: dict[str, Any] = {
     "num_key_value_heads": 1,
     "head_dim": 16,
     "vocab_size": VOCABULARY,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
+    "pad_token_id": 1,
+    "bos_token_id": 0,
     "eos_token_id": 2,
 }
 

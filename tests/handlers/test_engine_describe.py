@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import jsonschema
 import pytest
 
-from handlers import tasks
-from handlers.checkpoints.checkpoint import read_checkpoint
 from handlers.config.choices import modes
-from handlers.config.handler_section import HandlerSection
-from handlers.engine import Engine
 from handlers.schemas.model_info import ModelInfo
 from tests.samples import requests_of
 from tests.serving import Served
@@ -70,16 +65,15 @@ def test_the_defaults_of_the_yaml_are_described(checkpoint: Callable[..., Path])
     assert info.architecture == "BertForSequenceClassification"
 
 
-@pytest.mark.parametrize(
-    ("save_mode", "dtype"), [("onnx", "float32"), ("openvino", "auto"), ("pretrained", "auto")]
-)
-def test_the_described_dtype_is_that_of_the_format(
-    checkpoint: Callable[..., Path], save_mode: str, dtype: str
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_described_dtype_is_what_the_model_computes_in(
+    checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, dtype: str
 ) -> None:
+    supported = dtype == "bfloat16"
+    monkeypatch.setattr("handlers.checkpoints.dtypes.cpu_has_bfloat16", lambda: supported)
     mode = "sequence_classification"
-    settings = HandlerSection(mode=mode, save_mode=save_mode, dtype="auto")
-    task = tasks.get(mode)(read_checkpoint(checkpoint(mode), settings), settings)
-    assert Engine(task, Mock(embeddings=None)).describe().dtype == dtype
+    model = Served(checkpoint(mode), mode, dtype="auto")
+    assert described(model).dtype == dtype
 
 
 def test_only_methods_that_work_are_described(
