@@ -103,6 +103,11 @@ def mask_by_layer_type(
     return {"full_attention": same[:, None], "sliding_attention": (same & near)[:, None]}
 
 
+def _added_to_scores(same: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    scores = torch.zeros_like(same, dtype=dtype)
+    return scores.masked_fill(~same, torch.finfo(dtype).min)
+
+
 # The first is refused at once by modules without local attention.
 MASKS: tuple[Mask, ...] = (
     mask_by_layer_type,
@@ -110,6 +115,8 @@ MASKS: tuple[Mask, ...] = (
     lambda _module, same, _distance: same[:, None],
     # (rows, width, width), which some families expand to the former
     lambda _module, same, _distance: same.long(),
+    # (rows, 1, width, width), which others add to the scores of attention
+    lambda module, same, _distance: _added_to_scores(same, module.dtype)[:, None],
 )
 
 
