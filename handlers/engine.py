@@ -225,5 +225,6 @@ class Engine:
             baseline_token_id=self.task.checkpoint.baseline_token_id,
             budget=self.task.budget,
             deadline=deadline,
+            padded_limit=self.model.padded_limit,
         )
         return self._explanation_target.explain(jobs, model)

@@ -179,7 +179,8 @@ def attempt(function: Callable[..., Result], *arguments: Any) -> Result | Reques
     try:
         return function(*arguments)
     except RequestError as error:
-        return error
+        # A traceback keeps the frames, and with them the bodies of requests, in memory.
+        return error.with_traceback(None)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # noqa: BLE001 - a panic in tokenizers derives from BaseException

@@ -112,7 +112,9 @@ class ExplanationRunner:
             batches[item.batch_key].append(item)
         for group in batches.values():
             lengths = [len(item.target.row) for item in group]
-            for part in group_by_length(lengths, self._model.budget, MAX_PADDING_SHARE):
+            for part in group_by_length(
+                lengths, self._model.budget, MAX_PADDING_SHARE, self._model.padded_limit
+            ):
                 yield [group[index] for index in part]
 
     def _attribute(

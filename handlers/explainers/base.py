@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ class ExplainedModel:
         baseline_token_id: the id that replaces tokens in the baseline.
         budget: the maximum number of tokens per forward, padding included.
         deadline: the time limit.
+        padded_limit: the longest row that may share a forward with shorter ones.
     """
 
     forward: Forward
@@ -40,6 +42,7 @@ class ExplainedModel:
     baseline_token_id: int
     budget: int
     deadline: Deadline
+    padded_limit: float = math.inf
 
 
 class AttributionBatch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,9 +41,7 @@ def check_messages(given: Sequence[Any], max_characters: int) -> list[Message]:
 
 
 def prompt_of(
-    messages: Sequence[Message],
-    tokenizer: PreTrainedTokenizerBase,
-    max_characters: int = sys.maxsize,
+    messages: Sequence[Message], tokenizer: PreTrainedTokenizerBase, max_characters: int
 ) -> str:
     """Return the prompt that the checkpoint's chat template makes of messages.
 
@@ -62,7 +59,7 @@ def prompt_of(
     except TemplateError as error:
         reason = " ".join(str(error).split())[:200]
         raise BadRequest(f"The model's chat template refuses the messages: {reason}.") from None
-    return check_text(prompt, "The prompt of the messages", max_characters)
+    return check_text(prompt, "The prompt of the chat template", max_characters)
 
 
 def _message(item: Any, name: str) -> Message:

@@ -20,6 +20,7 @@ from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Text, Window, tokenize, window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
+from handlers.config.quoting import quote
 from handlers.errors import BadRequest, RequestError
 from handlers.schemas.model_info import TEXT_COLUMN, LegacyResponse
 from handlers.schemas.parameters import Parameters
@@ -175,6 +176,6 @@ def _paired(query: ClassificationQuery) -> bool:
 def _known_keys(inputs: dict[str, Any]) -> dict[str, Any]:
     if unknown := sorted(map(str, inputs.keys() - {"text", "text_pair"})):
         raise BadRequest(
-            f"inputs has the unknown key {unknown[0]!r}; it may hold text and text_pair."
+            f"inputs has the unknown key {quote(unknown[0])}; it may hold text and text_pair."
         )
     return inputs

@@ -174,8 +174,7 @@ class Task(BaseTask[PromptQuery, Prompt]):
         inputs, stream = request.inputs, request.stream
         if isinstance(inputs, list) and any(isinstance(item, dict) for item in inputs):
             messages = check_messages(inputs, self.max_characters)
-            rendered = prompt_of(messages, self.tokenizer)
-            prompt = check_text(rendered, "The prompt of the chat template", self.max_characters)
+            prompt = prompt_of(messages, self.tokenizer, self.max_characters)
             return PromptQuery(prompt, parameters, messages, stream)
         if isinstance(inputs, TokenIds):
             ids = self._fit_ids(inputs, parameters.truncate)

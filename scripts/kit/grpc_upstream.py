@@ -15,6 +15,7 @@ STATUSES = {
     413: grpc.StatusCode.RESOURCE_EXHAUSTED,
     422: grpc.StatusCode.FAILED_PRECONDITION,
     503: grpc.StatusCode.UNAVAILABLE,
+    507: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from typing_extensions import TypedDict
 
+from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import BadRequest, RequestError
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._page import target_view
@@ -117,8 +118,8 @@ class BaseExplanationTarget(ABC, Generic[TaskT]):
         if isinstance(target, int) and not isinstance(target, bool) and 0 <= target < len(labels):
             return target
         raise BadRequest(
-            f"target {target!r} is no class; send a number from 0 to {len(labels) - 1} or one of "
-            f"{', '.join(labels[:20])}."
+            f"target {quote(target)} is no class; send a number from 0 to {len(labels) - 1} or one"
+            f" of {enumerate_names(labels)}."
         )
 
 
@@ -163,7 +164,7 @@ def as_integer(value: Any, name: str, limit: int) -> int:
         BadRequest: it is not such a number.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < limit:
-        raise BadRequest(f"{name} must be a number from 0 to {limit - 1}, and is {value!r}.")
+        raise BadRequest(f"{name} must be a number from 0 to {limit - 1}, and is {quote(value)}.")
     return value
 
 
