@@ -223,7 +223,7 @@ class Engine:
             embeddings=self.model.embeddings,
             padding=self.task.padding,
             baseline_token_id=self.task.checkpoint.baseline_token_id,
-            budget=self.task.budget,
+            budget=0 if self.model.runs_alone else self.task.budget,
             deadline=deadline,
             padded_limit=self.model.padded_limit,
         )

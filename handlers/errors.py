@@ -179,12 +179,20 @@ def attempt(function: Callable[..., Result], *arguments: Any) -> Result | Reques
     try:
         return function(*arguments)
     except RequestError as error:
-        # A traceback keeps the frames, and with them the bodies of requests, in memory.
-        return error.with_traceback(None)
+        return without_frames(error)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # noqa: BLE001 - a panic in tokenizers derives from BaseException
         return classify(error)
+
+
+def without_frames(error: RequestError) -> RequestError:
+    """Return an error that keeps no frames in memory, whose variables are bodies and tensors.
+
+    The error of a library that it was raised for has them, too.
+    """
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+    return error
 
 
 def classify(error: BaseException) -> RequestError:
@@ -205,6 +213,8 @@ MEMORY = (
     "failed to allocate memory",
     "not enough memory",
     "alloc_failed",
+    "bad_alloc",
+    "bad allocation",
     "cublas_status_not_initialized",
 )
 DEVICE = ("cuda error", "hip error", "xpu error", "device-side assert", "device lost", "ecc error")

@@ -234,8 +234,10 @@ def _send_parts(context: Any, parts: Sequence[tuple[int, bytes, bool | None]]) -
         ends[index] = partial(_ends, follows)
     ids = {index: context.request_ids[index % len(context.request_processor)] for index in bodies}
     context.stopping_criteria = ends
-    message = create_predict_response(bodies, ids, "Prediction success", 200, context)
-    context.stopping_criteria = None
+    try:
+        message = create_predict_response(bodies, ids, "Prediction success", 200, context)
+    finally:
+        context.stopping_criteria = None
     if is_rank0():
         context.cl_socket.sendall(message)
 

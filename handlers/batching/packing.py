@@ -17,7 +17,7 @@ import torch
 from handlers.batching.memory import Halvable, memory_errors
 from handlers.batching.padding import Batch, Padding, to_numpy
 from handlers.batching.rows import Outputs, Row, RowOutcome
-from handlers.errors import RequestError
+from handlers.errors import RequestError, without_frames
 from handlers.telemetry.meter import Meter
 
 # Candidate row widths. Wider rows cost more because attention is quadratic. Widths are multiples of
@@ -192,7 +192,7 @@ def run_packed(
             if groups.halve(rows, error):
                 continue
             for text in packed.texts:
-                results[text.index] = error
+                results[text.index] = without_frames(error)
             continue
         for text, found in zip(packed.texts, outputs, strict=True):
             results[text.index] = found

@@ -12,7 +12,7 @@ import torch
 
 from handlers.batching.memory import Halvable, memory_errors
 from handlers.batching.rows import Outputs, Row, RowOutcome
-from handlers.errors import RequestError
+from handlers.errors import RequestError, without_frames
 from handlers.telemetry.meter import Meter
 
 Batch = dict[str, torch.Tensor]
@@ -135,7 +135,7 @@ def run(
             if groups.halve(group, error):
                 continue
             for index in group:
-                results[index] = error
+                results[index] = without_frames(error)
             continue
         for index, found in zip(group, outputs, strict=True):
             results[index] = found

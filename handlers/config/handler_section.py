@@ -116,7 +116,8 @@ class HandlerSection(_Section):
     explain_timeout: PositiveFloat | None = Field(
         default=None,
         description="Maximum seconds for the explanations of one batch. Without it, half of "
-        "`responseTimeout`, or 80% of what a long `predict_timeout` leaves.",
+        "`responseTimeout`, or 80% of what a long `predict_timeout` leaves. At most 80% of "
+        "`responseTimeout` without `predict_timeout`.",
     )
     embedding_name: str | None = Field(
         default=None,
@@ -198,7 +199,8 @@ class HandlerSection(_Section):
     max_request_rows: PositiveInt | None = Field(
         default=None,
         description="Maximum rows of one request: its items, each window of a long text and each "
-        "sequence of a prompt counted. Without it, 8 times `max_rows`.",
+        "sequence of a prompt counted. Without it, 8 times `max_rows`, and at least "
+        "`max_sequences`.",
     )
     max_characters: PositiveInt = Field(
         default=200_000, description="Maximum characters of one text."
@@ -246,7 +248,7 @@ class HandlerSection(_Section):
     @property
     def request_rows(self) -> int:
         """The maximum number of rows of one HTTP request, windows included."""
-        return self.max_request_rows or 8 * self.max_rows
+        return self.max_request_rows or max(8 * self.max_rows, self.max_sequences)
 
     @property
     def is_exported(self) -> bool:

@@ -58,9 +58,10 @@ class ModelConfig(TorchServeSection):
     @model_validator(mode="after")
     def _check_timeouts(self) -> ModelConfig:
         """Check that a batch of predictions and explanations ends before `responseTimeout`."""
-        if self.explain_seconds >= self.responseTimeout:
+        explain_timeout = self.handler.explain_timeout or 0
+        if explain_timeout >= self.responseTimeout:
             raise ValueError(
-                f"handler.explain_timeout is {self.explain_seconds:g} s and responseTimeout"
+                f"handler.explain_timeout is {explain_timeout:g} s and responseTimeout"
                 f" is {self.responseTimeout} s; TorchServe kills a worker after responseTimeout,"
                 " so lower explain_timeout"
             )
@@ -96,7 +97,9 @@ class ModelConfig(TorchServeSection):
             return 0.0
         rest = self.responseTimeout - (self.handler.predict_timeout or 0)
         default = min(self.responseTimeout / 2, COMPUTING_SHARE * rest)
-        return self.handler.explain_timeout or default
+        seconds = self.handler.explain_timeout or default
+        # Without predict_timeout, predictions of the same batch get a part of the time.
+        return seconds if self.handler.predict_timeout else min(seconds, COMPUTING_SHARE * rest)
 
     @classmethod
     def parse(cls, document: Any, where: str = CONFIG_FILE) -> ModelConfig:

@@ -39,6 +39,9 @@ RETRIES = 2
 
 LoadModel = Callable[[ModelSpec], Model]
 
+# A large model takes as much memory again in float32, so one that generates is measured on request.
+REQUESTS_MEASUREMENT = ("min_agreement", "calibration")
+
 
 class ExportFormat(Protocol):
     """The part of a format that the exporter uses; `handlers.formats` is a layer above."""
@@ -141,12 +144,12 @@ def measure_checkpoint(
 
     Raises:
         ConfigError: the checkpoint is invalid, or the agreement of a dtype that the YAML names is
-            below `handler.min_agreement`.
+            below the `handler.min_agreement` that it sets.
     """
     if config.handler.dtype == "float32" or not config.handler.min_agreement or not samples:
         return None
     task, spec = _specify(directory, config)
-    if reason := _not_comparable(spec):
+    if reason := _not_comparable(task, spec):
         logger.info("The agreement with float32 is not measured: %s", reason)
         return None
     rows = encode(task, samples)
@@ -157,6 +160,8 @@ def measure_checkpoint(
         _log_rejection(report)
         exact = ParityReport(report.rows, report.decisions, 1.0, 0.0, dtype="float32")
         report = replace(exact, rejected=report)
+    if "min_agreement" not in config.handler.model_fields_set:
+        return _report(report, config, target)
     return _accept(report, task, target)
 
 
@@ -223,9 +228,11 @@ def _reference(spec: ModelSpec) -> ModelSpec:
     return replace(exact, config=exact.config.model_copy(update={"pt2": Pt2()}))
 
 
-def _not_comparable(spec: ModelSpec) -> str | None:
-    """Return why a checkpoint has no outputs in float32 to compare with on this machine."""
+def _not_comparable(task: BaseTask[Any, Any], spec: ModelSpec) -> str | None:
+    """Return why a checkpoint is not compared with its outputs in float32."""
     config = spec.config
+    if task.generates and config.handler.model_fields_set.isdisjoint(REQUESTS_MEASUREMENT):
+        return f"a model that generates is measured if the YAML sets {REQUESTS_MEASUREMENT[0]}"
     if method := quantization_method(spec.checkpoint.config):
         return f"the weights were quantized with {method}"
     if config.torchrun or config.handler.uses_device_map:
@@ -245,6 +252,14 @@ def _may_use_float32(report: ParityReport, config: ModelConfig) -> bool:
 
 def _log_rejection(report: ParityReport) -> None:
     logger.warning("dtype: auto is float32, because in %s the model %s", report.dtype, report)
+
+
+def _report(report: ParityReport, config: ModelConfig, target: Path) -> ParityReport:
+    """Write the report of a checkpoint in the dtype of its YAML, whatever the agreement is."""
+    if not _is_sufficient(report, config):
+        logger.warning("In %s the model %s", report.dtype, report)
+    report.write(target)
+    return report
 
 
 def _accept(report: ParityReport, task: BaseTask[Any, Any], target: Path) -> ParityReport:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -16,6 +17,8 @@ import numpy.typing as npt
 
 from handlers.batching.rows import Outputs
 from handlers.tasks._activations import sigmoid, softmax
+
+logger = logging.getLogger(__name__)
 
 FILE = "quality.json"
 REGRESSION_TOLERANCE = 0.05
@@ -125,7 +128,13 @@ class ParityReport:
     def find(cls, folder: Path) -> ParityReport | None:
         """Return the report in the directory of a model; None if there is none."""
         path = folder / FILE
-        return cls.read(path) if path.is_file() else None
+        if not path.is_file():
+            return None
+        try:
+            return cls.read(path)
+        except (ValueError, TypeError, AttributeError):
+            logger.warning("%s is not a report of the agreement with float32; ignored", FILE)
+            return None
 
     @classmethod
     def _of_json(cls, document: Mapping[str, Any]) -> ParityReport:

@@ -54,7 +54,9 @@ class Deadline:
         self._end = self._clock() + self.seconds
 
     def shorten(self, seconds: float) -> None:
-        """Set a shorter time limit from the same start."""
+        """Set a shorter time limit from the same start; no limit stays none."""
+        if math.isinf(self.seconds):
+            return
         self._end += seconds - self.seconds
         self.seconds = seconds
 

@@ -50,7 +50,11 @@ class ThreadShare:
         if self._is_fixed or time.monotonic() < self._next_count:
             return
         self._next_count = time.monotonic() + RECOUNT_INTERVAL
-        before, share = torch.get_num_threads(), _share(self._workers)
+        try:
+            share = _share(self._workers)
+        except OSError:  # The folder of the model was removed.
+            return
+        before = torch.get_num_threads()
         if share != before:
             torch.set_num_threads(share)
             logger.info("Threads of torch: %d instead of %d", share, before)

@@ -54,7 +54,7 @@ def _agree(task: BaseTask[Any, Any], model: Model, rows: Sequence[Row]) -> bool:
         together = run(task, model, rows)
         return outputs_agree(together, alone, task.outputs, exact=model.full_precision)
     except Exception as error:  # noqa: BLE001 - each family refuses padding in its own way
-        logger.debug("rows together: %s", type(error).__name__)
+        logger.info("Rows did not run together in the trial: %s", type(error).__name__)
         return False
 
 

@@ -95,6 +95,7 @@ class OutOfMemoryError(RuntimeError):
         (AcceleratorError("CUDA error: out of memory"), OutOfMemory),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"), OutOfMemory),
         (MemoryError(), OutOfMemory),
+        (RuntimeError("Exception from src/inference.cpp: std::bad_alloc"), OutOfMemory),
         (AcceleratorError("CUDA error: device-side assert triggered"), DeviceFailed),
         (AcceleratorError("CUDA error: an illegal memory access was encountered"), DeviceFailed),
         (RuntimeError("CUDA error: uncorrectable ECC error encountered"), DeviceFailed),

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
+from handlers.batching.padding import Padding, run
+from handlers.batching.rows import Row
 from handlers.config.choices import modes
 from handlers.errors import OutOfMemory
 from handlers.schemas.request import Request
+from handlers.telemetry.meter import Meter
 from tests.samples import INPUTS, explained_modes
 from tests.serving import Served, differences
 
@@ -72,3 +77,28 @@ def test_an_explanation_that_does_not_fit_is_computed_in_smaller_passes(
     found = small(mode, 200).explain(requests)
     assert all(isinstance(each, dict) for each in found), found
     assert not differences(found, expected, 1e-3)
+
+
+def test_the_tensors_of_a_pass_that_did_not_fit_are_freed() -> None:
+    tensors: list[weakref.ref[torch.Tensor]] = []
+
+    def forward(batch: Any) -> Any:
+        activations = torch.ones(8)
+        tensors.append(weakref.ref(activations))
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    gc.disable()
+    try:
+        outcomes = run(
+            forward,
+            [Row({"input_ids": [1, 2]}), Row({"input_ids": [3]})],
+            padding=Padding({}),
+            budget=8,
+            per_token=(),
+            meter=Meter(),
+        )
+        assert all(isinstance(outcome, OutOfMemory) for outcome in outcomes)
+        assert tensors
+        assert not any(tensor() is not None for tensor in tensors)
+    finally:
+        gc.enable()

@@ -109,7 +109,19 @@ def test_time_limits_that_reach_the_response_timeout_together_are_refused() -> N
         ModelConfig.parse({"handler": {"mode": "sequence_classification", **keys}})
 
 
+def test_a_long_explain_timeout_leaves_time_for_predictions() -> None:
+    handler = {"mode": "sequence_classification", "explain_timeout": 119.9}
+    config = ModelConfig.parse({"handler": handler})
+    assert config.explain_seconds == pytest.approx(96)
+    assert config.shared_predict_seconds == pytest.approx(19.2)
+
+
 def test_a_request_may_have_eight_times_the_rows_of_one_text() -> None:
-    keys: list[dict[str, Any]] = [{}, {"max_rows": 4}, {"max_rows": 4, "max_request_rows": 10}]
+    keys: list[dict[str, Any]] = [{}, {"max_rows": 5}, {"max_rows": 5, "max_request_rows": 10}]
     limits = [HandlerSection(mode="question_answering", **each).request_rows for each in keys]
-    assert limits == [1024, 32, 10]
+    assert limits == [1024, 40, 10]
+
+
+def test_a_request_may_have_the_sequences_of_one_prompt() -> None:
+    settings = HandlerSection(mode="text_generation", max_rows=1, max_sequences=16)
+    assert settings.request_rows == 16

@@ -181,12 +181,28 @@ def test_a_graph_is_exported_in_float32_if_bfloat16_changes_labels(
     assert model.engine.describe().dtype == "float32"
 
 
+def test_a_checkpoint_is_refused_only_if_the_yaml_sets_min_agreement(
+    indecisive: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    report = measured(indecisive, dtype="bfloat16")
+    assert report.label_agreement < 0.99
+    assert "In bfloat16 the model agrees with the checkpoint on " in caplog.text
+
+
+def test_a_model_that_generates_is_measured_if_the_yaml_asks_for_it(tmp_path: Path) -> None:
+    folder = tiny.write(tmp_path / "model", "text_generation")
+    keys = {"mode": "text_generation", "dtype": "bfloat16"}
+    plain, asked = ({"handler": {**keys, **more}} for more in ({}, {"min_agreement": 0.01}))
+    assert export(folder, ModelConfig.parse(plain), folder, [Request("Once")]) is None
+    assert export(folder, ModelConfig.parse(asked), folder, [Request("Once")]) is not None
+
+
 @pytest.mark.parametrize("save_mode", ["pretrained", "torchscript"])
 def test_a_dtype_that_changes_labels_is_refused_with_the_rows(
     indecisive: Path, save_mode: str
 ) -> None:
     with pytest.raises(WrongCheckpoint) as caught:
-        measured(indecisive, dtype="bfloat16", save_mode=save_mode)
+        measured(indecisive, dtype="bfloat16", save_mode=save_mode, min_agreement=0.99)
     message = str(caught.value)
     assert message.startswith(f"{save_mode} model: agrees with the checkpoint on ")
     assert "95% interval" in message

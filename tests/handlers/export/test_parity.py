@@ -177,5 +177,11 @@ def test_a_rejected_dtype_is_kept_in_the_file(tmp_path: Path) -> None:
     assert "in bfloat16 it agrees with the checkpoint on 50.00%" in str(report)
 
 
+@pytest.mark.parametrize("text", ['{"perplexity": 3}', "[]", "none"])
+def test_another_file_of_this_name_is_ignored(tmp_path: Path, text: str) -> None:
+    (tmp_path / "quality.json").write_text(text, encoding="utf-8")
+    assert ParityReport.find(tmp_path) is None
+
+
 def test_a_folder_without_a_report_has_none(tmp_path: Path) -> None:
     assert ParityReport.find(tmp_path) is None

@@ -132,3 +132,17 @@ def test_a_fixed_number_is_kept_while_the_worker_runs(
         for share in (compiled, chosen):
             share.refresh()
             assert torch.get_num_threads() == 16
+
+
+def test_a_worker_whose_folder_was_removed_keeps_its_threads(
+    model_folder: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share = threads.ThreadShare(1)
+    monkeypatch.setattr(Path, "cwd", _no_folder)
+    clock[0] += threads.RECOUNT_INTERVAL
+    share.refresh()
+    assert torch.get_num_threads() == 16
+
+
+def _no_folder() -> Path:
+    raise FileNotFoundError
