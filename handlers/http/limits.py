@@ -67,7 +67,8 @@ DEFAULTS = BodyLimits()
 def server_limits() -> BodyLimits:
     """Return the limits of the TorchServe that started this worker; elsewhere its defaults.
 
-    TorchServe passes them to no worker, so they are read from the file that its command names.
+    TorchServe passes them to no worker, so they are read from the file that TS_CONFIG_FILE names,
+    which the worker inherits, or else its command.
     """
     try:
         for process in psutil.Process().parents():
@@ -81,4 +82,6 @@ def server_limits() -> BodyLimits:
 
 
 def _config_file(command: Sequence[str]) -> str:
-    return next((value for name, value in pairwise(command) if name == "-f"), "config.properties")
+    """Return the name of the file in TorchServe's order: the variable, the command, the default."""
+    named = (value for name, value in pairwise(command) if name == "-f")
+    return os.environ.get("TS_CONFIG_FILE") or next(named, "config.properties")

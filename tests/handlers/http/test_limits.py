@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -29,16 +30,38 @@ def test_a_config_file_sets_them(text: str, limits: BodyLimits) -> None:
     assert BodyLimits.from_properties(text, {"TS_MAX_RESPONSE_SIZE": "2000"}) == limits
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_they_are_those_of_the_server_that_started_the_worker(tmp_path: Path, named: bool) -> None:
-    file = tmp_path / ("my.properties" if named else "config.properties")
-    file.write_text("max_request_size=1000\nmax_response_size=2000\n", encoding="utf-8")
+@pytest.mark.parametrize(
+    ("file", "arguments", "variable"),
+    [
+        ("config.properties", [], None),
+        ("my.properties", ["-f", "my.properties"], None),
+        ("my.properties", ["-f", "my.properties"], ""),
+        ("my.properties", ["-f", "other.properties"], "my.properties"),
+        ("my.properties", [], "my.properties"),
+    ],
+)
+def test_they_are_those_of_the_server_that_started_the_worker(
+    tmp_path: Path, file: str, arguments: list[str], variable: str | None
+) -> None:
+    for name in ("config.properties", "other.properties"):
+        (tmp_path / name).write_text("max_request_size=3\n", encoding="utf-8")
+    settings = "max_request_size=1000\nmax_response_size=2000\n"
+    (tmp_path / file).write_text(settings, encoding="utf-8")
     worker = "from handlers.http.limits import server_limits; print(server_limits())"
     server = (
         f"import subprocess, sys; subprocess.run([sys.executable, '-c', {worker!r}], check=True)"
     )
-    command = [sys.executable, "-c", server, FRONTEND, *(["-f", file.name] if named else [])]
-    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    environment = {name: value for name, value in os.environ.items() if name != "TS_CONFIG_FILE"}
+    if variable is not None:
+        environment["TS_CONFIG_FILE"] = variable
+    found = subprocess.run(
+        [sys.executable, "-c", server, FRONTEND, *arguments],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert found.stdout.strip() == str(SET)
 
 
