@@ -120,16 +120,25 @@ def parse_json(text: str, name: str = "The body", max_values: int = MIN_VALUES) 
         raise BadRequest(f"{name} is not JSON that can be read: {type(error).__name__}.") from None
 
 
-def check_json_size(text: str, name: str, max_values: int) -> None:
-    """Check how many values a text in JSON has, without building them.
+def check_json_size(text: str, name: str, max_values: int, counted: int = 0) -> int:
+    """Count the values of a text in JSON, without building them.
 
     Numbers are not counted: they take little more memory than their digits.
+
+    Args:
+        text: the JSON.
+        name: its name in an error.
+        max_values: the maximum number of texts, lists and objects.
+        counted: how many there are before it.
+
+    Returns:
+        How many there are with those of the text.
 
     Raises:
         BadRequest: it is nested too deep.
         RequestTooLarge: it has more texts, lists and objects than allowed.
     """
-    count = depth = 0
+    count, depth = counted, 0
     for token in JSON_TOKEN.finditer(text):
         kind = token.lastgroup
         depth += STEPS.get(kind, 0)
@@ -140,6 +149,7 @@ def check_json_size(text: str, name: str, max_values: int) -> None:
             raise RequestTooLarge(
                 f"{name} has more than {max_values:,} texts, lists and objects; send it in parts."
             )
+    return count
 
 
 def _parse_object(text: str, name: str, max_values: int) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
@@ -71,10 +72,7 @@ class Protocol(BaseProtocol):
         for line in lines:
             remaining -= len(line.items)
             if remaining < 0:
-                raise RequestTooLarge(
-                    f"The body has more items than the {self.model.limits.max_rows} that this model"
-                    " takes a request; send them in parts."
-                )
+                raise self._too_many_items()
             checked.append(line)
         return checked
 
@@ -82,15 +80,40 @@ class Protocol(BaseProtocol):
         text = (http_request.text or "").removeprefix("\ufeff")
         if http_request.type == CSV:
             return (Line([row]) for row in self._rows(text))
-        check_json_size(text, "The body", http_request.limits.max_values)
-        return (self._line_or_error(line[0], http_request.explains) for line in LINE.finditer(text))
+        max_values = http_request.limits.max_values
+        self._check_lines(text, max_values)
+        return (
+            self._line_or_error(line[0], max_values, http_request.explains)
+            for line in LINE.finditer(text)
+        )
 
-    def _line_or_error(self, text: str, explains: bool) -> Line:
-        line = attempt(self._line, text, explains)
+    def _check_lines(self, text: str, max_values: int) -> None:
+        """Check how many lines a body has, and all its values, before any is built.
+
+        Raises:
+            RequestTooLarge: there are too many.
+        """
+        max_rows = self.model.limits.max_rows
+        if sum(1 for _ in islice(LINE.finditer(text), max_rows + 1)) > max_rows:
+            raise self._too_many_items()
+        counted = 0
+        for line in LINE.finditer(text):
+            # A line that is nested too deep is not built, and gets its own error.
+            with suppress(BadRequest):
+                counted = check_json_size(line[0], "The body", max_values, counted)
+
+    def _too_many_items(self) -> RequestTooLarge:
+        return RequestTooLarge(
+            f"The body has more items than the {self.model.limits.max_rows} that this model"
+            " takes a request; send them in parts."
+        )
+
+    def _line_or_error(self, text: str, max_values: int, explains: bool) -> Line:
+        line = attempt(self._line, text, max_values, explains)
         return Line([line]) if isinstance(line, RequestError) else line
 
-    def _line(self, text: str, explains: bool) -> Line:
-        item = _without_stream(parse_json(text, "The line"))
+    def _line(self, text: str, max_values: int, explains: bool) -> Line:
+        item = _without_stream(parse_json(text, "The line", max_values))
         inputs = _list_of_inputs(item)
         if inputs is None:
             return Line([self._request(item, explains)])

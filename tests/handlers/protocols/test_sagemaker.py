@@ -150,6 +150,40 @@ def test_a_bad_line_has_its_error_in_its_place(served: Model) -> None:
     assert several["message"].startswith("inputs is an empty list; ")
 
 
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        (['{"inputs": "a"'] * 66, "The line is not JSON: "),
+        (["[" * 65, '{"inputs": "a'], "The line is "),
+        (['"' + "[" * 65, '{"a": "' + "[" * 65], "The line is not JSON: "),
+        (["]" * 3, "\\", "}{"], "The line is not JSON: "),
+    ],
+    ids=["objects", "deep", "texts", "ends"],
+)
+def test_a_broken_line_changes_no_other(served: Model, broken: list[str], sentence: str) -> None:
+    model, deep = served(MODE), "[" * 70
+    lines = [*broken, json.dumps({"inputs": FINE}), json.dumps(deep), broken[0]]
+    answers = [json.loads(line) for line in call(model, LINES, "\n".join(lines)).body.splitlines()]
+    start = len(broken)
+    found, others = answers[start : start + 2], answers[:start] + answers[start + 2 :]
+    assert not differences(found, [model.ask(FINE), model.ask(deep)], 1e-5)
+    assert all(each["message"].startswith(sentence) for each in others)
+
+
+def test_the_values_of_all_lines_are_counted(served: Model) -> None:
+    model = served(MODE)
+    most = model.dispatcher._limits.max_values
+    line = json.dumps({"inputs": FINE, "parameters": {"top_k": [[]] * (most // 2)}})
+    answer = call(model, LINES, f'"{FINE}"\n{line}')
+    first, second = (json.loads(each) for each in answer.body.splitlines())
+    assert not differences(first, model.ask(FINE), 1e-5)
+    assert second["code"] in (400, 413) and "texts, lists and objects" not in second["message"]
+    for bodies in ([line, line], [line, '{"inputs": "a', "]" * 3, "[" * 65, line]):
+        answer = call(model, LINES, "\n".join(bodies))
+        sentence = f"The body has more than {most:,} texts, lists and objects; send it in parts."
+        assert (answer.status, read_json(answer.body)["message"]) == (413, sentence)
+
+
 @pytest.mark.parametrize("body", [(LINES, f'"{FINE}"\n'), (CSV, f'"{FINE}"\n')])
 @pytest.mark.parametrize(
     ("accept", "kind"),
@@ -209,6 +243,7 @@ def test_lines_and_rows_are_explained(served: Model) -> None:
         (LINES, "", 400, "The body has no lines; "),
         (LINES, b'"\xff"', 400, "The body is not UTF-8: "),
         (LINES, '"a"\n' * 129, 413, "The body has more items than the 128 "),
+        (LINES, "1\n" * 500_000, 413, "The body has more items than the 128 "),
         (CSV, "text\n", 400, "The body has no lines; "),
         (CSV, "a,b,c\n", 400, "The line has 3 columns; "),
         (CSV, b"\xff", 400, "The body is not UTF-8: "),
