@@ -73,7 +73,7 @@ class Envelope:
         return [
             HttpRequest(
                 {"body": content} if content is not None else {},
-                _for_item(owner),
+                _for_received(owner) if isinstance(content, bytearray) else _for_item(owner),
                 takes_bytes=False,
             )
             for content, owner in zip(contents, owners, strict=True)
@@ -115,6 +115,17 @@ def _for_item(headers: Headers) -> dict[str, Any]:
     return {
         name: value for name, value in own.items() if name.lower() not in ("content-type", "accept")
     }
+
+
+def _for_received(headers: Headers) -> dict[str, Any]:
+    """Return the headers of a body as it was received, which only the `body` envelope passes.
+
+    TorchServe receives bodies as bytearrays; texts that the `json` envelope decodes are bytes.
+    """
+    described = (headers.get(name) for name in ("data", "body"))  # the order of the envelope
+    own = {"body": next((each for each in described if isinstance(each, Mapping)), None)}
+    kind = HttpRequest({"body": b""}, {**headers, **own}).content_type
+    return {**_for_item(headers), "body": {"content-type": kind}}
 
 
 def _content(item: Any, *, tensors: bool) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from handlers.errors import BadRequest
 from handlers.http.decoding import (
+    check_json_size,
     decode_text,
     decompress,
     parse_json,
@@ -69,7 +70,7 @@ class HttpRequest:
     @property
     def type(self) -> str:
         """The body's content type in lower case, without parameters such as the character set."""
-        return self._described_type.split(";", maxsplit=1)[0].strip()
+        return self.content_type.split(";", maxsplit=1)[0].strip()
 
     @cached_property
     def raw(self) -> Any:
@@ -92,21 +93,22 @@ class HttpRequest:
         Raises:
             RequestError: they are not a text in the character set of the content type.
         """
-        return decode_text(self.raw, content_type=self._described_type)
+        return decode_text(self.raw, content_type=self.content_type)
 
     @cached_property
     def content(self) -> Any:
         """The content: JSON values, a text, or the fields of a form.
 
         A body without a type, as `curl -T` sends it, is JSON if it looks like an object, else
-        text. So are the fields of a form that can be more than a text; `target` may be a number.
+        text. So are the fields of a form that can be more than a text; `target` may be a number. A
+        part of a form whose own type is JSON is JSON.
 
         Raises:
             BadRequest: no body, not UTF-8, broken JSON, or an unknown compression.
             RequestTooLarge: it decompresses to too many bytes, or has too many values.
         """
         if self._body_name is not None:
-            return _decode(self.raw, self._described_type, self.limits.max_values)
+            return _decode(self.raw, self.content_type, self.limits.max_values)
         if self.type == FORM and not (self.row and all(map(str.isidentifier, self.row))):
             raise BadRequest(NO_FIELDS)
         if not self.row:
@@ -114,8 +116,7 @@ class HttpRequest:
                 "The request has no body; send JSON with -H 'Content-Type: application/json' "
                 "or a file with -T."
             )
-        fields = {name: self.row[name] for name in self.row if name != MODEL_NAME_FIELD}
-        return {name: _field(name, decode_text(value, name)) for name, value in fields.items()}
+        return dict(self._fields())
 
     def header(self, name: str) -> str:
         """Return an HTTP header, whatever its case; empty when it is missing."""
@@ -127,6 +128,18 @@ class HttpRequest:
         pairs = reversed(list(self.headers.items()))
         return {name.lower(): str(value) for name, value in pairs}
 
+    def _fields(self) -> Iterator[tuple[str, Any]]:
+        """Yield the name and the value of each field of a form."""
+        counted, max_values = 0, self.limits.max_values
+        for name in (each for each in self.row if each != MODEL_NAME_FIELD):
+            kind, value = _type_in(self.headers, name), decode_text(self.row[name], name)
+            if not _is_json(kind):
+                value = _field(name, value, max_values)
+            elif isinstance(value, str) and not _is_parsed(self.row[name], kind):
+                counted = check_json_size(value, name, max_values, counted)
+                value = parse_json(value, name, max_values)
+            yield name, value
+
     @property
     def _body_name(self) -> str | None:
         if "body" in self.row:
@@ -134,11 +147,10 @@ class HttpRequest:
         return "data" if "data" in self.row and self.row.keys().isdisjoint(FORM_FIELDS) else None
 
     @property
-    def _described_type(self) -> str:
-        described = self.headers.get(self._body_name or "")
-        if isinstance(described, Mapping) and described.get("content-type"):
-            return str(described["content-type"]).lower()
-        return self.header("content-type").lower()
+    def content_type(self) -> str:
+        """The body's content type in lower case, with its parameters."""
+        described = _type_in(self.headers, self._body_name or "")
+        return described or self.header("content-type").lower()
 
 
 def _decode(value: Any, content_type: str, max_values: int) -> Any:
@@ -147,17 +159,33 @@ def _decode(value: Any, content_type: str, max_values: int) -> Any:
     text = decode_text(value, content_type=content_type)
     if not text.strip():
         raise BadRequest("The body is empty; send a text or JSON.")
-    if content_type == JSON and isinstance(value, str):
-        return value  # TorchServe has parsed this type already: the JSON was a text
-    if content_type.split(";", maxsplit=1)[0].strip().endswith("json"):
+    if _is_parsed(value, content_type):
+        return value
+    if _is_json(content_type):
         return parse_json(text, max_values=max_values)
     return value_or_text(text, max_values=max_values)
 
 
-def _field(name: str, value: Any) -> Any:
+def _type_in(headers: Mapping[str, Any], name: str) -> str:
+    """Return the content type that TorchServe's description of a field has; usually empty."""
+    described = headers.get(name)
+    kind = described.get("content-type") if isinstance(described, Mapping) else None
+    return str(kind or "").lower()
+
+
+def _is_json(content_type: str) -> bool:
+    return content_type.split(";", maxsplit=1)[0].strip().endswith("json")
+
+
+def _is_parsed(value: Any, content_type: str) -> bool:
+    """Return whether TorchServe has parsed a text: only this type, and then the JSON was a text."""
+    return content_type == JSON and isinstance(value, str)
+
+
+def _field(name: str, value: Any, max_values: int) -> Any:
     """Return the value of a form's field, parsed if the field can be more than a text."""
     if not isinstance(value, str) or name not in PARSED_FIELDS:
         return value
-    content = value_or_text(value, name)
+    content = value_or_text(value, name, max_values)
     literal = parse_literal(value) if name == "target" else None
     return literal if type(literal) in (int, tuple) else content

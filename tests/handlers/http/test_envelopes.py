@@ -239,6 +239,52 @@ def test_bodies_of_the_old_example_are_answered_in_the_body_envelope(
     assert model.types() == [None]
 
 
+DECODED = pytest.mark.parametrize("decoded", [False, True], ids=["as bytes", "decoded"])
+
+
+def received(content: Any, *, decoded: bool, kind: str = JSON) -> Any:
+    """Return JSON as TorchServe passes it with a value of decode_input_request."""
+    sent = content if isinstance(content, bytes) else json.dumps(content).encode()
+    try:
+        return json.loads(sent) if decoded and kind == JSON else bytearray(sent)
+    except ValueError:
+        return bytearray(sent)
+
+
+@DECODED
+@pytest.mark.parametrize("kind", [JSON, "application/json; charset=utf-8"])
+@pytest.mark.parametrize(
+    "content", [FINE, 'a "caf\u00e9"', {"inputs": FINE}, {"inputs": ["a", "b"]}, [[FINE]]]
+)
+def test_json_in_the_body_envelope_is_read_whoever_parses_it(
+    worker: Any, plain: Any, content: Any, kind: str, decoded: bool
+) -> None:
+    model = worker("body")
+    found = model.send(received(content, decoded=decoded, kind=kind), kind=kind)
+    expected = worker("body").send(content)
+    assert not differences(found, expected, 1e-6) and model.types() == [JSON]
+    if content != [[FINE]]:
+        assert not differences(found, [(200, plain("sequence_classification", content))], 1e-5)
+
+
+@DECODED
+@pytest.mark.parametrize("content", [b'["a", ', b"a text", b'{"inputs": ', b'"a'])
+def test_broken_json_in_the_body_envelope_is_refused(
+    worker: Any, content: bytes, decoded: bool
+) -> None:
+    ((status, found),) = worker("body").send(received(content, decoded=decoded))
+    assert status == 400 and found["message"].startswith("The body is not JSON: ")
+
+
+@DECODED
+def test_the_part_of_a_form_in_the_body_envelope_has_its_own_type(decoded: bool) -> None:
+    value = received(FINE, decoded=decoded)
+    headers = {"data": {"content-type": JSON}, "Content-Type": "multipart/form-data; boundary=b"}
+    envelope = Envelope.of([value], [headers], SimpleNamespace())
+    assert envelope is not None
+    assert [each.content for each in envelope.http_requests()] == [FINE]
+
+
 def test_an_empty_body_is_refused(worker: Any) -> None:
     bodies: list[Any] = [{}, b"", None]
     for body in bodies:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import BadRequest
+from handlers.errors import BadRequest, RequestTooLarge
+from handlers.http.limits import MIN_VALUES, BodyLimits
 from handlers.http.request import HttpRequest
 
 NESTED = 100_000
@@ -129,6 +130,65 @@ def test_the_model_name_in_a_query_is_not_a_field() -> None:
 )
 def test_fields_with_json_values_are_read(name: str, value: Any, content: Any) -> None:
     assert HttpRequest({name: value}, {"Content-Type": FORM}).content == {name: content}
+
+
+@pytest.mark.parametrize("decoded", [False, True], ids=["as bytes", "decoded"])
+@pytest.mark.parametrize("kind", [JSON, "application/json; charset=utf-8", "text/json"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("text", "hi"),
+        ("text", 'caf\u00e9 "hi"'),
+        ("inputs", "hi"),
+        ("inputs", ["a", "b"]),
+        ("inputs", "[1]"),
+        ("messages", [{"role": "user", "content": "hi"}]),
+        ("stream", False),
+        ("target", 1),
+        ("parameters", {"top_k": 2}),
+        ("context", None),
+    ],
+)
+def test_a_part_of_json_is_read_whoever_parses_it(
+    name: str, value: Any, kind: str, decoded: bool
+) -> None:
+    sent: Any = bytearray(json.dumps(value).encode())
+    if decoded and kind == JSON:
+        sent = json.loads(sent)
+    elif decoded and kind.startswith("text"):
+        sent = sent.decode()
+    headers = {name: {"content-type": kind}, "k": {"content-type": ""}}
+    row = {name: sent, "k": b'"v"'}
+    assert HttpRequest(row, headers).content == {name: value, "k": '"v"'}
+
+
+@pytest.mark.parametrize("name", ["text", "parameters", "messages"])
+def test_a_broken_part_of_json_is_refused(name: str) -> None:
+    headers = {name: {"content-type": JSON}}
+    with pytest.raises(BadRequest, match=f"{name} is not JSON: "):
+        _ = HttpRequest({name: bytearray(b'["a", '), "k": b"v"}, headers).content
+
+
+def test_the_values_of_all_parts_are_counted() -> None:
+    limits = BodyLimits(max_values=10)
+    row = {"a": b"[[], []]", "b": b"[[], [], [], [], [], []]"}
+    headers = {name: {"content-type": JSON} for name in row}
+    sizes = {
+        name: len(value) for name, value in HttpRequest(row, headers, limits=limits).content.items()
+    }
+    assert sizes == {"a": 2, "b": 6}
+    more = {**row, "c": b"[]"}
+    headers["c"] = {"content-type": JSON}
+    with pytest.raises(RequestTooLarge, match="c has more than 10 texts, lists and objects"):
+        _ = HttpRequest(more, headers, limits=limits).content
+
+
+def test_a_field_may_have_as_many_values_as_the_body() -> None:
+    value = json.dumps([[]] * MIN_VALUES).encode()
+    more = BodyLimits(max_values=MIN_VALUES + 1)
+    assert len(HttpRequest({"inputs": value}, {}, limits=more).content["inputs"]) == MIN_VALUES
+    with pytest.raises(RequestTooLarge, match="inputs has more than 100,000 texts"):
+        _ = HttpRequest({"inputs": value}, {}).content
 
 
 @pytest.mark.parametrize(
