@@ -39,7 +39,7 @@ def test_an_answer_in_random_company_is_that_of_the_request_alone(
         for number, answer in zip(numbers, together, strict=True):
             shown = questions[number].body[:500]
             assert not differences(answer, alone[number], TOLERANCE), shown
-            assert id_of(questions[number]) in (None, id_of_answer(answer))
+            assert id_of(questions[number]) in (None, id_of_answer(answer)) or answer[0] != 200
 
 
 def batches(order: list[int]) -> Iterator[list[int]]:

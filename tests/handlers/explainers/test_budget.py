@@ -30,7 +30,7 @@ def test_no_pass_has_more_tokens_than_the_budget(
 
     monkeypatch.setattr(engine.model, "forward_with_gradients", recorded)
     # Adaptive integration bisects where a text is far from its baseline.
-    texts = [TEXT, f"{TEXT} in Paris", f"{TEXT} today", "A fine film"]
+    texts = [TEXT, f"{TEXT} in Paris", f"{TEXT} today", "A fine old film"]
     parameters = {"method": method, **({"n_samples": 20} if "sha" in method else {})}
     outcomes = engine.explain([Request(inputs_of(mode, text), parameters) for text in texts])
     assert all(isinstance(each, dict) for each in outcomes), outcomes
