@@ -54,8 +54,6 @@ SKIPPED = {
     "zamba": "transformers 5.5 cannot build it with few layers",
     "zamba2": "transformers 5.5 builds it with 54 layers only",
 }
-# Recurrent layers in Python loops.
-SLOW = ("qwen3_5_text", "qwen3_next")
 LARGEST = 4_000_000  # parameters; a family that has more ignores a size below
 
 # Families name the same size differently; each takes the names that it has.

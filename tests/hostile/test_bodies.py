@@ -79,7 +79,13 @@ def check(question: Question, response: HttpResponse) -> None:
 
 
 @pytest.mark.parametrize("mode", SETTINGS)
-@pytest.mark.parametrize("decoded", [False, True], ids=["as bytes", "decoded"])
+@pytest.mark.parametrize(
+    "decoded",
+    [
+        pytest.param(False, id="as bytes"),
+        pytest.param(True, id="decoded", marks=pytest.mark.slow),
+    ],
+)
 def test_a_hostile_request_is_answered_or_refused_and_affects_no_other(
     checkpoint: Callable[..., Path], mode: str, decoded: bool
 ) -> None:
