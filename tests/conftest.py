@@ -95,3 +95,15 @@ def packed(
             return pack(config, export_path=folder, extra_files=extra, checked=False).path
 
         yield make
+
+
+@pytest.fixture
+def processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Replace the processor of this machine by one with other flags."""
+    cpuinfo = tmp_path / "cpuinfo"
+    monkeypatch.setattr("handlers.checkpoints.dtypes.CPUINFO", cpuinfo)
+
+    def say(flags: str) -> None:
+        cpuinfo.write_text(f"flags : {flags}\n", encoding="utf-8")
+
+    return say

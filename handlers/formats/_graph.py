@@ -23,7 +23,7 @@ from handlers.batching.packing import (
 )
 from handlers.batching.padding import Batch, Padding
 from handlers.batching.rows import Row
-from handlers.checkpoints.dtypes import pick_dtype
+from handlers.checkpoints.dtypes import name_of, pick_dtype
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.trial_rows import trial_rows
 from handlers.errors import WrongCheckpoint, summarize
@@ -274,7 +274,7 @@ class TorchGraphFormat(BaseFormat):
         self, folder: Path, signature: Signature, dtype: torch.dtype, shape: Shape | None = None
     ) -> None:
         """Write the manifest of a graph to a directory."""
-        ExportManifest(signature, _dtype_name(dtype), shape).write(folder)
+        ExportManifest(signature, name_of(dtype), shape).write(folder)
 
 
 def _warn_about_dtype(spec: ModelSpec, exported: str | None, name: str) -> None:
@@ -287,7 +287,7 @@ def _warn_about_dtype(spec: ModelSpec, exported: str | None, name: str) -> None:
     """
     if spec.config.handler.dtype != "auto" or exported is None:
         return
-    best = _dtype_name(pick_dtype("auto", spec.device))
+    best = name_of(pick_dtype("auto", spec.device))
     if exported != best:
         logger.warning(
             "%s computes in %s, which dtype: auto chose where it was packed, and this machine would"
@@ -296,7 +296,3 @@ def _warn_about_dtype(spec: ModelSpec, exported: str | None, name: str) -> None:
             exported,
             best,
         )
-
-
-def _dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

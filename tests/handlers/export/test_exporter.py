@@ -93,18 +93,6 @@ SAMPLES = [
 
 
 @pytest.fixture
-def processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Replace the processor of this machine by one with other flags."""
-    cpuinfo = tmp_path / "cpuinfo"
-    monkeypatch.setattr("handlers.checkpoints.dtypes.CPUINFO", cpuinfo)
-
-    def say(flags: str) -> None:
-        cpuinfo.write_text(f"flags : {flags}\n", encoding="utf-8")
-
-    return say
-
-
-@pytest.fixture
 def indecisive(tmp_path: Path) -> Path:
     """A classifier whose labels differ by less than bfloat16 can tell: it always says the first."""
     folder = tiny.write(tmp_path / "indecisive", MODE)

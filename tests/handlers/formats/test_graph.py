@@ -40,18 +40,6 @@ def test_an_error_of_the_runtime_is_reported_in_one_sentence() -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.fixture
-def processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Replace the processor of this machine by one with other flags."""
-    cpuinfo = tmp_path / "cpuinfo"
-    monkeypatch.setattr("handlers.checkpoints.dtypes.CPUINFO", cpuinfo)
-
-    def say(flags: str) -> None:
-        cpuinfo.write_text(f"flags : {flags}\n", encoding="utf-8")
-
-    return say
-
-
 @pytest.fixture(params=["torchscript", pytest.param("torch_export", marks=pytest.mark.slow)])
 def packed(
     request: Any, checkpoint: Callable[..., Path], tmp_path: Path, processor: Any
