@@ -9,11 +9,18 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from handlers.config.choices import modes
 from handlers.errors import WrongCheckpoint
 from tests import tiny
+from tests.modes import cases
 from tests.serving import Served
 
 MODE = "sequence_classification"
+
+
+def torch_weights(model: Served) -> list[torch.Tensor]:
+    module: Any = model.engine.model
+    return list(module.module.parameters())
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -98,3 +105,16 @@ def test_bfloat16_gives_nearly_the_same_answer(served: Any) -> None:
     assert near["label"] == exact["label"]
     assert near["score"] == pytest.approx(exact["score"], abs=0.05)
     assert near["score"] != exact["score"]
+
+
+@pytest.mark.parametrize("mode", modes())
+def test_no_weight_is_copied_for_each_row(served: Callable[..., Served], mode: str) -> None:
+    """torch does so where strided hidden states of several rows meet a weight without gradients."""
+    model = served(mode, dtype="bfloat16")
+    weights = [each for each in torch_weights(model) if each.ndim == 2]
+    request = {"inputs": cases(mode).inputs[0]}
+    with torch.profiler.profile(record_shapes=True) as profile:
+        assert [status for status, _ in model.post(request, request)] == [200, 200]
+    products = [event.input_shapes[1] for event in profile.events() if event.name == "aten::bmm"]
+    expanded = {(each.shape[1], each.shape[0]) for each in weights}
+    assert not [shape for shape in products if tuple(shape[1:]) in expanded]
