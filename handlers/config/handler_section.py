@@ -202,6 +202,19 @@ class HandlerSection(_Section):
         "sequence of a prompt counted. Without it, 8 times `max_rows`, and at least "
         "`max_sequences`.",
     )
+    max_num_seqs: PositiveInt = Field(
+        default=64, description="Maximum texts that run at once, with `continuousBatching`."
+    )
+    max_waiting: NonNegativeInt = Field(
+        default=128,
+        description="Maximum texts that wait for others to end, with `continuousBatching`. Further "
+        "ones get status 503 with `Retry-After`.",
+    )
+    cache_size: PositiveFloat | None = Field(
+        default=None,
+        description="Gigabytes of the key-value cache, with `continuousBatching`. Without it, what "
+        "`max_num_seqs` texts of the model's limit need, and at most a quarter of the memory.",
+    )
     max_characters: PositiveInt = Field(
         default=200_000, description="Maximum characters of one text."
     )

@@ -109,6 +109,12 @@ class TorchServeSection(BaseModel):
         description="Requests that may wait for this model. Further ones get status 503. Without "
         "it, `job_queue_size` of `config.properties`.",
     )
+    continuousBatching: StrictBool | None = Field(
+        default=None,
+        description="Starts each text as soon as it arrives, beside those that are generated, for "
+        "`text_generation` with `save_mode: openvino`. `batchSize` is then the number of requests "
+        "in the worker, running and waiting.",
+    )
     useJobTicket: StrictBool | None = Field(
         default=None, description="Accepts a request only while a worker is free, without a queue."
     )

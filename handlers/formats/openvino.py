@@ -11,8 +11,9 @@ processor.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -27,6 +28,8 @@ from handlers.errors import WrongCheckpoint, summarize
 from handlers.export.manifest import ExportManifest, Signature
 from handlers.export.parity import check_parity, parity_batches
 from handlers.export.quantize import AccuracyTarget, Quantized, quantize
+from handlers.formats._cache import cache_blocks
+from handlers.formats._genai import GenAiModel
 from handlers.formats._graph import (
     PackedGraph,
     build_graph,
@@ -48,11 +51,13 @@ class Format(BaseFormat):
     """OpenVINO, on the CPU."""
 
     generates = True
+    schedules = True
     quantizations = ("int8", "int8_weights", "int4_weights")
     calibrated = ("int8",)
     packages: ClassVar[Mapping[str, str]] = {
         "openvino": "pip install openvino",
         "nncf": "pip install nncf",
+        "openvino_genai": "pip install openvino-genai",
         "optimum.intel.openvino": "pip install openvino openvino-tokenizers nncf, and optimum and"
         " optimum-intel with --no-deps",
     }
@@ -78,11 +83,42 @@ class Format(BaseFormat):
             signature = Signature(_names(graph.inputs), spec.outputs)
             if signature.packs:
                 return PackedModel(openvino.compile_model(graph, "CPU", settings), signature)
-            del graph
+        del graph
+        load_static = partial(self._load_static, spec, settings)
+        if spec.config.continuousBatching:
+            return self._load_continuous(spec, settings, load_static)
+        return load_static()
+
+    def _load_static(self, spec: ModelSpec, settings: Mapping[str, int | str]) -> Model:
+        with translate_load_errors(FILE):
             model = self._class(spec).from_pretrained(
-                str(spec.directory), export=False, ov_config=settings, **OFFLINE
+                str(spec.directory), export=False, ov_config=dict(settings), **OFFLINE
             )
         return OpenVinoModel(model, spec.outputs)
+
+    def _load_continuous(
+        self,
+        spec: ModelSpec,
+        settings: Mapping[str, int | str],
+        load_static: Callable[[], Model],
+    ) -> Model:
+        self.require("openvino_genai", "continuousBatching: true")
+        handler = spec.config.handler
+        # By default, OpenVINO keeps the cache in 8 bits, which changes texts.
+        precision = str(settings.get("INFERENCE_PRECISION_HINT", "f32"))
+        scheduler = {
+            "max_num_seqs": handler.max_num_seqs,
+            "num_kv_blocks": cache_blocks(spec, precision),
+            "enable_prefix_caching": True,
+        }
+        return GenAiModel(
+            spec.directory,
+            {**settings, "KV_CACHE_PRECISION": precision},
+            scheduler,
+            handler.max_waiting,
+            spec.checkpoint.generation_config,
+            load_static,
+        )
 
     def served_dtype(self, spec: ModelSpec) -> str:
         dtype = name_of(pick_dtype(_dtype(spec), spec.device))

@@ -174,7 +174,7 @@ class Generator:
             IncrementalDecoder(self.tokenizer),
             prompt.features["input_ids"],
             prompt.parameters.stop,
-            self._ends,
+            end_tokens(self.base),
             prompt.new_tokens,
         )
 
@@ -208,8 +208,8 @@ class Generator:
         sequences = [row[:length] for row, length in zip(ids, lengths, strict=True)]
         return {"sequences": sequences, "texts": texts}
 
-    @property
-    def _ends(self) -> frozenset[int]:
-        """Ids of the tokens that end a text."""
-        named = self.base.eos_token_id
-        return frozenset([named] if isinstance(named, int) else named or ())
+
+def end_tokens(base: GenerationConfig) -> frozenset[int]:
+    """Return the ids of the tokens that end a text."""
+    named = base.eos_token_id
+    return frozenset([named] if isinstance(named, int) else named or ())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,10 @@ from handlers.batching.rows import Row
 from handlers.checkpoints.trial_rows import trial_rows
 from handlers.config.handler_section import Compile
 from handlers.config.model_config import ModelConfig
+from handlers.errors import RequestError
+from handlers.generation.scheduler import ContinuousModel
 from handlers.runtime.model import Model
+from handlers.schemas.request import Request
 from handlers.tasks._batching_trial import set_batching
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
@@ -68,6 +71,8 @@ def warmup_batches(task: BaseTask[Any, Any], config: ModelConfig, model: Model) 
 
 def choose_batching(task: BaseTask[Any, Any], model: Model) -> None:
     """Have a model pack rows where the YAML and its outputs allow it, or else pad them."""
+    if isinstance(model, ContinuousModel):
+        return
     if task.packs and task.settings.BetterTransformer:
         trial = trial_rows(task.checkpoint, task.max_tokens)
         model.pack(trial, task.padding, task.per_token)
@@ -98,6 +103,9 @@ def warm_up(task: BaseTask[Any, Any], model: Model, config: ModelConfig) -> None
 
 
 def _run(task: BaseTask[Any, Any], model: Model, batches: list[list[Row]]) -> None:
+    if isinstance(model, ContinuousModel):
+        task.run(model, _sample_rows(task), Meter())
+        return
     if task.generates:
         pad_id = task.padding.ids.get("input_ids", 0)
         new = GenerationConfig(max_new_tokens=NEW_TOKENS, pad_token_id=pad_id)
@@ -106,6 +114,11 @@ def _run(task: BaseTask[Any, Any], model: Model, batches: list[list[Row]]) -> No
         return
     for batch in batches:
         task.run(model, batch, Meter())
+
+
+def _sample_rows(task: BaseTask[Any, Any]) -> Sequence[Any]:
+    (rows,) = task.encode([task.parse(Request(**task.sample))])
+    return [] if isinstance(rows, RequestError) else rows
 
 
 def _row(task: BaseTask[Any, Any], length: int) -> Row:

@@ -28,9 +28,11 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError, RequestTooLarge, Unprocessable, attempt
 from handlers.generation.chat import Message, check_messages, prompt_of
+from handlers.generation.continuous import ContinuousGenerator
 from handlers.generation.decoding import AS_GENERATED
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.parameters import GenerationParameters
+from handlers.generation.scheduler import ContinuousModel
 from handlers.generation.stopping import GeneratedText
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
@@ -149,6 +151,10 @@ class Task(BaseTask[PromptQuery, Prompt]):
     def run(
         self, model: Model, rows: Sequence[Prompt], meter: Meter, deadline: Deadline = NO_DEADLINE
     ) -> Sequence[RowOutcome]:
+        if isinstance(model, ContinuousModel):
+            return ContinuousGenerator(model, self.tokenizer, self.base, meter, deadline).generate(
+                rows
+            )
         padding, limit = self.padding, self.checkpoint.limit
         generator = Generator(model, self.tokenizer, self.base, padding, meter, limit, deadline)
         return generator.generate(rows, self.budget)

@@ -1,0 +1,187 @@
+"""The process that runs openvino-genai's continuous batching; :mod:`_genai` starts it.
+
+A step of the pipeline holds Python's interpreter lock while it computes, so that in the process of
+the worker no other thread could read a request or send a token. This script imports nothing of the
+package, which would load torch. It reads commands and writes events, one JSON object in each line:
+
+    {"start": 1, "prompt": [464, 3290], "settings": {"max_new_tokens": 8}}
+    {"cancel": 1}
+
+    {"ready": true}
+    {"texts": [{"id": 1, "sequences": [[318, 257]], "finished": false}], "cache_usage": 3.2}
+    {"texts": [{"id": 1, "error": "…"}], "cache_usage": 3.2}
+    {"failed": "RuntimeError: …"}
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import openvino
+import openvino_genai
+
+CHUNK = 1 << 16
+# The word of transformers' `early_stopping`, and when a beam search of OpenVINO stops.
+STOP_CRITERIA = {"True": "EARLY", "False": "HEURISTIC", "never": "NEVER"}
+
+
+class Channel:
+    """The connection to the worker.
+
+    Args:
+        descriptor: the number of a connected socket.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._unread = b""
+
+    def send(self, event: Mapping[str, Any]) -> None:
+        """Send one event."""
+        self._socket.sendall(json.dumps(event, separators=(",", ":")).encode() + b"\n")
+
+    def commands(self, *, wait: bool) -> Iterator[Any]:
+        """Yield the commands that have arrived; with `wait`, at least one.
+
+        Raises:
+            EOFError: the worker has ended.
+        """
+        while True:
+            self._socket.setblocking(wait)
+            try:
+                new = self._socket.recv(CHUNK)
+            except BlockingIOError:
+                break
+            if not new:
+                raise EOFError
+            self._unread += new
+            wait = wait and b"\n" not in new
+        self._socket.setblocking(True)
+        *lines, self._unread = self._unread.split(b"\n")
+        yield from map(json.loads, lines)
+
+
+class Process:
+    """Runs texts side by side, step by step.
+
+    Args:
+        channel: the connection to the worker.
+        pipeline: openvino-genai's `ContinuousBatchingPipeline`.
+    """
+
+    def __init__(self, channel: Channel, pipeline: Any) -> None:
+        self._channel, self._pipeline = channel, pipeline
+        self._running: dict[int, Any] = {}
+        self._beams: set[int] = set()
+
+    def run(self) -> None:
+        """Run until the worker ends."""
+        while True:
+            refused = []
+            for command in self._channel.commands(wait=not self._running):
+                if "cancel" in command:
+                    self._cancel(command["cancel"])
+                elif error := self._start(**command):
+                    refused.append({"id": command["start"], "error": error})
+            if self._pipeline.has_non_finished_requests():
+                self._pipeline.step()
+            self._report(refused)
+
+    def _start(self, start: int, prompt: list[int], settings: dict[str, Any]) -> str | None:
+        """Start a text; return why the pipeline refuses it."""
+        tokens = openvino.Tensor(np.array([prompt], dtype=np.int64))
+        try:
+            self._running[start] = self._pipeline.add_request(start, tokens, _config(settings))
+        except RuntimeError as error:
+            return str(error)
+        if settings.get("num_beams", 1) > 1:
+            self._beams.add(start)
+        return None
+
+    def _cancel(self, number: int) -> None:
+        if number in self._running:
+            self._running.pop(number).cancel()
+            self._beams.discard(number)
+
+    def _report(self, refused: list[dict[str, Any]]) -> None:
+        """Send the new tokens of every text that has some."""
+        texts = [event for number in list(self._running) if (event := self._event(number))]
+        if refused or texts:
+            usage = self._pipeline.get_metrics().cache_usage
+            self._channel.send({"texts": [*refused, *texts], "cache_usage": usage})
+
+    def _event(self, number: int) -> dict[str, Any] | None:
+        handle = self._running[number]
+        status = handle.get_status()
+        finished = status != openvino_genai.GenerationStatus.RUNNING
+        if status == openvino_genai.GenerationStatus.IGNORED:
+            self._forget(number)
+            return {"id": number, "error": "the cache is too small for it"}
+        outputs = self._outputs(number, finished=finished)
+        if finished:
+            self._forget(number)
+        elif not outputs:
+            return None
+        return {"id": number, "sequences": outputs, "finished": finished}
+
+    def _outputs(self, number: int, *, finished: bool) -> list[list[int]]:
+        """Return the new tokens of a text; those of beams at their end, as they may change."""
+        handle = self._running[number]
+        if number in self._beams:
+            return [each.generated_ids for each in handle.read_all()] if finished else []
+        new: list[int] = []
+        while handle.can_read():
+            for output in handle.read().values():
+                new.extend(output.generated_ids)
+        return [new] if new or finished else []
+
+    def _forget(self, number: int) -> None:
+        del self._running[number]
+        self._beams.discard(number)
+
+
+def load(directory: str, properties: dict[str, Any], scheduler: dict[str, Any]) -> Any:
+    """Return a pipeline.
+
+    Args:
+        directory: the folder with the model.
+        properties: OpenVINO's properties.
+        scheduler: values of openvino-genai's `SchedulerConfig`.
+    """
+    config = openvino_genai.SchedulerConfig()
+    for name, value in scheduler.items():
+        setattr(config, name, value)
+    return openvino_genai.ContinuousBatchingPipeline(directory, config, "CPU", properties)
+
+
+def _config(settings: dict[str, Any]) -> Any:
+    config = openvino_genai.GenerationConfig()
+    for name, value in settings.items():
+        if name == "early_stopping":
+            word = STOP_CRITERIA[str(value)]
+            config.stop_criteria = getattr(openvino_genai.StopCriteria, word)
+        else:
+            setattr(config, name, set(value) if name == "stop_token_ids" else value)
+    return config
+
+
+def main() -> None:
+    """Serve the commands of the socket whose number is the first argument."""
+    channel = Channel(int(sys.argv[1]))
+    try:
+        pipeline = load(**json.loads(sys.argv[2]))
+        channel.send({"ready": True})
+        Process(channel, pipeline).run()
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+    except Exception as error:  # noqa: BLE001 - the worker reports it and ends
+        channel.send({"failed": f"{type(error).__name__}: {error}"})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The interface of an engine that runs texts side by side, each from its own start to its end."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from handlers.errors import RequestError
+from handlers.generation.generator import Prompt
+from handlers.runtime.model import Model
+
+
+@dataclass(frozen=True)
+class NewTokens:
+    """What an engine has generated for a text since its last message.
+
+    Attributes:
+        sequences: new tokens of each sequence; one, or the beams of a search at its end.
+        finished: whether these are the last.
+        error: why the text cannot be generated.
+    """
+
+    sequences: Sequence[Sequence[int]] = ()
+    finished: bool = False
+    error: RequestError | None = None
+
+
+Receive = Callable[[NewTokens], None]
+
+
+class ContinuousModel(Model, ABC):
+    """A model whose engine lets a text join the running ones at the next step."""
+
+    @abstractmethod
+    def start(self, prompt: Prompt, number: int, receive: Receive) -> Callable[[], None]:
+        """Start a text.
+
+        Args:
+            prompt: the prompt.
+            number: which of the prompt's sequences it is; with a seed, each has another.
+            receive: takes its tokens, in a thread of the engine; it must return at once.
+
+        Returns:
+            A function that ends the text before its end.
+
+        Raises:
+            RequestError: the engine cannot do what the prompt asks, or has too much to do.
+        """
+
+    @property
+    @abstractmethod
+    def load_metrics(self) -> Mapping[str, float]:
+        """The numbers of running and waiting texts, and the used share of the cache in percent."""
