@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,11 @@ class Engine:
         )
         dtype = model_format.served_dtype(spec)
         return cls(task, model, limits, dtype=dtype, agreement=report)
+
+    @property
+    def load_metrics(self) -> Mapping[str, float]:
+        """Numbers about the texts that run, of a model that runs them side by side."""
+        return self.model.load_metrics
 
     def describe(self, name: str = "model", version: str = "1.0") -> ModelInfo:
         """Return the description of this model.

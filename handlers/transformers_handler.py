@@ -40,12 +40,14 @@ from handlers.runtime.worker_exit import end_worker
 from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
+from handlers.torchserve.context import STREAM_NEXT, headers_of, set_response
+from handlers.torchserve.continuous_responses import ContinuousResponses
 
 logger = logging.getLogger(__name__)
 
 # Marks the end of a stream. gRPC's StreamPredictions requires it, otherwise the worker is killed.
 # Over HTTP it would make the client hang.
-END_OF_STREAM = ("ts_stream_next", "false")
+END_OF_STREAM = (STREAM_NEXT, "false")
 
 
 class TransformersHandler(BaseHandler):
@@ -76,6 +78,11 @@ class TransformersHandler(BaseHandler):
         version = self.manifest["model"].get("modelVersion", "1.0")
         self.dispatcher = Dispatcher(self.engine, str(name), str(version))
         self.reporter = MetricsReporter(MetricTypes.GAUGE)
+        self.continuous = (
+            ContinuousResponses(self.dispatcher, self.engine, self.reporter)
+            if config.continuousBatching
+            else None
+        )
         self.initialized = True
 
     def handle(self, data: Any, context: Any) -> list[Any]:
@@ -90,10 +97,12 @@ class TransformersHandler(BaseHandler):
         """
         if self.engine.device_failed:
             end_worker()
+        if self.continuous:
+            return self.continuous.handle(data, context)
         start, meter = time.perf_counter(), Meter()
         self.threads.refresh()
         deadline = Deadline(self.engine.limits.predict)
-        headers = _headers(context)
+        headers = headers_of(context)
         envelope = Envelope.of(data, headers, context)
         if envelope:
             results = self._handle_enveloped(envelope, context, meter, deadline)
@@ -119,7 +128,7 @@ class TransformersHandler(BaseHandler):
             http_requests, meter, deadline, partial(_send_ready, context, over_http)
         )
         for index, response in enumerate(responses):
-            _set_response(context, index, response)
+            set_response(context, index, response)
         if self.engine.device_failed and _are_unsent(context, over_http, responses):
             _send_failures(context, responses)
             end_worker()
@@ -132,7 +141,7 @@ class TransformersHandler(BaseHandler):
         self._share_time(http_requests, deadline)
         responses = self.dispatcher.dispatch(http_requests, meter, deadline)
         for index, head in enumerate(envelope.heads(responses)):
-            _set_response(context, index, head)
+            set_response(context, index, head)
         return envelope.results(responses)
 
     def _share_time(self, http_requests: Sequence[HttpRequest], deadline: Deadline) -> None:
@@ -149,14 +158,6 @@ def _http_request(row: Any, headers: Headers, send: Callable[[HttpResponse], Non
     return http_request if http_request.by_grpc else replace(http_request, send=send)
 
 
-def _set_response(context: Any, index: int, response: HttpResponse) -> None:
-    if response.content_type:
-        context.set_response_content_type(index, response.content_type)
-    context.set_response_status(code=response.status, phrase="", idx=index)
-    for name, value in response.headers.items():
-        context.set_response_header(index, name, value)
-
-
 def _send(context: Any, index: int, deadline: Deadline, part: HttpResponse) -> None:
     """Send a part of the response of one row; the return value of `handle` is the last part.
 
@@ -164,7 +165,7 @@ def _send(context: Any, index: int, deadline: Deadline, part: HttpResponse) -> N
     TorchServe starts to count `responseTimeout` again, so the deadline starts again, too.
     """
     deadline.restart()
-    _set_response(context, index, part)
+    set_response(context, index, part)
     ids = {index: context.request_ids[index]}
     send_intermediate_predict_response({index: part.body}, ids, "Prediction success", 200, context)
 
@@ -185,7 +186,7 @@ def _send_ready(context: Any, over_http: set[int], responses: Mapping[int, HttpR
     if not ready or not _is_connected(context):
         return
     for index in ready:
-        _set_response(context, index, responses[index])
+        set_response(context, index, responses[index])
     parts = [(index, responses[index].body, True) for index in ready]
     _send_parts(context, [*parts, *((index, b"", False) for index in ready)])
     for index in ready:
@@ -201,7 +202,7 @@ def _send_failures(context: Any, responses: Sequence[HttpResponse]) -> None:
     failure = HttpResponse(encode_json(DeviceFailed().body()), DeviceFailed.status)
     errors = [response if response.status >= 400 else failure for response in responses]
     for index, error in enumerate(errors):
-        _set_response(context, index, error)
+        set_response(context, index, error)
     parts = [(index, error.body, None) for index, error in enumerate(errors)]
     _send_parts(context, [*parts, (0, b"", True)])
 
@@ -212,7 +213,7 @@ def _are_unsent(context: Any, over_http: set[int], responses: Sequence[HttpRespo
     return (
         _is_connected(context)
         and len(over_http) == len(context.request_ids) == len(responses)
-        and not any("ts_stream_next" in own for own in headers)
+        and not any(STREAM_NEXT in own for own in headers)
     )
 
 
@@ -250,9 +251,3 @@ def _end_streams(context: Any, headers: list[Headers]) -> None:
     for index, row_headers in enumerate(headers):
         if HttpRequest({}, row_headers).by_grpc:
             context.set_response_header(index, *END_OF_STREAM)
-
-
-def _headers(context: Any) -> list[Headers]:
-    """Return the headers of each request, not row: an envelope can hold several rows."""
-    count = len(context.request_processor)
-    return [context.get_all_request_header(index) for index in range(count)]

@@ -14,6 +14,7 @@ FILES = sorted(HANDLERS.glob("**/*.py"))
 # From top to bottom. Packages that share a layer do not import each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("transformers_handler",),
+    ("torchserve",),
     ("protocols",),
     ("engine",),
     ("formats",),

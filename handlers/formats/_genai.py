@@ -225,9 +225,14 @@ class _Engine:
 
     @property
     def load_metrics(self) -> Mapping[str, float]:
+        """The numbers of running and waiting texts, and the used share of the cache in percent."""
         running = len(self._running)
         waiting = self.texts - running
-        return {"running": running, "waiting": max(0, waiting), "cache_usage": self._cache_usage}
+        return {
+            "running_texts": running,
+            "waiting_texts": max(0, waiting),
+            "cache_usage": self._cache_usage,
+        }
 
     def start(
         self,

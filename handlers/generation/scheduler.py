@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from handlers.errors import RequestError
@@ -47,8 +47,3 @@ class ContinuousModel(Model, ABC):
         Raises:
             RequestError: the engine cannot do what the prompt asks, or has too much to do.
         """
-
-    @property
-    @abstractmethod
-    def load_metrics(self) -> Mapping[str, float]:
-        """The numbers of running and waiting texts, and the used share of the cache in percent."""

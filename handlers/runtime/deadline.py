@@ -53,6 +53,11 @@ class Deadline:
         """Start the time limit again."""
         self._end = self._clock() + self.seconds
 
+    def expire(self) -> None:
+        """End the time limit now; it does not start again."""
+        self.seconds = 0.0
+        self._end = self._clock() - 1.0
+
     def shorten(self, seconds: float) -> None:
         """Set a shorter time limit from the same start; no limit stays none."""
         if math.isinf(self.seconds):

@@ -62,6 +62,11 @@ class Model(ABC):
         """Run packed rows without gradients and return the outputs that the task needs."""
         raise NotImplementedError
 
+    @property
+    def load_metrics(self) -> Mapping[str, float]:
+        """Numbers about the texts that run, of a model that runs them side by side."""
+        return {}
+
     def compile(self, options: Compile | None) -> bool:
         """Compile the forward pass with torch.compile at its next call, or undo that with None.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from handlers.telemetry.meter import Meter
@@ -25,13 +26,16 @@ class MetricsReporter:
         self._reported: set[str] = set()
         self._next_gauges = 0.0
 
-    def report(self, metrics: Any, meter: Meter, seconds: float) -> None:
+    def report(
+        self, metrics: Any, meter: Meter, seconds: float, load: Mapping[str, float] | None = None
+    ) -> None:
         """Report the metrics of a batch.
 
         Args:
             metrics: the metrics object of TorchServe's context; None outside of TorchServe.
             meter: counts and stage times of the batch.
             seconds: total time of the handler.
+            load: numbers about the running texts.
         """
         if metrics is None:
             return
@@ -39,6 +43,8 @@ class MetricsReporter:
         if time.monotonic() >= self._next_gauges:
             self._next_gauges = time.monotonic() + GAUGE_INTERVAL
             self._set_gauges(metrics, meter, seconds)
+            for name, value in (load or {}).items():
+                metrics.add_metric(f"hf_{name}", value, "count", None, [], self._gauge)
 
     def _add_counters(self, metrics: Any, meter: Meter) -> None:
         for name in COUNTERS:

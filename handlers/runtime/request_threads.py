@@ -1,0 +1,120 @@
+"""Requests that are answered side by side, each in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from handlers.runtime.deadline import Deadline
+
+Part = TypeVar("Part")
+Send = Callable[[Part], None]
+Answer = Callable[[Send[Part], Deadline], Part]
+
+# Parts of several requests come at nearly the same time, after a step of the model: in seconds.
+COLLECTING_SECONDS = 0.002
+# TorchServe asks at once for more while one client waits; without any, it does not ask at all.
+SILENCE_SECONDS = 5.0
+
+
+@dataclass
+class Ready(Generic[Part]):
+    """What is ready of the response to a request.
+
+    Attributes:
+        parts: parts to send before the last one.
+        last: the last part, or the whole response; None if it is not ready.
+        error: the exception that an answer ended with.
+    """
+
+    parts: list[Part] = field(default_factory=list)
+    last: Part | None = None
+    error: BaseException | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing follows."""
+        return self.last is not None or self.error is not None
+
+
+class RequestThreads(Generic[Part]):
+    """Answers requests side by side.
+
+    Args:
+        seconds: the time limit of each request, which starts again with each part that is sent.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._changed = threading.Condition()
+        self._deadlines: dict[str, Deadline] = {}
+        self._ready: dict[str, Ready[Part]] = {}
+        self._last_call = time.monotonic()
+        threading.Thread(target=self._watch, name="silence", daemon=True).start()
+
+    def __contains__(self, number: str) -> bool:
+        return number in self._deadlines
+
+    def start(self, number: str, answer: Answer[Part]) -> None:
+        """Answer a request.
+
+        Args:
+            number: its id.
+            answer: returns the last part of the response; it may send others before, and ends soon
+                after its deadline has passed.
+        """
+        deadline = Deadline(self._seconds)
+        self._deadlines[number] = deadline
+        arguments = number, answer, deadline
+        threading.Thread(target=self._answer, args=arguments, name="request", daemon=True).start()
+
+    def keep(self, numbers: Collection[str]) -> None:
+        """End all other requests, whose clients have gone."""
+        with self._changed:
+            self._last_call = time.monotonic()
+            for number in self._deadlines.keys() - numbers:
+                self._deadlines.pop(number).expire()
+                self._ready.pop(number, None)
+
+    def take(self, seconds: float) -> dict[str, Ready[Part]]:
+        """Return what is ready of each request, after waiting at most so long for something."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: bool(self._ready), seconds):
+                return {}
+        time.sleep(COLLECTING_SECONDS)
+        with self._changed:
+            ready, self._ready = self._ready, {}
+            for number, each in ready.items():
+                if each.is_finished:
+                    del self._deadlines[number]
+        return ready
+
+    def _answer(self, number: str, answer: Answer[Part], deadline: Deadline) -> None:
+        def send(part: Part) -> None:
+            deadline.restart()
+            self._add(number, deadline, lambda ready: ready.parts.append(part))
+
+        try:
+            last = answer(send, deadline)
+        except BaseException as error:  # noqa: BLE001 - the client gets a response in any case
+            failure = error
+            self._add(number, deadline, lambda ready: setattr(ready, "error", failure))
+        else:
+            self._add(number, deadline, lambda ready: setattr(ready, "last", last))
+
+    def _add(self, number: str, deadline: Deadline, change: Callable[[Ready[Part]], None]) -> None:
+        """Change what is ready of a request; nothing where its client has gone."""
+        with self._changed:
+            if self._deadlines.get(number) is deadline:
+                change(self._ready.setdefault(number, Ready()))
+                self._changed.notify_all()
+
+    def _watch(self) -> None:
+        """End all requests where TorchServe has not asked for their responses for a while."""
+        while True:
+            time.sleep(SILENCE_SECONDS / 5)
+            if self._deadlines and time.monotonic() - self._last_call > SILENCE_SECONDS:
+                self.keep(())

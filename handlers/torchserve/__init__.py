@@ -1,0 +1,1 @@
+"""What the entry point does with TorchServe's context and messages."""

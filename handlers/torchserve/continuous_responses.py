@@ -1,0 +1,169 @@
+"""Responses that leave while others are computed, with TorchServe's `continuousBatching`.
+
+TorchServe passes all requests that are not finished in each call of the handler, and waits for one
+message. The message has a part for each request that something is ready of, and none for the
+others. Source: `ContinuousBatching.java` and `RestJob.java` of TorchServe 0.12.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from handlers.engine import Engine
+from handlers.errors import classify
+from handlers.http.envelopes import Headers
+from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse, encode_json
+from handlers.protocols.dispatcher import Dispatcher
+from handlers.runtime.deadline import Deadline
+from handlers.runtime.request_threads import Ready, RequestThreads, Send
+from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import MetricsReporter
+from handlers.torchserve.context import headers_of, set_response
+
+# New requests wait until a call returns, and each call passes all requests again: in seconds, and
+# in bytes a second.
+CALL_SECONDS = 0.02
+PASSED_BYTES = 100e6
+
+
+class ContinuousResponses:
+    """Starts requests, and passes on what is ready of their responses.
+
+    Args:
+        dispatcher: answers a request.
+        engine: the model.
+        reporter: reports the metrics of each request.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, engine: Engine, reporter: MetricsReporter) -> None:
+        self._dispatcher, self._engine, self._reporter = dispatcher, engine, reporter
+        self._requests = RequestThreads[HttpResponse](engine.limits.predict)
+        self._explaining = threading.Lock()
+        self._finished = SimpleQueue[tuple[Meter, float]]()
+        # Requests with a part of their response sent, and with all of it sent but for its end.
+        self._begun: set[str] = set()
+        self._complete: set[str] = set()
+
+    def handle(self, rows: Any, context: Any) -> list[bytes]:
+        """Start the new requests, and return what is ready of all of them.
+
+        Args:
+            rows: the rows of the requests; those with a part of their response sent are empty.
+            context: TorchServe's context.
+        """
+        ids: dict[int, str] = dict(context.request_ids)
+        headers = headers_of(context)
+        self._forget_all_but(set(ids.values()))
+        for index, number in ids.items():
+            if number not in self._requests and number not in self._complete:
+                answer = partial(self._answer, rows[index], headers[index])
+                self._requests.start(number, answer)
+        ready = self._requests.take(0.0 if self._complete else _seconds_to_wait(rows))
+        context.stopping_criteria = {}
+        bodies = [
+            self._part(context, index, ids[index], headers[index], ready.get(ids[index]))
+            for index in range(len(rows))
+        ]
+        self._report(context)
+        return bodies
+
+    def _forget_all_but(self, numbers: set[str]) -> None:
+        self._requests.keep(numbers)
+        self._begun &= numbers
+        self._complete &= numbers
+
+    def _answer(
+        self, row: Any, headers: Headers, send: Send[HttpResponse], deadline: Deadline
+    ) -> HttpResponse:
+        """Return the response to a request, in a thread of its own."""
+        http_request, meter, start = HttpRequest(row, headers), Meter(), time.perf_counter()
+        if not http_request.by_grpc:
+            http_request = replace(http_request, send=send)
+        if http_request.explains:
+            # One explanation at a time, so that they leave time to texts.
+            with self._explaining:
+                (response,) = self._dispatcher.dispatch([http_request], meter, deadline)
+        else:
+            (response,) = self._dispatcher.dispatch([http_request], meter, deadline)
+        self._finished.put((meter, time.perf_counter() - start))
+        return response
+
+    def _part(
+        self,
+        context: Any,
+        index: int,
+        number: str,
+        headers: Headers,
+        ready: Ready[HttpResponse] | None,
+    ) -> bytes:
+        """Return the next part of a response, and say in the context whether others follow."""
+        if number in self._complete:
+            self._complete.discard(number)
+            return _set_part(context, index, HttpResponse(b""), ends=True)
+        if ready is None:
+            del context.request_ids[index]
+            return b""
+        response = _merged(ready)
+        if number in self._begun or _is_one_message(headers):
+            self._begun.add(number)
+            return _set_part(context, index, response, ends=ready.is_finished)
+        if ready.is_finished:
+            self._complete.add(number)
+        if response.status >= 400:
+            # TorchServe closes the connection after the head of such a response, so this is all.
+            return _set_part(context, index, response, ends=None)
+        # TorchServe goes on with a request until its last part, which cannot be the first one.
+        self._begun.add(number)
+        return _set_part(context, index, response, ends=False)
+
+    def _report(self, context: Any) -> None:
+        while True:
+            try:
+                meter, seconds = self._finished.get_nowait()
+            except Empty:
+                return
+            self._reporter.report(context.metrics, meter, seconds, self._engine.load_metrics)
+
+
+def _is_one_message(headers: Headers) -> bool:
+    """Return whether a response is one message, which is its last: not over HTTP."""
+    http_request = HttpRequest({}, headers)
+    return http_request.by_grpc or http_request.describes
+
+
+def _merged(ready: Ready[HttpResponse]) -> HttpResponse:
+    """Return all parts as one, with the head of the first; an error stands for the rest."""
+    parts = list(ready.parts)
+    if ready.error is not None:
+        error = classify(ready.error)
+        parts.append(HttpResponse(encode_json(error.body()), error.status))
+    elif ready.last is not None:
+        parts.append(ready.last)
+    return replace(parts[0], body=b"".join(part.body for part in parts))
+
+
+def _set_part(context: Any, index: int, response: HttpResponse, *, ends: bool | None) -> bytes:
+    """Set the head of a part in the context, and return its body.
+
+    Args:
+        context: TorchServe's context.
+        index: the number of the request in this call.
+        response: the part.
+        ends: whether it is the last one; None for a whole response.
+    """
+    set_response(context, index, response)
+    context.stopping_criteria[index] = lambda _body: ends
+    return response.body
+
+
+def _seconds_to_wait(rows: Any) -> float:
+    """Return how long a call may wait: longer where TorchServe passes large bodies again."""
+    bodies = (value for row in rows for value in row.values())
+    size = sum(len(body) for body in bodies if isinstance(body, (bytes, bytearray, str)))
+    return max(CALL_SECONDS, size / PASSED_BYTES)
