@@ -19,7 +19,7 @@ KitError
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -65,6 +65,7 @@ class RequestError(KitError):
 
     status: ClassVar[int]
     kind: ClassVar[str]
+    headers: ClassVar[Mapping[str, str]] = {}
 
     def body(self) -> dict[str, Any]:
         """Return the error in the shape that TorchServe uses for its own errors."""
@@ -104,6 +105,7 @@ class Overloaded(RequestError):
 
     status = 503
     kind = "ServiceUnavailableException"
+    headers = {"Retry-After": "1"}
 
 
 class OutOfTime(Overloaded):

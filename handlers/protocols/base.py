@@ -92,7 +92,8 @@ class BaseProtocol(ABC):
 
     def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
         """Return the response to a request that failed as a whole."""
-        return HttpResponse(encode_json(self.error_body(error)), error.status)
+        body = encode_json(self.error_body(error))
+        return HttpResponse(body, error.status, headers=error.headers)
 
     def requests(
         self, inputs: Any, parameters: Mapping[str, Any], name: str = "inputs"

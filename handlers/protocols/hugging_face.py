@@ -124,7 +124,7 @@ class Protocol(BaseProtocol):
     def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
         """Return the usual response, with its message in a header as well."""
         response = super().error_response(http_request, error)
-        return replace(response, headers={MESSAGE: str(error)})
+        return replace(response, headers={**response.headers, MESSAGE: str(error)})
 
     def _check_stream(self, http_request: HttpRequest, request: Request) -> None:
         if not self.model.generates or http_request.explains:

@@ -1,0 +1,194 @@
+"""A server that runs texts side by side: a tiny model, exported for openvino-genai."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+import yaml
+
+from scripts.kit.archive import pack
+from scripts.kit.server import Server
+from scripts.kit.torchserve import TorchServe
+from tests import tiny
+from tests.e2e.asking import CLIENT, ask_json
+from tests.serving import Served
+
+pytestmark = pytest.mark.openvino
+
+MODE = "text_generation"
+PATH = f"/predictions/{MODE}"
+CHAT = f"{PATH}/1.0/v1/chat/completions"
+TEMPLATE = "{% for message in messages %}{{ message.content }} {% endfor %}"
+RUNNING, WAITING = 8, 16
+POSITIONS = 4096
+# New tokens of a text that takes seconds.
+LONG = 3000
+PROMPTS = [f"Once upon a time there were {number} foxes" for number in range(24)]
+
+
+@pytest.fixture(scope="module")
+def checkpoint_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tiny.write(tmp_path_factory.mktemp("tiny"), MODE, n_positions=POSITIONS)
+    (folder / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(checkpoint_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    store = tmp_path_factory.mktemp("store")
+    document = {
+        "continuousBatching": True,
+        "batchSize": 64,
+        "maxBatchDelay": 0,
+        "startupTimeout": 480,
+        "handler": {
+            "mode": MODE,
+            "model_name": str(checkpoint_folder),
+            "save_mode": "openvino",
+            "tokenizer": {"model_max_length": POSITIONS},
+            "max_num_seqs": RUNNING,
+            "max_waiting": WAITING,
+        },
+    }
+    config = store / f"{MODE}.yaml"
+    config.write_text(yaml.safe_dump(document), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scripts.kit.exports.BUILD", tmp_path_factory.mktemp("build"))
+        template = checkpoint_folder / "chat_template.jinja"
+        pack(config, export_path=store, extra_files=[template], checked=False)
+    workdir = tmp_path_factory.mktemp("torchserve")
+    with TorchServe(workdir, store, timeout=480) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def reference(checkpoint_folder: Path) -> Served:
+    """The checkpoint itself, whose texts `generate` makes one by one."""
+    return Served(checkpoint_folder, MODE)
+
+
+def generate(server: Server, prompt: str, **parameters: Any) -> Any:
+    reply = ask_json(server, PATH, {"inputs": prompt, "parameters": parameters})
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def running(server: Server) -> float:
+    """Return how many texts the server says it runs or keeps waiting."""
+    lines = httpx.get(f"{server.metrics_url}/metrics", trust_env=False).text.splitlines()
+    named = [line for line in lines if line.startswith(("hf_running_texts{", "hf_waiting_texts{"))]
+    return sum(float(line.rpartition(" ")[2]) for line in named)
+
+
+def worker(server: Server) -> psutil.Process:
+    return psutil.Process(server.describe(MODE)[0]["workers"][0]["pid"])
+
+
+def events(response: httpx.Response) -> Iterator[Any]:
+    for line in response.iter_lines():
+        if line.startswith("data: {"):
+            yield json.loads(line.removeprefix("data: "))
+
+
+def chat(prompt: str, count: int) -> dict[str, Any]:
+    messages = [{"role": "user", "content": prompt}]
+    return {"messages": messages, "max_tokens": count, "stream": True}
+
+
+def streamed(server: Server, prompt: str, count: int) -> str:
+    with CLIENT.stream("POST", server.inference_url + CHAT, json=chat(prompt, count)) as response:
+        assert response.status_code == 200
+        parts = [event["choices"][0]["delta"].get("content", "") for event in events(response)]
+    return "".join(parts)
+
+
+def test_texts_are_those_of_generate_alone_and_under_load_streamed_or_not(
+    server: Server, reference: Served
+) -> None:
+    expected = [reference.ask(prompt, max_new_tokens=24) for prompt in PROMPTS]
+    assert generate(server, PROMPTS[0], max_new_tokens=24) == expected[0]
+    with ThreadPoolExecutor(len(PROMPTS)) as threads:
+        together = threads.map(lambda prompt: generate(server, prompt, max_new_tokens=24), PROMPTS)
+        assert list(together) == expected
+        streams = threads.map(lambda prompt: streamed(server, prompt, 24), PROMPTS)
+        chats = [
+            reference.ask([{"role": "user", "content": prompt}], max_new_tokens=24)
+            for prompt in PROMPTS
+        ]
+        assert list(streams) == [chat[0]["generated_text"][-1]["content"] for chat in chats]
+
+
+def test_a_short_text_does_not_wait_for_a_long_one(server: Server) -> None:
+    begun = Event()
+
+    def read_long() -> None:
+        body = chat(PROMPTS[0], LONG)
+        with CLIENT.stream("POST", server.inference_url + CHAT, json=body) as response:
+            for _ in events(response):
+                begun.set()
+
+    with ThreadPoolExecutor(1) as threads:
+        long = threads.submit(read_long)
+        assert begun.wait(60)
+        assert generate(server, PROMPTS[1], max_new_tokens=2)
+        assert not long.done()
+
+
+def test_a_mistake_is_answered_beside_running_texts(server: Server) -> None:
+    with ThreadPoolExecutor(3) as threads:
+        text = threads.submit(generate, server, PROMPTS[0], max_new_tokens=100)
+        wrong = threads.submit(ask_json, server, PATH, {"inputs": 3})
+        lacking = {"inputs": "a", "parameters": {"do_sample": True, "typical_p": 0.5}}
+        refused = threads.submit(ask_json, server, PATH, lacking)
+        assert wrong.result().status_code == 400
+        assert refused.result().status_code == 422
+        assert refused.result().json()["message"].startswith("typical_p is 0.5, which ")
+        assert text.result()[0]["generated_text"].startswith(PROMPTS[0])
+
+
+def test_with_a_full_queue_a_request_is_told_to_come_back(server: Server) -> None:
+    body = {"inputs": PROMPTS[0], "parameters": {"max_new_tokens": 1000}}
+    with ThreadPoolExecutor(40) as threads:
+        replies = list(threads.map(lambda _: ask_json(server, PATH, body), range(40)))
+    statuses = [reply.status_code for reply in replies]
+    assert set(statuses) == {200, 503}
+    assert statuses.count(200) >= RUNNING + WAITING
+    assert {reply.headers.get("Retry-After") for reply in replies if reply.status_code == 503} == {
+        "1"
+    }
+
+
+def test_clients_that_hang_up_leave_nothing_behind(server: Server) -> None:
+    body = chat(PROMPTS[0], LONG)
+
+    def hang_up(_: int) -> None:
+        with CLIENT.stream("POST", server.inference_url + CHAT, json=body) as response:
+            next(events(response))
+
+    process = worker(server)
+    threads_before = process.num_threads()
+    with ThreadPoolExecutor(RUNNING) as threads:
+        list(threads.map(hang_up, range(RUNNING)))
+    # The gauges are those of the last response.
+    for _ in range(3):
+        generate(server, PROMPTS[0], max_new_tokens=2)
+        time.sleep(1.1)
+    assert running(server) == 0
+    assert process.num_threads() <= threads_before + 1
+
+
+def test_a_text_is_explained_beside_others(server: Server) -> None:
+    body = {"inputs": "Once upon", "parameters": {"max_new_tokens": 2}}
+    with ThreadPoolExecutor(2) as threads:
+        explained = threads.submit(ask_json, server, f"/explanations/{MODE}", body)
+        assert generate(server, "Once", max_new_tokens=100)
+        assert explained.result().json()["method"] == "feature_ablation"
