@@ -1,0 +1,182 @@
+"""openvino-genai's engine: the texts of `generate`, for each setting that both have."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from handlers import formats
+from handlers.config.model_config import ModelConfig
+from handlers.engine import Engine
+from handlers.errors import (
+    DeviceFailed,
+    OutOfTime,
+    Overloaded,
+    RequestTooLarge,
+    Unprocessable,
+    WrongCheckpoint,
+    WrongConfig,
+)
+from handlers.runtime.deadline import Deadline
+from handlers.schemas.request import Request, TextStream
+from tests import tiny
+
+pytestmark = pytest.mark.openvino
+
+MODE = "text_generation"
+PROMPT = "Once upon a time"
+
+
+def config(**handler: Any) -> ModelConfig:
+    return ModelConfig.parse(
+        {"continuousBatching": True, "handler": {"mode": MODE, "save_mode": "openvino", **handler}}
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint with its exported model."""
+    folder = tiny.write(tmp_path_factory.mktemp("genai"), MODE)
+    formats.export(folder, config(), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> Engine:
+    return Engine.load(folder, config(max_num_seqs=4, max_waiting=4))
+
+
+@pytest.fixture(scope="module")
+def reference(folder: Path) -> Engine:
+    return Engine.load(folder, ModelConfig.parse({"handler": {"mode": MODE}}))
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"max_new_tokens": 12, "details": True},
+        {"max_new_tokens": 1, "details": True},
+        {"max_new_tokens": 40, "stop": ["e"], "details": True},
+        {"max_new_tokens": 20, "repetition_penalty": 1.3},
+        {"max_new_tokens": 20, "min_new_tokens": 15},
+        {"max_new_tokens": 8, "num_beams": 3},
+        {"max_new_tokens": 8, "num_beams": 4, "num_return_sequences": 2, "length_penalty": 0.5},
+        {"max_new_tokens": 8, "num_beams": 2, "early_stopping": True, "stop": ["a"]},
+        {"max_new_tokens": 8, "do_sample": True, "top_k": 1},
+    ],
+)
+def test_texts_are_those_of_generate(
+    engine: Engine, reference: Engine, parameters: dict[str, Any]
+) -> None:
+    request = Request(PROMPT, parameters)
+    assert engine.predict([request]) == reference.predict([request])
+
+
+def test_sampling_with_a_seed_is_repeatable_and_each_sequence_differs(engine: Engine) -> None:
+    parameters = {"do_sample": True, "seed": 3, "num_return_sequences": 3, "max_new_tokens": 12}
+    first, again = (engine.predict([Request(PROMPT, parameters)])[0] for _ in range(2))
+    assert first == again
+    assert len({text["generated_text"] for text in first}) == 3
+
+
+def test_a_stream_has_the_whole_text(engine: Engine, reference: Engine) -> None:
+    parts: list[str] = []
+    parameters = {"max_new_tokens": 24, "return_full_text": False}
+    engine.predict([Request(PROMPT, parameters, stream=TextStream(parts.append))])
+    expected: Any = reference.predict([Request(PROMPT, parameters)])[0]
+    assert expected[0]["generated_text"].startswith("".join(parts))
+    assert len(parts) > 1
+
+
+@pytest.mark.parametrize(("name", "value"), [("typical_p", 0.5), ("no_repeat_ngram_size", 2)])
+def test_what_the_engine_lacks_is_refused_by_name(engine: Engine, name: str, value: Any) -> None:
+    [outcome] = engine.predict([Request(PROMPT, {"do_sample": True, name: value})])
+    assert isinstance(outcome, Unprocessable)
+    assert str(outcome).startswith(f"{name} is {value}, which ")
+
+
+def test_requests_beyond_the_limit_are_refused_and_leave_the_others(
+    engine: Engine, reference: Engine
+) -> None:
+    """A prompt whose texts do not all fit starts none of them."""
+    sampled = {"do_sample": True, "num_return_sequences": 20, "max_new_tokens": 4}
+    [outcome] = engine.predict([Request(PROMPT, sampled)])
+    assert isinstance(outcome, Overloaded)
+    greedy = Request(PROMPT, {"max_new_tokens": 4})
+    assert engine.predict([greedy]) == reference.predict([greedy])
+
+
+def test_a_text_out_of_time_ends(engine: Engine) -> None:
+    [outcome] = engine.predict([Request(PROMPT, {"max_new_tokens": 100})], deadline=Deadline(0.0))
+    assert isinstance(outcome, OutOfTime)
+    assert engine.load_metrics["running_texts"] == engine.load_metrics["waiting_texts"] == 0
+
+
+def test_a_prompt_that_does_not_fit_in_the_cache_is_refused(folder: Path) -> None:
+    small = Engine.load(folder, config(cache_size=0.00002))
+    [outcome] = small.predict([Request("a b c d " * 12, {"max_new_tokens": 60})])
+    assert isinstance(outcome, RequestTooLarge)
+
+
+def test_a_generation_config_that_the_engine_would_ignore_stops_the_load(
+    folder: Path, tmp_path: Path
+) -> None:
+    for path in folder.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    content = '{"suppress_tokens": [3]}'
+    (tmp_path / "generation_config.json").write_text(content, encoding="utf-8")
+    with pytest.raises(WrongCheckpoint, match=r"generation_config\.json: has suppress_tokens"):
+        Engine.load(tmp_path, config())
+
+
+@pytest.mark.parametrize(
+    "handler", [{"mode": MODE}, {"mode": "sequence_classification", "save_mode": "openvino"}]
+)
+def test_other_formats_and_tasks_are_refused(handler: dict[str, str]) -> None:
+    document = {"continuousBatching": True, "handler": handler}
+    with pytest.raises(WrongConfig, match="continuousBatching is true"):
+        formats.check_config(ModelConfig.parse(document))
+
+
+@pytest.fixture
+def own_engine(folder: Path) -> Iterator[tuple[Engine, psutil.Process]]:
+    """An engine of the test's own, and its process."""
+    before = set(psutil.Process().children())
+    engine = Engine.load(folder, config())
+    (process,) = set(psutil.Process().children()) - before
+    yield engine, process
+    del engine
+    gc.collect()
+
+
+def test_the_end_of_the_process_fails_its_texts_and_later_ones(
+    own_engine: tuple[Engine, psutil.Process],
+) -> None:
+    engine, process = own_engine
+    begun = threading.Event()
+    stream = TextStream(lambda _: begun.set())
+    threading.Thread(target=_end_after, args=(begun, process)).start()
+    running = Request(PROMPT, {"max_new_tokens": 120}, stream=stream)
+    outcomes = [engine.predict([request])[0] for request in (running, Request(PROMPT))]
+    assert isinstance(outcomes[1], DeviceFailed)
+    assert engine.device_failed
+
+
+def _end_after(event: threading.Event, process: psutil.Process) -> None:
+    event.wait(60)
+    process.kill()
+
+
+def test_the_process_ends_with_the_model(folder: Path) -> None:
+    before = set(psutil.Process().children())
+    engine = Engine.load(folder, config())
+    (process,) = set(psutil.Process().children()) - before
+    del engine
+    gc.collect()
+    process.wait(30)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from handlers.runtime.deadline import Deadline
+from handlers.runtime.request_threads import Ready, RequestThreads, Send
+
+SECONDS = 30.0
+
+
+@pytest.fixture
+def threads() -> RequestThreads[str]:
+    return RequestThreads(SECONDS)
+
+
+def take_all(threads: RequestThreads[str], number: str) -> Ready[str]:
+    """Return everything of a request's response, once it is finished."""
+    parts: list[str] = []
+    while True:
+        ready = threads.take(SECONDS)[number]
+        parts += ready.parts
+        if ready.is_finished:
+            return Ready(parts, ready.last, ready.error)
+
+
+def test_parts_come_in_order_and_the_last_ends_the_request(threads: RequestThreads[str]) -> None:
+    def answer(send: Send[str], _: Deadline) -> str:
+        send("one")
+        send("two")
+        return "three"
+
+    threads.start("a", answer)
+    assert take_all(threads, "a") == Ready(["one", "two"], "three")
+    assert "a" not in threads
+
+
+def test_a_request_does_not_wait_for_another(threads: RequestThreads[str]) -> None:
+    gate = threading.Event()
+
+    def slow(_send: Send[str], _deadline: Deadline) -> str:
+        gate.wait(SECONDS)
+        return "slow"
+
+    threads.start("slow", slow)
+    threads.start("quick", lambda _send, _deadline: "quick")
+    assert threads.take(SECONDS).keys() == {"quick"}
+    gate.set()
+    assert take_all(threads, "slow").last == "slow"
+
+
+def test_an_exception_is_the_end_of_its_request_only(threads: RequestThreads[str]) -> None:
+    def fail(_send: Send[str], _deadline: Deadline) -> str:
+        raise ZeroDivisionError
+
+    threads.start("a", fail)
+    assert isinstance(take_all(threads, "a").error, ZeroDivisionError)
+    threads.start("b", lambda _send, _deadline: "fine")
+    assert take_all(threads, "b").last == "fine"
+
+
+def until_expired(ended: threading.Event) -> Callable[[Send[str], Deadline], str]:
+    """Return an answer that sends parts until its deadline has passed."""
+
+    def answer(send: Send[str], deadline: Deadline) -> str:
+        while not deadline.passed:
+            send("part")
+        ended.set()
+        return "end"
+
+    return answer
+
+
+def test_a_request_whose_client_has_gone_ends(threads: RequestThreads[str]) -> None:
+    ended = threading.Event()
+    threads.start("gone", until_expired(ended))
+    assert threads.take(SECONDS)["gone"].parts
+    threads.keep({"other"})
+    assert ended.wait(SECONDS)
+    assert "gone" not in threads
+    assert threads.take(0) == {}
+
+
+def test_all_requests_end_where_nobody_asks_for_their_responses(
+    threads: RequestThreads[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("handlers.runtime.request_threads.SILENCE_SECONDS", 0.1)
+    ended = threading.Event()
+    silent = RequestThreads[str](SECONDS)
+    silent.start("gone", until_expired(ended))
+    assert ended.wait(SECONDS)
+
+
+def test_nothing_is_ready_at_first(threads: RequestThreads[str]) -> None:
+    assert threads.take(0) == {}
