@@ -15,7 +15,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from ts.handler_utils.utils import send_intermediate_predict_response
 from ts.metrics.metric_type_enum import MetricTypes
-from ts.protocol.otf_message_handler import create_predict_response
+from ts.protocol import otf_message_handler
 
 from handlers.runtime.imports import hide_packages
 
@@ -40,6 +40,7 @@ from handlers.runtime.worker_exit import end_worker
 from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
+from handlers.torchserve.block_reader import BlockReader
 from handlers.torchserve.context import STREAM_NEXT, headers_of, set_response
 from handlers.torchserve.continuous_responses import ContinuousResponses
 
@@ -61,6 +62,8 @@ class TransformersHandler(BaseHandler):
         """
         limit_memory_growth()
         silence_libraries()
+        # All further messages of TorchServe are read with it.
+        otf_message_handler._retrieve_buffer = BlockReader().read
         self.context, self.manifest = context, context.manifest
         properties = context.system_properties
         self.device = pick_device(properties)
@@ -236,7 +239,9 @@ def _send_parts(context: Any, parts: Sequence[tuple[int, bytes, bool | None]]) -
     ids = {index: context.request_ids[index % len(context.request_processor)] for index in bodies}
     context.stopping_criteria = ends
     try:
-        message = create_predict_response(bodies, ids, "Prediction success", 200, context)
+        message = otf_message_handler.create_predict_response(
+            bodies, ids, "Prediction success", 200, context
+        )
     finally:
         context.stopping_criteria = None
     if is_rank0():
