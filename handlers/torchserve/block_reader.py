@@ -20,18 +20,22 @@ class BlockReader:
 
     def __init__(self) -> None:
         self._connection: socket | None = None
-        self._unread = bytearray()
+        self._block, self._position = b"", 0
 
     def read(self, connection: socket, length: int) -> bytearray:
         """Return so many bytes, and end the process where TorchServe has gone."""
         if connection is not self._connection:
-            self._connection, self._unread = connection, bytearray()
-        while len(self._unread) < length:
-            block = connection.recv(max(BLOCK, length - len(self._unread)))
-            if not block:
+            self._connection, self._block, self._position = connection, b"", 0
+        data = bytearray(self._take(length))
+        while len(data) < length:
+            self._block, self._position = connection.recv(BLOCK), 0
+            if not self._block:
                 logger.info("Frontend disconnected.")
                 sys.exit(0)
-            self._unread += block
-        data = self._unread[:length]
-        del self._unread[:length]
+            data += self._take(length - len(data))
         return data
+
+    def _take(self, length: int) -> bytes:
+        start = self._position
+        self._position = min(start + length, len(self._block))
+        return self._block[start : self._position]
