@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -19,18 +20,21 @@ from handlers.explainers import explanation_schemas, targets
 from handlers.explainers.base import ExplainedModel
 from handlers.export.auto_dtype import resolve_auto
 from handlers.export.parity_report import ParityReport
-from handlers.runtime.deadline import NO_DEADLINE, Deadline, TimeLimits
+from handlers.runtime.deadline import NO_DEADLINE, Deadline, TimeLimits, before
 from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
 from handlers.schemas.explanation_parameters import ExplanationParameters, split_parameters
 from handlers.schemas.json_schema import json_schema, parameter_schemas
 from handlers.schemas.model_info import Limits, ModelInfo
 from handlers.schemas.request import Request
+from handlers.schemas.tokenized_text import TokenizedText
 from handlers.tasks._job_runner import JobRunner
+from handlers.tasks._tokenization import detokenize_request, tokenize_request
 from handlers.tasks._warmup import warm_up
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
 
+Result = TypeVar("Result")
 Outcome = Any | RequestError
 
 
@@ -119,7 +123,13 @@ class Engine:
             dtype=self._dtype,
             agreement=self._agreement.as_json() if self._agreement else None,
             labels=list(task.labels),
-            limits=Limits(task.max_tokens, settings.max_rows, task.max_characters, task.truncation),
+            limits=Limits(
+                task.max_tokens,
+                settings.max_rows,
+                task.max_characters,
+                task.truncation,
+                task.max_total_tokens,
+            ),
             inputs=json_schema(task.inputs),
             results=json_schema(task.results),
             parameters=parameter_schemas(task.parameters, task.defaults),
@@ -186,6 +196,44 @@ class Engine:
             explained = iter(self._explained(jobs, in_time))
         outcomes = [job if isinstance(job, RequestError) else next(explained) for job in finished]
         return self._checked(outcomes)
+
+    def tokenize(
+        self,
+        requests: Sequence[Request],
+        meter: Meter | None = None,
+        deadline: Deadline = NO_DEADLINE,
+        owners: Sequence[int] | None = None,
+    ) -> list[TokenizedText | RequestError]:
+        """Return the tokens of each text or chat; the model does not run.
+
+        The arguments are those of :meth:`predict`; the parameters of a request are
+        `add_special_tokens` and, for a chat, `add_generation_prompt`.
+        """
+        return self._attempt_each(tokenize_request, requests, meter, deadline)
+
+    def detokenize(
+        self,
+        requests: Sequence[Request],
+        meter: Meter | None = None,
+        deadline: Deadline = NO_DEADLINE,
+        owners: Sequence[int] | None = None,
+    ) -> list[str | RequestError]:
+        """Return the text of each request's token ids; the model does not run.
+
+        The arguments are those of :meth:`predict`.
+        """
+        return self._attempt_each(detokenize_request, requests, meter, deadline)
+
+    def _attempt_each(
+        self,
+        function: Callable[[BaseTask[Any, Any], Request], Result],
+        requests: Sequence[Request],
+        meter: Meter | None,
+        deadline: Deadline,
+    ) -> list[Result | RequestError]:
+        in_time = before(deadline, partial(function, self.task))
+        with (meter or Meter()).stage("encode"):
+            return [attempt(in_time, request) for request in requests]
 
     def _checked(self, outcomes: list[Outcome]) -> list[Outcome]:
         """Return the outcomes, and note whether the accelerator failed."""

@@ -41,9 +41,19 @@ def check_messages(given: Sequence[Any], max_characters: int) -> list[Message]:
 
 
 def prompt_of(
-    messages: Sequence[Message], tokenizer: PreTrainedTokenizerBase, max_characters: int
+    messages: Sequence[Message],
+    tokenizer: PreTrainedTokenizerBase,
+    max_characters: int,
+    *,
+    add_generation_prompt: bool = True,
 ) -> str:
     """Return the prompt that the checkpoint's chat template makes of messages.
+
+    Args:
+        messages: the messages.
+        tokenizer: the tokenizer, which has the template.
+        max_characters: the maximum number of characters in the prompt.
+        add_generation_prompt: whether it ends where the assistant's message begins.
 
     Raises:
         Unprocessable: the checkpoint has no chat template.
@@ -54,7 +64,7 @@ def prompt_of(
         raise Unprocessable("This model has no chat template; send a prompt instead of messages.")
     try:
         prompt = tokenizer.apply_chat_template(
-            list(messages), tokenize=False, add_generation_prompt=True
+            list(messages), tokenize=False, add_generation_prompt=add_generation_prompt
         )
     except TemplateError as error:
         reason = " ".join(str(error).split())[:200]

@@ -16,9 +16,10 @@ from handlers.schemas.request import Request, TextStream
 EVENTS = "text/event-stream"
 
 
-def event(value: Any) -> bytes:
-    """Return one event with JSON."""
-    return b"data: " + encode_json(value) + b"\n\n"
+def event(value: Any, name: str = "") -> bytes:
+    """Return one event with JSON, and with a name where it has one."""
+    head = f"event: {name}\n".encode() if name else b""
+    return head + b"data: " + encode_json(value) + b"\n\n"
 
 
 def streaming_started(requests: Sequence[Request]) -> bool:

@@ -12,6 +12,8 @@ from handlers.schemas.model_info import ModelInfo
 ORDER = (
     "describe",
     "openai",
+    "text_generation_inference",
+    "vllm",
     "sagemaker",
     "open_inference",
     "kserve_v1",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from handlers.errors import BadRequest, RequestError, RequestTooLarge
+from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.schemas.model_info import ModelInfo
@@ -22,11 +22,14 @@ class Exchange:
         http_request: the HTTP request.
         items: the request in each item of the body, or the error of an item that is not readable.
         context: whatever else the protocol read from the body and needs for the response.
+        call: the engine's method that takes the requests; None for `predict` or `explain`, which
+            the HTTP request decides.
     """
 
     http_request: HttpRequest
     items: Sequence[Request | RequestError] = ()
     context: Any = None
+    call: Literal["tokenize", "detokenize"] | None = None
 
     @property
     def requests(self) -> list[Request]:
@@ -118,6 +121,26 @@ class BaseProtocol(ABC):
             RequestTooLarge: it has too many.
         """
         check_count(count, name, self.model.limits.max_rows)
+
+
+def check_not_explained(http_request: HttpRequest, path: str) -> None:
+    """Check that a path is not requested below `/explanations`.
+
+    Raises:
+        Unprocessable: it is.
+    """
+    if http_request.explains:
+        raise Unprocessable(f"{path} explains nothing; send inputs without this path.")
+
+
+def check_generates(model: ModelInfo) -> None:
+    """Check that a model generates texts.
+
+    Raises:
+        Unprocessable: its mode is another one.
+    """
+    if not model.generates:
+        raise Unprocessable(f"This model's mode is {model.mode}; it writes no texts.")
 
 
 def check_count(count: int, name: str, max_rows: int) -> None:

@@ -23,6 +23,8 @@ from handlers.telemetry.meter import Meter
 
 # Sentences quote little of a request; this holds for those of libraries and of checkpoints, too.
 MAX_SENTENCE = 1_000
+# The engine's methods in the order in which they run; explanations take longest.
+BEFORE_EXPLANATIONS = ("tokenize", "detokenize", "predict")
 Run = Callable[[Sequence[Request], Meter, Deadline, Sequence[int]], list[Any]]
 
 
@@ -33,6 +35,12 @@ class Parsed:
     http_request: HttpRequest
     protocol: BaseProtocol
     exchange: Exchange | RequestError
+
+    @property
+    def call(self) -> str:
+        """The engine's method that takes the requests."""
+        named = None if isinstance(self.exchange, RequestError) else self.exchange.call
+        return named or ("explain" if self.http_request.explains else "predict")
 
     @property
     def requests(self) -> list[Request]:
@@ -73,7 +81,7 @@ class Dispatcher:
         deadline: Deadline = NO_DEADLINE,
         send_ready: Callable[[Mapping[int, HttpResponse]], None] = lambda _: None,
     ) -> list[HttpResponse]:
-        """Return a response to each request; predictions and explanations may share a batch.
+        """Return a response to each request; all kinds of them may share a batch.
 
         Args:
             http_requests: the requests.
@@ -83,10 +91,12 @@ class Dispatcher:
         """
         with meter.stage("read"):
             parsed = [self._parse(replace(each, limits=self._limits)) for each in http_requests]
-        responses = self._respond_to(parsed, self._engine.predict, meter, deadline, explains=False)
+        responses: dict[int, HttpResponse] = {}
+        for call in BEFORE_EXPLANATIONS:
+            responses |= self._respond_to(parsed, call, meter, deadline)
         if responses and len(responses) < len(parsed):
             send_ready(responses)
-        responses |= self._respond_to(parsed, self._engine.explain, meter, deadline, explains=True)
+        responses |= self._respond_to(parsed, "explain", meter, deadline)
         errors = sum(response.status >= 400 for response in responses.values())
         meter.count(requests=len(http_requests), errors=errors)
         return [responses[number] for number in range(len(parsed))]
@@ -101,20 +111,11 @@ class Dispatcher:
         return next(known for known in self._protocols if known.recognises(http_request))
 
     def _respond_to(
-        self,
-        parsed: Sequence[Parsed],
-        run: Run,
-        meter: Meter,
-        deadline: Deadline,
-        *,
-        explains: bool,
+        self, parsed: Sequence[Parsed], call: str, meter: Meter, deadline: Deadline
     ) -> dict[int, HttpResponse]:
-        """Return the responses to all predictions or all explanations, which run together."""
-        chosen = {
-            number: each
-            for number, each in enumerate(parsed)
-            if each.http_request.explains == explains
-        }
+        """Return the responses to all requests for one of the engine's methods, run together."""
+        chosen = {number: each for number, each in enumerate(parsed) if each.call == call}
+        run: Run = getattr(self._engine, call)
         owners = [number for number, each in chosen.items() for _ in each.requests]
         requests = list(chain.from_iterable(each.requests for each in chosen.values()))
         outcomes: dict[int, list[Any]] = {number: [] for number in chosen}

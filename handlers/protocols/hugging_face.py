@@ -150,6 +150,11 @@ class Protocol(BaseProtocol):
         return any(client in agent for client in NESTING_CLIENTS)
 
 
+def tgi_error_body(error: RequestError) -> dict[str, str]:
+    """Return an error as text-generation-inference has it."""
+    return {"error": str(error), "error_type": ERROR_TYPES.get(error.status, "generation")}
+
+
 def _error_event(error: RequestError) -> bytes:
     """Return the last event of a response that an error ends."""
-    return event({"error": str(error), "error_type": ERROR_TYPES.get(error.status, "generation")})
+    return event(tgi_error_body(error))

@@ -40,12 +40,14 @@ class Limits:
         max_rows: items of a list, or windows of a text.
         max_characters: characters of a text.
         truncation: whether a text with more tokens is truncated or refused.
+        max_total_tokens: tokens of a prompt and its new text together; elsewhere `max_length`.
     """
 
     max_length: int | None
     max_rows: int
     max_characters: int
     truncation: bool
+    max_total_tokens: int | None = None
 
 
 @dataclass(frozen=True)

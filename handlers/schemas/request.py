@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handlers.config.quoting import quote
-from handlers.errors import BadRequest
+from handlers.errors import BadRequest, RequestTooLarge
 
 # The messages of a chat: a template adds text to each.
 MAX_MESSAGES = 1_000
@@ -53,6 +53,18 @@ class TokenIds:
             raise BadRequest(
                 f"The prompt has the token {quote(unknown)}, and this model's go from 0 to"
                 f" {vocabulary - 1:,}; send a text, or ids of this model's tokenizer."
+            )
+
+    def check_length(self, max_characters: int) -> None:
+        """Check that there are no more ids than a text may have characters.
+
+        Raises:
+            RequestTooLarge: there are more.
+        """
+        if len(self) > max_characters:
+            raise RequestTooLarge(
+                f"The prompt has {len(self):,} token ids, and this model takes"
+                f" {max_characters:,} characters; send fewer."
             )
 
     def truncate(self, max_tokens: int, side: str) -> TokenIds:

@@ -146,6 +146,11 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         return min((limit for limit in limits if limit), default=None)
 
     @property
+    def max_total_tokens(self) -> int | None:
+        """The maximum number of tokens in a row and what is generated after it."""
+        return self.max_tokens
+
+    @property
     def max_characters(self) -> int:
         """The maximum number of characters in a text."""
         return self.settings.max_characters

@@ -169,6 +169,12 @@ class Task(BaseTask[PromptQuery, Prompt]):
         return min(filter(None, limits), default=None)
 
     @property
+    def max_total_tokens(self) -> int | None:
+        """The maximum number of tokens in a prompt and its new text together."""
+        limits = (self.checkpoint.limit, self.settings.max_total_tokens)
+        return min(filter(None, limits), default=None)
+
+    @property
     def padding(self) -> Padding:
         return Padding(self._pad_ids(), "left")
 
@@ -203,11 +209,7 @@ class Task(BaseTask[PromptQuery, Prompt]):
         if limit := min(filter(None, limits), default=None):
             ids = ids.truncate(limit, self.tokenizer.truncation_side)
         check_length(len(ids), self.max_tokens, "the prompt")
-        if len(ids) > self.max_characters:
-            raise RequestTooLarge(
-                f"The prompt has {len(ids):,} token ids, and this model takes"
-                f" {self.max_characters:,} characters; send fewer."
-            )
+        ids.check_length(self.max_characters)
         return ids
 
     def _window(self, ids: TokenIds) -> Window:
@@ -222,7 +224,7 @@ class Task(BaseTask[PromptQuery, Prompt]):
         return row if isinstance(row, RequestError) else attempt(self._prompt, query, row[0])
 
     def _prompt(self, query: PromptQuery, row: Window) -> list[Prompt]:
-        requested, limit = query.parameters.new_tokens_after(len(row)), self._max_total_tokens
+        requested, limit = query.parameters.new_tokens_after(len(row)), self.max_total_tokens
         available = limit - len(row) if limit else requested or self._default_new_tokens
         if available < (requested or 1):
             raise RequestTooLarge(
@@ -233,14 +235,8 @@ class Task(BaseTask[PromptQuery, Prompt]):
         return [Prompt(row.features, row.encoding, query.parameters, new, query.stream)]
 
     @property
-    def _max_total_tokens(self) -> int | None:
-        """The maximum number of tokens in a prompt and its new text together."""
-        limits = (self.checkpoint.limit, self.settings.max_total_tokens)
-        return min(filter(None, limits), default=None)
-
-    @property
     def _limit_name(self) -> str:
-        limit = self._max_total_tokens
+        limit = self.max_total_tokens
         own = f"this model's {limit:,}"
         return own if limit == self.checkpoint.limit else f"{own} of max_total_tokens"
 

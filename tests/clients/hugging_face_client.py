@@ -15,6 +15,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     labels = InferenceClient(f"{url}/sequence_classification")
     tokens = InferenceClient(f"{url}/token_classification")
     answers = InferenceClient(f"{url}/question_answering")
+    version = InferenceClient(base_url=f"{url}/text_generation/1.0")
     return {
         "label": labels.text_classification(texts["label"]),
         "labels": labels.text_classification(texts["label"], top_k=2, function_to_apply="sigmoid"),
@@ -26,6 +27,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         "answers": answers.question_answering(**texts["question"], top_k=3, max_answer_len=4),
         "mistake": mistake_of(labels),
         **generated(InferenceClient(f"{url}/text_generation"), texts["prompt"]),
+        "version": generated(version, texts["prompt"]),
         **chatted(InferenceClient(base_url=f"{url}/text_generation/1.0/v1"), job["messages"]),
     }
 

@@ -1,4 +1,4 @@
-"""OpenAI's own client: chats and completions, as a whole and as streams."""
+"""OpenAI's own client: chats, completions and responses, as a whole and as streams."""
 
 from __future__ import annotations
 
@@ -31,7 +31,32 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         "parts": [chunk.choices[0].delta.content for chunk in chunks if chunk.choices],
         "streamed_usage": chunks[-1].usage.to_dict() if chunks[-1].usage else None,
         "mistake": mistake_of(client, job["messages"]),
+        **responses(client, job["messages"]),
     }
+
+
+def responses(client: OpenAI, messages: Any) -> dict[str, Any]:
+    """Return a response, and the same as a stream."""
+    few: dict[str, Any] = {"model": "m", "input": messages, "max_output_tokens": 20}
+    response = client.responses.create(**few, temperature=0)
+    events = list(client.responses.create(**few, temperature=0, stream=True))
+    return {
+        "response": response.output_text,
+        "response_usage": response.usage.to_dict() if response.usage else None,
+        "response_status": response.status,
+        "event_types": [event.type for event in events],
+        "deltas": [event.delta for event in events if event.type == "response.output_text.delta"],
+        "unsupported": unsupported(client),
+    }
+
+
+def unsupported(client: OpenAI) -> dict[str, Any]:
+    """Return the error that the client raises for an earlier response."""
+    try:
+        client.responses.create(model="m", input="a", previous_response_id="resp_1")
+    except openai.UnprocessableEntityError as error:
+        return {"status": error.status_code, "body": error.body}
+    return {}
 
 
 def mistake_of(client: OpenAI, messages: Any) -> dict[str, Any]:

@@ -14,7 +14,13 @@ from scripts.kit.openapi import DOCUMENTS
 from tests.e2e.asking import Question
 
 JSON, EVENTS = "application/json", "text/event-stream"
-CHUNKS = {"predict": "TokenEvent", "chat": "ChatCompletionChunk", "complete": "CompletionChunk"}
+CHUNKS = {
+    "predict": "TokenEvent",
+    "chat": "ChatCompletionChunk",
+    "complete": "CompletionChunk",
+    "respond": "ResponseEvent",
+    "generateStream": "TokenEvent",
+}
 
 
 @dataclass(frozen=True)
@@ -89,5 +95,6 @@ def closed(schema: Any) -> Any:
 
 def events(text: str) -> list[Any]:
     """Return the data of the events of a stream, without the one that ends it."""
-    lines = [line.removeprefix("data:").strip() for line in text.split("\n\n") if line]
-    return [json.loads(line) for line in lines if line != "[DONE]"]
+    lines = [line for line in text.split("\n") if line.startswith("data:")]
+    found = [line.removeprefix("data:").strip() for line in lines]
+    return [json.loads(line) for line in found if line != "[DONE]"]

@@ -81,6 +81,11 @@ def test_streams_add_up_to_the_text(server: Server, found: Any) -> None:
     assert without_nulls([last["details"]]) == without_nulls([detailed["details"]])
 
 
+def test_the_path_of_a_version_answers_the_same(found: Any) -> None:
+    for name, answer in found["version"].items():
+        assert answer == found[name]
+
+
 def test_chats_are_correct(server: Server, found: Any) -> None:
     [expected] = generated(server, [PROMPT], 20)
     assert found["chat"] == found["same_chat"] == expected

@@ -53,6 +53,17 @@ def test_several_prompts_are_answered_correctly(server: Server, found: Any) -> N
     assert found["texts"] == generated(server, PROMPTS, 20)
 
 
+def test_a_response_and_its_stream_are_those_of_the_chat(found: Any) -> None:
+    assert found["response"] == "".join(found["deltas"]) == found["chat"]
+    assert found["response_usage"]["output_tokens"] == found["usage"]["completion_tokens"]
+    assert found["response_usage"]["input_tokens"] == found["usage"]["prompt_tokens"]
+    assert found["response_status"] == "incomplete"
+    assert found["event_types"][0] == "response.created"
+    assert found["event_types"][-1] == "response.incomplete"
+    assert found["unsupported"]["status"] == 422
+    assert found["unsupported"]["body"]["message"].startswith("previous_response_id cannot be")
+
+
 def test_the_model_is_listed_and_a_mistake_explained(found: Any) -> None:
     assert found["models"] == ["text_generation"]
     assert found["mistake"]["status"] == 400

@@ -165,6 +165,34 @@ def _prompt(random: Random, mode: str, size: int) -> tuple[bytes, dict[str, str]
     return _in_json(random, {"prompt": prompt, "max_tokens": 2, "echo": True}, size)
 
 
+def _response(random: Random, mode: str, size: int) -> tuple[bytes, dict[str, str]]:
+    parts = [{"type": "input_text", "text": "Who sings?"}]
+    message = {"type": "message", "role": "user", "content": parts}
+    given = random.choice(["Once upon", [message], [message] * 1001])
+    settings = {"instructions": "Be brief.", "max_output_tokens": 2, "stream": True}
+    return _in_json(random, {"input": given, **settings}, size)
+
+
+def _generate(random: Random, mode: str, size: int) -> tuple[bytes, dict[str, str]]:
+    parameters = {"max_new_tokens": 2, "temperature": 0.5, "details": True, "stop": ["a"]}
+    return _in_json(random, {"inputs": "Once upon", "parameters": parameters}, size)
+
+
+def _to_tokenize(random: Random, mode: str, size: int) -> tuple[bytes, dict[str, str]]:
+    messages = [{"role": "user", "content": "Who sings?"}]
+    given: list[tuple[str, Any]] = [
+        ("inputs", "Once"),
+        ("inputs", ["Once", "upon"]),
+        ("prompt", "Once"),
+        ("messages", messages),
+    ]
+    return _in_json(random, {**dict([random.choice(given)]), "add_special_tokens": True}, size)
+
+
+def _ids(random: Random, mode: str, size: int) -> tuple[bytes, dict[str, str]]:
+    return _in_json(random, {"tokens": random.choice([[5, 6], [5] * size])}, size)
+
+
 def _lines(random: Random, mode: str, size: int) -> tuple[bytes, dict[str, str]]:
     parts = [_hugging_face(random, mode, size)[0] for _ in range(random.choice([1, 3, 130]))]
     return b"\n".join(parts), {"Content-Type": LINES}
@@ -255,6 +283,9 @@ REPEATED: list[Make] = [
     _repeated(b'{"prompt":[', b"[],", b'],"n":1}', IN_JSON),
     _repeated(b'{"messages":[', b'{"role":"user","content":"a"},', b'],"n":1}', IN_JSON),
     _repeated(b'{"inputs":"a","parameters":{"stop":[', b"1,", b"]}}", IN_JSON),
+    _repeated(b'{"tokens":[', b"5,", b"]}", IN_JSON),
+    _repeated(b'{"input":[', b'{"role":"user","content":"a"},', b"]}", IN_JSON),
+    _repeated(b'{"prompt":"', "\U0001f389".encode(), b'"}', IN_JSON),
     _repeated(b"", b"[", b"", IN_JSON),
     _repeated(b"", b'{"inputs":', b"", IN_JSON),
     _repeated(b'{"inputs":', b"9", b"}", IN_JSON),
@@ -323,7 +354,18 @@ HEADERS: dict[str, list[str]] = {
     LENGTH: ["0", "-1", "9" * 40, "x", "2", "1e3", "\u0663".encode().decode("latin-1")],
     "explain": ["True", "False", "x"],
     "describe": ["True"],
-    "url_path": ["v1/completions", "v2/models/m/infer", "x" * 3000, "../..", "%00"],
+    "url_path": [
+        "v1/completions",
+        "v1/responses",
+        "v2/models/m/infer",
+        "generate_stream",
+        "tokenize",
+        "detokenize",
+        "info",
+        "x" * 3000,
+        "../..",
+        "%00",
+    ],
     "X-Anything": ["x" * 3000],
 }
 CHANGES: list[Callable[[Random, bytes, dict[str, str]], Changed]] = [
@@ -352,6 +394,10 @@ ANY: list[Make] = [
     _form,
     _chat,
     _prompt,
+    _response,
+    _generate,
+    _to_tokenize,
+    _ids,
 ]
 ROUTES: dict[str, tuple[int, list[Make]]] = {
     "/predictions/{name}": (30, ANY),
@@ -364,6 +410,12 @@ ROUTES: dict[str, tuple[int, list[Make]]] = {
     "/predictions/{name}/1.0/v2/models/{name}/infer": (4, [_tensors, _binary_tensors]),
     "/predictions/{name}/1.0/v1/chat/completions": (8, [_chat]),
     "/predictions/{name}/1.0/v1/completions": (8, [_prompt]),
+    "/predictions/{name}/1.0/v1/responses": (6, [_response]),
+    "/predictions/{name}/1.0/generate": (4, [_generate]),
+    "/predictions/{name}/1.0/generate_stream": (4, [_generate]),
+    "/predictions/{name}/1.0/tokenize": (5, [_to_tokenize]),
+    "/predictions/{name}/1.0/detokenize": (4, [_ids]),
+    "/predictions/{name}/1.0/info": (1, ANY),
     "/predictions/{name}/1.0/v1/%61{name}": (1, ANY),
     "/invocations?model_name={name}": (8, ANY),
 }

@@ -9,11 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from handlers.errors import Unprocessable
+from handlers.errors import RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.http.server_sent_events import EVENTS, EventStream, event
-from handlers.protocols.base import Exchange, check_count
+from handlers.protocols.base import (
+    Exchange,
+    check_count,
+    check_generates,
+    check_not_explained,
+)
 from handlers.protocols.openai.bodies import ChatBody, CompletionBody, Sampling
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.request import MAX_MESSAGES, Request
@@ -123,10 +128,8 @@ class GenerationEndpoint(ABC):
         Raises:
             RequestError: it cannot be understood, or this model cannot do it.
         """
-        if not self.model.generates:
-            raise Unprocessable(f"This model's mode is {self.model.mode}; it writes no texts.")
-        if http_request.explains:
-            raise Unprocessable(f"{self.path} explains nothing; send inputs without this path.")
+        check_generates(self.model)
+        check_not_explained(http_request, self.path)
         body = self.parse_body(http_request.content)
         completion = Completion(
             self, body, self._head(self.chunk_kind if body.stream else self.kind)
@@ -157,6 +160,10 @@ class GenerationEndpoint(ABC):
         ]
         usage = _usage(choices)
         return HttpResponse(encode_json({**completion.head, "choices": listed, "usage": usage}))
+
+    def last_event(self, exchange: Exchange, error: RequestError) -> bytes:
+        """Return the events of an error that ends a stream."""
+        return event(error_body(error)) + DONE
 
     def _streamed(
         self, http_request: HttpRequest, completion: Completion, inputs: Sequence[Any]
@@ -228,6 +235,12 @@ class Completions(GenerationEndpoint):
 
     def delta(self, text: str, first: bool) -> dict[str, Any]:
         return self.choice(text)
+
+
+def error_body(error: RequestError) -> dict[str, Any]:
+    """Return an error as OpenAI has it."""
+    kind = "server_error" if error.status >= 500 else "invalid_request_error"
+    return {"error": {"message": str(error), "type": kind, "param": None, "code": None}}
 
 
 def _list_in(content: Any, name: str) -> list[Any] | None:

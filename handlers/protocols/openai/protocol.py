@@ -1,4 +1,4 @@
-"""OpenAI's API below the model's path: `chat/completions`, `completions` and `models`.
+"""OpenAI's API below the model's path: `chat/completions`, `completions`, `responses`, `models`.
 
 A client's base URL is `http://host:8080/predictions/<model>/<version>/v1`. `models` lists the one
 model that is served here. KServe's V1 requests the readiness of a model below the same path, so
@@ -15,9 +15,15 @@ from handlers.config.quoting import shorten
 from handlers.errors import NotFound, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
-from handlers.http.server_sent_events import EVENTS, event, streaming_started
+from handlers.http.server_sent_events import EVENTS, streaming_started
 from handlers.protocols.base import BaseProtocol, Exchange
-from handlers.protocols.openai.generation import DONE, Chat, Completion, Completions
+from handlers.protocols.openai.generation import (
+    Chat,
+    Completions,
+    GenerationEndpoint,
+    error_body,
+)
+from handlers.protocols.openai.responses import Responses
 from handlers.schemas.model_info import ModelInfo
 
 # All below v1, but for KServe's paths such as v1/models/M:predict; v1 may be left out.
@@ -26,6 +32,7 @@ PATH = re.compile(
     r"|(chat/completions|completions|models|embeddings|responses)(/[^:]*)?"
 )
 MODELS = "models"
+Endpoint = GenerationEndpoint | Responses
 
 
 class Protocol(BaseProtocol):
@@ -33,7 +40,8 @@ class Protocol(BaseProtocol):
 
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
-        self._endpoints = {each.path: each for each in (Chat(model), Completions(model))}
+        endpoints = (Chat(model), Completions(model), Responses(model))
+        self._endpoints = {each.path: each for each in endpoints}
 
     def recognises(self, http_request: HttpRequest) -> bool:
         return PATH.fullmatch(http_request.path) is not None
@@ -51,13 +59,12 @@ class Protocol(BaseProtocol):
         for outcome in outcomes:
             if isinstance(outcome, RequestError):
                 return self._failed(exchange, outcome)
-        if isinstance(exchange.context, Completion):
-            return exchange.context.endpoint.write(exchange, outcomes)
-        return HttpResponse(encode_json(self._models(exchange.http_request)))
+        if exchange.context is None:
+            return HttpResponse(encode_json(self._models(exchange.http_request)))
+        return self._endpoint_of(exchange).write(exchange, outcomes)
 
     def error_body(self, error: RequestError) -> Any:
-        kind = "server_error" if error.status >= 500 else "invalid_request_error"
-        return {"error": {"message": str(error), "type": kind, "param": None, "code": None}}
+        return error_body(error)
 
     def _path(self, http_request: HttpRequest) -> str:
         """Return the path of the endpoint that a request is for."""
@@ -73,4 +80,9 @@ class Protocol(BaseProtocol):
         """Return an error; as the last event, where a part of the response was sent."""
         if not streaming_started(exchange.requests):
             return self.error_response(exchange.http_request, error)
-        return HttpResponse(event(self.error_body(error)) + DONE, content_type=EVENTS)
+        last = self._endpoint_of(exchange).last_event(exchange, error)
+        return HttpResponse(last, content_type=EVENTS)
+
+    def _endpoint_of(self, exchange: Exchange) -> Endpoint:
+        endpoint: Endpoint = exchange.context.endpoint
+        return endpoint

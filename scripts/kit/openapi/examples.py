@@ -99,6 +99,38 @@ def completions(mode: str) -> Examples:
     }
 
 
+def responses() -> Examples:
+    """Return bodies of `responses`."""
+    few = {"max_output_tokens": 8}
+    return {
+        "one": {"input": "Once upon a time", "instructions": "Tell a story.", **few},
+        "conversation": {"input": MESSAGES, "temperature": 0, **few},
+        "stream": {"input": MESSAGES, "stream": True, **few},
+    }
+
+
+def prompts(mode: str) -> Examples:
+    """Return bodies of text-generation-inference's paths."""
+    sample = tasks.get(mode).sample
+    return {"one": dict(sample), "inputs": {"inputs": sample["inputs"]}}
+
+
+def texts_to_tokenize(mode: str) -> Examples:
+    """Return bodies of `tokenize`."""
+    text = "Once upon a time"
+    found = {
+        "one": {"inputs": text, "add_special_tokens": True},
+        "list": {"inputs": [text, text]},
+        "prompt": {"prompt": text, "add_special_tokens": False},
+    }
+    return {**found, "chat": {"messages": MESSAGES}} if tasks.get(mode).generates else found
+
+
+def ids() -> Examples:
+    """Return bodies of `detokenize`."""
+    return {"one": {"tokens": [5, 6, 7]}}
+
+
 def _old(inputs: Any) -> dict[str, Any]:
     return dict(inputs) if isinstance(inputs, Mapping) else {"text": inputs}
 

@@ -1,11 +1,11 @@
 """The responses of OpenAI's endpoints.
 
-https://platform.openai.com/docs/api-reference/chat and /completions
+https://platform.openai.com/docs/api-reference/chat, /completions and /responses
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -117,6 +117,126 @@ class CompletionChunk(_TextEvent, total=False):
     """One event of streamed continuations; `usage` is in the last, if requested."""
 
     usage: Usage
+
+
+class OutputText(TypedDict):
+    """The text of a message."""
+
+    type: Literal["output_text"]
+    text: str
+    annotations: list[dict[str, Any]]
+    logprobs: list[dict[str, Any]]
+
+
+class OutputMessage(TypedDict):
+    """The message of a response."""
+
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    status: Literal["in_progress", "completed", "incomplete"]
+    content: list[OutputText]
+
+
+class IncompleteDetails(TypedDict):
+    """Why a response is incomplete."""
+
+    reason: Literal["max_output_tokens"]
+
+
+class ResponseError(TypedDict):
+    """What ended a response."""
+
+    code: Literal["server_error"]
+    message: str
+
+
+class InputTokensDetails(TypedDict):
+    """Tokens read from a cache, of which there is none."""
+
+    cached_tokens: int
+
+
+class OutputTokensDetails(TypedDict):
+    """Tokens of reasoning, which is not told apart."""
+
+    reasoning_tokens: int
+
+
+class ResponseUsage(TypedDict):
+    """Tokens read and written."""
+
+    input_tokens: int
+    input_tokens_details: InputTokensDetails
+    output_tokens: int
+    output_tokens_details: OutputTokensDetails
+    total_tokens: int
+
+
+class TextFormat(TypedDict):
+    """The format of the text."""
+
+    type: Literal["text"]
+
+
+class TextSettings(TypedDict):
+    """The settings of the text."""
+
+    format: TextFormat
+
+
+class Response(TypedDict):
+    """The answer of `responses`; it is not stored."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: Literal["in_progress", "completed", "incomplete", "failed"]
+    error: ResponseError | None
+    incomplete_details: IncompleteDetails | None
+    model: str
+    output: list[OutputMessage]
+    usage: ResponseUsage | None
+    instructions: str | None
+    max_output_tokens: int | None
+    temperature: float | None
+    top_p: float | None
+    metadata: dict[str, str]
+    parallel_tool_calls: bool
+    previous_response_id: None
+    store: bool
+    text: TextSettings
+    tool_choice: Literal["none"]
+    tools: list[dict[str, Any]]
+    truncation: Literal["disabled"]
+
+
+class ResponseEvent(TypedDict):
+    """One event of a streamed response, with the keys of its type."""
+
+    type: Literal[
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+        "response.incomplete",
+        "response.failed",
+    ]
+    sequence_number: int
+    response: NotRequired[Response]
+    output_index: NotRequired[int]
+    content_index: NotRequired[int]
+    item_id: NotRequired[str]
+    item: NotRequired[OutputMessage]
+    part: NotRequired[OutputText]
+    delta: NotRequired[str]
+    text: NotRequired[str]
+    logprobs: NotRequired[list[dict[str, Any]]]
 
 
 class ServedModel(TypedDict):

@@ -19,8 +19,10 @@ RESULT, ERROR = ref("Result"), ref("Error")
 # The protocol of a body decides on the shape of its errors; one that cannot be read has none yet.
 BY_BODY = ("ProtocolError", "Error")
 PLAIN, HTML, LINES = "text/plain", "text/html", JSON_LINES[0]
-BELOW = "/predictions/{model}/{version}/v1/"
+MODEL = "/predictions/{model}/{version}/"
+BELOW = f"{MODEL}v1/"
 KITS, KSERVE, INFERENCE, OPENAI = "Predictions", "KServe V1", "Open Inference Protocol", "OpenAI"
+TGI, TOKENIZER = "Text Generation Inference", "Tokenizer"
 
 PREDICTIONS = """\
 A list of inputs gets a list back, in which what failed has its error in its place. A body without \
@@ -39,6 +41,13 @@ AS_CHUNKS = """\
 With `stream: true` the answer comes as server-sent events: each holds a chunk, and the last one \
 `[DONE]`."""
 
+AS_NAMED_EVENTS = """\
+With `stream: true` the answer comes as server-sent events, each with the name of its type. \
+Nothing is stored, whatever `store` says."""
+TOKENS = """\
+`inputs` gets tokens with their texts, as from text-generation-inference and \
+text-embeddings-inference; a prompt or messages get ids, as from vLLM."""
+
 
 def operations(mode: str, known: Known) -> list[Operation]:
     """Return the operations of a model of a mode.
@@ -47,11 +56,14 @@ def operations(mode: str, known: Known) -> list[Operation]:
         mode: the mode.
         known: the components of its document.
     """
-    made: list[Callable[[str, Known], Operation]] = [_ping, _predict, _predict_v1, _infer]
+    made: list[Callable[[str, Known], Operation]] = [
+        *(_ping, _predict, _predict_v1, _infer),
+        *(_info, _health, _tokenize, _detokenize),
+    ]
     if targets.get(mode):
         made += [_explain, _explain_v1, _explain_v2]
     if tasks.get(mode).generates:
-        made += [_chat, _complete, _models]
+        made += [_chat, _complete, _respond, _models, _generate, _generate_stream]
     return [make(mode, known) for make in made]
 
 
@@ -165,6 +177,90 @@ def _complete(mode: str, known: Known) -> Operation:
         {JSON: Body(ref("CompletionBody"), examples.completions(mode))},
         AS_CHUNKS,
         ("OpenAIError",),
+    )
+
+
+def _respond(mode: str, known: Known) -> Operation:
+    return Operation(
+        f"{BELOW}responses",
+        "respond",
+        OPENAI,
+        "Answer a text or a conversation, by the checkpoint's own chat template.",
+        {JSON: ref("Response"), EVENTS: _stream("ResponseEvent")},
+        {JSON: Body(ref("ResponseBody"), examples.responses())},
+        AS_NAMED_EVENTS,
+        ("OpenAIError",),
+    )
+
+
+def _generate(mode: str, known: Known) -> Operation:
+    return Operation(
+        f"{MODEL}generate",
+        "generate",
+        TGI,
+        "Continue a prompt.",
+        {JSON: ref("GenerateResult")},
+        {JSON: Body(ref("GenerateBody"), examples.prompts(mode))},
+        errors=("GenerationError",),
+    )
+
+
+def _generate_stream(mode: str, known: Known) -> Operation:
+    return Operation(
+        f"{MODEL}generate_stream",
+        "generateStream",
+        TGI,
+        "Continue a prompt, as server-sent events.",
+        {EVENTS: _stream("TokenEvent")},
+        {JSON: Body(ref("GenerateBody"), examples.prompts(mode))},
+        errors=("GenerationError",),
+    )
+
+
+def _info(mode: str, known: Known) -> Operation:
+    return Operation(
+        f"{MODEL}info",
+        "info",
+        TGI,
+        "Return the limits of the model.",
+        {JSON: ref("ServedInfo")},
+        errors=("GenerationError",),
+    )
+
+
+def _health(mode: str, known: Known) -> Operation:
+    return Operation(
+        f"{MODEL}health",
+        "health",
+        TGI,
+        "Return an empty response where the model answers.",
+        {PLAIN: TEXT},
+        errors=("GenerationError",),
+    )
+
+
+def _tokenize(mode: str, known: Known) -> Operation:
+    tokens = list_of(ref("TextToken"))
+    return Operation(
+        f"{MODEL}tokenize",
+        "tokenize",
+        TOKENIZER,
+        "Return the tokens of texts, of a prompt or of a chat.",
+        {JSON: any_of(ref("TokenizedPrompt"), tokens, _items(tokens))},
+        {JSON: Body(ref("TokenizeBody"), examples.texts_to_tokenize(mode))},
+        TOKENS,
+        ("GenerationError", "Error"),
+    )
+
+
+def _detokenize(mode: str, known: Known) -> Operation:
+    return Operation(
+        f"{MODEL}detokenize",
+        "detokenize",
+        TOKENIZER,
+        "Return the text of tokens.",
+        {JSON: ref("DetokenizedPrompt")},
+        {JSON: Body(ref("DetokenizeBody"), examples.ids())},
     )
 
 

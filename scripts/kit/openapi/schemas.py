@@ -11,8 +11,10 @@ from typing_extensions import TypedDict
 from handlers import tasks
 from handlers.explainers import targets
 from handlers.protocols.openai.bodies import ChatBody, CompletionBody
+from handlers.protocols.openai.responses import ResponseBody
+from handlers.protocols.vllm import DetokenizeBody
 from handlers.schemas.json_schema import PlainSchema
-from scripts.kit.openapi import inference, openai
+from scripts.kit.openapi import inference, openai, tgi, vllm
 from scripts.kit.openapi.bodies import bodies
 from scripts.kit.openapi.shapes import PLACE, Schema, or_null, ref
 from scripts.kit.openapi.token_events import TokenEvent
@@ -44,6 +46,12 @@ COMMON: tuple[Any, ...] = (
     Health,
     inference.InferenceRequest,
     inference.InferenceResponse,
+    tgi.GenerationError,
+    tgi.ServedInfo,
+    tgi.TextToken,
+    vllm.DetokenizedPrompt,
+    vllm.TokenizedPrompt,
+    DetokenizeBody,
 )
 GENERATION: tuple[Any, ...] = (
     ChatBody,
@@ -55,6 +63,10 @@ GENERATION: tuple[Any, ...] = (
     openai.CompletionChunk,
     openai.ModelList,
     openai.OpenAIError,
+    openai.Response,
+    openai.ResponseEvent,
+    ResponseBody,
+    tgi.GenerateResult,
     TokenEvent,
 )
 

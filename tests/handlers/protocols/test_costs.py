@@ -29,6 +29,10 @@ CSV = {"Content-Type": "text/csv"}
 GZIP = {**JSON, "Content-Encoding": "gzip"}
 PROMPTS = {**JSON, "url_path": "v1/completions"}
 CHAT = {**JSON, "url_path": "v1/chat/completions"}
+RESPONSES = {**JSON, "url_path": "v1/responses"}
+GENERATE = {**JSON, "url_path": "generate"}
+TOKENIZE = {**JSON, "url_path": "tokenize"}
+DETOKENIZE = {**JSON, "url_path": "detokenize"}
 LENGTH = "Inference-Header-Content-Length"
 
 
@@ -91,6 +95,18 @@ COSTLY: dict[str, tuple[bytes, Mapping[str, str]]] = {
     "messages": (filled(b'{"messages":[', b"{},", b"]}"), CHAT),
     "messages of numbers": (filled(b'{"messages":[', b"0,", b"]}"), CHAT),
     "stop texts of numbers": (filled(b'{"prompt":"a","stop":[', b"0,", b"]}"), PROMPTS),
+    "input messages": (filled(b'{"input":[', b"{},", b"]}"), RESPONSES),
+    "input messages of numbers": (filled(b'{"input":[', b"0,", b"]}"), RESPONSES),
+    "parts of an input message": (
+        filled(b'{"input":[{"role":"user","content":[', b"0,", b"]}]}"),
+        RESPONSES,
+    ),
+    "a prompt": (filled(b'{"inputs":"', b"a ", b'"}'), GENERATE),
+    "texts to tokenize": (filled(b'{"inputs":[', b'"a",', b"]}"), TOKENIZE),
+    "a text to tokenize": (filled(b'{"prompt":"', b"a ", b'"}'), TOKENIZE),
+    "messages to tokenize": (filled(b'{"messages":[', b"0,", b"]}"), TOKENIZE),
+    "ids": (filled(b'{"tokens":[', b"5,", b"]}"), DETOKENIZE),
+    "ids that are fractions": (filled(b'{"tokens":[', b"0.5,", b"]}"), DETOKENIZE),
     "elements": (tensor(filled(b"[", b"1,", b"]")), JSON),
     "elements of another number": (tensor(filled(b"[", b"1,", b"]"), 10**12), JSON),
     "a shape": (
@@ -156,6 +172,15 @@ QUOTED: dict[str, tuple[Any, Mapping[str, str]]] = {
     "a method": ({"inputs": "a", "parameters": {"method": LONG}}, {"explain": "True"}),
     "a token": ({"prompt": [10**4000]}, PROMPTS),
     "a role": ({"messages": [{"role": LONG, "content": "a"}]}, CHAT),
+    "an item of an input": ({"input": [{"type": LONG}]}, RESPONSES),
+    "a part of an input": (
+        {"input": [{"role": "user", "content": [{"type": LONG}]}]},
+        RESPONSES,
+    ),
+    "a setting of a response": ({"input": "a", "temperature": LONG}, RESPONSES),
+    "a key of a prompt": ({"inputs": "a", LONG: 1}, GENERATE),
+    "a key of a text to tokenize": ({"inputs": "a", LONG: 1}, TOKENIZE),
+    "an id": ({"tokens": [10**4000]}, DETOKENIZE),
     "a tensor": ({"inputs": [{"name": LONG, "datatype": "BYTES", "shape": [1], "data": [1]}]}, {}),
     "tensors": (
         {

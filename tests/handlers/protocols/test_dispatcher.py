@@ -64,6 +64,31 @@ def test_predictions_and_explanations_of_one_batch_are_answered_separately(serve
     assert not differences(together, alone, 1e-3)
 
 
+def test_tokens_share_a_batch_with_predictions_and_explanations(served: Model) -> None:
+    model = served(MODE, explain_timeout=30)
+    body = {"inputs": "A fine film"}
+    tokens, ids = (
+        HttpRequest({"body": content}, {"url_path": path})
+        for content, path in ((body, "tokenize"), ({"tokens": [5, 6]}, "detokenize"))
+    )
+    requests = [tokens, explanation_of(body), ids, body, tokens]
+    together, alone = model.post(*requests), [model.post(each)[0] for each in requests]
+    assert [status for status, _ in together] == [200] * 5
+    assert not differences([*map(list, together)], [*map(list, alone)], 1e-3)
+
+
+def test_tokens_do_not_run_the_model(served: Model, monkeypatch: Any) -> None:
+    def fail(*_: Any) -> Any:
+        raise AssertionError
+
+    model = served(MODE)
+    monkeypatch.setattr(model.engine.model, "forward", fail)
+    monkeypatch.setattr(model.engine.model, "forward_packed", fail)
+    paths = {"tokenize": {"prompt": "A film"}, "detokenize": {"tokens": [5]}}
+    requests = [HttpRequest({"body": body}, {"url_path": path}) for path, body in paths.items()]
+    assert [status for status, _ in model.post(*requests, {"inputs": "A film"})] == [200, 200, 500]
+
+
 def test_a_failed_explanation_does_not_affect_predictions(served: Model, monkeypatch: Any) -> None:
     def fail(*_: Any) -> Any:
         raise NotImplementedError

@@ -18,7 +18,7 @@ from handlers.protocols import sagemaker
 from handlers.protocols.base import BaseProtocol, Exchange
 from handlers.protocols.open_inference import protocol as open_inference
 from handlers.protocols.open_inference import tensors
-from handlers.protocols.openai import bodies
+from handlers.protocols.openai import bodies, responses
 from handlers.schemas.model_info import Limits, ModelInfo
 from handlers.schemas.request import Request
 from tests.serving import read_json
@@ -197,7 +197,11 @@ TENSOR = {"name": "args", "datatype": "BYTES", "shape": [2], "data": ["a", ""]}
 BINARY, LENGTH = tensor_bytes(["a", ""])
 JSON_TYPE = {"Content-Type": "application/json"}
 DETAILS = {"finish_reason": "length", "input_length": 1, "generated_tokens": 1}
-DEFAULTS = {"num_return_sequences": {"default": 1}, "return_full_text": {"default": True}}
+DEFAULTS = {
+    "max_new_tokens": {"default": None},
+    "num_return_sequences": {"default": 1},
+    "return_full_text": {"default": True},
+}
 
 
 @pytest.mark.parametrize(
@@ -213,6 +217,9 @@ DEFAULTS = {"num_return_sequences": {"default": 1}, "return_full_text": {"defaul
         (BINARY, LENGTH, 1),
         (b'{"prompt": ["a", "b"]}', {**JSON_TYPE, "url_path": "v1/completions"}, 1),
         (b'{"prompt": "a", "max_tokens": 2, "stream": true}', JSON_TYPE, 1),
+        (b'{"input": "a", "stream": true}', {**JSON_TYPE, "url_path": "v1/responses"}, 1),
+        (b'{"inputs": "a"}', {**JSON_TYPE, "url_path": "generate"}, 1),
+        (b'{"inputs": "a"}', {**JSON_TYPE, "url_path": "generate_stream"}, 1),
     ],
 )
 def test_a_body_is_parsed_once(
@@ -233,7 +240,7 @@ def test_a_body_is_parsed_once(
     count(json, "loads")
     count(sagemaker, "read_csv")
     count(open_inference, "read_tensors")
-    for module in (tensors, bodies):
+    for module in (tensors, bodies, responses):
         count(module, "parse_body")
     http_request = HttpRequest({"body": body}, headers)
     known = protocols.create(replace(MODEL, generates=True, parameters=DEFAULTS))

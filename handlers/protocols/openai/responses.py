@@ -1,0 +1,339 @@
+"""The endpoint `responses`: a text or a conversation to a text, whole or as events.
+
+    {"input": "a text", "max_output_tokens": 20}
+    -> {"object": "response", "output": [{"type": "message", "content": [{"text": "…"}]}], …}
+
+Each request is complete in itself: nothing is stored, so there is no earlier response to go on
+from.
+
+https://platform.openai.com/docs/api-reference/responses and /responses-streaming
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import (
+    ConfigDict,
+    Field,
+    PositiveInt,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
+
+from handlers.config.quoting import quote
+from handlers.errors import BadRequest, RequestError, Unprocessable
+from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse, encode_json
+from handlers.http.server_sent_events import EVENTS, EventStream, event
+from handlers.protocols.base import Exchange, check_count, check_generates, check_not_explained
+from handlers.protocols.openai.bodies import Items, Sampling
+from handlers.schemas.model_info import ModelInfo
+from handlers.schemas.parameters import WholeNumbers, parse_body
+from handlers.schemas.request import MAX_MESSAGES, Request
+from handlers.schemas.text_checks import json_type
+
+# Settings that are not supported, and the values that change nothing.
+UNSUPPORTED: Mapping[str, Sequence[Any]] = {
+    "background": [False],
+    "conversation": [],
+    "include": [[]],
+    "previous_response_id": [],
+    "prompt": [],
+    "reasoning": [{}],
+    "text": [{}, {"format": {"type": "text"}}],
+    "tools": [[]],
+    "top_logprobs": [0],
+    "truncation": ["disabled"],
+}
+STATEFUL = ("conversation", "previous_response_id")
+TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"}
+# The only message of a response, and the only part of it.
+PLACE = {"output_index": 0, "content_index": 0}
+
+
+class ResponseBody(WholeNumbers):
+    """The body of `responses`; unknown keys are ignored, and so is `store`."""
+
+    model_config = ConfigDict(
+        extra="ignore", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=()
+    )
+
+    model: str | None = None
+    input: str | Annotated[Items[dict[str, Any]], Field(min_length=1)]
+    instructions: str | None = None
+    max_output_tokens: PositiveInt | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    stream: bool | None = None
+    store: bool | None = None
+    metadata: dict[str, str] | None = None
+
+    @field_validator("input", mode="wrap")
+    @classmethod
+    def _text_or_messages(cls, value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return read(value)
+        except ValidationError:
+            raise ValueError("is no input; send a text or a list of messages") from None
+
+    @classmethod
+    def parse(cls, content: Any) -> Self:
+        """Check the content of a body.
+
+        Raises:
+            BadRequest: with the first mistake.
+            Unprocessable: it has a setting that is not supported.
+        """
+        body = parse_body(cls, content)
+        _check_supported(content)
+        return body
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages of the chat: the instructions, and the input.
+
+        Raises:
+            Unprocessable: the input has something else than messages of texts.
+        """
+        system = [] if self.instructions is None else [_message("system", self.instructions)]
+        if isinstance(self.input, str):
+            return [*system, _message("user", self.input)]
+        return [*system, *(_read_item(item, f"input[{at}]") for at, item in enumerate(self.input))]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of the text-generation task, as for a chat."""
+        settings = self.model_dump(include={"temperature", "top_p"})
+        return Sampling(max_tokens=self.max_output_tokens, **settings).parameters
+
+
+class ResponseStream(EventStream):
+    """Sends the text of a response as events, with their names and numbers.
+
+    Args:
+        http_request: the request.
+        template: the response and its message before the first token.
+    """
+
+    def __init__(self, http_request: HttpRequest, template: ResponseTemplate) -> None:
+        super().__init__(http_request)
+        self._template, self._count = template, 0
+
+    def part(self, text: str, *, first: bool) -> bytes:
+        begin = self._begin() if first else b""
+        delta = {"delta": text, "logprobs": []}
+        return begin + self._event("response.output_text.delta", **self._place, **delta)
+
+    def rest(self, text: Mapping[str, Any]) -> bytes:
+        """Return the events of the part of a result that was not sent, and of the end."""
+        new, first = self.not_emitted(text["generated_text"]), not self.emitted
+        part = self.part(new, first=first) if new or first else b""
+        response = self._template.complete(text)
+        (message,) = response["output"]
+        (content,) = message["content"]
+        done = {"text": content["text"], "logprobs": []}
+        return b"".join(
+            [
+                part,
+                self._event("response.output_text.done", **self._place, **done),
+                self._event("response.content_part.done", **self._place, part=content),
+                self._event("response.output_item.done", output_index=0, item=message),
+                self._event(f"response.{response['status']}", response=response),
+            ]
+        )
+
+    def failure(self, error: RequestError) -> bytes:
+        """Return the last event of a response that an error ends."""
+        return self._event("response.failed", response=self._template.failed(error))
+
+    def _begin(self) -> bytes:
+        response, message = self._template.begun(), self._template.message("", "in_progress")
+        (content,) = message["content"]
+        return b"".join(
+            [
+                self._event("response.created", response=response),
+                self._event("response.in_progress", response=response),
+                self._event(
+                    "response.output_item.added", output_index=0, item={**message, "content": []}
+                ),
+                self._event("response.content_part.added", **self._place, part=content),
+            ]
+        )
+
+    @property
+    def _place(self) -> dict[str, Any]:
+        return {"item_id": self._template.message_id, **PLACE}
+
+    def _event(self, name: str, **facts: Any) -> bytes:
+        number, self._count = self._count, self._count + 1
+        return event({"type": name, "sequence_number": number, **facts}, name)
+
+
+@dataclass(frozen=True)
+class ResponseTemplate:
+    """What all forms of one response have.
+
+    Attributes:
+        endpoint: the endpoint.
+        body: the checked body.
+        response_id: the id of the response.
+        message_id: the id of its message.
+        created_at: seconds since 1970.
+    """
+
+    endpoint: Responses
+    body: ResponseBody
+    response_id: str
+    message_id: str
+    created_at: int
+
+    def begun(self) -> dict[str, Any]:
+        """Return the response before its first token."""
+        return self._response("in_progress")
+
+    def complete(self, text: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the response with a result of the task."""
+        is_cut = text["details"]["finish_reason"] == "length"
+        status = "incomplete" if is_cut else "completed"
+        return self._response(
+            status,
+            output=[self.message(text["generated_text"], status)],
+            incomplete_details={"reason": "max_output_tokens"} if is_cut else None,
+            usage=_usage(text["details"]),
+        )
+
+    def failed(self, error: RequestError) -> dict[str, Any]:
+        """Return the response that an error ends."""
+        return self._response("failed", error={"code": "server_error", "message": str(error)})
+
+    def message(self, text: str, status: str) -> dict[str, Any]:
+        """Return the assistant's message."""
+        content = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        return {
+            "id": self.message_id,
+            "type": "message",
+            "role": "assistant",
+            "status": status,
+            "content": [content],
+        }
+
+    def _response(self, status: str, **facts: Any) -> dict[str, Any]:
+        settings = ("instructions", "max_output_tokens", "temperature", "top_p")
+        return {
+            "id": self.response_id,
+            "object": "response",
+            "created_at": self.created_at,
+            "status": status,
+            "error": None,
+            "incomplete_details": None,
+            "model": self.endpoint.model.name,
+            "output": [],
+            "usage": None,
+            **{name: getattr(self.body, name) for name in settings},
+            "metadata": self.body.metadata or {},
+            "parallel_tool_calls": False,
+            "previous_response_id": None,
+            "store": False,
+            "text": {"format": {"type": "text"}},
+            "tool_choice": "none",
+            "tools": [],
+            "truncation": "disabled",
+            **facts,
+        }
+
+
+class Responses:
+    """`responses`: an input, through the checkpoint's chat template."""
+
+    path: ClassVar[str] = "responses"
+
+    def __init__(self, model: ModelInfo) -> None:
+        self.model = model
+
+    def parse(self, http_request: HttpRequest) -> Exchange:
+        """Parse a request.
+
+        Raises:
+            RequestError: it cannot be understood, or this model cannot do it.
+        """
+        check_generates(self.model)
+        check_not_explained(http_request, self.path)
+        content = http_request.content
+        given = content.get("input") if isinstance(content, dict) else None
+        if isinstance(given, list):
+            check_count(len(given), "input", MAX_MESSAGES)
+        body = ResponseBody.parse(content)
+        template = ResponseTemplate(
+            self, body, f"resp_{uuid.uuid4().hex}", f"msg_{uuid.uuid4().hex}", int(time.time())
+        )
+        stream = ResponseStream(http_request, template) if body.stream else None
+        request = Request(body.messages, body.parameters, stream=stream)
+        return Exchange(http_request, [request], template)
+
+    def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
+        """Return the response, from the result of its request."""
+        ((text,),) = results
+        (request,) = exchange.requests
+        if isinstance(request.stream, ResponseStream):
+            return HttpResponse(request.stream.rest(text), content_type=EVENTS)
+        return HttpResponse(encode_json(exchange.context.complete(text)))
+
+    def last_event(self, exchange: Exchange, error: RequestError) -> bytes:
+        """Return the event of an error that ends a stream."""
+        stream: Any = exchange.requests[0].stream
+        return bytes(stream.failure(error))
+
+
+def _check_supported(content: Mapping[str, Any]) -> None:
+    for name, neutral in UNSUPPORTED.items():
+        if content.get(name) is not None and content[name] not in neutral:
+            remedy = "leave it out"
+            if name in STATEFUL:
+                remedy = "nothing is stored, so send the whole conversation as input"
+            raise Unprocessable(f"{name} cannot be done by this server; {remedy}.")
+
+
+def _read_item(item: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return an item of the input as a message of a chat."""
+    kind = item.get("type", "message")
+    if kind != "message":
+        raise Unprocessable(
+            f"{name} has the type {quote(kind)}, and this server takes messages only."
+        )
+    content = item.get("content")
+    if isinstance(content, list):
+        content = [_read_part(part, f"{name}.content") for part in content]
+    return _message(item.get("role"), content)
+
+
+def _read_part(part: Any, name: str) -> dict[str, Any]:
+    if not isinstance(part, dict):
+        raise BadRequest(f"{name} must be a list of objects, and has {json_type(part)}.")
+    kind = part.get("type")
+    if not isinstance(kind, str) or kind not in TEXT_PARTS:
+        raise Unprocessable(
+            f"{name} has a part of the type {quote(kind)}, and this model reads texts only."
+        )
+    key = TEXT_PARTS[kind]
+    return {"type": key, key: part.get(key)}
+
+
+def _message(role: Any, content: Any) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+def _usage(details: Mapping[str, Any]) -> dict[str, Any]:
+    read, written = details["input_length"], details["generated_tokens"]
+    return {
+        "input_tokens": read,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": written,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": read + written,
+    }

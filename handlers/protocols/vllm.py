@@ -1,0 +1,106 @@
+"""vLLM's `tokenize` and `detokenize` below a model's path, for the tokenizer of any model:
+
+    tokenize     {"prompt": "a text"} -> {"tokens": [5, 8], "count": 2, "max_model_len": 512}
+                 {"messages": [{"role": "user", "content": "…"}]}, by the chat template
+    detokenize   {"tokens": [5, 8]} -> {"prompt": "a text"}
+
+The same path with `inputs` in the body is that of text-generation-inference.
+
+https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html#tokenizer-api
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from handlers.errors import BadRequest, Unprocessable
+from handlers.http.request import HttpRequest
+from handlers.protocols.base import BaseProtocol, Exchange, check_count, check_not_explained
+from handlers.schemas.parameters import parse_body
+from handlers.schemas.request import MAX_MESSAGES, Request, TokenIds
+from handlers.schemas.tokenized_text import TokenizedText
+
+TOKENIZE: Literal["tokenize"] = "tokenize"
+DETOKENIZE: Literal["detokenize"] = "detokenize"
+# Settings that are not supported, and the values that change nothing.
+UNSUPPORTED: dict[str, Any] = {
+    "chat_template": "",
+    "chat_template_kwargs": {},
+    "continue_final_message": False,
+    "return_token_strs": False,
+    "tools": [],
+}
+
+
+class TokenizerBody(BaseModel):
+    """Base of both bodies; unknown keys are ignored."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    model: str | None = None
+
+
+class TokenizeBody(TokenizerBody):
+    """The body of `tokenize`: a prompt, or the messages of a chat."""
+
+    prompt: str | None = None
+    messages: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None = None
+    add_special_tokens: bool | None = None
+    add_generation_prompt: bool | None = None
+
+
+class DetokenizeBody(TokenizerBody):
+    """The body of `detokenize`."""
+
+    tokens: Annotated[list[int], Field(fail_fast=True)]
+
+
+class Protocol(BaseProtocol):
+    """The tokenizer of a model; `model` may be any name, since the path selects the model."""
+
+    def recognises(self, http_request: HttpRequest) -> bool:
+        return http_request.path in (TOKENIZE, DETOKENIZE)
+
+    def parse(self, http_request: HttpRequest) -> Exchange:
+        check_not_explained(http_request, http_request.path)
+        parse = self._parse_text if http_request.path == TOKENIZE else self._parse_ids
+        return parse(http_request)
+
+    def response_body(self, exchange: Exchange, results: Sequence[Any]) -> Any:
+        (result,) = results
+        if not isinstance(result, TokenizedText):
+            return {"prompt": result}
+        limit = self.model.limits.max_total_tokens
+        return {"tokens": result.ids.tolist(), "count": len(result), "max_model_len": limit}
+
+    def _parse_text(self, http_request: HttpRequest) -> Exchange:
+        content = http_request.content
+        messages = content.get("messages") if isinstance(content, dict) else None
+        if isinstance(messages, list):
+            check_count(len(messages), "messages", MAX_MESSAGES)
+        body = parse_body(TokenizeBody, content)
+        _check_supported(content)
+        inputs = [each for each in (body.prompt, body.messages) if each is not None]
+        if len(inputs) != 1:
+            raise BadRequest("The body has neither prompt nor messages, or both; send one of them.")
+        named = {"add_special_tokens", "add_generation_prompt"}
+        parameters = body.model_dump(include=named, exclude_none=True)
+        return Exchange(http_request, [Request(inputs[0], parameters)], call=TOKENIZE)
+
+    def _parse_ids(self, http_request: HttpRequest) -> Exchange:
+        content = http_request.content
+        tokens = content.get("tokens") if isinstance(content, dict) else None
+        if isinstance(tokens, list):
+            # Before each of them is checked.
+            TokenIds(tuple(tokens)).check_length(self.model.limits.max_characters)
+        ids = TokenIds(tuple(parse_body(DetokenizeBody, content).tokens))
+        return Exchange(http_request, [Request(ids)], call=DETOKENIZE)
+
+
+def _check_supported(content: Mapping[str, Any]) -> None:
+    for name, default in UNSUPPORTED.items():
+        if content.get(name) not in (None, default):
+            raise Unprocessable(f"{name} cannot be done by this server; leave it out.")

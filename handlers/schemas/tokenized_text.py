@@ -1,0 +1,30 @@
+"""The tokens of a text, as a tokenizer made them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, eq=False)
+class TokenizedText:
+    """A text and its tokens.
+
+    Attributes:
+        text: the text; of a chat, the prompt of its template.
+        ids: the ids of the tokens.
+        offsets: begin and end of each token among the characters of the text, of shape
+            (tokens, 2); both are 0 for a token that the tokenizer adds.
+        special: the names of the special tokens among them, by id.
+    """
+
+    text: str
+    ids: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]
+    special: Mapping[int, str]
+
+    def __len__(self) -> int:
+        return len(self.ids)

@@ -1,0 +1,82 @@
+"""Tokenizes texts and chats without running the model, and decodes token ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from handlers.batching.tokenization import tokenize
+from handlers.errors import BadRequest, RequestTooLarge
+from handlers.generation.chat import check_messages, prompt_of
+from handlers.schemas.parameters import Parameters
+from handlers.schemas.request import Request, TokenIds
+from handlers.schemas.text_checks import check_text, json_type
+from handlers.schemas.tokenized_text import TokenizedText
+from handlers.tasks.base import BaseTask
+
+IDS_ONLY = {"return_attention_mask": False, "return_token_type_ids": False}
+AS_WRITTEN = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+
+
+class TokenizationParameters(Parameters):
+    """Parameters of one text or chat to tokenize."""
+
+    add_special_tokens: bool | None = None
+    """Adds the tokenizer's special tokens. By default to a text; chat templates have their own."""
+    add_generation_prompt: bool = True
+    """Ends the prompt of a chat where the assistant's message begins."""
+
+
+def tokenize_request(task: BaseTask[Any, Any], request: Request) -> TokenizedText:
+    """Return the tokens of a request, whose inputs are a text or the messages of a chat.
+
+    Raises:
+        RequestError: the inputs or parameters are wrong, or there are more tokens than a text may
+            have characters.
+    """
+    parameters = TokenizationParameters.of_request({}, request.parameters)
+    is_chat = isinstance(request.inputs, list)
+    text = _text_of(task, request.inputs, parameters)
+    special = parameters.add_special_tokens
+    options = {"add_special_tokens": not is_chat if special is None else special, **IDS_ONLY}
+    encoding = tokenize(task.tokenizer, [(text, None)], **options)[0]
+    if len(encoding) > task.max_characters:
+        raise RequestTooLarge(
+            f"The text has {len(encoding):,} tokens, and this model takes"
+            f" {task.max_characters:,} characters; send less."
+        )
+    ids = np.array(encoding.ids, dtype=np.int64)
+    offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+    return TokenizedText(text, ids, offsets, _special_tokens(task, set(encoding.ids)))
+
+
+def detokenize_request(task: BaseTask[Any, Any], request: Request) -> str:
+    """Return the text of a request's :class:`TokenIds`, special tokens included.
+
+    Raises:
+        BadRequest: there are none, or one is not in the vocabulary.
+        RequestTooLarge: there are more than a text may have characters.
+    """
+    ids = request.inputs
+    if not isinstance(ids, TokenIds):
+        raise BadRequest(f"tokens must be a list of token ids, and is {json_type(ids)}.")
+    ids.check_length(task.max_characters)
+    ids.check(task.checkpoint.vocab_size)
+    return str(task.tokenizer.decode(list(ids.ids), **AS_WRITTEN))
+
+
+def _text_of(task: BaseTask[Any, Any], inputs: Any, parameters: TokenizationParameters) -> str:
+    """Return a text, or the prompt of a chat."""
+    limit = task.max_characters
+    if not isinstance(inputs, list):
+        return check_text(inputs, "inputs", limit)
+    options = parameters.model_dump(include={"add_generation_prompt"})
+    return prompt_of(check_messages(inputs, limit), task.tokenizer, limit, **options)
+
+
+def _special_tokens(task: BaseTask[Any, Any], ids: set[int]) -> dict[int, str]:
+    """Return the names of the special tokens among ids; an unknown character is none of them."""
+    tokenizer = task.tokenizer
+    special = ids.intersection(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    return {number: str(tokenizer.convert_ids_to_tokens(number)) for number in special}

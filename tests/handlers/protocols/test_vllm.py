@@ -1,0 +1,116 @@
+"""vLLM's paths to a tokenizer; tests/e2e has tests with a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from handlers.config.choices import modes
+from handlers.http.request import HttpRequest
+from tests.handlers.generation.test_chat import CHAT, PROMPT, TEMPLATE
+from tests.samples import FINE
+from tests.serving import Served
+
+Load = Callable[..., Served]
+every_mode = pytest.mark.parametrize("mode", modes())
+
+
+@pytest.fixture
+def model(served: Load, monkeypatch: Any) -> Iterator[Served]:
+    model = served("text_generation", family="GPT2")
+    monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", TEMPLATE)
+    yield model
+
+
+def send(model: Served, path: str, body: Any, **headers: str) -> tuple[int, Any]:
+    ((status, answer),) = model.post(HttpRequest({"body": body}, {"url_path": path, **headers}))
+    return status, answer
+
+
+def ask(model: Served, path: str, /, **body: Any) -> Any:
+    status, answer = send(model, path, body)
+    assert status == 200, answer
+    return answer
+
+
+@every_mode
+def test_a_prompt_gets_its_tokens_and_they_get_the_prompt(served: Load, mode: str) -> None:
+    model = served(mode)
+    answer = ask(model, "tokenize", prompt=FINE, model="any")
+    ids = model.engine.task.tokenizer(FINE)["input_ids"]
+    assert answer == {"tokens": ids, "count": len(ids), "max_model_len": 128}
+    plain = ask(model, "tokenize", prompt="nina sings", add_special_tokens=False)["tokens"]
+    assert ask(model, "detokenize", tokens=plain, model="any") == {"prompt": "nina sings"}
+
+
+def test_messages_get_the_tokens_of_their_prompt(model: Served) -> None:
+    same = ask(model, "tokenize", prompt=PROMPT)
+    assert ask(model, "tokenize", messages=CHAT) == same
+    without = ask(model, "tokenize", messages=CHAT, add_generation_prompt=False)
+    assert without["count"] < same["count"]
+
+
+def test_settings_without_effect_are_ignored(model: Served) -> None:
+    usual: dict[str, Any] = {
+        "return_token_strs": False,
+        "chat_template": None,
+        "tools": [],
+        "user": "me",
+    }
+    same = ask(model, "tokenize", messages=CHAT)
+    assert ask(model, "tokenize", messages=CHAT, continue_final_message=False, **usual) == same
+
+
+def test_the_longest_row_is_that_of_a_prompt_and_its_new_text(served: Load) -> None:
+    model = served("text_generation", max_total_tokens=99)
+    assert ask(model, "tokenize", prompt="Ada")["max_model_len"] == 99
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "sentence"),
+    [
+        ("tokenize", {}, 400, "The body has neither prompt nor messages, or both"),
+        ("tokenize", {"prompt": "a", "messages": CHAT}, 400, "The body has neither prompt nor"),
+        ("tokenize", {"prompt": 5}, 400, "prompt is 5; "),
+        ("tokenize", {"prompt": ""}, 400, "inputs is empty"),
+        ("tokenize", {"messages": []}, 400, "messages is an empty list"),
+        ("tokenize", {"messages": [1]}, 400, "messages.0 is 1; "),
+        ("tokenize", {"messages": [{"role": "user"}]}, 400, "messages[0].content must be"),
+        ("tokenize", {"messages": CHAT * 501}, 413, "messages has 1002 items"),
+        ("tokenize", {"prompt": "a", "add_special_tokens": "no"}, 400, "add_special_tokens is"),
+        ("tokenize", {"messages": CHAT, "chat_template": "{{1}}"}, 422, "chat_template cannot"),
+        ("tokenize", {"messages": CHAT, "tools": [{}]}, 422, "tools cannot be done"),
+        ("tokenize", {"prompt": "a", "return_token_strs": True}, 422, "return_token_strs cannot"),
+        ("tokenize", ["a"], 400, "The body must be an object, and is a list."),
+        ("tokenize", b"{", 400, "The body must be an object"),
+        ("detokenize", {}, 400, "tokens is missing; add it"),
+        ("detokenize", {"tokens": []}, 400, "The prompt is an empty list of token ids"),
+        ("detokenize", {"tokens": ["a"]}, 400, "tokens.0 is 'a'; "),
+        ("detokenize", {"tokens": [True]}, 400, "tokens.0 is True; "),
+        ("detokenize", {"tokens": 5}, 400, "tokens is 5; "),
+        ("detokenize", {"tokens": [9999]}, 400, "The prompt has the token 9999"),
+        ("detokenize", {"tokens": [5] * 200_001}, 413, "The prompt has 200,001 token ids"),
+    ],
+)
+def test_a_request_that_cannot_be_answered_is_refused(
+    model: Served, path: str, body: Any, status: int, sentence: str
+) -> None:
+    found, error = send(model, path, body)
+    assert (found, error["code"]) == (status, status)
+    assert error["message"].startswith(sentence)
+
+
+@pytest.mark.parametrize("path", ["tokenize", "detokenize"])
+def test_explanations_are_refused(model: Served, path: str) -> None:
+    status, error = send(model, path, {"prompt": "a", "tokens": [5]}, explain="True")
+    assert (status, error["message"]) == (
+        422,
+        f"{path} explains nothing; send inputs without this path.",
+    )
+
+
+def test_messages_are_refused_without_a_chat_template(served: Load) -> None:
+    status, error = send(served("token_classification"), "tokenize", {"messages": CHAT})
+    assert (status, "no chat template" in error["message"]) == (422, True)
