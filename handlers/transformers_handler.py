@@ -33,7 +33,7 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.protocols.dispatcher import Dispatcher
 from handlers.runtime.deadline import Deadline
-from handlers.runtime.memory import limit_memory_growth
+from handlers.runtime.memory import FreedMemory, limit_memory_growth
 from handlers.runtime.ranks import is_rank0
 from handlers.runtime.threads import ThreadShare
 from handlers.runtime.worker_exit import end_worker
@@ -76,6 +76,7 @@ class TransformersHandler(BaseHandler):
         version = self.manifest["model"].get("modelVersion", "1.0")
         self.dispatcher = Dispatcher(self.engine, str(name), str(version))
         self.reporter = MetricsReporter(MetricTypes.GAUGE)
+        self.freed_memory = FreedMemory()
         self.initialized = True
 
     def handle(self, data: Any, context: Any) -> list[Any]:
@@ -100,6 +101,7 @@ class TransformersHandler(BaseHandler):
         else:
             results = self._handle_rows(data, headers, context, meter, deadline)
         _end_streams(context, headers)
+        self.freed_memory.release()
         if is_rank0():
             self.reporter.report(context.metrics, meter, time.perf_counter() - start)
         return results
