@@ -33,7 +33,7 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.protocols.dispatcher import Dispatcher
 from handlers.runtime.deadline import Deadline
-from handlers.runtime.memory import limit_memory_growth
+from handlers.runtime.memory import FreedMemory, limit_memory_growth
 from handlers.runtime.ranks import is_rank0
 from handlers.runtime.threads import ThreadShare
 from handlers.runtime.worker_exit import end_worker
@@ -86,6 +86,7 @@ class TransformersHandler(BaseHandler):
             if config.continuousBatching
             else None
         )
+        self.freed_memory = FreedMemory()
         self.initialized = True
 
     def handle(self, data: Any, context: Any) -> list[Any]:
@@ -101,7 +102,9 @@ class TransformersHandler(BaseHandler):
         if self.engine.device_failed:
             end_worker()
         if self.continuous:
-            return self.continuous.handle(data, context)
+            bodies = self.continuous.handle(data, context)
+            self.freed_memory.release()
+            return bodies
         start, meter = time.perf_counter(), Meter()
         self.threads.refresh()
         deadline = Deadline(self.engine.limits.predict)
@@ -112,6 +115,7 @@ class TransformersHandler(BaseHandler):
         else:
             results = self._handle_rows(data, headers, context, meter, deadline)
         _end_streams(context, headers)
+        self.freed_memory.release()
         if is_rank0():
             self.reporter.report(context.metrics, meter, time.perf_counter() - start)
         return results

@@ -1,4 +1,4 @@
-"""Limits of the memory that a worker keeps for shapes that it has seen.
+"""Limits of the memory that a worker keeps after batches.
 
 In bfloat16, a matrix multiplication is compiled by oneDNN for each shape. Two caches of 1024 each
 keep the results: that of oneDNN, and that of ideep, through which torch calls it. A worker that
@@ -8,19 +8,32 @@ together stop this, because each cache keeps alive what the other has dropped.
 glibc raises its mmap threshold, from 128 KiB up to 32 MiB, to the size of the largest buffer that
 was freed. Buffers of a batch then lie in the heap between entries of the caches, and the holes that
 they leave fit no larger batch. A fixed threshold returns the large buffers to the system.
+
+The many small objects of a large body leave holes as well, whatever the threshold, and a later body
+that fits none of them extends the heap. glibc returns only the end of the heap to the system by
+itself; it returns the holes when it is asked to.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping, MutableMapping
+import time
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, NamedTuple
+
+import psutil
 
 # A forward pass has about five operations for each shape. A miss costs a quarter of a millisecond,
 # an entry half a megabyte. ideep crashes if its capacity is 0.
 CACHE_CAPACITY = "64"
 CACHE_VARIABLES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+
+# A release makes the next batches up to 30 milliseconds slower: they get memory from the system
+# again, and the system fills it with zeros. Ordinary load frees and takes tens of megabytes with
+# each batch, so the growth alone would release memory after each of them.
+FREED_LIMIT = 16 << 20
+RELEASE_INTERVAL = 2.0  # seconds
 
 
 class MallocOption(NamedTuple):
@@ -38,6 +51,34 @@ MALLOC_OPTIONS = (
     MallocOption(-3, "MALLOC_MMAP_THRESHOLD_", "glibc.malloc.mmap_threshold", 4 << 20),
     MallocOption(-1, "MALLOC_TRIM_THRESHOLD_", "glibc.malloc.trim_threshold", 64 << 20),
 )
+
+
+class FreedMemory:
+    """Memory that was freed in this process, and that glibc keeps for later.
+
+    Other systems than Linux with glibc are left as they are.
+
+    Args:
+        clock: returns a time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._libc, self._clock = _glibc(), clock
+        self._process = psutil.Process()
+        self._least, self._next_release = self._resident(), clock()
+
+    def release(self) -> None:
+        """Return it to the system if the process has grown; call it after each batch."""
+        resident = self._resident()
+        self._least = min(self._least, resident)
+        has_grown = resident - self._least > FREED_LIMIT
+        if self._libc and has_grown and self._clock() >= self._next_release:
+            self._libc.malloc_trim(0)
+            self._least = self._resident()
+            self._next_release = self._clock() + RELEASE_INTERVAL
+
+    def _resident(self) -> int:
+        return self._process.memory_info().rss
 
 
 def limit_memory_growth() -> None:

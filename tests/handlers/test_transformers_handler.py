@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import platform
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -8,6 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import ts
 from ts.context import Context, RequestProcessor
@@ -87,6 +89,20 @@ def test_a_row_over_grpc_ends_its_stream_and_is_sent_no_parts(
     headers = [made.get_response_headers(at) for at in range(3)]
     assert [each.get("ts_stream_next") for each in headers] == ["false", None, "false"]
     assert [each.send is None for each in received] == [True, False, True]
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc for the memory")
+def test_what_a_batch_has_freed_returns_to_the_system(worker: Any, monkeypatch: Any) -> None:
+    dispatch, used = worker[0].dispatcher.dispatch, list[bytes]()
+
+    def free_most(*arguments: Any) -> Any:
+        used.extend([b"x" * 50_000 for _ in range(2000)][::20])
+        return dispatch(*arguments)
+
+    monkeypatch.setattr(worker[0].dispatcher, "dispatch", free_most)
+    before = psutil.Process().memory_info().rss
+    send(worker, ({"body": {"inputs": "A fine film"}}, JSON))
+    assert psutil.Process().memory_info().rss - before < 50_000_000
 
 
 @pytest.mark.parametrize(("explains", "seconds"), [("False", 96), ("True", 48)])

@@ -125,9 +125,10 @@ def test_hostile_requests_end_no_worker_and_fill_no_memory(server: Server) -> No
     send_all(server, bodies(0, WARM_UP, MODES))
     warm = memory(pids)
     statuses = send_all(server, bodies(1, COUNT, MODES))
-    print(f"\n{dict(statuses)}")  # noqa: T201 - pytest -s shows it
     assert workers(server) == pids, server.log("ts_log.log")[-3000:]
     assert not differences(answers(server), before, 1e-4)
-    for name, size in memory(pids).items():
+    grown = memory(pids)
+    print(f"\n{dict(statuses)}, bytes: {warm}, then {grown}")  # noqa: T201 - pytest -s shows it
+    for name, size in grown.items():
         assert size < GROWTH * warm[name], f"{name} grew from {warm[name]:,} to {size:,} bytes"
     assert statuses[200] and statuses[400] and statuses[413]

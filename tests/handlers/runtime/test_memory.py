@@ -44,6 +44,21 @@ libc.free(large)
 print((rss() - before) / 1e6)
 """
 
+# Prints what remains of small objects that are freed while some between them are in use, after the
+# second of two batches of them. It is released where time passes between the two.
+HOLES = f"""
+{START}
+from handlers.runtime.memory import RELEASE_INTERVAL, FreedMemory
+now, used = 0, []
+freed, before = FreedMemory(lambda: now), rss()
+for batch in range(2):
+    used += [b"x" * 50_000 for _ in range(1000)][::20]
+    freed.release()
+    if sys.argv[1] == "limited":
+        now += RELEASE_INTERVAL
+print((rss() - before) / 1e6)
+"""
+
 
 def megabytes(program: str, limits: str, **variables: str) -> float:
     own = {*memory.CACHE_VARIABLES, *(option.variable for option in memory.MALLOC_OPTIONS)}
@@ -66,6 +81,12 @@ def test_large_buffers_leave_no_holes_in_the_heap() -> None:
     assert megabytes(FREED_BUFFERS, "limited", MALLOC_MMAP_THRESHOLD_="33554432") > 15
     tunables = "glibc.malloc.mmap_threshold=33554432"
     assert megabytes(FREED_BUFFERS, "limited", GLIBC_TUNABLES=tunables) > 15
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc for the memory")
+def test_what_is_freed_between_objects_in_use_is_released_at_intervals() -> None:
+    assert megabytes(HOLES, "unlimited") > 40
+    assert megabytes(HOLES, "limited") < 15
 
 
 def test_a_capacity_that_the_user_set_is_kept(monkeypatch: Any) -> None:
