@@ -32,6 +32,7 @@ from handlers.errors import (
 )
 from handlers.formats._cache import BLOCK
 from handlers.generation.generator import Prompt, end_tokens
+from handlers.generation.parameters import GenerationParameters
 from handlers.generation.scheduler import ContinuousModel, NewTokens, Receive
 from handlers.runtime.model import Model
 
@@ -71,6 +72,9 @@ LACKING: Mapping[str, Any] = {
     "begin_suppress_tokens": None,
     "sequence_bias": None,
     "guidance_scale": None,
+    "logit_bias": {},
+    "top_n_tokens": 0,
+    "prompt_lookup_num_tokens": None,
 }
 # Without its own value, a sampling request has that of transformers' `generate`.
 DEFAULT_TOP_K = 50
@@ -146,7 +150,7 @@ class GenAiModel(ContinuousModel):
 
     def _receive(self, receive: Receive, event: Mapping[str, Any]) -> None:
         if "error" not in event:
-            receive(NewTokens(event["sequences"], event["finished"]))
+            receive(NewTokens(event["sequences"], event["logprobs"], event["finished"]))
         elif event["error"] is None:
             receive(NewTokens(error=DeviceFailed()))
         else:
@@ -167,7 +171,7 @@ class GenAiModel(ContinuousModel):
             Unprocessable: openvino-genai cannot do what a parameter says.
         """
         parameters = prompt.parameters
-        given = {**self._base, **parameters.for_generate}
+        given = {**self._base, **parameters.for_generate, **_of_openai(parameters)}
         beams = given.get("num_beams", 1) > 1
         known = {**SETTINGS, **({**OF_BEAMS, **BEAM_NGRAMS} if beams else {})}
         for name, value in given.items():
@@ -186,6 +190,8 @@ class GenAiModel(ContinuousModel):
             settings["top_k"] = DEFAULT_TOP_K
         if parameters.seed is not None:
             settings["rng_seed"] = (parameters.seed + number) % MAX_SEED
+        if parameters.records_tokens:
+            settings["logprobs"] = 1
         return {**settings, "max_new_tokens": prompt.new_tokens, "stop_token_ids": self._ends}
 
 
@@ -323,6 +329,12 @@ class _Engine:
                 self._socket.sendall(message)
             except OSError:
                 logger.error("The process of openvino-genai has ended")  # `_read` reports it.
+
+
+def _of_openai(parameters: GenerationParameters) -> dict[str, Any]:
+    """Return the parameters that the kit itself applies to the logits of transformers."""
+    names = {"frequency_penalty", "presence_penalty", "logit_bias", "top_n_tokens"}
+    return parameters.model_dump(include=names, exclude_none=True)
 
 
 def _settings_of_checkpoint(base: GenerationConfig) -> dict[str, Any]:

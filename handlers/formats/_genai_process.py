@@ -8,7 +8,8 @@ package, which would load torch. It reads commands and writes events, one JSON o
     {"cancel": 1}
 
     {"ready": true}
-    {"texts": [{"id": 1, "sequences": [[318, 257]], "finished": false}], "cache_usage": 3.2}
+    {"texts": [{"id": 1, "sequences": [[318, 257]], "logprobs": [-0.5, -2.1], "finished": false}],
+     "cache_usage": 3.2}
     {"texts": [{"id": 1, "error": "…"}], "cache_usage": 3.2}
     {"failed": "RuntimeError: …"}
 """
@@ -122,23 +123,29 @@ class Process:
         if status == openvino_genai.GenerationStatus.IGNORED:
             self._forget(number)
             return {"id": number, "error": "the cache is too small for it"}
-        outputs = self._outputs(number, finished=finished)
+        sequences, logprobs = self._new_tokens(number, finished=finished)
         if finished:
             self._forget(number)
-        elif not outputs:
+        elif not sequences:
             return None
-        return {"id": number, "sequences": outputs, "finished": finished}
+        facts = {"sequences": sequences, "logprobs": logprobs, "finished": finished}
+        return {"id": number, **facts}
 
-    def _outputs(self, number: int, *, finished: bool) -> list[list[int]]:
-        """Return the new tokens of a text; those of beams at their end, as they may change."""
+    def _new_tokens(self, number: int, *, finished: bool) -> tuple[list[list[int]], list[float]]:
+        """Return the new tokens of a text and their log probabilities.
+
+        Those of beams come at their end, as they may change.
+        """
         handle = self._running[number]
         if number in self._beams:
-            return [each.generated_ids for each in handle.read_all()] if finished else []
-        new: list[int] = []
+            return [each.generated_ids for each in handle.read_all()] if finished else [], []
+        tokens: list[int] = []
+        logprobs: list[float] = []
         while handle.can_read():
             for output in handle.read().values():
-                new.extend(output.generated_ids)
-        return [new] if new or finished else []
+                tokens.extend(output.generated_ids)
+                logprobs.extend(output.generated_log_probs)
+        return [tokens] if tokens or finished else [], logprobs
 
     def _forget(self, number: int) -> None:
         del self._running[number]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from queue import Empty, SimpleQueue
 
 import numpy as np
@@ -15,6 +16,7 @@ from handlers.batching.rows import RowOutcome
 from handlers.errors import OutOfTime, RequestError, attempt
 from handlers.generation.decoding import IncrementalDecoder
 from handlers.generation.generator import Prompt, end_tokens
+from handlers.generation.logits import TokenScores
 from handlers.generation.scheduler import ContinuousModel, NewTokens
 from handlers.generation.stopping import Continuation, GeneratedText
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
@@ -36,7 +38,9 @@ class RunningText:
 
     def __init__(self, prompt: Prompt, continuation: Continuation) -> None:
         self._prompt, self._continuation = prompt, continuation
-        self._is_read = bool(continuation.stops) or prompt.is_streamed
+        self._is_read = (
+            bool(continuation.stops) or prompt.is_streamed or prompt.parameters.records_tokens
+        )
         self._text = continuation.start()
         self.sequences: list[list[int]] = [[]]
         self.error: RequestError | None = None
@@ -50,7 +54,7 @@ class RunningText:
         self.error, self.finished = new.error, new.finished or new.error is not None
         if len(new.sequences) == 1:
             self.sequences[0].extend(new.sequences[0])
-            self._read(new.sequences[0])
+            self._read(new.sequences[0], new.logprobs)
         elif new.sequences:
             self.sequences = [list(each) for each in new.sequences]
 
@@ -60,13 +64,14 @@ class RunningText:
             return [self._text]
         return [self._continuation.read(each) for each in self.sequences]
 
-    def _read(self, tokens: Sequence[int]) -> None:
+    def _read(self, tokens: Sequence[int], logprobs: Sequence[float]) -> None:
         if not self._is_read:
             return
-        for token in tokens:
-            self._text = self._continuation.add(self._text, token)
+        scores = [TokenScores(logprob) for logprob in logprobs] or repeat(None)
+        for token, score in zip(tokens, scores, strict=False):
+            self._text = self._continuation.add(self._text, token, score)
         if self._prompt.is_streamed and self._prompt.stream:
-            self._prompt.stream.emit(self._continuation.certain_text(self._text))
+            self._continuation.emit(self._text, self._prompt.stream)
         if self._text.finish_reason and not self.finished:
             self.finished = True
             self.cancel()

@@ -137,6 +137,19 @@ class Continuation:
         held = max((_overlap(state.text, stop) for stop in self.stops), default=0)
         return state.text[: len(state.text) - held]
 
+    def emit(self, state: GeneratedText, stream: TextStream) -> None:
+        """Send what is certain of a text; of one whose tokens are recorded, whole tokens.
+
+        The last of them is left for the end of the response, which belongs to a token in
+        text-generation-inference's events.
+        """
+        certain = self.certain_text(state)
+        tokens = state.recorded_tokens(stream.emitted_tokens, len(certain))
+        tokens = tokens[:-1] if state.finish_reason else tokens
+        if state.records:
+            certain = certain[: state.recorded_end(stream.emitted_tokens + len(tokens))]
+        stream.emit(certain, tokens)
+
     def _append(self, state: GeneratedText, new: str) -> GeneratedText:
         """Return a state with new text, finished where that completes a stop string."""
         text = state.text + new
@@ -271,19 +284,7 @@ class RowCriterion(SequenceCriterion):
             text = continuation.add(text, token, self._scores.get(row))
         self._texts[row] = text
         if row in self._streams:
-            self._emit(self._streams[row], continuation.certain_text(text), text)
-
-    def _emit(self, stream: TextStream, certain: str, text: GeneratedText) -> None:
-        """Send what is certain of a text; of one whose tokens are recorded, whole tokens.
-
-        The last of them is left for the end of the response, which belongs to a token in
-        text-generation-inference's events.
-        """
-        tokens = text.recorded_tokens(stream.emitted_tokens, len(certain))
-        tokens = tokens[:-1] if text.finish_reason else tokens
-        if text.records:
-            certain = certain[: text.recorded_end(stream.emitted_tokens + len(tokens))]
-        stream.emit(certain, tokens)
+            continuation.emit(text, self._streams[row])
 
 
 class BeamCriterion(SequenceCriterion):

@@ -240,7 +240,7 @@ def _health(mode: str, known: Known) -> Operation:
 
 
 def _tokenize(mode: str, known: Known) -> Operation:
-    tokens = list_of(ref("TextToken"))
+    tokens = list_of(ref("InputToken"))
     return Operation(
         f"{MODEL}tokenize",
         "tokenize",

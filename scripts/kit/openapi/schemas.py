@@ -48,7 +48,7 @@ COMMON: tuple[Any, ...] = (
     inference.InferenceResponse,
     tgi.GenerationError,
     tgi.ServedInfo,
-    tgi.TextToken,
+    tgi.InputToken,
     vllm.DetokenizedPrompt,
     vllm.TokenizedPrompt,
     DetokenizeBody,

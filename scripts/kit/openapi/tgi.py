@@ -28,7 +28,7 @@ class GenerateResult(TypedDict):
     details: NotRequired[GenerateDetails]
 
 
-class TextToken(TypedDict):
+class InputToken(TypedDict):
     """A token of a text and its characters, from `start` to `stop`; both are 0 for an added one."""
 
     id: int
