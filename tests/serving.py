@@ -10,6 +10,7 @@ from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.http.request import HttpRequest
 from handlers.protocols.dispatcher import Dispatcher
+from handlers.schemas.request import TextStream
 from handlers.telemetry.meter import Meter
 
 Reply = tuple[int, Any]
@@ -80,3 +81,8 @@ def _keys(value: Any) -> list[Any]:
 
 def _refuse(constant: str) -> NoReturn:
     raise AssertionError(f"{constant} is not JSON")
+
+
+def stream_into(parts: list[str]) -> TextStream:
+    """Return a stream that appends each new part of a text to a list."""
+    return TextStream(lambda new, _: parts.append(new))

@@ -90,6 +90,14 @@ class PretrainedModel(Model):
     def full_precision(self) -> bool:
         return bool(self.module.dtype == torch.float32)
 
+    @property
+    def looks_up_prompts(self) -> bool:
+        config = self.module.config.get_text_config()
+        window = getattr(config, "sliding_window", None)
+        layers = getattr(config, "layer_types", None) or ["sliding" if window else "full_attention"]
+        # Tokens that the model does not confirm are removed from the cache, which only those keep.
+        return set(layers) == {"full_attention"} and not self.module._is_stateful
+
     @torch.inference_mode()
     def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
         if self._packable is None:

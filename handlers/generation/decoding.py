@@ -7,10 +7,13 @@ each new token takes quadratic time, so only its last tokens are decoded again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 
 from transformers import PreTrainedTokenizerBase
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 AS_GENERATED = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
 # How many tokens are decoded again at most before a new one.
@@ -19,6 +22,8 @@ CONTEXT = 32
 MAX_INCOMPLETE = 16
 MAX_BYTES = 4  # of a character in UTF-8
 INCOMPLETE = "\ufffd"
+# How SentencePiece writes a byte.
+BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,28 @@ class IncrementalDecoder:
         """Return the text that :meth:`add` held back, where no further token comes."""
         return self._decode(tail.tokens)[tail.known :]
 
+    def text_after(self, tail: Tail, token: int) -> str:
+        """Return the text of one more token, where no further one comes; of a special one its name.
+
+        A token that does not end a character has replacement characters.
+        """
+        if not tail.known or tail.complete < len(tail.tokens):
+            return self._text_after(tail, token)
+        # After other text, and outside of a character, a token has the same text everywhere.
+        if token not in self._texts:
+            self._texts[token] = self._text_after(tail, token)
+        return self._texts[token]
+
+    def is_special(self, token: int) -> bool:
+        """Return whether a token is a special one, which has no text."""
+        return token in self._special
+
+    def part_of_character(self, token: int) -> bytes | None:
+        """Return the bytes of a token that has a part of a character; None for other tokens."""
+        if token not in self._parts:
+            self._parts[token] = self._part_of_character(token)
+        return self._parts[token]
+
     def decode(self, prompt: Sequence[int], new: Sequence[int]) -> str:
         """Return the text of all new tokens after a prompt, as if they were added one by one."""
         tail = self.start(prompt)
@@ -88,6 +115,37 @@ class IncrementalDecoder:
             tail, part = self.add(tail, token)
             parts.append(part)
         return "".join(parts) + self.rest(tail)
+
+    @cached_property
+    def _special(self) -> frozenset[int]:
+        return frozenset(self.tokenizer.all_special_ids)
+
+    @cached_property
+    def _texts(self) -> dict[int, str]:
+        return {}
+
+    @cached_property
+    def _parts(self) -> dict[int, bytes | None]:
+        return {}
+
+    def _name(self, token: int) -> str:
+        """Return a token as the vocabulary has it; empty for one that it has not."""
+        return str(self.tokenizer.convert_ids_to_tokens(token) or "")
+
+    def _text_after(self, tail: Tail, token: int) -> str:
+        tail, new = self.add(tail, token)
+        return new + self.rest(tail) or (self._name(token) if self.is_special(token) else "")
+
+    def _part_of_character(self, token: int) -> bytes | None:
+        name = self._name(token)
+        found = BYTE.fullmatch(name)
+        known = _byte_alphabet()
+        if not found and not known.keys() >= set(name):
+            return None
+        raw = bytes.fromhex(found[1]) if found else bytes(known[letter] for letter in name)
+        # Other tokenizers have letters of that alphabet, too.
+        is_part = INCOMPLETE in raw.decode(errors="replace") and INCOMPLETE in self._decode([token])
+        return raw if is_part else None
 
     def _trimmed(self, tail: Tail, held: int) -> Tail:
         """Return a state whose tokens are complete, with few of them.
@@ -103,3 +161,9 @@ class IncrementalDecoder:
 
     def _decode(self, tokens: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(tokens), **AS_GENERATED))
+
+
+@cache
+def _byte_alphabet() -> Mapping[str, int]:
+    """Return the byte of each letter of byte-level BPE."""
+    return {letter: byte for byte, letter in bytes_to_unicode().items()}

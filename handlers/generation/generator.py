@@ -9,13 +9,23 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from transformers import GenerationConfig, PreTrainedTokenizerBase, StoppingCriteriaList
+from transformers import (
+    GenerationConfig,
+    PreTrainedTokenizerBase,
+    StoppingCriteriaList,
+)
 
 from handlers.batching.padding import Batch, Padding, group_by_length, pad
 from handlers.batching.rows import RowOutcome
 from handlers.batching.tokenization import Window
-from handlers.errors import OutOfTime, attempt_all
+from handlers.errors import OutOfTime, Unprocessable, attempt_all
 from handlers.generation.decoding import IncrementalDecoder
+from handlers.generation.logits import (
+    LogprobRecorder,
+    penalties_for,
+    recorder_for,
+    recording,
+)
 from handlers.generation.parameters import GenerationParameters
 from handlers.generation.randomness import seeded
 from handlers.generation.stopping import (
@@ -23,6 +33,7 @@ from handlers.generation.stopping import (
     Continuation,
     DeadlineCriterion,
     GeneratedText,
+    LookupCriterion,
     RowCriterion,
     SequenceCriterion,
 )
@@ -53,10 +64,13 @@ class Prompt(Window):
 
     @property
     def is_streamed(self) -> bool:
-        """Whether its text is sent while it is generated, which only a single text can be."""
+        """Whether its text is sent while it is generated, which only a single text can be.
+
+        The tokens of a prompt lookup are not certain before the model has confirmed them.
+        """
         parameters = self.parameters
         single = parameters.num_beams * parameters.num_return_sequences == 1
-        return self.stream is not None and single
+        return self.stream is not None and single and not parameters.prompt_lookup_num_tokens
 
     def may_repeat(self) -> bool:
         """Return whether its text may be generated again, because no part of it was sent."""
@@ -116,14 +130,16 @@ class Generator:
     def _batch_key(self, number: int, prompt: Prompt, longest: int) -> Hashable:
         """Return a key that prompts must share to generate together with unchanged results.
 
-        Seeded sampling is alone, since a batch shares its random numbers. A penalty on the prompt
-        would include its padding, so it needs prompts of one length, as does a model that padding
-        changes. Beams compare whole texts, so they must end at one length. Where the longest text
-        would carry a prompt beyond the model's last position, or its last token is a fixed one, it
-        generates only with prompts of the same number of new tokens.
+        Seeded sampling is alone, since a batch shares its random numbers, and so is prompt lookup.
+        A repetition penalty would include the padding of a prompt, so it needs prompts of one
+        length, as does a model that padding changes. Beams compare whole texts, so they must end at
+        one length. Where the longest text would carry a prompt beyond the model's last position, or
+        its last token is a fixed one, it generates only with prompts of the same number of new
+        tokens.
         """
         settings = prompt.parameters
-        if self.model.runs_alone or (settings.do_sample and settings.seed is not None):
+        is_seeded = settings.do_sample and settings.seed is not None
+        if self.model.runs_alone or is_seeded or settings.prompt_lookup_num_tokens:
             return number
         alike = len(prompt) + longest > self.model.padded_limit or self._reads_prompt(settings)
         length = len(prompt) if alike else None
@@ -143,16 +159,24 @@ class Generator:
     def _generate_in_time(self, prompts: Sequence[Prompt]) -> Sequence[RowOutcome]:
         if self.deadline.passed:
             return [OutOfTime() for _ in prompts]
+        if prompts[0].parameters.prompt_lookup_num_tokens and not self.model.looks_up_prompts:
+            sentence = "prompt_lookup_num_tokens cannot be done by this model; leave it out."
+            return [Unprocessable(sentence) for _ in prompts]
         return self._generate_batch(prompts)
 
     def _generate_batch(self, prompts: Sequence[Prompt]) -> list[RowOutcome]:
         batch = pad(prompts, self.padding)
         width = batch["input_ids"].shape[1]
         deadline = DeadlineCriterion(self.deadline)
-        sequences = self._criterion(prompts, width)
+        settings = [prompt.parameters for prompt in prompts]
+        recorder = recorder_for(settings)
+        sequences = self._criterion(prompts, width, recorder)
         stopping = StoppingCriteriaList([deadline, sequences])
-        with seeded(prompts[0].parameters.seed):
-            ids = self.model.generate(batch, self._config(prompts), stopping_criteria=stopping)
+        processing = {**penalties_for(settings, width), **recording(recorder)}
+        with seeded(settings[0].seed):
+            ids = self.model.generate(
+                batch, self._config(prompts), stopping_criteria=stopping, **processing
+            )
         new = ids[:, width:].cpu().numpy()
         self._count(batch, prompts, new)
         texts, copies = sequences.read(new.tolist()), len(new) // len(prompts)
@@ -162,16 +186,28 @@ class Generator:
             for prompt, part in zip(prompts, parts, strict=True)
         ]
 
-    def _criterion(self, prompts: Sequence[Prompt], width: int) -> SequenceCriterion:
-        continuations = [self._continuation(prompt) for prompt in prompts]
+    def _criterion(
+        self, prompts: Sequence[Prompt], width: int, recorder: LogprobRecorder | None
+    ) -> SequenceCriterion:
+        decoder = IncrementalDecoder(self.tokenizer)
+        continuations = [self._continuation(prompt, decoder) for prompt in prompts]
         if prompts[0].parameters.num_beams > 1:
             return BeamCriterion(continuations, width)
+        if self._lookup(prompts[0]):
+            return LookupCriterion(continuations, width)
         streams = [prompt.stream if prompt.is_streamed else None for prompt in prompts]
-        return RowCriterion(continuations, width, streams)
+        return RowCriterion(continuations, width, streams, recorder)
 
-    def _continuation(self, prompt: Prompt) -> Continuation:
+    def _lookup(self, prompt: Prompt) -> int | None:
+        """Return the number of tokens to look up, None where they may exceed the last position."""
+        count = prompt.parameters.prompt_lookup_num_tokens
+        if count and self.limit and len(prompt) + prompt.new_tokens + count > self.limit:
+            return None
+        return count
+
+    def _continuation(self, prompt: Prompt, decoder: IncrementalDecoder) -> Continuation:
         return Continuation(
-            IncrementalDecoder(self.tokenizer),
+            decoder,
             prompt.features["input_ids"],
             prompt.parameters.stop,
             self._ends,
@@ -191,6 +227,7 @@ class Generator:
             max_length=None,
             pad_token_id=self.padding.ids["input_ids"],
         )
+        config.prompt_lookup_num_tokens = self._lookup(prompts[0])
         return config
 
     @staticmethod

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
+from pydantic import (
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
-from handlers.errors import RequestTooLarge
+from handlers.config.quoting import quote
+from handlers.errors import BadRequest, RequestTooLarge, Unprocessable
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 
@@ -16,7 +25,37 @@ Few = Annotated[int, Field(ge=1, le=32)]
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 256
 StopText = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
+# As OpenAI and vLLM.
+MAX_BIASES = 1024
+MAX_TOP_TOKENS = 20
+MAX_ID_DIGITS = 9
+# Each of them is computed with the others in one forward.
+MAX_LOOKUP = 64
 StopTexts = StopText | Annotated[list[StopText], Field(max_length=MAX_STOPS)] | None
+
+
+def _with_token_ids(value: Any) -> Any:
+    """Return a mapping whose keys are token ids, which JSON has as texts."""
+    if not isinstance(value, dict):
+        return value
+    if len(value) > MAX_BIASES:
+        raise ValueError(f"has {len(value):,} tokens; send at most {MAX_BIASES:,}")
+    wrong = next((key for key in value if not _is_token_id(key)), None)
+    if wrong is not None:
+        raise ValueError(f"has the key {quote(wrong)}; its keys are ids of tokens")
+    return {int(key): bias for key, bias in value.items()}
+
+
+def _is_token_id(key: Any) -> bool:
+    return str(key).isascii() and str(key).isdecimal() and len(str(key)) <= MAX_ID_DIGITS
+
+
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+LogitBias = Annotated[
+    dict[int, Bias], Field(max_length=MAX_BIASES), BeforeValidator(_with_token_ids)
+]
+TopTokens = Annotated[int, Field(ge=0, le=MAX_TOP_TOKENS)]
 
 # The first are sent by all clients of text-generation-inference, the others are a pipeline's.
 NAMES = PipelineNames(
@@ -24,9 +63,11 @@ NAMES = PipelineNames(
         "adapter_id": [0],
         "best_of": [0, 1],
         "decoder_input_details": [False],
-        "frequency_penalty": [0],
         "grammar": [0],
-        "top_n_tokens": [0],
+        # transformers has moved these strategies to code on its hub.
+        "diversity_penalty": [0],
+        "num_beam_groups": [1],
+        "penalty_alpha": [0],
         "watermark": [False],
         "batch_size": ANY,
         "clean_up_tokenization_spaces": ANY,
@@ -44,6 +85,11 @@ NOT_OF_GENERATE = {
     "seed",
     "return_full_text",
     "details",
+    "frequency_penalty",
+    "presence_penalty",
+    "logit_bias",
+    "logprobs",
+    "top_n_tokens",
 }
 
 
@@ -76,12 +122,21 @@ class GenerationParameters(Parameters):
     """Number of texts. Needs `do_sample` or as many beams."""
     repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = None
     """Penalty for tokens that occurred before; 1 is none."""
+    frequency_penalty: Penalty | None = None
+    """Is subtracted from the logit of a token for each time that it was generated."""
+    presence_penalty: Penalty | None = None
+    """Is subtracted from the logit of a token that was generated."""
+    logit_bias: LogitBias | None = None
+    """Adds -100 to 100 to the logits of tokens, by their ids; at most 1,024."""
     no_repeat_ngram_size: NonNegativeInt | None = None
     """Length of n-grams that may occur once only."""
     length_penalty: Annotated[float, Field(ge=-20, le=20)] | None = None
     """Exponent of the length in beam search."""
     early_stopping: bool | None = None
     """Ends a beam search at the first complete candidates."""
+    prompt_lookup_num_tokens: Annotated[int, Field(ge=1, le=MAX_LOOKUP)] | None = None
+    """Tries at most this number of tokens that follow the last ones elsewhere in the text, which
+    changes the speed only. Not with beams, several texts or `logprobs`, and sent in one part."""
     truncate: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     """Cuts the prompt to this number of tokens. 0 keeps all."""
     stop: tuple[str, ...] = ()
@@ -92,6 +147,14 @@ class GenerationParameters(Parameters):
     """Returns the prompt before the new text."""
     details: bool = False
     """Adds `finish_reason`, `generated_tokens`, `input_length` and `seed`."""
+    logprobs: bool | None = None
+    """Adds `details` with `tokens`: the tokens of the text and their log probabilities. By default
+    where `details` is true, without beams and prompt lookup."""
+    top_n_tokens: TopTokens = Field(
+        default=0, validation_alias=AliasChoices("top_n_tokens", "top_logprobs")
+    )
+    """Adds `top_tokens` beside `tokens`: the most likely ones in each place. Alias:
+    `top_logprobs`."""
 
     @field_validator("stop", mode="before", json_schema_input_type=StopTexts)
     @classmethod
@@ -122,6 +185,50 @@ class GenerationParameters(Parameters):
             )
         return self
 
+    def check_logprobs(self) -> None:
+        """Check that log probabilities are not requested where they are not computed.
+
+        Raises:
+            Unprocessable: they are.
+        """
+        if not (self.logprobs or self.top_n_tokens):
+            return
+        name = "logprobs" if self.logprobs else "top_n_tokens"
+        if self.num_beams > 1:
+            raise Unprocessable(
+                f"{name} cannot be done with num_beams {self.num_beams}; leave one of them out."
+            )
+        if self.prompt_lookup_num_tokens:
+            raise Unprocessable(
+                f"{name} cannot be done with prompt_lookup_num_tokens; leave one of them out."
+            )
+
+    def check_lookup(self) -> None:
+        """Check that `prompt_lookup_num_tokens` is not requested for several sequences.
+
+        Raises:
+            Unprocessable: it is.
+        """
+        if self.prompt_lookup_num_tokens and self.sequences > 1:
+            name = "num_beams" if self.num_beams > 1 else "num_return_sequences"
+            raise Unprocessable(
+                f"prompt_lookup_num_tokens cannot be done with {name} {self.sequences}"
+                "; leave one of them out."
+            )
+
+    def check_bias(self, vocabulary: int) -> None:
+        """Check that all tokens of `logit_bias` are in the vocabulary.
+
+        Raises:
+            BadRequest: with the first that is not.
+        """
+        unknown = next((token for token in self.logit_bias or () if token >= vocabulary), None)
+        if unknown is not None:
+            raise BadRequest(
+                f"parameters: logit_bias has the token {unknown}, and this model's go from 0 to"
+                f" {vocabulary - 1:,}; send ids of this model's tokenizer."
+            )
+
     def new_tokens_after(self, length: int) -> int | None:
         """Return the maximum of new tokens after a prompt of some length; None if not set.
 
@@ -142,6 +249,18 @@ class GenerationParameters(Parameters):
     def sequences(self) -> int:
         """The number of sequences that are computed for the prompt."""
         return max(self.num_beams, self.num_return_sequences)
+
+    @property
+    def records_tokens(self) -> bool:
+        """Whether each token is returned with its log probability."""
+        if self.logprobs is not None:
+            return self.logprobs
+        return self.details and self.num_beams == 1 and not self.prompt_lookup_num_tokens
+
+    @property
+    def penalizes(self) -> bool:
+        """Whether tokens that were generated have other logits than before."""
+        return bool(self.frequency_penalty or self.presence_penalty)
 
     @property
     def for_generate(self) -> dict[str, Any]:

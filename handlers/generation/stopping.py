@@ -7,21 +7,31 @@ depend on the other sequences of its batch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any, Literal
 
 import torch
 from transformers import StoppingCriteria
 
 from handlers.generation.decoding import IncrementalDecoder, Tail
+from handlers.generation.logits import LogprobRecorder, TokenScores
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.ranks import world_size
-from handlers.schemas.request import TextStream
+from handlers.schemas.request import GeneratedToken, TextStream
 
 FinishReason = Literal["length", "eos_token", "stop_sequence"]
 # Under torchrun asking for the time is a message to every process, and steps are short.
 STEPS_PER_BROADCAST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """A token of a text, which begins after `start` characters; the next one shows its end."""
+
+    start: int
+    token: GeneratedToken
 
 
 @dataclass(frozen=True)
@@ -34,12 +44,33 @@ class GeneratedText:
         tokens: the number of new tokens, up to the one that ended the sequence.
         finish_reason: what ended it; None while it goes on.
         tail: the last tokens, for decoding the next.
+        records: the tokens of the text with their log probabilities, where they are recorded.
     """
 
     text: str
     tokens: int
     finish_reason: FinishReason | None
     tail: Tail = field(repr=False)
+    records: tuple[TokenRecord, ...] = field(default=(), repr=False)
+
+    def recorded_end(self, count: int) -> int:
+        """Return how many characters the first recorded tokens have together."""
+        return self.records[count].start if count < len(self.records) else len(self.text)
+
+    def recorded_tokens(self, first: int = 0, length: int | None = None) -> list[GeneratedToken]:
+        """Return the recorded tokens, whose texts together are the text.
+
+        Args:
+            first: how many of them are left out.
+            length: how many characters of the text the last one may reach; None for all.
+        """
+        records = self.records[first:]
+        ends = [*(record.start for record in records[1:]), len(self.text)]
+        return [
+            replace(record.token, text=self.text[record.start : end])
+            for record, end in zip(records, ends, strict=False)
+            if length is None or end <= length
+        ]
 
 
 @dataclass(frozen=True)
@@ -64,13 +95,20 @@ class Continuation:
         """Return the state before the first new token."""
         return GeneratedText("", 0, None, self.decoder.start(self.prompt))
 
-    def add(self, state: GeneratedText, token: int) -> GeneratedText:
-        """Return the state after one more token, which a finished sequence ignores."""
+    def add(
+        self, state: GeneratedText, token: int, scores: TokenScores | None = None
+    ) -> GeneratedText:
+        """Return the state after one more token, which a finished sequence ignores.
+
+        With its scores the token is recorded, unless it ends the text or follows a stop string.
+        """
         if state.finish_reason:
             return state
         state = replace(state, tokens=state.tokens + 1)
         if token in self.ends:
             return self._finish(state, "eos_token")
+        if scores:
+            state = replace(state, records=(*state.records, self._record(state, token, scores)))
         tail, new = self.decoder.add(state.tail, token)
         state = self._append(replace(state, tail=tail), new)
         is_full = state.tokens == self.max_new_tokens
@@ -105,7 +143,21 @@ class Continuation:
         place = find_stop(text, self.stops, len(state.text)) if new else None
         if place is None:
             return replace(state, text=text)
-        return replace(state, text=text[:place], finish_reason="stop_sequence")
+        records = tuple(record for record in state.records if record.start < place)
+        reason: FinishReason = "stop_sequence"
+        return replace(state, text=text[:place], finish_reason=reason, records=records)
+
+    def _record(self, state: GeneratedText, token: int, scores: TokenScores) -> TokenRecord:
+        top = [
+            self._token(each, logprob, self.decoder.text_after(state.tail, each))
+            for each, logprob in scores.top
+        ]
+        chosen = self._token(token, scores.logprob)
+        return TokenRecord(len(state.text), replace(chosen, top=top))
+
+    def _token(self, token: int, logprob: float, text: str = "") -> GeneratedToken:
+        special, partial = self.decoder.is_special(token), self.decoder.part_of_character(token)
+        return GeneratedToken(token, text, logprob, special, partial)
 
     def _finish(self, state: GeneratedText, reason: FinishReason) -> GeneratedText:
         if state.finish_reason:
@@ -171,6 +223,7 @@ class RowCriterion(SequenceCriterion):
         continuations: one for each prompt.
         width: the length of the padded prompts.
         streams: the stream of each prompt, which has one row then; None for one without.
+        recorder: has the scores of the tokens of the rows that are recorded; None without such.
     """
 
     def __init__(
@@ -178,9 +231,12 @@ class RowCriterion(SequenceCriterion):
         continuations: Sequence[Continuation],
         width: int,
         streams: Sequence[TextStream | None] = (),
+        recorder: LogprobRecorder | None = None,
     ) -> None:
         super().__init__(continuations, width)
         self._streams = {row: stream for row, stream in enumerate(streams) if stream}
+        self._recorder = recorder
+        self._scores: Mapping[int, TokenScores] = {}
         self._seen = width
         # The rows whose text is needed before their end.
         self._texts: dict[int, GeneratedText] = {}
@@ -190,6 +246,7 @@ class RowCriterion(SequenceCriterion):
         return [self._texts.get(row) or each.read(tokens) for row, (each, tokens) in pairs]
 
     def _finished(self, input_ids: torch.Tensor, of_rows: Sequence[Continuation]) -> list[bool]:
+        self._scores = self._recorder.scores(input_ids[:, -1]) if self._recorder else {}
         going_on = [row for row, each in enumerate(of_rows) if self._is_followed(row, each)]
         new = input_ids[going_on, self._seen :].tolist() if going_on else []
         for row, tokens in zip(going_on, new, strict=True):
@@ -206,15 +263,27 @@ class RowCriterion(SequenceCriterion):
         """Return whether the text of a row is needed, and goes on."""
         if row in self._texts:
             return self._texts[row].finish_reason is None
-        return bool(continuation.stops) or row in self._streams
+        return bool(continuation.stops) or row in self._streams or row in self._scores
 
     def _add(self, row: int, continuation: Continuation, tokens: Sequence[int]) -> None:
         text = self._texts.get(row) or continuation.start()
         for token in tokens:
-            text = continuation.add(text, token)
+            text = continuation.add(text, token, self._scores.get(row))
         self._texts[row] = text
         if row in self._streams:
-            self._streams[row].emit(continuation.certain_text(text))
+            self._emit(self._streams[row], continuation.certain_text(text), text)
+
+    def _emit(self, stream: TextStream, certain: str, text: GeneratedText) -> None:
+        """Send what is certain of a text; of one whose tokens are recorded, whole tokens.
+
+        The last of them is left for the end of the response, which belongs to a token in
+        text-generation-inference's events.
+        """
+        tokens = text.recorded_tokens(stream.emitted_tokens, len(certain))
+        tokens = tokens[:-1] if text.finish_reason else tokens
+        if text.records:
+            certain = certain[: text.recorded_end(stream.emitted_tokens + len(tokens))]
+        stream.emit(certain, tokens)
 
 
 class BeamCriterion(SequenceCriterion):
@@ -240,6 +309,26 @@ class BeamCriterion(SequenceCriterion):
         prompt, *tokens = key
         continuation, before = self._continuations[prompt], self._texts.get(key[:-1])
         return continuation.add(before, tokens[-1]) if before else continuation.read(tokens)
+
+
+class LookupCriterion(SequenceCriterion):
+    """Ends the one row of a prompt lookup, which may lose the last tokens that it had."""
+
+    def __init__(self, continuations: Sequence[Continuation], width: int) -> None:
+        super().__init__(continuations, width)
+        self._tokens: list[int] = []
+        # The text before each token, and after the last.
+        self._texts = [continuations[0].start()]
+
+    def _finished(self, input_ids: torch.Tensor, of_rows: Sequence[Continuation]) -> list[bool]:
+        tokens = input_ids[0, self._width :].tolist()
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(self._tokens, tokens, strict=False))
+        kept = len(list(same))
+        texts = self._texts[: kept + 1]
+        for token in tokens[kept:]:
+            texts.append(of_rows[0].add(texts[-1], token))
+        self._tokens, self._texts = tokens, texts
+        return [texts[-1].finish_reason is not None]
 
 
 def find_stop(text: str, stops: Sequence[str], seen: int = 0) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
-from handlers.schemas.request import Request, TextStream
+from handlers.schemas.request import GeneratedToken, Request, TextStream
 
 EVENTS = "text/event-stream"
 
@@ -39,14 +39,14 @@ class EventStream(TextStream, ABC):
         self._http_request = http_request
 
     @abstractmethod
-    def part(self, text: str, *, first: bool) -> bytes:
-        """Return the event of new text."""
+    def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
+        """Return the events of new text, and of its tokens where they are recorded."""
 
-    def emit(self, text: str) -> None:
+    def emit(self, text: str, tokens: Sequence[GeneratedToken] = ()) -> None:
         if self._http_request.send is not None:
-            super().emit(text)
+            super().emit(text, tokens)
 
-    def _send_new(self, new: str) -> None:
+    def _send_new(self, new: str, tokens: Sequence[GeneratedToken]) -> None:
         if self._http_request.send is not None:
-            body = self.part(new, first=self.emitted == new)
+            body = self.part(new, tokens, first=self.emitted == new)
             self._http_request.send(HttpResponse(body, content_type=EVENTS))

@@ -1,12 +1,13 @@
 """Hugging Face: `{"inputs": …, "parameters": {…}}`; a list of inputs gets a list of results.
 
-With `"stream": true` a generated text comes as the events of text-generation-inference. Each has
-new text in place of a token; its id and probability are null:
+With `"stream": true` a generated text comes as the events of text-generation-inference. Where its
+tokens are recorded, as with `details`, each event has one of them. Otherwise each has new text in
+place of a token; its id and log probability are null:
 
     data: {"index": 1, "token": {"id": null, "text": " a", "logprob": null, "special": false},
            "generated_text": null, "details": null}
 
-The last event has the rest of the text, the whole result and, where requested, its details.
+The last event has the whole result and, where requested, its details without tokens.
 
 https://huggingface.co/docs/text-generation-inference/conceptual/streaming
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 from handlers.errors import BadRequest, RequestError, Unprocessable
@@ -31,8 +33,10 @@ from handlers.protocols.items import (
     read_target,
 )
 from handlers.protocols.result_formats import format_results, preferred_type
-from handlers.schemas.request import Request
+from handlers.schemas.request import GeneratedToken, Request, TextToken
 
+# The details that a stream has in its events.
+OF_TOKENS = {"prefill", "tokens", "top_tokens"}
 KEYS = ["inputs", "parameters", "options", "stream", "target"]
 # For one text these clients read the first of several lists of labels, as the hub returns them.
 NESTING_CLIENTS = ("hf_hub/", "@huggingface/inference/")
@@ -52,24 +56,32 @@ class TokenEventStream(EventStream):
         super().__init__(http_request)
         self._count = 0
 
-    def part(self, text: str, *, first: bool) -> bytes:
-        return self._event(text)
+    def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
+        shown = [_with_top(token.as_json(), token.top_as_json()) for token in tokens]
+        return b"".join(map(self._event, shown or [_text_only(text)]))
 
     def last(self, new_text: str, result: Mapping[str, Any]) -> bytes:
-        """Return the last event.
+        """Return the events that are left.
 
         Args:
             new_text: the whole generated text, without the prompt.
             result: the task's result, whose text may begin with the prompt.
         """
-        rest = self.not_emitted(new_text)
-        return self._event(rest, result["generated_text"], result.get("details"))
+        details = result.get("details", {})
+        top = details.get("top_tokens", repeat(()))
+        shown = [_with_top(*each) for each in zip(details.get("tokens", ()), top, strict=False)]
+        shown = shown[self.emitted_tokens :]
+        *others, last = shown or [_text_only(self.not_emitted(new_text))]
+        facts = {name: fact for name, fact in details.items() if name not in OF_TOKENS}
+        whole = {"generated_text": result["generated_text"], "details": facts or None}
+        return b"".join(map(self._event, others)) + self._event(last, **whole)
 
-    def _event(self, text: str, generated_text: Any = None, details: Any = None) -> bytes:
+    def _event(
+        self, token: Mapping[str, Any], generated_text: Any = None, details: Any = None
+    ) -> bytes:
         self._count += 1
-        token = {"id": None, "text": text, "logprob": None, "special": False}
         whole = {"generated_text": generated_text, "details": details}
-        return event({"index": self._count, "token": token, **whole})
+        return event({"index": self._count, **token, **whole})
 
 
 class Protocol(BaseProtocol):
@@ -153,6 +165,16 @@ class Protocol(BaseProtocol):
 def tgi_error_body(error: RequestError) -> dict[str, str]:
     """Return an error as text-generation-inference has it."""
     return {"error": str(error), "error_type": ERROR_TYPES.get(error.status, "generation")}
+
+
+def _with_top(token: TextToken, top: Sequence[TextToken]) -> dict[str, Any]:
+    """Return the keys of an event with a token, and with the most likely ones in its place."""
+    return {"token": token, **({"top_tokens": list(top)} if top else {})}
+
+
+def _text_only(text: str) -> dict[str, Any]:
+    """Return the keys of an event with text in place of a token."""
+    return {"token": {"id": None, "text": text, "logprob": None, "special": False}}
 
 
 def _error_event(error: RequestError) -> bytes:

@@ -54,6 +54,11 @@ class Model(ABC):
         return False
 
     @property
+    def looks_up_prompts(self) -> bool:
+        """Whether it generates with `prompt_lookup_num_tokens`."""
+        return False
+
+    @property
     def compiles_shapes(self) -> bool:
         """Whether the first batch of each shape is slow, so that few shapes should be used."""
         return False

@@ -17,7 +17,7 @@ from handlers.schemas.text_checks import json_type
 BodyT = TypeVar("BodyT", bound=BaseModel)
 # More than clients send: each unknown key and each wrong value would be an error of its own.
 MAX_KEYS = 100
-MAX_VALUES = 1_000
+MAX_VALUES = 2_000
 
 
 class WholeNumbers(BaseModel):

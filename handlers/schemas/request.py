@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
 
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, RequestTooLarge
@@ -13,22 +15,82 @@ from handlers.errors import BadRequest, RequestTooLarge
 MAX_MESSAGES = 1_000
 
 
-class TextStream:
-    """Sends a generated text before it is complete; `emitted` is the part that was sent."""
+class TextToken(TypedDict):
+    """A token of a generated text, or one that was likely in its place.
 
-    def __init__(self, send: Callable[[str], None]) -> None:
+    `text` is what it adds to the text, of a special token in place of another its name. `logprob`
+    is the natural logarithm of the probability that the model gives it. `bytes` are there where the
+    token has a part of a character only.
+    """
+
+    id: int
+    text: str
+    logprob: float
+    special: bool
+    bytes: NotRequired[list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedToken:
+    """A token that was generated, or one that was likely in its place.
+
+    Attributes:
+        id: the token.
+        text: what it adds to the text.
+        logprob: the natural logarithm of the probability that the model gives it.
+        special: whether it is a special token.
+        partial: its bytes, where they are a part of a character.
+        top: the most likely tokens in its place, best first; as many as the request asks for.
+    """
+
+    id: int
+    text: str
+    logprob: float
+    special: bool = False
+    partial: bytes | None = None
+    top: Sequence[GeneratedToken] = ()
+
+    def as_json(self) -> TextToken:
+        """Return it without the tokens in its place, ready for JSON."""
+        token = TextToken(id=self.id, text=self.text, logprob=self.logprob, special=self.special)
+        return token if self.partial is None else {**token, "bytes": list(self.partial)}
+
+    def top_as_json(self) -> list[TextToken]:
+        """Return the most likely tokens in its place, ready for JSON."""
+        return [each.as_json() for each in self.top]
+
+
+class TextStream:
+    """Sends a generated text before it is complete.
+
+    Args:
+        send: takes new text, and its tokens where they are recorded.
+
+    Attributes:
+        emitted: the text that was sent.
+        emitted_tokens: how many tokens were sent with it.
+    """
+
+    def __init__(self, send: Callable[[str, Sequence[GeneratedToken]], None]) -> None:
         self._send = send
         self.emitted = ""
+        self.emitted_tokens = 0
 
     def not_emitted(self, text: str) -> str:
         """Return the part of a text that was not sent; empty if it begins differently."""
         return text[len(self.emitted) :] if text.startswith(self.emitted) else ""
 
-    def emit(self, text: str) -> None:
-        """Send the part of a text that was not sent; nothing if it begins differently."""
+    def emit(self, text: str, tokens: Sequence[GeneratedToken] = ()) -> None:
+        """Send the part of a text that was not sent; nothing if it begins differently.
+
+        Args:
+            text: the whole text.
+            tokens: the tokens of the part that was not sent; none where they are not recorded.
+        """
         if new := self.not_emitted(text):
             self.emitted = text
-            self._send(new)
+            self.emitted_tokens += len(tokens)
+            self._send(new, tokens)
 
 
 @dataclass(frozen=True)
@@ -82,12 +144,15 @@ class Request:
         alone: False for an item of a list, for which transformers' pipelines return some results
             in another shape than for the same item alone.
         stream: sends a generated text before it is complete.
+        fills_limit: whether a generated text that has no maximum of its own may have all tokens
+            that the model's limit leaves, instead of the model's default.
     """
 
     inputs: Any
     parameters: Mapping[str, Any] = field(default_factory=dict)
     alone: bool = True
     stream: TextStream | None = None
+    fills_limit: bool = False
 
 
 @dataclass(frozen=True)

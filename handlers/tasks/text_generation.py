@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, NotRequired
 
 from pydantic import Field
@@ -35,7 +35,7 @@ from handlers.generation.stopping import GeneratedText
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
 from handlers.schemas.model_info import LegacyResponse
-from handlers.schemas.request import Request, TextStream, TokenIds
+from handlers.schemas.request import Request, TextStream, TextToken, TokenIds
 from handlers.schemas.text_checks import check_text
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
@@ -44,12 +44,19 @@ NEW_TOKENS = 50
 
 
 class Details(TypedDict):
-    """Why a text ended (`length`, `eos_token` or `stop_sequence`), and what it took."""
+    """Why a text ended (`length`, `eos_token` or `stop_sequence`), and what it took.
+
+    `tokens` are those of the text, with log probabilities, and `top_tokens` the most likely ones in
+    the place of each. `prefill` is empty: those of the prompt are not computed.
+    """
 
     finish_reason: str
     generated_tokens: int
     input_length: int
     seed: int | None
+    prefill: NotRequired[list[TextToken]]
+    tokens: NotRequired[list[TextToken]]
+    top_tokens: NotRequired[list[list[TextToken]]]
 
 
 class Generated(TypedDict):
@@ -63,7 +70,7 @@ class Generated(TypedDict):
 class PromptQuery:
     """One prompt to continue; of a chat, the result of its template.
 
-    `ids` are the tokens of a prompt that the client tokenized.
+    `ids` are the tokens of a prompt that the client tokenized. `fills_limit` is the request's.
     """
 
     prompt: str
@@ -71,6 +78,7 @@ class PromptQuery:
     messages: Sequence[Message] = ()
     stream: TextStream | None = None
     ids: TokenIds | None = None
+    fills_limit: bool = False
 
 
 def _legacy_response(texts: Any) -> str:
@@ -118,7 +126,11 @@ class Task(BaseTask[PromptQuery, Prompt]):
                 f"{name} is {parameters.sequences}, and this model's max_sequences is"
                 f" {self.settings.max_sequences}; ask for fewer."
             )
-        return self._query(request, parameters)
+        parameters.check_logprobs()
+        parameters.check_lookup()
+        parameters.check_bias(self._vocabulary)
+        query = self._query(request, parameters)
+        return replace(query, fills_limit=request.fills_limit)
 
     def read_parameters(self, given: Mapping[str, Any]) -> Any:
         parameters = dict(given)
@@ -198,7 +210,7 @@ class Task(BaseTask[PromptQuery, Prompt]):
             BadRequest: there are none, or one is unknown.
             RequestTooLarge: there are too many.
         """
-        ids.check(self.checkpoint.config.get_text_config().vocab_size)
+        ids.check(self._vocabulary)
         limits = (truncate, self.max_tokens if self.truncation else None)
         if limit := min(filter(None, limits), default=None):
             ids = ids.truncate(limit, self.tokenizer.truncation_side)
@@ -225,8 +237,13 @@ class Task(BaseTask[PromptQuery, Prompt]):
                 f"the prompt has {len(row):,} tokens and max_new_tokens is {requested or 1:,}"
                 f", together more than {self._limit_name}; shorten one of them."
             )
-        new = requested or min(self._default_new_tokens, available)
+        default = available if query.fills_limit else self._default_new_tokens
+        new = requested or min(default, available)
         return [Prompt(row.features, row.encoding, query.parameters, new, query.stream)]
+
+    @property
+    def _vocabulary(self) -> int:
+        return int(self.checkpoint.config.get_text_config().vocab_size)
 
     @property
     def _limit_name(self) -> str:
@@ -243,14 +260,27 @@ class Task(BaseTask[PromptQuery, Prompt]):
 
 def _generated(query: PromptQuery, row: Window, text: GeneratedText) -> dict[str, Any]:
     result: dict[str, Any] = {"generated_text": _with_prompt(query, text.text)}
-    if query.parameters.details:
+    parameters = query.parameters
+    if parameters.details or parameters.records_tokens:
         result["details"] = {
             "finish_reason": text.finish_reason or "length",
             "generated_tokens": text.tokens,
             "input_length": len(row),
-            "seed": query.parameters.seed,
+            "seed": parameters.seed,
+            **(_tokens(text, parameters) if parameters.records_tokens else {}),
         }
     return result
+
+
+def _tokens(text: GeneratedText, parameters: GenerationParameters) -> dict[str, Any]:
+    """Return the tokens of a text as text-generation-inference has them in its details."""
+    tokens = text.recorded_tokens()
+    top = [token.top_as_json() for token in tokens]
+    return {
+        "prefill": [],
+        "tokens": [token.as_json() for token in tokens],
+        **({"top_tokens": top} if parameters.top_n_tokens else {}),
+    }
 
 
 def _with_prompt(query: PromptQuery, text: str) -> Any:

@@ -22,7 +22,21 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         **job["settings"],
     )
     chunks = list(streamed)
+    scored = client.chat.completions.create(
+        model="m", messages=job["messages"], logprobs=True, top_logprobs=2, **job["settings"]
+    )
+    biased = client.completions.create(
+        model="m",
+        prompt=job["prompts"][0],
+        logprobs=2,
+        frequency_penalty=0.5,
+        presence_penalty=0.5,
+        logit_bias={"5": -100},
+        **job["settings"],
+    )
     return {
+        "logprobs": scored.choices[0].to_dict()["logprobs"],
+        "biased": biased.choices[0].to_dict(),
         "models": [model.id for model in client.models.list()],
         "chat": chat.choices[0].message.content,
         "usage": chat.usage.to_dict() if chat.usage else None,

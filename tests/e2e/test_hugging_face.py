@@ -78,7 +78,10 @@ def test_streams_add_up_to_the_text(server: Server, found: Any) -> None:
     assert "".join(each["token"]["text"] for each in found["events"]) == last["generated_text"]
     [detailed] = plain(server, "text_generation", **STOP)
     assert last["generated_text"] == detailed["generated_text"]
-    assert without_nulls([last["details"]]) == without_nulls([detailed["details"]])
+    for fact in ("finish_reason", "generated_tokens", "input_length"):
+        assert last["details"][fact] == detailed["details"][fact]
+    tokens = [each["token"]["id"] for each in found["events"]]
+    assert tokens == [token["id"] for token in detailed["details"]["tokens"]]
 
 
 def test_the_path_of_a_version_answers_the_same(found: Any) -> None:

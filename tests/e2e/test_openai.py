@@ -49,6 +49,14 @@ def test_a_chat_and_its_stream_are_correct(server: Server, found: Any) -> None:
     assert found["finish_reason"] == "length"
 
 
+def test_log_probabilities_are_those_of_the_text(found: Any) -> None:
+    content, biased = found["logprobs"]["content"], found["biased"]
+    assert "".join(token["token"] for token in content) == found["chat"]
+    assert all(len(token["top_logprobs"]) == 2 and token["logprob"] <= 0 for token in content)
+    assert "".join(biased["logprobs"]["tokens"]) == biased["text"]
+    assert len(biased["logprobs"]["top_logprobs"]) == len(biased["logprobs"]["tokens"]) > 0
+
+
 def test_several_prompts_are_answered_correctly(server: Server, found: Any) -> None:
     assert found["texts"] == generated(server, PROMPTS, 20)
 

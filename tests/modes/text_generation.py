@@ -10,6 +10,8 @@ CASES = ModeCases(
         {"repetition_penalty": 1.3, "max_new_tokens": 5},
         {"do_sample": True, "seed": 7, "max_new_tokens": 6},
         {"num_beams": 2, "max_new_tokens": 5},
+        {"frequency_penalty": 1.5, "logit_bias": {"5": 4}, "max_new_tokens": 5},
+        {"details": True, "top_n_tokens": 2, "max_new_tokens": 5},
     ],
     brief={"max_new_tokens": 4},
     tensor="prompt",

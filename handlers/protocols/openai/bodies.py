@@ -16,28 +16,25 @@ from pydantic import (
     ValidationError,
     ValidatorFunctionWrapHandler,
     field_validator,
+    model_validator,
 )
 
 from handlers.errors import Unprocessable
+from handlers.generation.parameters import LogitBias, Penalty, TopTokens
 from handlers.schemas.parameters import WholeNumbers, parse_body
 from handlers.schemas.request import TokenIds
 
 ItemT = TypeVar("ItemT")
 # One error is shown, so the others are not collected: each takes more memory than its item.
 Items = Annotated[list[ItemT], Field(fail_fast=True)]
-Penalty = Annotated[float, Field(ge=-2, le=2)]
 # Below it sampling picks the likeliest token, and the division by it overflows.
 MIN_TEMPERATURE = 1e-5
 # Settings that are not supported, and the values that change nothing.
 UNSUPPORTED = {
-    "frequency_penalty": 0,
-    "presence_penalty": 0,
-    "logprobs": False,
     "best_of": 1,
     "suffix": "",
     "tools": [],
     "functions": [],
-    "logit_bias": {},
 }
 
 
@@ -67,7 +64,7 @@ class Sampling(WholeNumbers):
     stream_options: StreamOptions | None = None
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
-    logit_bias: dict[str, Any] | None = None
+    logit_bias: LogitBias | None = None
     # Extensions of OpenAI's API that the servers of open models have.
     top_k: Annotated[int, Field(ge=-1)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -96,6 +93,11 @@ class Sampling(WholeNumbers):
         return self.max_tokens
 
     @property
+    def top_tokens(self) -> int | None:
+        """How many likely tokens are returned for each; None without log probabilities."""
+        return None
+
+    @property
     def choices(self) -> int:
         """The number of choices for each prompt."""
         return self.n or 1
@@ -118,6 +120,11 @@ class Sampling(WholeNumbers):
             "top_k": max(self.top_k, 0) if samples and self.top_k is not None else None,
             "min_p": self.min_p or None if samples else None,
             "repetition_penalty": self.repetition_penalty,
+            "frequency_penalty": self.frequency_penalty,
+            "presence_penalty": self.presence_penalty,
+            "logit_bias": self.logit_bias,
+            "logprobs": self.top_tokens is not None,
+            "top_n_tokens": self.top_tokens or 0,
         }
         named = {name: value for name, value in parameters.items() if value is not None}
         return {**named, "return_full_text": False, "details": True}
@@ -128,10 +135,22 @@ class ChatBody(Sampling):
 
     messages: Items[dict[str, Any]] = Field(min_length=1)
     max_completion_tokens: PositiveInt | None = None
+    logprobs: bool | None = None
+    top_logprobs: TopTokens | None = None
+
+    @model_validator(mode="after")
+    def _check_top_logprobs(self) -> Self:
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ValueError("top_logprobs is set without logprobs; set logprobs to true")
+        return self
 
     @property
     def max_new_tokens(self) -> int | None:
         return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def top_tokens(self) -> int | None:
+        return self.top_logprobs or 0 if self.logprobs else None
 
 
 class CompletionBody(Sampling):
@@ -139,6 +158,17 @@ class CompletionBody(Sampling):
 
     prompt: str | Items[str] | Items[int] | Items[Items[int]]
     echo: bool | None = None
+    logprobs: TopTokens | None = None
+
+    @classmethod
+    def parse(cls, content: Any) -> Self:
+        body = super().parse(content)
+        if body.echo and body.logprobs is not None:
+            raise Unprocessable(
+                "logprobs cannot be done with echo, as those of the prompt are not computed"
+                "; leave one of them out."
+            )
+        return body
 
     @field_validator("prompt", mode="wrap")
     @classmethod
@@ -156,6 +186,10 @@ class CompletionBody(Sampling):
         single = isinstance(self.prompt, str) or (self.prompt and isinstance(self.prompt[0], int))
         prompts: list[Any] = [self.prompt] if single else list(self.prompt)
         return [each if isinstance(each, str) else TokenIds(tuple(each)) for each in prompts]
+
+    @property
+    def top_tokens(self) -> int | None:
+        return self.logprobs
 
     @property
     def parameters(self) -> dict[str, Any]:

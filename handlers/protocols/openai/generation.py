@@ -20,13 +20,21 @@ from handlers.protocols.base import (
     check_not_explained,
 )
 from handlers.protocols.openai.bodies import ChatBody, CompletionBody, Sampling
+from handlers.protocols.openai.logprobs import (
+    Scored,
+    chat_logprobs,
+    completion_logprobs,
+    scored,
+    scored_in,
+)
 from handlers.schemas.model_info import ModelInfo
-from handlers.schemas.request import MAX_MESSAGES, Request
+from handlers.schemas.request import MAX_MESSAGES, GeneratedToken, Request
 
 DONE = b"data: [DONE]\n\n"
 FINISH_REASONS = {"length": "length", "eos_token": "stop", "stop_sequence": "stop"}
 
 Delta = Callable[[str, bool], Mapping[str, Any]]
+Logprobs = Callable[[Sequence[Scored], int], dict[str, Any]]
 
 
 class ChoiceStream(EventStream):
@@ -37,6 +45,7 @@ class ChoiceStream(EventStream):
         head: the keys that every chunk of the response begins with.
         index: the number of the choice.
         delta: returns the part of a chunk with new text, given whether it is the first.
+        logprobs: returns the log probabilities of new tokens, given where they begin.
         prefix: text before the generated one.
     """
 
@@ -46,28 +55,46 @@ class ChoiceStream(EventStream):
         head: Mapping[str, Any],
         index: int,
         delta: Delta,
+        logprobs: Logprobs,
         prefix: str = "",
     ) -> None:
         super().__init__(http_request)
-        self._head, self._index, self._delta, self._prefix = head, index, delta, prefix
+        self._head, self._index, self._prefix = head, index, prefix
+        self._delta, self._logprobs = delta, logprobs
+        self._offset = 0
 
-    def emit(self, text: str) -> None:
-        super().emit(self._prefix + text)
+    def emit(self, text: str, tokens: Sequence[GeneratedToken] = ()) -> None:
+        super().emit(self._prefix + text, tokens)
 
-    def part(self, text: str, *, first: bool, reason: str | None = None) -> bytes:
-        """Return the event of new text, or of the end with its reason."""
-        choice = {"index": self._index, **self._delta(text, first), "finish_reason": reason}
-        return event({**self._head, "choices": [choice]})
+    def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
+        return self._chunk(text, scored(tokens), first=first)
 
-    def rest(self, text: str, reason: str) -> bytes:
+    def rest(self, text: str, tokens: Sequence[Scored], reason: str) -> bytes:
         """Return the events of the part of a complete text that was not sent, and of its end."""
         new, first = self.not_emitted(text), not self.emitted
-        part = self.part(new, first=first) if new or first else b""
-        return part + self.part("", first=False, reason=reason)
+        left = tokens[self.emitted_tokens :]
+        part = self._chunk(new, left, first=first) if new or left or first else b""
+        return part + self._chunk("", (), first=False, reason=reason)
 
     def sibling(self, number: int) -> ChoiceStream:
         """Return the stream of the choice this number of places after this one."""
-        return ChoiceStream(self._http_request, self._head, self._index + number, self._delta)
+        index = self._index + number
+        return ChoiceStream(self._http_request, self._head, index, self._delta, self._logprobs)
+
+    def _chunk(
+        self,
+        text: str,
+        tokens: Sequence[Scored],
+        *,
+        first: bool,
+        reason: str | None = None,
+    ) -> bytes:
+        """Return the event of new text, or of the end with its reason."""
+        choice = {"index": self._index, **self._delta(text, first), "finish_reason": reason}
+        if tokens:
+            choice["logprobs"] = self._logprobs(tokens, self._offset)
+        self._offset += len(text)
+        return event({**self._head, "choices": [choice]})
 
 
 @dataclass(frozen=True)
@@ -119,6 +146,10 @@ class GenerationEndpoint(ABC):
         """Return a complete choice without its index and its finish reason."""
 
     @abstractmethod
+    def logprobs(self, tokens: Sequence[Scored], offset: int) -> dict[str, Any]:
+        """Return the log probabilities of tokens, whose text begins after some characters."""
+
+    @abstractmethod
     def delta(self, text: str, first: bool) -> dict[str, Any]:
         """Return a chunk's choice without its index and its finish reason."""
 
@@ -138,7 +169,7 @@ class GenerationEndpoint(ABC):
         if body.stream:
             requests = self._streamed(http_request, completion, inputs)
         else:
-            requests = [Request(each, body.parameters) for each in inputs]
+            requests = [Request(each, body.parameters, fills_limit=True) for each in inputs]
         return Exchange(http_request, requests, completion)
 
     def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
@@ -154,6 +185,7 @@ class GenerationEndpoint(ABC):
             {
                 "index": number,
                 **self.choice(text["generated_text"]),
+                **self._logprobs(text["details"]),
                 "finish_reason": _finish_reason(text),
             }
             for number, text in enumerate(texts)
@@ -175,9 +207,15 @@ class GenerationEndpoint(ABC):
         for number, each in enumerate(inputs):
             prefix = each if echoes and isinstance(each, str) else ""
             index = number * body.choices
-            stream = ChoiceStream(http_request, completion.head, index, self.delta, prefix)
-            requests.append(Request(each, body.parameters, stream=stream))
+            stream = ChoiceStream(
+                http_request, completion.head, index, self.delta, self.logprobs, prefix
+            )
+            requests.append(Request(each, body.parameters, stream=stream, fills_limit=True))
         return requests
+
+    def _logprobs(self, details: Mapping[str, Any]) -> dict[str, Any]:
+        tokens = scored_in(details)
+        return {} if tokens is None else {"logprobs": self.logprobs(tokens, 0)}
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {
@@ -208,6 +246,9 @@ class Chat(GenerationEndpoint):
     def choice(self, text: str) -> dict[str, Any]:
         return {"message": {"role": "assistant", "content": text}, "logprobs": None}
 
+    def logprobs(self, tokens: Sequence[Scored], offset: int) -> dict[str, Any]:
+        return chat_logprobs(tokens)
+
     def delta(self, text: str, first: bool) -> dict[str, Any]:
         role = {"role": "assistant"} if first else {}
         return {"delta": {**role, "content": text} if text or first else {}, "logprobs": None}
@@ -233,6 +274,9 @@ class Completions(GenerationEndpoint):
     def choice(self, text: str) -> dict[str, Any]:
         return {"text": text, "logprobs": None}
 
+    def logprobs(self, tokens: Sequence[Scored], offset: int) -> dict[str, Any]:
+        return completion_logprobs(tokens, offset)
+
     def delta(self, text: str, first: bool) -> dict[str, Any]:
         return self.choice(text)
 
@@ -256,7 +300,8 @@ def _events(completion: Completion, requests: Sequence[Request], choices: Sequen
         stream: Any = request.stream
         for number, text in enumerate(texts):
             own = stream.sibling(number) if number else stream
-            parts.append(own.rest(text["generated_text"], _finish_reason(text)))
+            tokens = scored_in(text["details"]) or []
+            parts.append(own.rest(text["generated_text"], tokens, _finish_reason(text)))
     options = completion.body.stream_options
     if options and options.include_usage:
         parts.append(event({**completion.head, "choices": [], "usage": _usage(choices)}))

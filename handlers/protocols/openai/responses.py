@@ -35,7 +35,7 @@ from handlers.protocols.base import Exchange, check_count, check_generates, chec
 from handlers.protocols.openai.bodies import Items, Sampling
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.parameters import WholeNumbers, parse_body
-from handlers.schemas.request import MAX_MESSAGES, Request
+from handlers.schemas.request import MAX_MESSAGES, GeneratedToken, Request
 from handlers.schemas.text_checks import json_type
 
 # Settings that are not supported, and the values that change nothing.
@@ -125,7 +125,7 @@ class ResponseStream(EventStream):
         super().__init__(http_request)
         self._template, self._count = template, 0
 
-    def part(self, text: str, *, first: bool) -> bytes:
+    def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
         begin = self._begin() if first else b""
         delta = {"delta": text, "logprobs": []}
         return begin + self._event("response.output_text.delta", **self._place, **delta)
@@ -133,7 +133,7 @@ class ResponseStream(EventStream):
     def rest(self, text: Mapping[str, Any]) -> bytes:
         """Return the events of the part of a result that was not sent, and of the end."""
         new, first = self.not_emitted(text["generated_text"]), not self.emitted
-        part = self.part(new, first=first) if new or first else b""
+        part = self.part(new, (), first=first) if new or first else b""
         response = self._template.complete(text)
         (message,) = response["output"]
         (content,) = message["content"]
@@ -273,7 +273,7 @@ class Responses:
             self, body, f"resp_{uuid.uuid4().hex}", f"msg_{uuid.uuid4().hex}", int(time.time())
         )
         stream = ResponseStream(http_request, template) if body.stream else None
-        request = Request(body.messages, body.parameters, stream=stream)
+        request = Request(body.messages, body.parameters, stream=stream, fills_limit=True)
         return Exchange(http_request, [request], template)
 
     def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:

@@ -28,7 +28,13 @@ def predictions(mode: str) -> Examples:
         "parameters": {"inputs": inputs, "parameters": {**_defaults(mode), **given}},
         "old": _old(inputs),
     }
-    return {**found, "stream": {**sample, "stream": True}} if tasks.get(mode).generates else found
+    if not tasks.get(mode).generates:
+        return found
+    detailed = {**sample, "parameters": {**given, "details": True, "top_n_tokens": 2}}
+    streams = {
+        name: {**body, "stream": True} for name, body in (("stream", sample), ("tokens", detailed))
+    }
+    return {**found, "details": detailed, **streams}
 
 
 def explanations(mode: str) -> Examples:
@@ -86,7 +92,8 @@ def tensors(mode: str) -> Examples:
 def chats() -> Examples:
     """Return bodies of `chat/completions`."""
     chat = {"messages": MESSAGES, **FEW}
-    return {"one": chat, "stream": {**chat, **STREAM}}
+    scored = {**chat, "logprobs": True, "top_logprobs": 2}
+    return {"one": chat, "logprobs": scored, "stream": {**scored, **STREAM}}
 
 
 def completions(mode: str) -> Examples:
@@ -95,6 +102,7 @@ def completions(mode: str) -> Examples:
     return {
         "one": {"prompt": prompt, **FEW},
         "list": {"prompt": [prompt, prompt], **FEW},
+        "logprobs": {"prompt": prompt, **FEW, "logprobs": 2},
         "stream": {"prompt": prompt, **FEW, **STREAM},
     }
 

@@ -56,12 +56,42 @@ class Head(TypedDict):
     model: str
 
 
+class LikelyToken(TypedDict):
+    """A token with its log probability and its bytes."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class ScoredToken(LikelyToken):
+    """A token of an answer, and the most likely ones in its place."""
+
+    top_logprobs: list[LikelyToken]
+
+
+class ChatLogprobs(TypedDict):
+    """The tokens of an answer to a chat, or of what is new of it."""
+
+    content: list[ScoredToken]
+    refusal: None
+
+
+class TextLogprobs(TypedDict):
+    """The tokens of a continuation; `text_offset` counts characters from its beginning."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[int]
+
+
 class ChatChoice(TypedDict):
     """One answer to a chat."""
 
     index: int
     message: Reply
-    logprobs: None
+    logprobs: ChatLogprobs | None
     finish_reason: Reason
 
 
@@ -78,7 +108,7 @@ class ChatPart(TypedDict):
 
     index: int
     delta: Delta
-    logprobs: None
+    logprobs: ChatLogprobs | None
     finish_reason: Reason | None
 
 
@@ -98,7 +128,7 @@ class TextChoice(TypedDict):
 
     index: int
     text: str
-    logprobs: None
+    logprobs: TextLogprobs | None
     finish_reason: Reason | None
 
 

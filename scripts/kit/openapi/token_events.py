@@ -5,19 +5,23 @@ https://huggingface.co/docs/text-generation-inference/conceptual/streaming
 
 from __future__ import annotations
 
+from typing import NotRequired
+
 from typing_extensions import TypedDict
 
 from handlers.generation.chat import Message
+from handlers.schemas.request import TextToken
 from handlers.tasks.text_generation import Details
 
 
 class Token(TypedDict):
-    """New text, in place of a token."""
+    """A token, or new text in place of one."""
 
-    id: None
+    id: int | None
     text: str
-    logprob: None
+    logprob: float | None
     special: bool
+    bytes: NotRequired[list[int]]
 
 
 class TokenEvent(TypedDict):
@@ -25,5 +29,6 @@ class TokenEvent(TypedDict):
 
     index: int
     token: Token
+    top_tokens: NotRequired[list[TextToken]]
     generated_text: str | list[Message] | None
     details: Details | None

@@ -19,10 +19,10 @@ from handlers.errors import InternalError, OutOfTime
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.parameters import GenerationParameters
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
-from handlers.schemas.request import Request, TextStream
+from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
 from tests import tiny
-from tests.serving import Served
+from tests.serving import Served, stream_into
 
 TextRequest = tuple[str, dict[str, Any]]
 MODE = "text_generation"
@@ -166,7 +166,7 @@ def encode(model: Served, *requests: Request) -> Any:
 def test_a_deadline_leaves_the_texts_that_are_finished(tiny_gpt2: Served) -> None:
     parts: list[str] = []
     short = Request("Nina", {"max_new_tokens": 4})
-    long = Request("Ada", {"max_new_tokens": 9, "stop": "zz"}, stream=TextStream(parts.append))
+    long = Request("Ada", {"max_new_tokens": 9, "stop": "zz"}, stream=stream_into(parts))
     (alone,) = run(tiny_gpt2, NO_DEADLINE, short)
     finished, slow = run(tiny_gpt2, DeadlineOfQuestions(6), short, long)  # asked once before
     assert isinstance(finished, dict) and isinstance(alone, dict)
@@ -203,7 +203,7 @@ def test_a_prompt_that_fails_costs_no_other_its_text(
 ) -> None:
     """Neither in its batch nor in one before it, which may have been streamed."""
     model, parts = tiny_gpt2.engine.model, list[str]()
-    streamed = Request("Ada", {"max_new_tokens": 3}, stream=TextStream(parts.append))
+    streamed = Request("Ada", {"max_new_tokens": 3}, stream=stream_into(parts))
     beside, broken = (Request(text, {"max_new_tokens": 9, "num_beams": 2}) for text in "ab")
     expected = tiny_gpt2.engine.predict([streamed, beside])
     ((row,),) = encode(tiny_gpt2, broken)
@@ -215,7 +215,79 @@ def test_a_prompt_that_fails_costs_no_other_its_text(
         return generate(batch, *arguments, **options)
 
     monkeypatch.setattr(model, "generate", fail)
-    streamed = replace(streamed, stream=TextStream(parts.append))
+    streamed = replace(streamed, stream=stream_into(parts))
     *found, error = tiny_gpt2.engine.predict([streamed, beside, broken])
     assert found == expected
     assert isinstance(error, InternalError)
+
+
+LOOKED_UP = "Nina sings and Tom sings. Nina sings and Tom sings. Nina"
+
+
+@pytest.mark.parametrize("family", ["GPT2", "Llama"])
+def test_prompt_lookup_changes_the_work_and_not_the_text(
+    served: Callable[..., Served], family: str
+) -> None:
+    model = served(MODE, family=family)
+    stop = model.ask(LOOKED_UP, max_new_tokens=24, return_full_text=False)[0]["generated_text"][
+        9:11
+    ]
+    for given in ({}, {"stop": [stop]}, {"stop": ["never in it"]}, {"frequency_penalty": 0.5}):
+        settings = {"max_new_tokens": 24, "details": True, "logprobs": False, **given}
+        for text in (LOOKED_UP, "Ada", "北京 是"):
+            plain = model.ask(text, **settings)
+            assert model.ask(text, prompt_lookup_num_tokens=5, **settings) == plain
+
+
+def test_looked_up_tokens_are_computed_together(
+    tiny_gpt2: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module: Any = getattr(tiny_gpt2.engine.model, "module")  # noqa: B009
+    (letter,) = tiny_gpt2.engine.task.tokenizer("a")["input_ids"]
+    forward, calls = module.forward, list[int]()
+
+    def count(*arguments: Any, **options: Any) -> Any:
+        calls.append(1)
+        return forward(*arguments, **options)
+
+    monkeypatch.setattr(module, "forward", count)
+    repeating = {"max_new_tokens": 24, "logit_bias": {str(letter): 100}}
+    answer = tiny_gpt2.ask("aaaaaaaa", prompt_lookup_num_tokens=5, **repeating)
+    assert answer == [{"generated_text": "a" * 32}]
+    assert len(calls) <= 5
+
+
+def test_what_a_lookup_leaves_no_positions_for_is_not_looked_up(tiny_gpt2: Served) -> None:
+    few = {"max_new_tokens": 8, "return_full_text": False}
+    plain = tiny_gpt2.ask("a" * 120, **few)
+    assert tiny_gpt2.ask("a" * 120, prompt_lookup_num_tokens=5, **few) == plain
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"num_beams": 2}, "prompt_lookup_num_tokens cannot be done with num_beams 2; leave one"),
+        (
+            {"num_return_sequences": 2, "do_sample": True},
+            "prompt_lookup_num_tokens cannot be done with num_return_sequences 2; leave one",
+        ),
+        ({"logprobs": True}, "logprobs cannot be done with prompt_lookup_num_tokens; leave one"),
+    ],
+)
+def test_a_lookup_has_one_sequence_and_no_log_probabilities(
+    tiny_gpt2: Served, given: dict[str, Any], sentence: str
+) -> None:
+    status, found = tiny_gpt2.refuse("Ada", prompt_lookup_num_tokens=5, **given)
+    assert (status, found[: len(sentence)]) == (422, sentence)
+
+
+def test_a_model_whose_cache_forgets_refuses_a_lookup_and_no_other_prompt(
+    tiny_gpt2: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module: Any = getattr(tiny_gpt2.engine.model, "module")  # noqa: B009
+    monkeypatch.setattr(module.config, "sliding_window", 4, raising=False)
+    few = {"max_new_tokens": 4}
+    lookup = {"inputs": "Ada", "parameters": {**few, "prompt_lookup_num_tokens": 5}}
+    refused, (status, _) = tiny_gpt2.post(lookup, {"inputs": "Ada", "parameters": few})
+    assert (refused[0], status) == (422, 200)
+    assert refused[1]["message"].startswith("prompt_lookup_num_tokens cannot be done by this model")

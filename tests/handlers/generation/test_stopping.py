@@ -15,8 +15,8 @@ from handlers.generation.stopping import (
     find_stop,
 )
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
-from handlers.schemas.request import TextStream
 from tests.handlers.generation.test_decoding import encode, tokenizer
+from tests.serving import stream_into
 
 __all__ = ["tokenizer"]  # a fixture
 
@@ -106,7 +106,7 @@ def test_rows_end_each_by_itself(tokenizer: Any) -> None:
     done = [criterion(written[:, :end], None).tolist() for end in range(1, length + 1)]
     assert done[len(fox) - 1] == [True, False, True, True]
     assert [text.finish_reason for text in criterion.read(written.tolist())][2:] == ["length"] * 2
-    streaming = RowCriterion(rows[1:], 0, [TextStream(parts.append)])
+    streaming = RowCriterion(rows[1:], 0, [stream_into(parts)])
     streaming(written[2:3, : len(fox)], None)
     assert "".join(parts).strip() == "fox"
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from handlers.schemas.request import Request, TextStream
+from handlers.schemas.request import Request
 from tests.samples import FINE, ODD
-from tests.serving import Served
+from tests.serving import Served, stream_into
 
 Parameters = dict[str, Any]
 SETTINGS: list[Parameters] = [
@@ -27,7 +27,7 @@ def parts_and_answers(
         Request(
             text,
             {**given, "return_full_text": False},
-            stream=TextStream(parts[number].append),
+            stream=stream_into(parts[number]),
         )
         for number, (text, given) in enumerate(prompts)
     ]
@@ -70,7 +70,7 @@ def test_several_sequences_are_not_streamed(model: Served) -> None:
 
 def test_no_text_is_emitted_twice() -> None:
     parts: list[str] = []
-    stream = TextStream(parts.append)
+    stream = stream_into(parts)
     for text in ("a", "a", "ab", "", "abc", "x"):
         stream.emit(text)
     assert (parts, stream.emitted) == (["a", "b", "c"], "abc")

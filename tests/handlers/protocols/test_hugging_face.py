@@ -11,6 +11,7 @@ import pytest
 from handlers.generation.parameters import NAMES
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
+from handlers.protocols.hugging_face import OF_TOKENS
 from handlers.telemetry.meter import Meter
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.samples import FINE, ODD
@@ -72,7 +73,20 @@ def test_a_stream_adds_up_to_the_answer(
     assert [part["index"] for part in parts] == list(range(1, len(parts) + 1))
     assert {part["generated_text"] for part in parts[:-1]} <= {None}
     assert parts[-1]["generated_text"] == whole["generated_text"]
-    assert parts[-1]["details"] == whole.get("details")
+    details = whole.get("details", {})
+    facts = {name: fact for name, fact in details.items() if name not in OF_TOKENS}
+    assert (parts[-1]["details"] or {}) == facts
+
+
+def test_a_stream_with_details_has_an_event_for_each_token(model: Served) -> None:
+    parameters = {**FEW, "details": True, "top_n_tokens": 2}
+    (whole,) = model.ask("Ada", **parameters)
+    sent: Sent = []
+    last = call(model, {"inputs": "Ada", "parameters": parameters, "stream": True}, sent)
+    parts = events(*sent, last)
+    assert [part["token"] for part in parts] == whole["details"]["tokens"]
+    assert [part["top_tokens"] for part in parts] == whole["details"]["top_tokens"]
+    assert parts[-1]["details"].keys() == whole["details"].keys() - OF_TOKENS
 
 
 def test_a_stream_is_sent_in_many_parts(model: Served) -> None:

@@ -35,7 +35,7 @@ def test_the_prompt_comes_first_unless_only_the_new_text_is_requested(model: Ser
 
 
 def test_details_have_the_finish_reason_and_token_counts(model: Served, monkeypatch: Any) -> None:
-    given = {"return_full_text": False, "details": True, "max_new_tokens": 9}
+    given = {"return_full_text": False, "details": True, "logprobs": False, "max_new_tokens": 9}
     (long,) = model.ask(PROMPTS[0], **given)
     length = len(model.engine.task.tokenizer(PROMPTS[0])["input_ids"])
     counts = {"generated_tokens": 9, "input_length": length, "seed": None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,6 +113,9 @@ def test_echo_returns_the_prompt_and_its_continuation(model: Served) -> None:
         ({"stop": ["e", "a"], "user": "me", "store": False}, {"stop": ["e", "a"]}),
         ({"max_completion_tokens": 2}, {"max_new_tokens": 2}),
         ({"frequency_penalty": 0, "logprobs": False, "tools": []}, {}),
+        ({"frequency_penalty": 1.5}, {"frequency_penalty": 1.5}),
+        ({"presence_penalty": 1.5}, {"presence_penalty": 1.5}),
+        ({"logit_bias": {"7": 5.5}}, {"logit_bias": {"7": 5.5}}),
     ],
 )
 def test_settings_become_generation_parameters(model: Served, given: Any, parameters: Any) -> None:
@@ -131,6 +135,9 @@ def test_settings_become_generation_parameters(model: Served, given: Any, parame
         ("completions", {"prompt": "Ada", "echo": True, **FEW}),
         ("completions", {"prompt": [[5, 6], [7, 8]], **FEW}),
         ("completions", {"prompt": [5, 6, 7, 8], "echo": True, **FEW}),
+        ("completions", {"prompt": ["Ada", "Nina"], "logprobs": 2, "stop": "e", **FEW}),
+        ("completions", {"prompt": "Ada", "n": 2, "seed": 5, "logprobs": 0, **FEW}),
+        ("chat/completions", {"messages": CHAT, "logprobs": True, "top_logprobs": 2, **FEW}),
     ],
 )
 def test_a_stream_adds_up_to_the_answer(model: Served, path: str, body: Any) -> None:
@@ -144,6 +151,53 @@ def test_a_stream_adds_up_to_the_answer(model: Served, path: str, body: Any) -> 
     for choice in whole["choices"]:
         assert joined(parts, choice["index"]) == choice.get("text", choice.get("message"))
         assert ends(parts, choice["index"]) == [choice["finish_reason"]]
+        assert joined_logprobs(parts, choice["index"]) == choice["logprobs"]
+
+
+@pytest.mark.parametrize("top", [None, 0, 3])
+def test_a_chat_has_its_tokens_with_log_probabilities(model: Served, top: int | None) -> None:
+    settings = {"messages": CHAT, "logprobs": True, "top_logprobs": top, **FEW}
+    (choice,) = ask(model, "chat/completions", **settings)["choices"]
+    given = {"return_full_text": False, "details": True, "top_n_tokens": top or 0}
+    ((same,),) = [model.ask(CHAT, max_new_tokens=6, **given)]
+    tokens, content = same["details"]["tokens"], choice["logprobs"]["content"]
+    assert "".join(each["token"] for each in content) == choice["message"]["content"]
+    assert [each["logprob"] for each in content] == [token["logprob"] for token in tokens]
+    whole = [each for each in content if each["token"].isascii() and each["token"]]
+    assert whole and all(each["bytes"] == list(each["token"].encode()) for each in whole)
+    likely = [[each["logprob"] for each in token["top_logprobs"]] for token in content]
+    expected = same["details"].get("top_tokens", [[]] * len(tokens))
+    assert likely == [[each["logprob"] for each in top] for top in expected]
+
+
+def test_a_completion_has_its_tokens_with_log_probabilities(model: Served) -> None:
+    settings = {"prompt": "Ada", "logprobs": 2, "max_tokens": 12}
+    (choice,) = ask(model, "completions", **settings)["choices"]
+    found = choice["logprobs"]
+    assert "".join(found["tokens"]) == choice["text"]
+    for token, start in zip(found["tokens"], found["text_offset"], strict=True):
+        assert choice["text"].startswith(token, start)
+    for token, logprob, top in zip(
+        found["tokens"], found["token_logprobs"], found["top_logprobs"], strict=True
+    ):
+        assert top[token] == logprob and len(top) <= 3
+        assert max(top.values()) == logprob  # of greedy decoding
+    (without,) = ask(model, "completions", prompt="Ada", max_tokens=12)["choices"]
+    assert without == {**choice, "logprobs": None}
+
+
+def test_a_text_without_a_maximum_may_have_all_positions_of_the_model(
+    served: Callable[..., Served], checkpoint: Callable[..., Path], model: Served
+) -> None:
+    for body in ({"prompt": "Ada"}, {"prompt": "Ada " * 9, "stream": False}):
+        usage = ask(model, "completions", **body)["usage"]
+        assert usage["total_tokens"] == 128
+    assert ask(model, "chat/completions", messages=CHAT)["usage"]["total_tokens"] == 128
+    limited = served("text_generation", family="GPT2", max_total_tokens=40, max_length=30)
+    assert ask(limited, "completions", prompt="Ada")["usage"]["total_tokens"] == 40
+    few = {"parameters": {"max_new_tokens": 5}}
+    default = Served(checkpoint("text_generation", family="GPT2"), "text_generation", **few)
+    assert ask(default, "completions", prompt="Ada")["usage"]["completion_tokens"] == 5
 
 
 def test_a_stream_is_sent_in_many_parts(model: Served) -> None:
@@ -194,7 +248,42 @@ def test_the_model_is_described(model: Served) -> None:
         ("chat/completions", {"messages": CHAT, "max_tokens": 0}, 400, "max_tokens is 0; "),
         ("chat/completions", {"messages": CHAT, "max_tokens": 999}, 413, "the prompt has "),
         ("chat/completions", {"messages": CHAT, "tools": [{}]}, 422, "tools cannot be done"),
-        ("completions", {"prompt": "Ada", "logprobs": 0}, 422, "logprobs cannot be done"),
+        (
+            "completions",
+            {"prompt": "Ada", "logprobs": 0, "echo": True},
+            422,
+            "logprobs cannot be done with echo",
+        ),
+        (
+            "completions",
+            {"prompt": "Ada", "logprobs": 21},
+            400,
+            "logprobs is 21; it should be less",
+        ),
+        (
+            "chat/completions",
+            {"messages": CHAT, "top_logprobs": 2},
+            400,
+            "top_logprobs is set without logprobs; set logprobs to true",
+        ),
+        (
+            "chat/completions",
+            {"messages": CHAT, "logprobs": True, "top_logprobs": 21},
+            400,
+            "top_logprobs is 21; it should be less",
+        ),
+        (
+            "chat/completions",
+            {"messages": CHAT, "frequency_penalty": 3},
+            400,
+            "frequency_penalty is 3; it should be less",
+        ),
+        (
+            "chat/completions",
+            {"messages": CHAT, "logit_bias": {"a": 1}},
+            400,
+            "logit_bias has the key 'a'; its keys are ids of tokens",
+        ),
         (
             "chat/completions",
             {"messages": CHAT, "response_format": {"type": "json_object"}},
@@ -251,6 +340,16 @@ def joined(parts: list[Any], index: int) -> Any:
     if "text" in own[0]:
         return "".join(each["text"] for each in own)
     return {key: "".join(each["delta"].get(key, "") for each in own) for key in ("role", "content")}
+
+
+def joined_logprobs(parts: list[Any], index: int) -> Any:
+    """Return the joined log probabilities of the parts of a stream; None where there are none."""
+    own = [part["choices"][0] for part in parts if part["choices"][0]["index"] == index]
+    found = [each["logprobs"] for each in own if each["logprobs"]]
+    if not found:
+        return None
+    lists = [key for key, value in found[0].items() if value is not None]
+    return {**found[0], **{key: [each for part in found for each in part[key]] for key in lists}}
 
 
 def ends(parts: list[Any], index: int) -> list[str]:

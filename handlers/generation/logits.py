@@ -1,0 +1,163 @@
+"""Logits of generated tokens: penalties and biases of each prompt, and log probabilities.
+
+The order is that of vLLM: transformers' own processors such as the repetition penalty, the
+penalties and biases of this module, then temperature, `top_k`, `top_p` and the other filters of
+sampling. `generate` runs the processors that it is given as `logits_processor` in this place.
+
+Log probabilities are those of the model itself, before all of that, as vLLM's `raw_logprobs`.
+
+https://platform.openai.com/docs/api-reference/completions
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import LogitsProcessor, LogitsProcessorList
+
+from handlers.generation.parameters import MAX_TOP_TOKENS, GenerationParameters
+
+# OpenAI's value for a token that is out of the question; JSON has no infinity.
+MIN_LOGPROB = -9999.0
+
+
+class PerRowPenalties(LogitsProcessor):
+    """Subtracts the penalties of tokens that were generated before, and adds `logit_bias`.
+
+    A row has the settings of its prompt, so prompts with different ones share a batch. With beams
+    the scores are log probabilities, which are not normalized again.
+
+    Args:
+        settings: the parameters of each prompt, which has as many rows as the others.
+        width: the length of the padded prompts, whose tokens do not count.
+    """
+
+    def __init__(self, settings: Sequence[GenerationParameters], width: int) -> None:
+        self._settings, self._width = settings, width
+        self._biases = [_tensors(each.logit_bias or {}) for each in settings]
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Return the scores of the next token of each row. Shape: (rows, vocabulary)."""
+        scores, copies = scores.clone(), len(scores) // len(self._settings)
+        for number, settings in enumerate(self._settings):
+            rows = slice(number * copies, (number + 1) * copies)
+            if settings.penalizes:
+                scores[rows] -= _penalties(input_ids[rows, self._width :], scores[rows], settings)
+            ids, values = self._biases[number]
+            if len(ids):
+                scores[rows, ids] += values.to(scores)
+        return scores
+
+
+def _tensors(bias: Mapping[int, float]) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.tensor(list(bias), dtype=torch.int64), torch.tensor(list(bias.values()))
+
+
+def _penalties(
+    generated: torch.Tensor, scores: torch.Tensor, settings: GenerationParameters
+) -> torch.Tensor:
+    """Return OpenAI's penalties of each token, from how often it was generated in each row."""
+    counts = torch.zeros_like(scores)
+    counts.scatter_add_(1, generated, torch.ones_like(generated, dtype=scores.dtype))
+    frequency, presence = settings.frequency_penalty or 0.0, settings.presence_penalty or 0.0
+    return frequency * counts + presence * (counts > 0)
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """The log probability of a generated token, and of the most likely ones in its place.
+
+    Attributes:
+        logprob: the natural logarithm of the probability.
+        top: ids and log probabilities, the most likely first.
+    """
+
+    logprob: float
+    top: Sequence[tuple[int, float]] = ()
+
+
+class LogprobRecorder(LogitsProcessor):
+    """Keeps the log probabilities of the next token, until it is chosen.
+
+    Args:
+        settings: the parameters of each prompt, which has as many rows as the others.
+    """
+
+    def __init__(self, settings: Sequence[GenerationParameters]) -> None:
+        self._settings = settings
+        self._place: dict[int, int] = {}
+        self._logprobs = torch.empty(0, 0)
+        self._top: tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]] | None = None
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Return the scores as they are."""
+        copies = len(scores) // len(self._settings)
+        rows = [row for row in range(len(scores)) if self._settings[row // copies].records_tokens]
+        logprobs = scores[rows].float().log_softmax(dim=-1)
+        self._logprobs = logprobs.nan_to_num(nan=MIN_LOGPROB).clamp_(min=MIN_LOGPROB)
+        self._place = {row: place for place, row in enumerate(rows)}
+        self._top = None
+        if any(settings.top_n_tokens for settings in self._settings):
+            # As many for each row, since equal values have no order that a smaller number keeps.
+            values, ids = self._logprobs.topk(min(MAX_TOP_TOKENS, scores.shape[1]))
+            self._top = ids.cpu().numpy(), values.cpu().numpy()
+        return scores
+
+    def scores(self, chosen: torch.Tensor) -> dict[int, TokenScores]:
+        """Return the scores of the token that was chosen for each row which asks for them.
+
+        Args:
+            chosen: the new token of every row. Shape: (rows,)
+        """
+        rows = list(self._place)
+        logprobs = self._logprobs.gather(1, chosen[rows, None].to(self._logprobs.device))
+        copies = len(chosen) // len(self._settings)
+        return {
+            row: TokenScores(logprob, self._top_of(row, self._settings[row // copies].top_n_tokens))
+            for row, logprob in zip(rows, logprobs[:, 0].tolist(), strict=True)
+        }
+
+    def _top_of(self, row: int, count: int) -> list[tuple[int, float]]:
+        if self._top is None:
+            return []
+        ids, values = (array[self._place[row], :count].tolist() for array in self._top)
+        return list(zip(ids, values, strict=True))
+
+
+def penalties_for(settings: Sequence[GenerationParameters], width: int) -> dict[str, Any]:
+    """Return the arguments of `generate` for the penalties and biases of prompts; none if none.
+
+    Args:
+        settings: the parameters of each prompt.
+        width: the length of the padded prompts.
+    """
+    if not any(each.penalizes or each.logit_bias for each in settings):
+        return {}
+    return {"logits_processor": LogitsProcessorList([PerRowPenalties(settings, width)])}
+
+
+def recorder_for(settings: Sequence[GenerationParameters]) -> LogprobRecorder | None:
+    """Return the recorder for prompts, None where none of them asks for log probabilities."""
+    records = any(each.records_tokens for each in settings)
+    return LogprobRecorder(settings) if records else None
+
+
+def recording(recorder: LogprobRecorder | None) -> dict[str, Any]:
+    """Return the arguments of `generate` for a recorder; none without it.
+
+    It runs before all others: the processors that `generate` takes run after its own ones, where
+    logits are not the model's any more.
+    """
+
+    def sample(
+        model: Any, input_ids: torch.Tensor, logits_processor: LogitsProcessorList, **options: Any
+    ) -> Any:
+        processors = LogitsProcessorList([recorder, *logits_processor])
+        return model._sample(input_ids, logits_processor=processors, **options)
+
+    return {"custom_generate": sample} if recorder else {}
