@@ -1,7 +1,7 @@
 """Text-generation-inference (TGI) below the model's path, `/predictions/<model>/<version>/`:
 
     generate          {"inputs": "a text", "parameters": {…}} -> {"generated_text": "…"}
-    generate_stream   the same body -> events, as of the Hugging Face protocol with `stream`
+    generate_stream   the same body -> an event for each token
     tokenize          {"inputs": "a text"} -> [{"id": 5, "text": "a", "start": 0, "stop": 1, …}, …]
     info              the model and its limits
     health            whether the model answers
@@ -91,8 +91,16 @@ class Protocol(hugging_face.Protocol):
         return Exchange(http_request, [self._prompt(http_request)], _generated)
 
     def _parse_generate_stream(self, http_request: HttpRequest) -> Exchange:
-        stream = hugging_face.TokenEventStream(http_request)
-        return Exchange(http_request, [replace(self._prompt(http_request), stream=stream)])
+        request, stream = self._prompt(http_request), hugging_face.TokenEventStream(http_request)
+        parameters = {"logprobs": self._records_tokens(request), **request.parameters}
+        return Exchange(http_request, [replace(request, parameters=parameters, stream=stream)])
+
+    def _records_tokens(self, request: Request) -> bool:
+        """Return whether each token of a request has an event of its own, with its probability."""
+        beams, lookup = (
+            self._parameter(name, request) for name in ("num_beams", "prompt_lookup_num_tokens")
+        )
+        return beams in (None, 1) and not lookup
 
     def _prompt(self, http_request: HttpRequest) -> Request:
         check_generates(self.model)

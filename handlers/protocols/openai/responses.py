@@ -273,7 +273,7 @@ class Responses:
             self, body, f"resp_{uuid.uuid4().hex}", f"msg_{uuid.uuid4().hex}", int(time.time())
         )
         stream = ResponseStream(http_request, template) if body.stream else None
-        request = Request(body.messages, body.parameters, stream=stream)
+        request = Request(body.messages, body.parameters, stream=stream, fills_limit=True)
         return Exchange(http_request, [request], template)
 
     def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:

@@ -9,6 +9,8 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
+from handlers.schemas.request import TextToken
+
 
 class GenerateDetails(TypedDict):
     """Why a text ended, and what it took; `prefill` is empty."""
@@ -18,7 +20,8 @@ class GenerateDetails(TypedDict):
     input_length: int
     seed: int | None
     prefill: list[dict[str, Any]]
-    tokens: list[dict[str, Any]]
+    tokens: list[TextToken]
+    top_tokens: NotRequired[list[list[TextToken]]]
 
 
 class GenerateResult(TypedDict):

@@ -199,6 +199,8 @@ JSON_TYPE = {"Content-Type": "application/json"}
 DETAILS = {"finish_reason": "length", "input_length": 1, "generated_tokens": 1}
 DEFAULTS = {
     "max_new_tokens": {"default": None},
+    "num_beams": {"default": 1},
+    "prompt_lookup_num_tokens": {"default": None},
     "num_return_sequences": {"default": 1},
     "return_full_text": {"default": True},
 }

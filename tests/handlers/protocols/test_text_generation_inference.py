@@ -123,8 +123,16 @@ def test_a_stream_adds_up_to_the_answer(model: Served, parameters: Any, in_parts
     assert [part["index"] for part in parts] == list(range(1, len(parts) + 1))
     assert {part["generated_text"] for part in parts[:-1]} <= {None}
     assert parts[-1]["generated_text"] == whole["generated_text"]
-    reason = whole.get("details", {}).get("finish_reason")
-    assert (parts[-1]["details"] or {}).get("finish_reason") == reason
+    if "details" in whole:
+        assert parts[-1]["details"]["finish_reason"] == whole["details"]["finish_reason"]
+
+
+def test_each_token_of_a_stream_has_an_event(model: Served) -> None:
+    sent: Sent = []
+    last = call(model, "generate_stream", {"inputs": "Ada", "parameters": FEW}, sent)
+    shown = [part["token"] for part in events(*sent, last) if part["token"]["id"] is not None]
+    body = {"inputs": "Ada", "parameters": {**FEW, "details": True}}
+    assert shown == ask(model, "generate", body)["details"]["tokens"]
 
 
 def test_a_stream_that_fails_ends_with_tgis_error(model: Served, monkeypatch: Any) -> None:
