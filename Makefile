@@ -11,6 +11,8 @@ CLIENTS := .venv-clients
 BENCH_VENV := .venv-bench
 # MLServer, whose environment takes 4 GB: make .venv-mlserver/.ready bench BENCH=--all
 MLSERVER := .venv-mlserver
+# vLLM, whose environment takes 4 GB; `make bench-generation` measures it.
+VLLM := .venv-vllm
 # The documentation site.
 DOCS := .venv-docs
 # Writes requirements/*.txt.
@@ -21,7 +23,7 @@ TEST_PIP := $(PIP) --no-compile
 TESTED := models browser wrk $(CLIENTS)/.ready $(DOCS)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: archives bench browser clean demo docs help install lint lock models serve stop test \
+.PHONY: archives bench bench-generation browser clean demo docs help install lint lock models serve stop test \
   test-all test-latest wrk
 
 help:
@@ -35,6 +37,7 @@ help:
 	@echo "make lint         run ruff and mypy"
 	@echo "make docs         build the documentation site in build/site"
 	@echo "make bench        measure the speed beside other servers, in about an hour"
+	@echo "make bench-generation  measure text generation beside other engines, in about two hours"
 	@echo "make lock         write requirements/*.txt from pyproject.toml; UPGRADE=1 takes newer versions"
 	@echo "make clean        remove archives, demo models, logs and build/"
 
@@ -64,6 +67,14 @@ $(CLIENTS)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt
 $(DOCS)/.ready $(BENCH_VENV)/.ready $(MLSERVER)/.ready: .venv-%/.ready: requirements/%.txt
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python $(TEST_PIP) -r requirements/$*.txt
+	touch $@
+
+# vLLM's CPU build imports these if they are there. It needs none of them for text, and their wheels
+# are built for CUDA and break imports beside a CPU torch.
+$(VLLM)/.ready: requirements/vllm.txt
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python $(TEST_PIP) -r requirements/vllm.txt
+	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
 $(LOCK)/.ready: Makefile
@@ -103,6 +114,10 @@ wrk:
 # BENCH="--only kit,reference --rounds 1" measures less; python -m benchmarks.bench --help lists the options.
 bench: $(READY) $(BENCH_VENV)/.ready wrk
 	$(RUN) -m benchmarks.bench $(BENCH)
+
+# BENCH="--only kit,vllm --model qwen2 --rounds 1" measures less, BENCH=--smoke tries it with tiny models.
+bench-generation: $(READY) $(VLLM)/.ready
+	$(RUN) -m benchmarks.generation $(BENCH)
 
 test: $(TESTED)
 	$(RUN) -m pytest -m "not slow"

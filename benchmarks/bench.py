@@ -16,11 +16,12 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks import plot, table
+from benchmarks import plot
 from benchmarks.entry import MODES, check_names, known_names
 from benchmarks.load import require_wrk
 from benchmarks.machine import gemm_peaks, machine
 from benchmarks.measurement import Plan
+from benchmarks.page import write_page
 from benchmarks.session import Session
 from handlers.telemetry.log_levels import silence_libraries
 from scripts.kit.command import plain_errors, split_names
@@ -81,7 +82,7 @@ def write(document: dict[str, Any], folder: Path) -> None:
     path = results / "serving.json"
     path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     read = json.loads(path.read_text(encoding="utf-8"))
-    (folder / "RESULTS.md").write_text(table.results_page(read), encoding="utf-8")
+    write_page(folder)
     (results / "serving.svg").write_text(plot.bars(read), encoding="utf-8")
     for found in read["modes"].values():
         if lines := found["scaling"]:

@@ -25,6 +25,7 @@ ENVIRONMENTS = {
     "bench": ("dependencies", "bench"),
     "docs": ("docs",),
     "mlserver": ("mlserver",),
+    "vllm": ("vllm",),
 }
 # Environments that have the versions of another one, wherever both have a package.
 CONSTRAINED = {"server": "dev", "bench": "dev", "gateway": "clients"}

@@ -41,6 +41,11 @@ class TorchServeContender(Contender):
         return f"{self._running.inference_url}/predictions/{self.archive.stem}"
 
     @property
+    def metrics_url(self) -> str:
+        """The URL of the metrics in the format of Prometheus."""
+        return self._running.metrics_url
+
+    @property
     def leader(self) -> int:
         return self._running.pid
 

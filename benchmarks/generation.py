@@ -1,0 +1,103 @@
+"""Measure text generation of this kit over HTTP beside other engines, in turn for several rounds.
+
+Writes results/generation.json and a section of RESULTS.md. `python -m benchmarks.generation --only
+kit,vllm --model qwen2` measures less; `--smoke` is a trial run with tiny models and few requests,
+whose figures mean nothing. Nothing else should run on the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.machine import machine
+from benchmarks.page import write_page
+from benchmarks.text_generation.contender import Plan
+from benchmarks.text_generation.models import MODELS
+from benchmarks.text_generation.session import NAMES, Session
+from benchmarks.text_generation.table import generation_section
+from handlers.telemetry.log_levels import silence_libraries
+from scripts.kit.command import plain_errors, split_names
+from scripts.kit.places import BUILD, MODEL_CONFIGS, ROOT
+
+YAML = MODEL_CONFIGS / "text_generation.yaml"
+WORK = BUILD / "benchmarks" / "generation"
+SMOKE = Plan(clients=4, requests=8, seconds=5, repeats=3, hang_ups=8)
+
+Names = list[str] | None
+
+
+def main(
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements of each contender.")] = 3,
+    requests: Annotated[int, typer.Option(min=1, help="Requests of each setting.")] = 128,
+    clients: Annotated[int, typer.Option(min=2, help="Requests at the same time.")] = 32,
+    seconds: Annotated[
+        float, typer.Option(min=1, help="When `generate` of transformers stops.")
+    ] = 60,
+    model: Annotated[Names, typer.Option(help="Models, repeated or comma-separated.")] = None,
+    only: Annotated[Names, typer.Option(help="Contenders, repeated or comma-separated.")] = None,
+    yaml: Annotated[
+        Path, typer.Option(exists=True, dir_okay=False, help="The YAML file of this kit's model.")
+    ] = YAML,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="Tiny models, one round of 8 requests.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for RESULTS.md and results/.")] = None,
+    work: Annotated[Path, typer.Option(help="Folder for models, archives and logs.")] = WORK,
+) -> None:
+    """Measure the contenders and write the results."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    silence_libraries()
+    with plain_errors():
+        models = _known(split_names(model), MODELS, "model") or MODELS
+        named = _known(split_names(only), NAMES, "contender")
+        plan = SMOKE if smoke else Plan(clients, requests, seconds)
+        session = Session(work, plan, 1 if smoke else rounds, named, yaml, smoke, typer.echo)
+        document: dict[str, Any] = {
+            "machine": machine(),
+            "plan": asdict(plan),
+            "rounds": session.rounds,
+            "yaml": yaml.name,
+            "tiny": smoke,
+            "models": {},
+        }
+        folder = out or (work / "smoke" if smoke else ROOT / "benchmarks")
+        for each in models:
+            document["models"][each] = session.measure(each)
+            write(document, folder)
+        typer.echo(generation_section(document))
+        _exit_if_failed(document)
+
+
+def write(document: dict[str, Any], folder: Path) -> None:
+    """Write generation.json, and RESULTS.md with its section."""
+    path = folder / "results" / "generation.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    write_page(folder)
+
+
+def _known(words: list[str], known: Sequence[str], kind: str) -> list[str]:
+    for word in words:
+        if word not in known:
+            raise typer.BadParameter(f"{word!r} is not a {kind}; choose from {', '.join(known)}.")
+    return words
+
+
+def _exit_if_failed(document: dict[str, Any]) -> None:
+    contenders = [
+        each for model in document["models"].values() for each in model["contenders"].values()
+    ]
+    if any(each["failure"] for each in contenders):
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

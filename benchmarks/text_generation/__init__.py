@@ -1,0 +1,1 @@
+"""The benchmark of text generation, which `benchmarks/generation.py` runs."""
