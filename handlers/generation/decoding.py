@@ -7,12 +7,13 @@ each new token takes quadratic time, so only its last tokens are decoded again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from transformers import PreTrainedTokenizerBase
 
 AS_GENERATED = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+WITH_SPECIAL_TOKENS = {**AS_GENERATED, "skip_special_tokens": False}
 # How many tokens are decoded again at most before a new one.
 CONTEXT = 32
 # How many tokens may wait for the rest of a character; after that their bytes are none.
@@ -42,9 +43,11 @@ class IncrementalDecoder:
 
     Attributes:
         tokenizer: the tokenizer.
+        settings: the arguments of its `decode`.
     """
 
     tokenizer: PreTrainedTokenizerBase
+    settings: Mapping[str, bool] = field(default_factory=AS_GENERATED.copy)
 
     def start(self, prompt: Sequence[int]) -> Tail:
         """Return the state after a prompt, whose text is known."""
@@ -102,4 +105,4 @@ class IncrementalDecoder:
         return Tail(tokens, len(tokens), len(self._decode(tokens)) - held)
 
     def _decode(self, tokens: Sequence[int]) -> str:
-        return str(self.tokenizer.decode(list(tokens), **AS_GENERATED))
+        return str(self.tokenizer.decode(list(tokens), **self.settings))

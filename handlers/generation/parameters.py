@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
@@ -9,6 +10,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_
 from handlers.errors import RequestTooLarge
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
+from handlers.schemas.structured_output import GrammarSpec, NamedTool, Tool, ToolChoice, Tools
 
 Probability = Annotated[float, Field(gt=0, le=1)]
 Few = Annotated[int, Field(ge=1, le=32)]
@@ -25,7 +27,6 @@ NAMES = PipelineNames(
         "best_of": [0, 1],
         "decoder_input_details": [False],
         "frequency_penalty": [0],
-        "grammar": [0],
         "top_n_tokens": [0],
         "watermark": [False],
         "batch_size": ANY,
@@ -44,6 +45,10 @@ NOT_OF_GENERATE = {
     "seed",
     "return_full_text",
     "details",
+    "grammar",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
 }
 
 
@@ -92,6 +97,14 @@ class GenerationParameters(Parameters):
     """Returns the prompt before the new text."""
     details: bool = False
     """Adds `finish_reason`, `generated_tokens`, `input_length` and `seed`."""
+    grammar: GrammarSpec | None = None
+    """What the new text must match: `{"type": "json", "value": …}`, a JSON schema, or `regex`."""
+    tools: Tools = ()
+    """Functions that the model may call in a chat, as in OpenAI's API."""
+    tool_choice: ToolChoice = "auto"
+    """`none`, `auto`, `required`, or the function to call."""
+    parallel_tool_calls: bool = True
+    """Allows several calls in one text."""
 
     @field_validator("stop", mode="before", json_schema_input_type=StopTexts)
     @classmethod
@@ -122,6 +135,14 @@ class GenerationParameters(Parameters):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_tool_choice(self) -> Self:
+        if self.calls_required and not self.callable_tools:
+            raise ValueError(
+                "tool_choice requires a call of a function that is not among the tools; add it"
+            )
+        return self
+
     def new_tokens_after(self, length: int) -> int | None:
         """Return the maximum of new tokens after a prompt of some length; None if not set.
 
@@ -142,6 +163,29 @@ class GenerationParameters(Parameters):
     def sequences(self) -> int:
         """The number of sequences that are computed for the prompt."""
         return max(self.num_beams, self.num_return_sequences)
+
+    @property
+    def offered_tools(self) -> Sequence[Tool]:
+        """The tools that the model is told about."""
+        return () if self.tool_choice == "none" else self.tools
+
+    @property
+    def callable_tools(self) -> Sequence[Tool]:
+        """The tools that it may call."""
+        if not isinstance(self.tool_choice, NamedTool):
+            return self.offered_tools
+        name = self.tool_choice.function.name
+        return [tool for tool in self.tools if tool.function.name == name]
+
+    @property
+    def parallel(self) -> bool:
+        """Whether a text may have several calls."""
+        return self.parallel_tool_calls and not isinstance(self.tool_choice, NamedTool)
+
+    @property
+    def calls_required(self) -> bool:
+        """Whether the text must be a call."""
+        return self.tool_choice not in ("none", "auto")
 
     @property
     def for_generate(self) -> dict[str, Any]:

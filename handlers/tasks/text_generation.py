@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, NotRequired
 
 from pydantic import Field
@@ -26,12 +27,15 @@ from handlers.batching.rows import Outputs, RowOutcome
 from handlers.batching.tokenization import Text, Window, check_length
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.errors import RequestError, RequestTooLarge, Unprocessable, attempt
-from handlers.generation.chat import Message, check_messages, prompt_of
+from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, attempt
+from handlers.generation.chat import Message, chat_template, check_messages, prompt_of
 from handlers.generation.decoding import AS_GENERATED
-from handlers.generation.generator import Generator, Prompt
+from handlers.generation.generator import Generator, Prompt, end_tokens
+from handlers.generation.grammar import CompiledGrammar, GrammarCompiler, to_lark
 from handlers.generation.parameters import GenerationParameters
 from handlers.generation.stopping import GeneratedText
+from handlers.generation.tool_calls import ToolSyntax, ToolUse, syntax_of
+from handlers.generation.tool_messages import MessageCall
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
 from handlers.schemas.model_info import LegacyResponse
@@ -56,6 +60,7 @@ class Generated(TypedDict):
     """One continuation of a prompt, or of a chat: its messages and the new one."""
 
     generated_text: str | list[Message]
+    tool_calls: NotRequired[list[MessageCall]]
     details: NotRequired[Details]
 
 
@@ -63,7 +68,8 @@ class Generated(TypedDict):
 class PromptQuery:
     """One prompt to continue; of a chat, the result of its template.
 
-    `ids` are the tokens of a prompt that the client tokenized.
+    `ids` are the tokens of a prompt that the client tokenized. `syntax` is that of the tool calls
+    which the new text may have.
     """
 
     prompt: str
@@ -71,6 +77,8 @@ class PromptQuery:
     messages: Sequence[Message] = ()
     stream: TextStream | None = None
     ids: TokenIds | None = None
+    grammar: CompiledGrammar | None = None
+    syntax: ToolSyntax | None = None
 
 
 def _legacy_response(texts: Any) -> str:
@@ -118,7 +126,8 @@ class Task(BaseTask[PromptQuery, Prompt]):
                 f"{name} is {parameters.sequences}, and this model's max_sequences is"
                 f" {self.settings.max_sequences}; ask for fewer."
             )
-        return self._query(request, parameters)
+        query = self._query(request, parameters)
+        return self._with_grammar(query)
 
     def read_parameters(self, given: Mapping[str, Any]) -> Any:
         parameters = dict(given)
@@ -174,7 +183,8 @@ class Task(BaseTask[PromptQuery, Prompt]):
         inputs, stream = request.inputs, request.stream
         if isinstance(inputs, list) and any(isinstance(item, dict) for item in inputs):
             messages = check_messages(inputs, self.max_characters)
-            prompt = prompt_of(messages, self.tokenizer, self.max_characters)
+            tools = parameters.offered_tools
+            prompt = prompt_of(messages, self.tokenizer, self.max_characters, tools)
             return PromptQuery(prompt, parameters, messages, stream)
         if isinstance(inputs, TokenIds):
             ids = self._fit_ids(inputs, parameters.truncate)
@@ -184,6 +194,31 @@ class Task(BaseTask[PromptQuery, Prompt]):
             return PromptQuery(prompt, parameters, stream=stream, ids=ids)
         prompt = check_text(inputs, "inputs", self.max_characters)
         return PromptQuery(prompt, parameters, stream=stream)
+
+    def _with_grammar(self, query: PromptQuery) -> PromptQuery:
+        """Return a query with its grammar.
+
+        Raises:
+            RequestError: it cannot be compiled, or this model or these parameters exclude grammars.
+        """
+        parameters, tools = query.parameters, query.parameters.callable_tools
+        if not (parameters.grammar or tools):
+            return query
+        if parameters.num_beams > 1:
+            raise Unprocessable("Beams follow no grammar and call no tools; leave num_beams out.")
+        answer = to_lark(parameters.grammar) if parameters.grammar else None
+        if not tools:
+            return replace(query, grammar=self._grammars.compile(f"start: {answer}"))
+        if not query.messages:
+            raise BadRequest("Tools are called in chats; send messages, or leave tools out.")
+        syntax = syntax_of(chat_template(self.tokenizer, tools))
+        calls = ToolUse(tools, syntax, parameters.calls_required, parameters.parallel)
+        lark = calls.lark(self._grammars.literal, answer)
+        return replace(query, grammar=self._grammars.compile(lark), syntax=syntax)
+
+    @cached_property
+    def _grammars(self) -> GrammarCompiler:
+        return GrammarCompiler(self.tokenizer, self.checkpoint.vocab_size, end_tokens(self.base))
 
     def _fit_ids(self, ids: TokenIds, truncate: int | None) -> TokenIds:
         """Return the ids of a prompt, truncated if there are too many, before they are decoded.
@@ -224,7 +259,17 @@ class Task(BaseTask[PromptQuery, Prompt]):
                 f", together more than {self._limit_name}; shorten one of them."
             )
         new = requested or min(self._default_new_tokens, available)
-        return [Prompt(row.features, row.encoding, query.parameters, new, query.stream)]
+        return [
+            Prompt(
+                row.features,
+                row.encoding,
+                query.parameters,
+                new,
+                query.stream,
+                query.grammar,
+                query.syntax,
+            )
+        ]
 
     @property
     def _max_total_tokens(self) -> int | None:
@@ -246,7 +291,10 @@ class Task(BaseTask[PromptQuery, Prompt]):
 
 
 def _generated(query: PromptQuery, row: Window, text: GeneratedText) -> dict[str, Any]:
-    result: dict[str, Any] = {"generated_text": _with_prompt(query, text.text)}
+    content, calls = _parts(query, text.text)
+    result: dict[str, Any] = {"generated_text": _with_prompt(query, content, calls)}
+    if calls and not query.parameters.return_full_text:
+        result["tool_calls"] = calls
     if query.parameters.details:
         result["details"] = {
             "finish_reason": text.finish_reason or "length",
@@ -257,10 +305,24 @@ def _generated(query: PromptQuery, row: Window, text: GeneratedText) -> dict[str
     return result
 
 
-def _with_prompt(query: PromptQuery, text: str) -> Any:
+def _parts(query: PromptQuery, text: str) -> tuple[str, list[MessageCall]]:
+    """Return a text without its tool calls, and these."""
+    if query.syntax is None:
+        return text, []
+    calls = list(query.syntax.calls(text))
+    # A free text has the opening only before calls; the last of them may be cut.
+    is_cut = query.syntax.opening and not query.parameters.grammar
+    return query.syntax.content(text) if calls or is_cut else text, [
+        {"type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in calls
+    ]
+
+
+def _with_prompt(query: PromptQuery, text: str, calls: Sequence[MessageCall]) -> Any:
     """Return the new text after its prompt or messages, or alone."""
     if not query.parameters.return_full_text:
         return text
     if query.messages:
-        return [*query.messages, {"role": "assistant", "content": text}]
+        message: Message = {"role": "assistant", "content": text}
+        return [*query.messages, {**message, "tool_calls": list(calls)} if calls else message]
     return query.prompt + text

@@ -19,8 +19,10 @@ from pydantic import (
 )
 
 from handlers.errors import Unprocessable
+from handlers.protocols.openai.tools import ResponseFormat
 from handlers.schemas.parameters import WholeNumbers, parse_body
 from handlers.schemas.request import TokenIds
+from handlers.schemas.structured_output import ToolChoice, Tools
 
 ItemT = TypeVar("ItemT")
 # One error is shown, so the others are not collected: each takes more memory than its item.
@@ -35,7 +37,6 @@ UNSUPPORTED = {
     "logprobs": False,
     "best_of": 1,
     "suffix": "",
-    "tools": [],
     "functions": [],
     "logit_bias": {},
 }
@@ -68,6 +69,7 @@ class Sampling(WholeNumbers):
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
     logit_bias: dict[str, Any] | None = None
+    response_format: ResponseFormat | None = None
     # Extensions of OpenAI's API that the servers of open models have.
     top_k: Annotated[int, Field(ge=-1)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -118,6 +120,7 @@ class Sampling(WholeNumbers):
             "top_k": max(self.top_k, 0) if samples and self.top_k is not None else None,
             "min_p": self.min_p or None if samples else None,
             "repetition_penalty": self.repetition_penalty,
+            "grammar": self.response_format.grammar if self.response_format else None,
         }
         named = {name: value for name, value in parameters.items() if value is not None}
         return {**named, "return_full_text": False, "details": True}
@@ -128,10 +131,18 @@ class ChatBody(Sampling):
 
     messages: Items[dict[str, Any]] = Field(min_length=1)
     max_completion_tokens: PositiveInt | None = None
+    tools: Tools | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
 
     @property
     def max_new_tokens(self) -> int | None:
         return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        names = {"tools", "tool_choice", "parallel_tool_calls"}
+        return {**super().parameters, **self.model_dump(include=names, exclude_none=True)}
 
 
 class CompletionBody(Sampling):
@@ -166,8 +177,6 @@ def _check_supported(content: Mapping[str, Any]) -> None:
     names = [
         name for name, default in UNSUPPORTED.items() if not _equals(content.get(name), default)
     ]
-    if (content.get("response_format") or {"type": "text"}) != {"type": "text"}:
-        names.append("response_format")
     if names:
         raise Unprocessable(f"{names[0]} cannot be done by this server; leave it out.")
 

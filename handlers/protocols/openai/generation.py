@@ -15,6 +15,7 @@ from handlers.http.response import HttpResponse, encode_json
 from handlers.http.server_sent_events import EVENTS, EventStream, event
 from handlers.protocols.base import Exchange, check_count
 from handlers.protocols.openai.bodies import ChatBody, CompletionBody, Sampling
+from handlers.protocols.openai.tools import call_deltas, tool_calls
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.request import MAX_MESSAGES, Request
 
@@ -51,14 +52,24 @@ class ChoiceStream(EventStream):
 
     def part(self, text: str, *, first: bool, reason: str | None = None) -> bytes:
         """Return the event of new text, or of the end with its reason."""
-        choice = {"index": self._index, **self._delta(text, first), "finish_reason": reason}
-        return event({**self._head, "choices": [choice]})
+        return self._event(self._delta(text, first), reason)
 
-    def rest(self, text: str, reason: str) -> bytes:
-        """Return the events of the part of a complete text that was not sent, and of its end."""
+    def rest(self, text: str, reason: str, deltas: Sequence[Mapping[str, Any]] = ()) -> bytes:
+        """Return the events of the part of a complete text that was not sent, and of its end.
+
+        Args:
+            text: the text.
+            reason: why it ended.
+            deltas: what else is sent before its end.
+        """
         new, first = self.not_emitted(text), not self.emitted
         part = self.part(new, first=first) if new or first else b""
-        return part + self.part("", first=False, reason=reason)
+        more = b"".join(self._event({"delta": delta, "logprobs": None}) for delta in deltas)
+        return part + more + self.part("", first=False, reason=reason)
+
+    def _event(self, part: Mapping[str, Any], reason: str | None = None) -> bytes:
+        choice = {"index": self._index, **part, "finish_reason": reason}
+        return event({**self._head, "choices": [choice]})
 
     def sibling(self, number: int) -> ChoiceStream:
         """Return the stream of the choice this number of places after this one."""
@@ -110,7 +121,7 @@ class GenerationEndpoint(ABC):
         """Return the inputs of each request."""
 
     @abstractmethod
-    def choice(self, text: str) -> dict[str, Any]:
+    def choice(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return a complete choice without its index and its finish reason."""
 
     @abstractmethod
@@ -150,7 +161,7 @@ class GenerationEndpoint(ABC):
         listed = [
             {
                 "index": number,
-                **self.choice(text["generated_text"]),
+                **self.choice(text),
                 "finish_reason": _finish_reason(text),
             }
             for number, text in enumerate(texts)
@@ -198,8 +209,11 @@ class Chat(GenerationEndpoint):
     def inputs(self, body: ChatBody) -> list[Any]:
         return [body.messages]
 
-    def choice(self, text: str) -> dict[str, Any]:
-        return {"message": {"role": "assistant", "content": text}, "logprobs": None}
+    def choice(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        message = {"role": "assistant", "content": result["generated_text"]}
+        if calls := tool_calls(result):
+            message |= {"content": message["content"].strip() or None, "tool_calls": calls}
+        return {"message": message, "logprobs": None}
 
     def delta(self, text: str, first: bool) -> dict[str, Any]:
         role = {"role": "assistant"} if first else {}
@@ -223,11 +237,11 @@ class Completions(GenerationEndpoint):
     def inputs(self, body: CompletionBody) -> list[Any]:
         return list(body.prompts)
 
-    def choice(self, text: str) -> dict[str, Any]:
-        return {"text": text, "logprobs": None}
+    def choice(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        return self.delta(result["generated_text"], first=True)
 
     def delta(self, text: str, first: bool) -> dict[str, Any]:
-        return self.choice(text)
+        return {"text": text, "logprobs": None}
 
 
 def _list_in(content: Any, name: str) -> list[Any] | None:
@@ -243,7 +257,8 @@ def _events(completion: Completion, requests: Sequence[Request], choices: Sequen
         stream: Any = request.stream
         for number, text in enumerate(texts):
             own = stream.sibling(number) if number else stream
-            parts.append(own.rest(text["generated_text"], _finish_reason(text)))
+            deltas = call_deltas(tool_calls(text))
+            parts.append(own.rest(text["generated_text"], _finish_reason(text), deltas))
     options = completion.body.stream_options
     if options and options.include_usage:
         parts.append(event({**completion.head, "choices": [], "usage": _usage(choices)}))
@@ -251,7 +266,8 @@ def _events(completion: Completion, requests: Sequence[Request], choices: Sequen
 
 
 def _finish_reason(text: Mapping[str, Any]) -> str:
-    return FINISH_REASONS[text["details"]["finish_reason"]]
+    reason = FINISH_REASONS[text["details"]["finish_reason"]]
+    return "tool_calls" if reason == "stop" and text.get("tool_calls") else reason
 
 
 def _usage(choices: Sequence[Any]) -> dict[str, int]:
