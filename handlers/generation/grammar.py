@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,19 +27,38 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.hf import from_tokenizer
 from transformers import LogitsProcessor, PreTrainedTokenizerBase
 
-from handlers.errors import BadRequest, RequestTooLarge, Unprocessable, summarize
+from handlers.errors import (
+    BadRequest,
+    RequestError,
+    RequestTooLarge,
+    Unprocessable,
+    summarize,
+    without_frames,
+)
+from handlers.runtime.ranks import broadcast_from_rank0
 from handlers.schemas.structured_output import Grammar
 from handlers.schemas.text_checks import check_text, json_type
 
 Mask = npt.NDArray[np.bool_]
 
-# A schema of this size compiles in less than a second.
-MAX_CHARACTERS = 65_536
-# Without verbose errors, messages contain no state of the parser.
-LIMITS = LLParserLimits(max_grammar_size=250_000, verbose_errors=False)
+MAX_CHARACTERS = 32_768
+# Arguments of `LLParserLimits`. Schemas of this size compile in less than a second, and each token
+# takes milliseconds. Without verbose errors, messages contain no state of the parser.
+LIMITS = {
+    "initial_lexer_fuel": 100_000,
+    "max_grammar_size": 20_000,
+    "max_lexer_states": 50_000,
+    "step_max_items": 10_000,
+    "verbose_errors": False,
+}
+# What a trial may take, most of a second of which is for the start of Python on a busy machine.
+TRIAL = Path(__file__).with_name("_grammar_trial.py")
+TRIAL_CPU_SECONDS, TRIAL_BYTES, TRIAL_TIMEOUT = 1, 4 * 2**30, 20.0
+# Clients send the same few grammars again and again.
+CACHED_GRAMMARS = 16
 # A small model may write whitespace without end. A space, or a line break with its indentation, is
 # what models write between the parts of JSON.
-WHITESPACE = r" |\n[ \t]{0,32}"
+WHITESPACE = r" |\n {0,16}|\n\t{0,4}"
 # A slash ends a regular expression in Lark, unless a backslash is before it.
 SLASH = re.compile(r"(\\.)|/", re.DOTALL)
 # Where in the source an error of llguidance is, and that source.
@@ -111,8 +133,10 @@ class GrammarMatcher:
         """Go on to the state after one more token; an end token, or one not allowed, ends it."""
         if self.ended:
             return
-        self._tokens += 1
-        self.ended = token in self._ends or not self._matcher.try_consume_tokens([token])
+        self._tokens += token not in self._ends
+        is_followed = token not in self._ends and self._matcher.try_consume_tokens([token])
+        # After an error the end tokens alone are allowed, so that the row ends.
+        self.ended = token in self._ends or not (is_followed or self._matcher.is_error())
 
 
 class GrammarProcessor(LogitsProcessor):
@@ -165,6 +189,7 @@ class GrammarCompiler:
         self, tokenizer: PreTrainedTokenizerBase, vocab_size: int, ends: frozenset[int]
     ) -> None:
         self._tokenizer, self._vocab_size, self._ends = tokenizer, vocab_size, ends
+        self._compile_once = lru_cache(CACHED_GRAMMARS)(self._compile_or_error)
 
     def compile(self, lark: str) -> CompiledGrammar:
         """Compile a grammar in llguidance's variant of Lark.
@@ -179,7 +204,23 @@ class GrammarCompiler:
                 f"The grammar has {len(lark):,} characters, and at most {MAX_CHARACTERS:,} are"
                 " compiled; send a smaller one."
             )
-        start = LLMatcher(self._vocabulary, lark, log_level=0, limits=LIMITS)
+        compiled = self._compile_once(lark)
+        if isinstance(compiled, RequestError):
+            raise compiled
+        return compiled
+
+    def _compile_or_error(self, lark: str) -> CompiledGrammar | RequestError:
+        try:
+            return self._compile(lark)
+        except RequestError as error:
+            return without_frames(error)
+
+    def _compile(self, lark: str) -> CompiledGrammar:
+        vocabulary = self._vocabulary
+        if not bool(broadcast_from_rank0(_is_tractable(lark))):
+            raise BadRequest("The grammar takes too much time or memory to compile; simplify it.")
+        limits = LLParserLimits(**LIMITS)
+        start = LLMatcher(vocabulary, lark, log_level=0, limits=limits)
         # An impossible grammar fails at its first token.
         if not start.is_error() and not start.is_accepting():
             start.compute_bitmask()
@@ -206,6 +247,21 @@ class GrammarCompiler:
             raise Unprocessable(
                 f"Grammars are not possible with this model's tokenizer ({summarize(error)})."
             ) from None
+
+
+def _is_tractable(lark: str) -> bool:
+    """Return whether another process can compile a grammar within its limits."""
+    limits = (json.dumps(LIMITS), str(TRIAL_CPU_SECONDS), str(TRIAL_BYTES))
+    command = [sys.executable, "-P", str(TRIAL), *limits]
+    try:
+        done = subprocess.run(
+            command, input=lark.encode(), capture_output=True, timeout=TRIAL_TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    if done.returncode > 0:
+        raise RuntimeError("the trial of grammars does not start")
+    return done.returncode == 0
 
 
 def to_lark(grammar: Grammar) -> str:

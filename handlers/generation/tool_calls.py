@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from handlers.errors import Unprocessable
 from handlers.generation.grammar import json_rule
 from handlers.schemas.structured_output import Tool
 
@@ -43,7 +44,7 @@ class ToolSyntax:
 
     Attributes:
         opening: the text that calls begin with; empty where a text that begins with `{` is a call.
-        start: the regular expression of the text between it and the first call.
+        start: the text between it and the first call.
         separator: the text between two calls; empty where there can be only one.
         end: the text after the last call.
         key: the key of the arguments.
@@ -81,8 +82,7 @@ class ToolSyntax:
     def write(self, calls: Sequence[ToolCall]) -> str:
         """Return the text of calls as the model writes it, from the opening on."""
         written = [f"{self._head(call.name)}{call.arguments}}}" for call in calls]
-        start = self.start.replace("\\", "")
-        return f"{self.opening}{start}{self.separator.join(written)}{self.end}"
+        return f"{self.opening}{self.start}{self.separator.join(written)}{self.end}"
 
     def rules(self, tools: Sequence[Tool], spell: Spell, *, parallel: bool) -> list[str]:
         """Return the Lark rules of `calls`, the part of a text after the opening.
@@ -111,23 +111,31 @@ class ToolSyntax:
 
     @property
     def _start(self) -> str:
-        return f"/{self.start}/" if self.start else ""
+        """The Lark expression of `start`."""
+        return json.dumps(self.start) if self.start else ""
 
 
 class MistralSyntax(ToolSyntax):
-    """Mistral's, whose templates accept ids of nine letters and digits only."""
+    """Mistral's, whose templates accept ids of nine letters and digits only.
+
+    Some of its vocabularies have the bracket after the opening with a space only.
+    """
 
     def call_id(self, given: str) -> str:
         return re.sub(r"[^a-zA-Z0-9]", "", given)[-9:].rjust(9, "0")
 
+    @property
+    def _start(self) -> str:
+        return r"/ ?\[/"
+
 
 HERMES = ToolSyntax(
     opening="<tool_call>",
-    start=r"\n",
+    start="\n",
     separator="\n</tool_call>\n<tool_call>\n",
     end="\n</tool_call>",
 )
-MISTRAL = MistralSyntax(opening="[TOOL_CALLS]", start=r" ?\[", separator=", ", end="]")
+MISTRAL = MistralSyntax(opening="[TOOL_CALLS]", start="[", separator=", ", end="]")
 LLAMA = ToolSyntax(opening="", start="", separator="", end="", key="parameters")
 # What the template of each family has; the first that occurs decides.
 FAMILIES = {"<tool_call>": HERMES, "[TOOL_CALLS]": MISTRAL, '"parameters": ': LLAMA}
@@ -160,7 +168,15 @@ class ToolUse:
         Args:
             spell: returns the Lark expression of a text.
             answer: the Lark expression of a text without calls; None where it is free.
+
+        Raises:
+            Unprocessable: the beginning of a text does not tell whether it is a call.
         """
+        if answer is not None and not (self.required or self.syntax.opening):
+            raise Unprocessable(
+                "This model writes tool calls as plain JSON, so a text cannot have both tools and a"
+                " grammar; send one of them."
+            )
         opening = spell(self.syntax.opening) if self.syntax.opening else ""
         if self.required:
             start = [f"start: {opening} calls"]

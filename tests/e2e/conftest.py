@@ -16,8 +16,8 @@ from handlers import tasks
 from scripts.kit.archive import pack
 from scripts.kit.demo_models import ensure
 from scripts.kit.demo_models.lessons import modes
-from scripts.kit.places import MODEL_CONFIGS
 from scripts.kit.demo_models.lessons.text_generation import CHAT_TEMPLATE
+from scripts.kit.places import MODEL_CONFIGS
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
 
