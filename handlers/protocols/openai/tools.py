@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, NotRequired, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
+from typing_extensions import TypedDict
 
 ANY_OBJECT = {"type": "object"}
 
 
-class NamedSchema(BaseModel):
+class NamedSchema(TypedDict):
     """A JSON schema; unless it is strict, keywords that are not supported are ignored."""
 
-    model_config = ConfigDict(
-        extra="ignore", strict=True, frozen=True, protected_namespaces=(), populate_by_name=True
-    )
-
-    name: str | None = None
-    json_schema: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
-    strict: bool | None = None
+    name: NotRequired[str | None]
+    schema: NotRequired[dict[str, Any] | None]
+    strict: NotRequired[bool | None]
 
 
 class ResponseFormat(BaseModel):
@@ -48,9 +45,10 @@ class ResponseFormat(BaseModel):
             return None
         if self.type in ("json", "regex"):
             return {"type": self.type, "value": self.value}
-        named = self.json_schema or NamedSchema()
-        schema = ANY_OBJECT if named.json_schema is None else named.json_schema
-        return {"type": "json", "value": schema, "strict": bool(named.strict)}
+        named = self.json_schema or {}
+        schema = named.get("schema")
+        value = ANY_OBJECT if schema is None else schema
+        return {"type": "json", "value": value, "strict": bool(named.get("strict"))}
 
 
 def tool_calls(result: Mapping[str, Any]) -> list[dict[str, Any]]:
