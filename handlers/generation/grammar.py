@@ -44,7 +44,7 @@ Mask = npt.NDArray[np.bool_]
 MAX_CHARACTERS = 32_768
 # Arguments of `LLParserLimits`. Schemas of this size compile in less than a second, and each token
 # takes milliseconds. Without verbose errors, messages contain no state of the parser.
-LIMITS = {
+LIMITS: dict[str, Any] = {
     "initial_lexer_fuel": 100_000,
     "max_grammar_size": 20_000,
     "max_lexer_states": 50_000,

@@ -306,16 +306,16 @@ def _generated(query: PromptQuery, row: Window, text: GeneratedText) -> dict[str
 
 
 def _parts(query: PromptQuery, text: str) -> tuple[str, list[MessageCall]]:
-    """Return a text without its tool calls, and these."""
-    if query.syntax is None:
+    """Return a text without its tool calls, and these; the last one may be cut, and left out."""
+    syntax = query.syntax
+    # A text with a grammar of its own may have the opening of calls in a string.
+    if syntax is None or (query.parameters.grammar and not text.startswith(syntax.opening)):
         return text, []
-    calls = list(query.syntax.calls(text))
-    # A free text has the opening only before calls; the last of them may be cut.
-    is_cut = query.syntax.opening and not query.parameters.grammar
-    return query.syntax.content(text) if calls or is_cut else text, [
+    calls: list[MessageCall] = [
         {"type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-        for call in calls
+        for call in syntax.calls(text)
     ]
+    return syntax.content(text) if calls or syntax.opening else text, calls
 
 
 def _with_prompt(query: PromptQuery, text: str, calls: Sequence[MessageCall]) -> Any:

@@ -56,7 +56,7 @@ def called_by(client: OpenAI, messages: Any) -> dict[str, Any]:
         messages=messages, tool_choice="required", max_tokens=120, **settings
     )
     message = answer.choices[0].message
-    (call,) = message.tool_calls or ()
+    (call,) = message.tool_calls or []
     result = {"role": "tool", "tool_call_id": call.id, "content": "It runs."}
     turns = [*messages, message.to_dict(), result]
     after = client.chat.completions.create(messages=turns, max_tokens=2, **settings)
@@ -79,7 +79,7 @@ def streamed_call_by(client: OpenAI, messages: Any) -> dict[str, Any]:
         max_tokens=120,
     ) as stream:
         message = stream.get_final_completion().choices[0].message
-    (call,) = message.tool_calls or ()
+    (call,) = message.tool_calls or []
     return {
         "name": call.function.name,
         "parsed": isinstance(call.function.parsed_arguments, Animal),

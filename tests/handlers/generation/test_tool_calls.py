@@ -146,7 +146,10 @@ def test_random_tokens_become_valid_calls(tokenizer: Any, syntax: ToolSyntax) ->
             ids.append(int(random.choice(np.flatnonzero(matcher.allowed(WIDTH)))))
             matcher.consume(ids[-1])
         (call,) = syntax.calls(tokenizer.decode(ids[:-1]))
-        expected = {"weather": [{"city": "Paris"}, {"city": "Zürich"}], "stop": [{}]}
+        expected: dict[str, list[Any]] = {
+            "weather": [{"city": "Paris"}, {"city": "Zürich"}],
+            "stop": [{}],
+        }
         assert json.loads(call.arguments) in expected[call.name]
 
 

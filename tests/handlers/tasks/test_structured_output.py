@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from handlers.generation.stopping import RowCriterion
 from handlers.schemas.request import Request, TextStream
 from tests import tiny
 from tests.handlers.generation.test_chat import TEMPLATE
@@ -37,6 +36,8 @@ TOOLS = [
     {"type": "function", "function": {"name": "stop"}},
 ]
 CHAT = [{"role": "user", "content": "Who?"}]
+STOP = '<tool_call>\n{"name": "stop", "arguments": {}}\n</tool_call>'
+STRING = '{"a": "<tool_call>", "b": {"name": "stop", "arguments": {}}}'
 
 
 @pytest.fixture(scope="module", params=["GPT-2", "Llama"])
@@ -56,6 +57,10 @@ def chat_model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Serv
     model = served(MODE, max_length=60, max_characters=5_000)
     monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", "{# tools #}" + TEMPLATE)
     yield model
+
+
+def predict(model: Served, request: Request) -> list[Any]:
+    return model.engine.predict([request])
 
 
 def test_every_finished_text_is_json_of_its_schema(model: Served) -> None:
@@ -95,7 +100,7 @@ def test_rows_of_a_batch_have_each_its_own_grammar_or_none(model: Served) -> Non
 def test_a_text_with_a_grammar_streams(model: Served) -> None:
     parts: list[str] = []
     request = Request("Ada", {**NEW, "grammar": AS_REGEX}, stream=TextStream(parts.append))
-    ((answer,),) = model.engine.predict([request])
+    ((answer,),) = predict(model, request)
     assert "".join(parts) == answer["generated_text"] and len(parts) > 1
 
 
@@ -145,31 +150,49 @@ def test_without_a_choice_to_call_the_tools_are_not_mentioned(chat_model: Served
     assert chat_model.ask(CHAT, **NEW, tools=TOOLS, tool_choice="none") == [plain]
 
 
-def test_the_text_before_a_call_is_streamed_and_no_call(
-    chat_model: Served, monkeypatch: pytest.MonkeyPatch
+def writing(task: Any, text: str) -> Callable[..., Any]:
+    """Return what `generate` would do if the model wrote a text."""
+    tokens = [*task.tokenizer(text)["input_ids"], task.base.eos_token_id]
+
+    def generate(batch: Any, config: Any, stopping_criteria: Any, **_: Any) -> Any:
+        ids = batch["input_ids"]
+        for token in tokens:
+            ids = ids.new_tensor([[*ids[0].tolist(), token]])
+            stopping_criteria(ids, None)
+        return ids
+
+    return generate
+
+
+@pytest.mark.parametrize(
+    ("grammar", "text", "content", "calls"),
+    [
+        (None, f"I look.{STOP}", "I look.", 1),
+        (None, f"{STOP}\n{STOP}", "", 2),
+        (None, f"I look.{STOP[:20]}", "I look.", 0),
+        (None, "I <tool> look.", "I <tool> look.", 0),
+        (AS_JSON, STOP, "", 1),
+        # A string of an answer may have the opening of calls.
+        (AS_JSON, STRING, STRING, 0),
+    ],
+)
+def test_the_text_before_calls_is_streamed(
+    chat_model: Served,
+    monkeypatch: pytest.MonkeyPatch,
+    grammar: Any,
+    text: str,
+    content: str,
+    calls: int,
 ) -> None:
-    task, parts = chat_model.engine.task, list[str]()
-    request = Request(CHAT, {**NEW, "tools": TOOLS}, stream=TextStream(parts.append))
-    ((prompt,),) = task.encode([task.parse(request)])
-    tokens = task.tokenizer('I look.<tool_call>\n{"name": "stop", "arguments": {}}\n</tool_call>')
-    ids = tokens["input_ids"]
-
-    def forced(batch: Any, config: Any, stopping_criteria: Any, **_: Any) -> Any:
-        sequence = batch["input_ids"]
-        for token in [*ids, task.base.eos_token_id]:
-            sequence = sequence.new_tensor([[*sequence[0].tolist(), token]])
-            for criterion in stopping_criteria:
-                if isinstance(criterion, RowCriterion):
-                    criterion(sequence, None)
-        return sequence
-
-    monkeypatch.setattr(chat_model.engine.model, "generate", forced)
-    ((result,),) = chat_model.engine.predict([request])
-    assert "".join(parts) == result["generated_text"] == "I look."
-    assert result["tool_calls"] == [
-        {"type": "function", "function": {"name": "stop", "arguments": "{}"}}
-    ]
-    assert prompt.grammar is not None
+    monkeypatch.setattr(chat_model.engine.model, "generate", writing(chat_model.engine.task, text))
+    parts: list[str] = []
+    given = {**NEW, "max_new_tokens": 110, "tools": TOOLS, "grammar": grammar}
+    ((result,),) = predict(chat_model, Request(CHAT, given, stream=TextStream(parts.append)))
+    assert result["generated_text"] == content
+    sent = "".join(parts)
+    assert content.startswith(sent) and sent.startswith(content.partition("<")[0])
+    call = {"type": "function", "function": {"name": "stop", "arguments": "{}"}}
+    assert result.get("tool_calls", []) == [call] * calls
 
 
 def test_a_grammar_that_is_too_complex_ends_its_row_alone(model: Served) -> None:
