@@ -171,6 +171,11 @@ class GenAiModel(ContinuousModel):
             Unprocessable: openvino-genai cannot do what a parameter says.
         """
         parameters = prompt.parameters
+        if prompt.grammar:
+            raise Unprocessable(
+                "response_format, grammar and tools cannot be done by this model, which has"
+                " continuousBatching; leave them out."
+            )
         given = {**self._base, **parameters.for_generate, **_of_openai(parameters)}
         beams = given.get("num_beams", 1) > 1
         known = {**SETTINGS, **({**OF_BEAMS, **BEAM_NGRAMS} if beams else {})}
@@ -192,7 +197,9 @@ class GenAiModel(ContinuousModel):
             settings["rng_seed"] = (parameters.seed + number) % MAX_SEED
         if parameters.records_tokens:
             settings["logprobs"] = 1
-        return {**settings, "max_new_tokens": prompt.new_tokens, "stop_token_ids": self._ends}
+        # Without an end token, openvino-genai would take the id -1.
+        ends = {"stop_token_ids": self._ends} if self._ends else {"ignore_eos": True}
+        return {**settings, "max_new_tokens": prompt.new_tokens, **ends}
 
 
 class _Engine:

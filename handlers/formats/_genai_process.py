@@ -168,6 +168,8 @@ def load(directory: str, properties: dict[str, Any], scheduler: dict[str, Any]) 
 
 def _config(settings: dict[str, Any]) -> Any:
     config = openvino_genai.GenerationConfig()
+    if settings.get("ignore_eos"):
+        config.set_eos_token_id(0)
     for name, value in settings.items():
         if name == "early_stopping":
             word = STOP_CRITERIA[str(value)]

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired
 
 from jinja2.exceptions import TemplateError
 from transformers import PreTrainedTokenizerBase
 from typing_extensions import TypedDict
 
-from handlers.errors import BadRequest, RequestTooLarge, Unprocessable
+from handlers.errors import BadRequest, RequestTooLarge, Unprocessable, summarize
+from handlers.generation.tool_calls import syntax_of
+from handlers.generation.tool_messages import (
+    MAX_NAME,
+    MessageCall,
+    Turn,
+    check_calls,
+    template_turn,
+    text_turns,
+    to_json,
+    with_text_arguments,
+)
 from handlers.schemas.request import MAX_MESSAGES
+from handlers.schemas.structured_output import Tool
 from handlers.schemas.text_checks import check_text, json_type
 
 MAX_ROLE = 64
 
 
 class Message(TypedDict):
-    """One turn of a chat; `role` is most often `system`, `user` or `assistant`."""
+    """One turn of a chat; `role` is most often `system`, `user`, `assistant` or `tool`."""
 
     role: str
     content: str
+    name: NotRequired[str]
+    tool_calls: NotRequired[list[MessageCall]]
+    tool_call_id: NotRequired[str]
 
 
 def check_messages(given: Sequence[Any], max_characters: int) -> list[Message]:
@@ -36,18 +51,33 @@ def check_messages(given: Sequence[Any], max_characters: int) -> list[Message]:
             "; send fewer."
         )
     messages = [_message(item, f"messages[{at}]") for at, item in enumerate(given)]
-    check_text("".join(message["content"] for message in messages), "messages", max_characters)
+    texts = [f"{each['content']}{_calls_text(each)}" for each in messages]
+    check_text("".join(texts), "messages", max_characters)
     return messages
+
+
+def chat_template(tokenizer: PreTrainedTokenizerBase, tools: Sequence[Tool]) -> str:
+    """Return the checkpoint's chat template; some have one of their own for tools.
+
+    Raises:
+        Unprocessable: the checkpoint has no chat template.
+    """
+    if not tokenizer.chat_template:
+        raise Unprocessable("This model has no chat template; send a prompt instead of messages.")
+    return str(tokenizer.get_chat_template(tools=list(tools) or None))
 
 
 def prompt_of(
     messages: Sequence[Message],
     tokenizer: PreTrainedTokenizerBase,
     max_characters: int,
+    tools: Sequence[Tool] = (),
     *,
     add_generation_prompt: bool = True,
 ) -> str:
-    """Return the prompt that the checkpoint's chat template makes of messages.
+    """Return the prompt that the checkpoint's chat template makes of messages and tools.
+
+    A template that knows no tools gets texts in their place.
 
     Args:
         messages: the messages.
@@ -60,16 +90,32 @@ def prompt_of(
         BadRequest: its template refuses these messages.
         RequestTooLarge: the prompt has more characters than allowed.
     """
-    if not tokenizer.chat_template:
-        raise Unprocessable("This model has no chat template; send a prompt instead of messages.")
+    template = chat_template(tokenizer, tools)
+    options: dict[str, Any] = {"chat_template": template}
+    if "tools" in template:
+        turns = [template_turn(message, syntax_of(template)) for message in messages]
+        options["tools"] = [tool.for_template for tool in tools] or None
+    else:
+        turns = text_turns(messages, tools)
     try:
-        prompt = tokenizer.apply_chat_template(
-            list(messages), tokenize=False, add_generation_prompt=add_generation_prompt
-        )
-    except TemplateError as error:
-        reason = " ".join(str(error).split())[:200]
-        raise BadRequest(f"The model's chat template refuses the messages: {reason}.") from None
+        prompt = _render(turns, tokenizer, options)
+    except (TemplateError, TypeError) as error:
+        raise BadRequest(
+            f"The model's chat template refuses the messages: {summarize(error)}."
+        ) from None
     return check_text(prompt, "The prompt of the chat template", max_characters)
+
+
+def _render(
+    turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase, options: Mapping[str, Any]
+) -> str:
+    """Apply a template to messages whose calls have objects as arguments, or else texts."""
+    options = {**options, "tokenize": False, "add_generation_prompt": True}
+    try:
+        return str(tokenizer.apply_chat_template(list(turns), **options))
+    except TypeError:
+        texts = [with_text_arguments(turn) for turn in turns]
+        return str(tokenizer.apply_chat_template(texts, **options))
 
 
 def _message(item: Any, name: str) -> Message:
@@ -78,8 +124,22 @@ def _message(item: Any, name: str) -> Message:
     role = check_text(item.get("role"), f"{name}.role", MAX_ROLE)
     content = item.get("content")
     if content is None and role == "assistant":
-        return {"role": role, "content": ""}  # a message that calls a tool has no text
-    return {"role": role, "content": _content(content, f"{name}.content")}
+        content = ""  # a message that calls a tool has no text
+    message: Message = {"role": role, "content": _content(content, f"{name}.content")}
+    if item.get("name") is not None:
+        message["name"] = check_text(item["name"], f"{name}.name", MAX_NAME)
+    if item.get("tool_call_id") is not None:
+        call_id = check_text(item["tool_call_id"], f"{name}.tool_call_id", MAX_NAME)
+        message["tool_call_id"] = call_id
+    if item.get("tool_calls"):
+        message["tool_calls"] = check_calls(item["tool_calls"], f"{name}.tool_calls")
+    return message
+
+
+def _calls_text(message: Message) -> str:
+    """Return the calls of a message as a text, whose characters are counted."""
+    calls = message.get("tool_calls")
+    return to_json(calls) if calls else ""
 
 
 def _content(content: Any, name: str) -> str:

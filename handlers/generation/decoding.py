@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 AS_GENERATED = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+WITH_SPECIAL_TOKENS = {**AS_GENERATED, "skip_special_tokens": False}
 # How many tokens are decoded again at most before a new one.
 CONTEXT = 32
 # How many tokens may wait for the rest of a character; after that their bytes are none.
@@ -47,9 +48,11 @@ class IncrementalDecoder:
 
     Attributes:
         tokenizer: the tokenizer.
+        settings: the arguments of its `decode`.
     """
 
     tokenizer: PreTrainedTokenizerBase
+    settings: Mapping[str, bool] = field(default_factory=AS_GENERATED.copy)
 
     def start(self, prompt: Sequence[int]) -> Tail:
         """Return the state after a prompt, whose text is known."""
@@ -160,7 +163,7 @@ class IncrementalDecoder:
         return Tail(tokens, len(tokens), len(self._decode(tokens)) - held)
 
     def _decode(self, tokens: Sequence[int]) -> str:
-        return str(self.tokenizer.decode(list(tokens), **AS_GENERATED))
+        return str(self.tokenizer.decode(list(tokens), **self.settings))
 
 
 @cache

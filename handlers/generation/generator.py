@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from transformers import (
     GenerationConfig,
+    LogitsProcessorList,
     PreTrainedTokenizerBase,
     StoppingCriteriaList,
 )
@@ -18,8 +19,9 @@ from transformers import (
 from handlers.batching.padding import Batch, Padding, group_by_length, pad
 from handlers.batching.rows import RowOutcome
 from handlers.batching.tokenization import Window
-from handlers.errors import OutOfTime, Unprocessable, attempt_all
-from handlers.generation.decoding import IncrementalDecoder
+from handlers.errors import OutOfTime, RequestError, Unprocessable, attempt_all
+from handlers.generation.decoding import AS_GENERATED, WITH_SPECIAL_TOKENS, IncrementalDecoder
+from handlers.generation.grammar import CompiledGrammar, GrammarMatcher, GrammarProcessor
 from handlers.generation.logits import (
     LogprobRecorder,
     penalties_for,
@@ -37,6 +39,7 @@ from handlers.generation.stopping import (
     RowCriterion,
     SequenceCriterion,
 )
+from handlers.generation.tool_calls import ToolSyntax
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
 from handlers.schemas.request import TextStream
@@ -53,6 +56,8 @@ class Prompt(Window):
     parameters: GenerationParameters
     new_tokens: int
     stream: TextStream | None = None
+    grammar: CompiledGrammar | None = None
+    syntax: ToolSyntax | None = None
 
     @property
     def sequences(self) -> int:
@@ -172,17 +177,24 @@ class Generator:
         recorder = recorder_for(settings)
         sequences = self._criterion(prompts, width, recorder)
         stopping = StoppingCriteriaList([deadline, sequences])
-        processing = {**penalties_for(settings, width), **recording(recorder)}
+        matchers = _matchers(prompts)
+        grammars = [GrammarProcessor(matchers, width)] if matchers else []
+        processors = LogitsProcessorList([*penalties_for(settings, width), *grammars])
         with seeded(settings[0].seed):
             ids = self.model.generate(
-                batch, self._config(prompts), stopping_criteria=stopping, **processing
+                batch,
+                self._config(prompts),
+                stopping_criteria=stopping,
+                logits_processor=processors,
+                **recording(recorder),
             )
         new = ids[:, width:].cpu().numpy()
         self._count(batch, prompts, new)
         texts, copies = sequences.read(new.tolist()), len(new) // len(prompts)
         parts = [slice(start, start + copies) for start in range(0, len(new), copies)]
         return [
-            self._outcome(prompt, new[part], texts[part], out_of_time=deadline.reached)
+            _grammar_error(matchers, texts, part)
+            or self._outcome(prompt, new[part], texts[part], out_of_time=deadline.reached)
             for prompt, part in zip(prompts, parts, strict=True)
         ]
 
@@ -207,11 +219,15 @@ class Generator:
 
     def _continuation(self, prompt: Prompt, decoder: IncrementalDecoder) -> Continuation:
         return Continuation(
-            decoder,
+            # A special token may begin a tool call.
+            IncrementalDecoder(
+                self.tokenizer, WITH_SPECIAL_TOKENS if prompt.syntax else AS_GENERATED
+            ),
             prompt.features["input_ids"],
             prompt.parameters.stop,
             end_tokens(self.base),
             prompt.new_tokens,
+            prompt.syntax,
         )
 
     def _count(self, batch: Batch, prompts: Sequence[Prompt], new: Ids) -> None:
@@ -250,3 +266,23 @@ def end_tokens(base: GenerationConfig) -> frozenset[int]:
     """Return the ids of the tokens that end a text."""
     named = base.eos_token_id
     return frozenset([named] if isinstance(named, int) else named or ())
+
+
+def _matchers(prompts: Sequence[Prompt]) -> dict[int, GrammarMatcher]:
+    """Return the matcher of each row whose prompt has a grammar."""
+    copies = prompts[0].parameters.num_return_sequences
+    return {
+        number * copies + copy: prompt.grammar.matcher()
+        for number, prompt in enumerate(prompts)
+        if prompt.grammar
+        for copy in range(copies)
+    }
+
+
+def _grammar_error(
+    matchers: Mapping[int, GrammarMatcher], texts: Sequence[GeneratedText], part: slice
+) -> RequestError | None:
+    """Return the error of the first row of a part that its grammar has ended; None if none has."""
+    ended = (row for row in range(part.start, part.stop) if texts[row].finish_reason == "eos_token")
+    errors = (matchers[row].error for row in ended if row in matchers)
+    return next(filter(None, errors), None)

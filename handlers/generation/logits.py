@@ -129,16 +129,16 @@ class LogprobRecorder(LogitsProcessor):
         return list(zip(ids, values, strict=True))
 
 
-def penalties_for(settings: Sequence[GenerationParameters], width: int) -> dict[str, Any]:
-    """Return the arguments of `generate` for the penalties and biases of prompts; none if none.
+def penalties_for(settings: Sequence[GenerationParameters], width: int) -> list[LogitsProcessor]:
+    """Return the processor of the penalties and biases of prompts; none if there are none.
 
     Args:
         settings: the parameters of each prompt.
         width: the length of the padded prompts.
     """
     if not any(each.penalizes or each.logit_bias for each in settings):
-        return {}
-    return {"logits_processor": LogitsProcessorList([PerRowPenalties(settings, width)])}
+        return []
+    return [PerRowPenalties(settings, width)]
 
 
 def recorder_for(settings: Sequence[GenerationParameters]) -> LogprobRecorder | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
@@ -18,6 +19,7 @@ from handlers.config.quoting import quote
 from handlers.errors import BadRequest, RequestTooLarge, Unprocessable
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
+from handlers.schemas.structured_output import GrammarSpec, NamedTool, Tool, ToolChoice, Tools
 
 Probability = Annotated[float, Field(gt=0, le=1)]
 Few = Annotated[int, Field(ge=1, le=32)]
@@ -63,7 +65,6 @@ NAMES = PipelineNames(
         "adapter_id": [0],
         "best_of": [0, 1],
         "decoder_input_details": [False],
-        "grammar": [0],
         # transformers has moved these strategies to code on its hub.
         "diversity_penalty": [0],
         "num_beam_groups": [1],
@@ -90,6 +91,10 @@ NOT_OF_GENERATE = {
     "logit_bias",
     "logprobs",
     "top_n_tokens",
+    "grammar",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
 }
 
 
@@ -155,6 +160,14 @@ class GenerationParameters(Parameters):
     )
     """Adds `top_tokens` beside `tokens`: the most likely ones in each place. Alias:
     `top_logprobs`."""
+    grammar: GrammarSpec | None = None
+    """What the new text must match: `{"type": "json", "value": …}`, a JSON schema, or `regex`."""
+    tools: Tools = ()
+    """Functions that the model may call in a chat, as in OpenAI's API."""
+    tool_choice: ToolChoice = "auto"
+    """`none`, `auto`, `required`, or the function to call."""
+    parallel_tool_calls: bool = True
+    """Allows several calls in one text."""
 
     @field_validator("stop", mode="before", json_schema_input_type=StopTexts)
     @classmethod
@@ -204,11 +217,16 @@ class GenerationParameters(Parameters):
             )
 
     def check_lookup(self) -> None:
-        """Check that `prompt_lookup_num_tokens` is not requested for several sequences.
+        """Check that `prompt_lookup_num_tokens` is not requested with what it cannot follow.
 
         Raises:
             Unprocessable: it is.
         """
+        if self.prompt_lookup_num_tokens and (self.grammar or self.tools):
+            raise Unprocessable(
+                "prompt_lookup_num_tokens cannot be done with a grammar or tools"
+                "; leave one of them out."
+            )
         if self.prompt_lookup_num_tokens and self.sequences > 1:
             name = "num_beams" if self.num_beams > 1 else "num_return_sequences"
             raise Unprocessable(
@@ -228,6 +246,14 @@ class GenerationParameters(Parameters):
                 f"parameters: logit_bias has the token {unknown}, and this model's go from 0 to"
                 f" {vocabulary - 1:,}; send ids of this model's tokenizer."
             )
+
+    @model_validator(mode="after")
+    def _check_tool_choice(self) -> Self:
+        if self.calls_required and not self.callable_tools:
+            raise ValueError(
+                "tool_choice requires a call of a function that is not among the tools; add it"
+            )
+        return self
 
     def new_tokens_after(self, length: int) -> int | None:
         """Return the maximum of new tokens after a prompt of some length; None if not set.
@@ -261,6 +287,29 @@ class GenerationParameters(Parameters):
     def penalizes(self) -> bool:
         """Whether tokens that were generated have other logits than before."""
         return bool(self.frequency_penalty or self.presence_penalty)
+
+    @property
+    def offered_tools(self) -> Sequence[Tool]:
+        """The tools that the model is told about."""
+        return () if self.tool_choice == "none" else self.tools
+
+    @property
+    def callable_tools(self) -> Sequence[Tool]:
+        """The tools that it may call."""
+        if not isinstance(self.tool_choice, NamedTool):
+            return self.offered_tools
+        name = self.tool_choice.function.name
+        return [tool for tool in self.tools if tool.function.name == name]
+
+    @property
+    def parallel(self) -> bool:
+        """Whether a text may have several calls."""
+        return self.parallel_tool_calls and not isinstance(self.tool_choice, NamedTool)
+
+    @property
+    def calls_required(self) -> bool:
+        """Whether the text must be a call."""
+        return self.tool_choice not in ("none", "auto")
 
     @property
     def for_generate(self) -> dict[str, Any]:

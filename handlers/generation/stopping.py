@@ -17,6 +17,7 @@ from transformers import StoppingCriteria
 
 from handlers.generation.decoding import IncrementalDecoder, Tail
 from handlers.generation.logits import LogprobRecorder, TokenScores
+from handlers.generation.tool_calls import ToolSyntax
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.ranks import world_size
 from handlers.schemas.request import GeneratedToken, TextStream
@@ -83,6 +84,7 @@ class Continuation:
         stops: the stop strings.
         ends: ids of the tokens that end a text.
         max_new_tokens: the maximum number of new tokens.
+        syntax: the syntax of tool calls, which are not streamed; None where there are none.
     """
 
     decoder: IncrementalDecoder
@@ -90,6 +92,7 @@ class Continuation:
     stops: tuple[str, ...]
     ends: frozenset[int]
     max_new_tokens: int
+    syntax: ToolSyntax | None = None
 
     def start(self) -> GeneratedText:
         """Return the state before the first new token."""
@@ -131,11 +134,13 @@ class Continuation:
         return replace(state, text=text, tokens=len(tokens), finish_reason=reason)
 
     def certain_text(self, state: GeneratedText) -> str:
-        """Return the text of a state without an end that may become a stop string."""
-        if state.finish_reason:
-            return state.text
-        held = max((_overlap(state.text, stop) for stop in self.stops), default=0)
-        return state.text[: len(state.text) - held]
+        """Return the text of a state without an end that may become a stop string or a call."""
+        text = self.syntax.content(state.text) if self.syntax else state.text
+        if state.finish_reason or text != state.text:
+            return text
+        marks = (*self.stops, self.syntax.opening) if self.syntax else self.stops
+        held = max((_overlap(text, mark) for mark in marks), default=0)
+        return text[: len(text) - held]
 
     def emit(self, state: GeneratedText, stream: TextStream) -> None:
         """Send what is certain of a text; of one whose tokens are recorded, whole tokens.

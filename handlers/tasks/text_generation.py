@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, NotRequired
 
 from pydantic import Field
@@ -26,14 +27,17 @@ from handlers.batching.rows import Outputs, RowOutcome
 from handlers.batching.tokenization import Text, Window, check_length
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.errors import RequestError, RequestTooLarge, Unprocessable, attempt
-from handlers.generation.chat import Message, check_messages, prompt_of
+from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, attempt
+from handlers.generation.chat import Message, chat_template, check_messages, prompt_of
 from handlers.generation.continuous import ContinuousGenerator
 from handlers.generation.decoding import AS_GENERATED
-from handlers.generation.generator import Generator, Prompt
+from handlers.generation.generator import Generator, Prompt, end_tokens
+from handlers.generation.grammar import CompiledGrammar, GrammarCompiler, to_lark
 from handlers.generation.parameters import GenerationParameters
 from handlers.generation.scheduler import ContinuousModel
 from handlers.generation.stopping import GeneratedText
+from handlers.generation.tool_calls import ToolSyntax, ToolUse, syntax_of
+from handlers.generation.tool_messages import MessageCall
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
 from handlers.schemas.model_info import LegacyResponse
@@ -65,6 +69,7 @@ class Generated(TypedDict):
     """One continuation of a prompt, or of a chat: its messages and the new one."""
 
     generated_text: str | list[Message]
+    tool_calls: NotRequired[list[MessageCall]]
     details: NotRequired[Details]
 
 
@@ -72,7 +77,8 @@ class Generated(TypedDict):
 class PromptQuery:
     """One prompt to continue; of a chat, the result of its template.
 
-    `ids` are the tokens of a prompt that the client tokenized. `fills_limit` is the request's.
+    `ids` are the tokens of a prompt that the client tokenized. `syntax` is that of the tool calls
+    which the new text may have. `fills_limit` is the request's.
     """
 
     prompt: str
@@ -81,6 +87,8 @@ class PromptQuery:
     stream: TextStream | None = None
     ids: TokenIds | None = None
     fills_limit: bool = False
+    grammar: CompiledGrammar | None = None
+    syntax: ToolSyntax | None = None
 
 
 def _legacy_response(texts: Any) -> str:
@@ -131,8 +139,8 @@ class Task(BaseTask[PromptQuery, Prompt]):
         parameters.check_logprobs()
         parameters.check_lookup()
         parameters.check_bias(self._vocabulary)
-        query = self._query(request, parameters)
-        return replace(query, fills_limit=request.fills_limit)
+        query = replace(self._query(request, parameters), fills_limit=request.fills_limit)
+        return self._with_grammar(query)
 
     def read_parameters(self, given: Mapping[str, Any]) -> Any:
         parameters = dict(given)
@@ -198,7 +206,8 @@ class Task(BaseTask[PromptQuery, Prompt]):
         inputs, stream = request.inputs, request.stream
         if isinstance(inputs, list) and any(isinstance(item, dict) for item in inputs):
             messages = check_messages(inputs, self.max_characters)
-            prompt = prompt_of(messages, self.tokenizer, self.max_characters)
+            tools = parameters.offered_tools
+            prompt = prompt_of(messages, self.tokenizer, self.max_characters, tools)
             return PromptQuery(prompt, parameters, messages, stream)
         if isinstance(inputs, TokenIds):
             ids = self._fit_ids(inputs, parameters.truncate)
@@ -208,6 +217,31 @@ class Task(BaseTask[PromptQuery, Prompt]):
             return PromptQuery(prompt, parameters, stream=stream, ids=ids)
         prompt = check_text(inputs, "inputs", self.max_characters)
         return PromptQuery(prompt, parameters, stream=stream)
+
+    def _with_grammar(self, query: PromptQuery) -> PromptQuery:
+        """Return a query with its grammar.
+
+        Raises:
+            RequestError: it cannot be compiled, or this model or these parameters exclude grammars.
+        """
+        parameters, tools = query.parameters, query.parameters.callable_tools
+        if not (parameters.grammar or tools):
+            return query
+        if parameters.num_beams > 1:
+            raise Unprocessable("Beams follow no grammar and call no tools; leave num_beams out.")
+        answer = to_lark(parameters.grammar) if parameters.grammar else None
+        if not tools:
+            return replace(query, grammar=self._grammars.compile(f"start: {answer}"))
+        if not query.messages:
+            raise BadRequest("Tools are called in chats; send messages, or leave tools out.")
+        syntax = syntax_of(chat_template(self.tokenizer, tools))
+        calls = ToolUse(tools, syntax, parameters.calls_required, parameters.parallel)
+        lark = calls.lark(self._grammars.literal, answer)
+        return replace(query, grammar=self._grammars.compile(lark), syntax=syntax)
+
+    @cached_property
+    def _grammars(self) -> GrammarCompiler:
+        return GrammarCompiler(self.tokenizer, self.checkpoint.vocab_size, end_tokens(self.base))
 
     def _fit_ids(self, ids: TokenIds, truncate: int | None) -> TokenIds:
         """Return the ids of a prompt, truncated if there are too many, before they are decoded.
@@ -245,7 +279,17 @@ class Task(BaseTask[PromptQuery, Prompt]):
             )
         default = available if query.fills_limit else self._default_new_tokens
         new = requested or min(default, available)
-        return [Prompt(row.features, row.encoding, query.parameters, new, query.stream)]
+        return [
+            Prompt(
+                row.features,
+                row.encoding,
+                query.parameters,
+                new,
+                query.stream,
+                query.grammar,
+                query.syntax,
+            )
+        ]
 
     @property
     def _vocabulary(self) -> int:
@@ -265,8 +309,11 @@ class Task(BaseTask[PromptQuery, Prompt]):
 
 
 def _generated(query: PromptQuery, row: Window, text: GeneratedText) -> dict[str, Any]:
-    result: dict[str, Any] = {"generated_text": _with_prompt(query, text.text)}
+    content, calls = _parts(query, text.text)
+    result: dict[str, Any] = {"generated_text": _with_prompt(query, content, calls)}
     parameters = query.parameters
+    if calls and not parameters.return_full_text:
+        result["tool_calls"] = calls
     if parameters.details or parameters.records_tokens:
         result["details"] = {
             "finish_reason": text.finish_reason or "length",
@@ -289,10 +336,24 @@ def _tokens(text: GeneratedText, parameters: GenerationParameters) -> dict[str, 
     }
 
 
-def _with_prompt(query: PromptQuery, text: str) -> Any:
+def _parts(query: PromptQuery, text: str) -> tuple[str, list[MessageCall]]:
+    """Return a text without its tool calls, and these; the last one may be cut, and left out."""
+    syntax = query.syntax
+    # A text with a grammar of its own may have the opening of calls in a string.
+    if syntax is None or (query.parameters.grammar and not text.startswith(syntax.opening)):
+        return text, []
+    calls: list[MessageCall] = [
+        {"type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in syntax.calls(text)
+    ]
+    return syntax.content(text) if calls or syntax.opening else text, calls
+
+
+def _with_prompt(query: PromptQuery, text: str, calls: Sequence[MessageCall]) -> Any:
     """Return the new text after its prompt or messages, or alone."""
     if not query.parameters.return_full_text:
         return text
     if query.messages:
-        return [*query.messages, {"role": "assistant", "content": text}]
+        message: Message = {"role": "assistant", "content": text}
+        return [*query.messages, {**message, "tool_calls": list(calls)} if calls else message]
     return query.prompt + text

@@ -1,13 +1,22 @@
-"""OpenAI's own client: chats, completions and responses, as a whole and as streams."""
+"""OpenAI's own client: chats, completions, responses, structured outputs and streams."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import openai
 from openai import OpenAI
+from pydantic import BaseModel, Field
+
+
+class Animal(BaseModel):
+    """Bounded, so that a model of stories comes to its end."""
+
+    kind: Literal["fox", "bear"]
+    age: Annotated[int, Field(ge=0, le=20)]
+    nickname: Annotated[str, Field(max_length=8)]
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
@@ -34,9 +43,15 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         logit_bias={"5": -100},
         **job["settings"],
     )
+    parsed = client.chat.completions.parse(
+        model="m", messages=job["messages"], response_format=Animal, max_tokens=100
+    )
     return {
         "logprobs": scored.choices[0].to_dict()["logprobs"],
         "biased": biased.choices[0].to_dict(),
+        "parsed": parsed.choices[0].message.parsed is not None,
+        "called": called_by(client, job["messages"]),
+        "streamed_call": streamed_call_by(client, job["messages"]),
         "models": [model.id for model in client.models.list()],
         "chat": chat.choices[0].message.content,
         "usage": chat.usage.to_dict() if chat.usage else None,
@@ -71,6 +86,43 @@ def unsupported(client: OpenAI) -> dict[str, Any]:
     except openai.UnprocessableEntityError as error:
         return {"status": error.status_code, "body": error.body}
     return {}
+
+
+def called_by(client: OpenAI, messages: Any) -> dict[str, Any]:
+    """Return the call of a tool that the client reads, and how many tokens its result costs."""
+    settings: dict[str, Any] = {"model": "m", "tools": [openai.pydantic_function_tool(Animal)]}
+    answer = client.chat.completions.parse(
+        messages=messages, tool_choice="required", max_tokens=120, **settings
+    )
+    message = answer.choices[0].message
+    (call,) = message.tool_calls or []
+    result = {"role": "tool", "tool_call_id": call.id, "content": "It runs."}
+    turns = [*messages, message.to_dict(), result]
+    after = client.chat.completions.create(messages=turns, max_tokens=2, **settings)
+    return {
+        "name": call.function.name,
+        "parsed": isinstance(call.function.parsed_arguments, Animal),
+        "content": message.content,
+        "finish_reason": answer.choices[0].finish_reason,
+        "after": after.choices[0].finish_reason,
+    }
+
+
+def streamed_call_by(client: OpenAI, messages: Any) -> dict[str, Any]:
+    """Return the call that the client adds up from the chunks of a stream."""
+    with client.chat.completions.stream(
+        model="m",
+        messages=messages,
+        tools=[openai.pydantic_function_tool(Animal)],
+        tool_choice={"type": "function", "function": {"name": "Animal"}},
+        max_tokens=120,
+    ) as stream:
+        message = stream.get_final_completion().choices[0].message
+    (call,) = message.tool_calls or []
+    return {
+        "name": call.function.name,
+        "parsed": isinstance(call.function.parsed_arguments, Animal),
+    }
 
 
 def mistake_of(client: OpenAI, messages: Any) -> dict[str, Any]:

@@ -16,13 +16,13 @@ from handlers import tasks
 from scripts.kit.archive import pack
 from scripts.kit.demo_models import ensure
 from scripts.kit.demo_models.lessons import modes
+from scripts.kit.demo_models.lessons.text_generation import CHAT_TEMPLATE
 from scripts.kit.places import MODEL_CONFIGS
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
 
 # Several models load and answer on cores that other processes may use.
 PATIENT = {"startupTimeout": 480, "responseTimeout": 600}
-CHAT_TEMPLATE = "{% for message in messages %}{{ message.content }} {% endfor %}"
 # An exported model beside the checkpoints; `test_formats.py` serves one of each format.
 EXPORTED = "onnx"
 

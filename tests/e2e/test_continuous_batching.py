@@ -48,7 +48,7 @@ def server(checkpoint_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     document = {
         "continuousBatching": True,
         "batchSize": 64,
-        "maxBatchDelay": 0,
+        "maxBatchDelay": 1,
         "startupTimeout": 480,
         "handler": {
             "mode": MODE,

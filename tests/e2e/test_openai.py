@@ -72,6 +72,18 @@ def test_a_response_and_its_stream_are_those_of_the_chat(found: Any) -> None:
     assert found["unsupported"]["body"]["message"].startswith("previous_response_id cannot be")
 
 
+def test_a_pydantic_model_is_parsed(found: Any) -> None:
+    assert found["parsed"]
+
+
+def test_a_tool_is_called_and_answered(found: Any) -> None:
+    called = found["called"]
+    assert (called["name"], called["parsed"], called["content"]) == ("Animal", True, None)
+    assert called["finish_reason"] == "tool_calls"
+    assert called["after"] in ("length", "stop")
+    assert found["streamed_call"] == {"name": "Animal", "parsed": True}
+
+
 def test_the_model_is_listed_and_a_mistake_explained(found: Any) -> None:
     assert found["models"] == ["text_generation"]
     assert found["mistake"]["status"] == 400

@@ -21,8 +21,10 @@ from pydantic import (
 
 from handlers.errors import Unprocessable
 from handlers.generation.parameters import LogitBias, Penalty, TopTokens
+from handlers.protocols.openai.tools import ResponseFormat
 from handlers.schemas.parameters import WholeNumbers, parse_body
 from handlers.schemas.request import TokenIds
+from handlers.schemas.structured_output import ToolChoice, Tools
 
 ItemT = TypeVar("ItemT")
 # One error is shown, so the others are not collected: each takes more memory than its item.
@@ -33,7 +35,6 @@ MIN_TEMPERATURE = 1e-5
 UNSUPPORTED = {
     "best_of": 1,
     "suffix": "",
-    "tools": [],
     "functions": [],
 }
 
@@ -65,6 +66,7 @@ class Sampling(WholeNumbers):
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
     logit_bias: LogitBias | None = None
+    response_format: ResponseFormat | None = None
     # Extensions of OpenAI's API that the servers of open models have.
     top_k: Annotated[int, Field(ge=-1)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -125,6 +127,7 @@ class Sampling(WholeNumbers):
             "logit_bias": self.logit_bias,
             "logprobs": self.top_tokens is not None,
             "top_n_tokens": self.top_tokens or 0,
+            "grammar": self.response_format.grammar if self.response_format else None,
         }
         named = {name: value for name, value in parameters.items() if value is not None}
         return {**named, "return_full_text": False, "details": True}
@@ -135,6 +138,9 @@ class ChatBody(Sampling):
 
     messages: Items[dict[str, Any]] = Field(min_length=1)
     max_completion_tokens: PositiveInt | None = None
+    tools: Tools | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
     logprobs: bool | None = None
     top_logprobs: TopTokens | None = None
 
@@ -151,6 +157,11 @@ class ChatBody(Sampling):
     @property
     def top_tokens(self) -> int | None:
         return self.top_logprobs or 0 if self.logprobs else None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        names = {"tools", "tool_choice", "parallel_tool_calls"}
+        return {**super().parameters, **self.model_dump(include=names, exclude_none=True)}
 
 
 class CompletionBody(Sampling):
@@ -200,8 +211,6 @@ def _check_supported(content: Mapping[str, Any]) -> None:
     names = [
         name for name, default in UNSUPPORTED.items() if not _equals(content.get(name), default)
     ]
-    if (content.get("response_format") or {"type": "text"}) != {"type": "text"}:
-        names.append("response_format")
     if names:
         raise Unprocessable(f"{names[0]} cannot be done by this server; leave it out.")
 

@@ -27,6 +27,7 @@ from handlers.protocols.openai.logprobs import (
     scored,
     scored_in,
 )
+from handlers.protocols.openai.tools import call_deltas, tool_calls
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.request import MAX_MESSAGES, GeneratedToken, Request
 
@@ -69,12 +70,30 @@ class ChoiceStream(EventStream):
     def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
         return self._chunk(text, scored(tokens), first=first)
 
-    def rest(self, text: str, tokens: Sequence[Scored], reason: str) -> bytes:
-        """Return the events of the part of a complete text that was not sent, and of its end."""
+    def rest(
+        self,
+        text: str,
+        tokens: Sequence[Scored],
+        reason: str,
+        deltas: Sequence[Mapping[str, Any]] = (),
+    ) -> bytes:
+        """Return the events of the part of a complete text that was not sent, and of its end.
+
+        Args:
+            text: the text.
+            tokens: its tokens, where they are recorded.
+            reason: why it ended.
+            deltas: what else is sent before its end.
+        """
         new, first = self.not_emitted(text), not self.emitted
         left = tokens[self.emitted_tokens :]
         part = self._chunk(new, left, first=first) if new or left or first else b""
-        return part + self._chunk("", (), first=False, reason=reason)
+        more = b"".join(self._event({"delta": delta, "logprobs": None}) for delta in deltas)
+        return part + more + self._chunk("", (), first=False, reason=reason)
+
+    def _event(self, part: Mapping[str, Any], reason: str | None = None) -> bytes:
+        choice = {"index": self._index, **part, "finish_reason": reason}
+        return event({**self._head, "choices": [choice]})
 
     def sibling(self, number: int) -> ChoiceStream:
         """Return the stream of the choice this number of places after this one."""
@@ -90,11 +109,11 @@ class ChoiceStream(EventStream):
         reason: str | None = None,
     ) -> bytes:
         """Return the event of new text, or of the end with its reason."""
-        choice = {"index": self._index, **self._delta(text, first), "finish_reason": reason}
+        part = dict(self._delta(text, first))
         if tokens:
-            choice["logprobs"] = self._logprobs(tokens, self._offset)
+            part["logprobs"] = self._logprobs(tokens, self._offset)
         self._offset += len(text)
-        return event({**self._head, "choices": [choice]})
+        return self._event(part, reason)
 
 
 @dataclass(frozen=True)
@@ -142,7 +161,7 @@ class GenerationEndpoint(ABC):
         """Return the inputs of each request."""
 
     @abstractmethod
-    def choice(self, text: str) -> dict[str, Any]:
+    def choice(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return a complete choice without its index and its finish reason."""
 
     @abstractmethod
@@ -184,7 +203,7 @@ class GenerationEndpoint(ABC):
         listed = [
             {
                 "index": number,
-                **self.choice(text["generated_text"]),
+                **self.choice(text),
                 **self._logprobs(text["details"]),
                 "finish_reason": _finish_reason(text),
             }
@@ -243,8 +262,11 @@ class Chat(GenerationEndpoint):
     def inputs(self, body: ChatBody) -> list[Any]:
         return [body.messages]
 
-    def choice(self, text: str) -> dict[str, Any]:
-        return {"message": {"role": "assistant", "content": text}, "logprobs": None}
+    def choice(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        message = {"role": "assistant", "content": result["generated_text"]}
+        if calls := tool_calls(result):
+            message |= {"content": message["content"].strip() or None, "tool_calls": calls}
+        return {"message": message, "logprobs": None}
 
     def logprobs(self, tokens: Sequence[Scored], offset: int) -> dict[str, Any]:
         return chat_logprobs(tokens)
@@ -271,14 +293,14 @@ class Completions(GenerationEndpoint):
     def inputs(self, body: CompletionBody) -> list[Any]:
         return list(body.prompts)
 
-    def choice(self, text: str) -> dict[str, Any]:
-        return {"text": text, "logprobs": None}
+    def choice(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        return self.delta(result["generated_text"], first=True)
 
     def logprobs(self, tokens: Sequence[Scored], offset: int) -> dict[str, Any]:
         return completion_logprobs(tokens, offset)
 
     def delta(self, text: str, first: bool) -> dict[str, Any]:
-        return self.choice(text)
+        return {"text": text, "logprobs": None}
 
 
 def error_body(error: RequestError) -> dict[str, Any]:
@@ -301,7 +323,9 @@ def _events(completion: Completion, requests: Sequence[Request], choices: Sequen
         for number, text in enumerate(texts):
             own = stream.sibling(number) if number else stream
             tokens = scored_in(text["details"]) or []
-            parts.append(own.rest(text["generated_text"], tokens, _finish_reason(text)))
+            deltas = call_deltas(tool_calls(text))
+            reason = _finish_reason(text)
+            parts.append(own.rest(text["generated_text"], tokens, reason, deltas))
     options = completion.body.stream_options
     if options and options.include_usage:
         parts.append(event({**completion.head, "choices": [], "usage": _usage(choices)}))
@@ -309,7 +333,8 @@ def _events(completion: Completion, requests: Sequence[Request], choices: Sequen
 
 
 def _finish_reason(text: Mapping[str, Any]) -> str:
-    return FINISH_REASONS[text["details"]["finish_reason"]]
+    reason = FINISH_REASONS[text["details"]["finish_reason"]]
+    return "tool_calls" if reason == "stop" and text.get("tool_calls") else reason
 
 
 def _usage(choices: Sequence[Any]) -> dict[str, int]:

@@ -15,6 +15,14 @@ Examples = dict[str, Any]
 EXPLAINED = {"method": "feature_ablation", "granularity": "word"}
 MESSAGES = [{"role": "user", "content": "Once upon a time"}]
 FEW = {"max_tokens": 8}
+SCHEMA = {
+    "type": "object",
+    "properties": {"animal": {"enum": ["fox", "bear"]}},
+    "required": ["animal"],
+    "additionalProperties": False,
+}
+NAMED = {"name": "story", "schema": SCHEMA, "strict": True}
+TOOL = {"type": "function", "function": {"name": "find_animal", "parameters": SCHEMA}}
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 
 
@@ -93,7 +101,13 @@ def chats() -> Examples:
     """Return bodies of `chat/completions`."""
     chat = {"messages": MESSAGES, **FEW}
     scored = {**chat, "logprobs": True, "top_logprobs": 2}
-    return {"one": chat, "logprobs": scored, "stream": {**scored, **STREAM}}
+    return {
+        "one": chat,
+        "logprobs": scored,
+        "stream": {**scored, **STREAM},
+        "schema": {**chat, "response_format": {"type": "json_schema", "json_schema": NAMED}},
+        "tools": {**chat, "tools": [TOOL], "tool_choice": "auto"},
+    }
 
 
 def completions(mode: str) -> Examples:

@@ -10,6 +10,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 Reason = Literal["length", "stop"]
+ChatReason = Literal["length", "stop", "tool_calls"]
 
 
 class TextPart(TypedDict):
@@ -19,18 +20,56 @@ class TextPart(TypedDict):
     text: str
 
 
+class CalledFunction(TypedDict):
+    """A function, and its arguments as the JSON text of an object."""
+
+    name: str
+    arguments: str
+
+
+class CallOfTool(TypedDict):
+    """A call of a tool."""
+
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
 class ChatMessage(TypedDict):
-    """One turn of a chat; `role` is most often `system`, `user` or `assistant`."""
+    """One turn of a chat; `role` is most often `system`, `user`, `assistant` or `tool`.
+
+    Only a message of the assistant may have no content.
+    """
 
     role: str
-    content: str | list[TextPart]
+    content: NotRequired[str | list[TextPart] | None]
+    name: NotRequired[str]
+    tool_calls: NotRequired[list[CallOfTool]]
+    tool_call_id: NotRequired[str]
 
 
 class Reply(TypedDict):
-    """The assistant's message."""
+    """The assistant's message; its content is null where it has calls alone."""
 
     role: Literal["assistant"]
-    content: str
+    content: str | None
+    tool_calls: NotRequired[list[CallOfTool]]
+
+
+class FunctionPart(TypedDict, total=False):
+    """What is new of a call's function."""
+
+    name: str
+    arguments: str
+
+
+class CallPart(TypedDict):
+    """What is new of a call: first its id, type and name, then its arguments."""
+
+    index: int
+    id: NotRequired[str]
+    type: NotRequired[Literal["function"]]
+    function: FunctionPart
 
 
 class Delta(TypedDict, total=False):
@@ -38,6 +77,7 @@ class Delta(TypedDict, total=False):
 
     role: Literal["assistant"]
     content: str
+    tool_calls: list[CallPart]
 
 
 class Usage(TypedDict):
@@ -92,7 +132,7 @@ class ChatChoice(TypedDict):
     index: int
     message: Reply
     logprobs: ChatLogprobs | None
-    finish_reason: Reason
+    finish_reason: ChatReason
 
 
 class ChatCompletion(Head):
@@ -109,7 +149,7 @@ class ChatPart(TypedDict):
     index: int
     delta: Delta
     logprobs: ChatLogprobs | None
-    finish_reason: Reason | None
+    finish_reason: ChatReason | None
 
 
 class _ChatEvent(Head):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -98,4 +99,8 @@ def _schemas_of(kinds: Mapping[str, Any]) -> dict[str, Schema]:
         schema_generator=PlainSchema,
     )
     own = {name: schema for (name, _), schema in by_key.items() if schema != ref(name)}
-    return {**rest.get("$defs", {}), **own}
+    # Types whose schema stands in that of a parameter are not referred to.
+    inner = rest.get("$defs", {})
+    text = json.dumps([*inner.values(), *by_key.values()])
+    used = {name: schema for name, schema in inner.items() if f'"{PLACE}{name}"' in text}
+    return {**used, **own}

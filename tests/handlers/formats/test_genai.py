@@ -127,6 +127,20 @@ def test_requests_beyond_the_limit_are_refused_and_leave_the_others(
     assert engine.predict([greedy]) == reference.predict([greedy])
 
 
+def test_a_grammar_is_refused(engine: Engine) -> None:
+    grammar = {"type": "regex", "value": "[0-9]+"}
+    [outcome] = engine.predict([Request(PROMPT, {"grammar": grammar})])
+    assert isinstance(outcome, Unprocessable)
+
+
+def test_a_checkpoint_without_an_end_token_generates(tmp_path: Path) -> None:
+    tiny.write(tmp_path, MODE, eos_token_id=None)
+    formats.export(tmp_path, config(), tmp_path)
+    parameters = {"max_new_tokens": 5, "details": True}
+    outcome: Any = Engine.load(tmp_path, config()).predict([Request(PROMPT, parameters)])[0]
+    assert outcome[0]["details"]["generated_tokens"] == 5
+
+
 def test_a_text_out_of_time_ends(engine: Engine) -> None:
     [outcome] = engine.predict([Request(PROMPT, {"max_new_tokens": 100})], deadline=Deadline(0.0))
     assert isinstance(outcome, OutOfTime)

@@ -23,6 +23,12 @@ from scripts.kit.demo_models.stories import library, stories
 from scripts.kit.demo_models.training import Plan
 
 END = "<|endoftext|>"
+# The texts of a chat are the beginning of a story. Of tools it has the names alone: their schemas
+# would fill most positions.
+CHAT_TEMPLATE = (
+    "{% if tools %}{{ tools | map(attribute='function.name') | join(' ') }} {% endif %}"
+    "{% for message in messages %}{{ message.content }} {% endfor %}"
+)
 ENTRIES = 2000
 POSITIONS = 256
 
@@ -79,6 +85,7 @@ def _tokenizer(texts: list[str]) -> PreTrainedTokenizerBase:
         unk_token=END,
         pad_token=END,
         model_max_length=POSITIONS,
+        chat_template=CHAT_TEMPLATE,
     )
 
 

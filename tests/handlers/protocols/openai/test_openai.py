@@ -247,7 +247,6 @@ def test_the_model_is_described(model: Served) -> None:
         ("chat/completions", {"messages": CHAT, "temperature": 3}, 400, "temperature is 3; "),
         ("chat/completions", {"messages": CHAT, "max_tokens": 0}, 400, "max_tokens is 0; "),
         ("chat/completions", {"messages": CHAT, "max_tokens": 999}, 413, "the prompt has "),
-        ("chat/completions", {"messages": CHAT, "tools": [{}]}, 422, "tools cannot be done"),
         (
             "completions",
             {"prompt": "Ada", "logprobs": 0, "echo": True},
@@ -286,10 +285,11 @@ def test_the_model_is_described(model: Served) -> None:
         ),
         (
             "chat/completions",
-            {"messages": CHAT, "response_format": {"type": "json_object"}},
+            {"messages": CHAT, "functions": [{}]},
             422,
-            "response_format cannot be done",
+            "functions cannot be done",
         ),
+        ("completions", {"prompt": "Ada", "logprobs": 0}, 422, "logprobs cannot be done"),
         ("completions", {"prompt": []}, 400, "prompt is an empty list"),
         ("completions", {"prompt": ["a"] * 129}, 413, "prompt has 129 items"),
         ("completions", {"prompt": ["a", ""]}, 400, "inputs is empty"),

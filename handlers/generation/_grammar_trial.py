@@ -1,0 +1,32 @@
+"""A program that compiles a grammar with a limit of its CPU time and memory, or is killed.
+
+Some schemas take exponential time or memory, and nothing stops llguidance within a process. The
+grammar is the input; the arguments are the limits of its parser as JSON, seconds and bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import sys
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+# The program needs no model: its tokens are the bytes, and these stand for any special token.
+SPECIAL_TOKEN = re.compile(r"<\[(\^?)\d+\]>")
+
+
+def main(limits: str, seconds: str, memory: str) -> None:
+    """Compile the grammar and compute its first tokens."""
+    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds)))
+    resource.setrlimit(resource.RLIMIT_AS, (int(memory), int(memory)))
+    lark = SPECIAL_TOKEN.sub(r"<[\g<1>256]>", sys.stdin.read())
+    settings = LLParserLimits(**json.loads(limits))
+    matcher = LLMatcher(LLTokenizer("byte"), lark, log_level=0, limits=settings)
+    if not matcher.is_error():
+        matcher.compute_bitmask()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,320 @@
+"""Constrained decoding: only tokens that keep a text within its grammar are allowed.
+
+A grammar is compiled once for each prompt by llguidance, whose parser limits the time and memory of
+a grammar and of each of its tokens. A :class:`GrammarMatcher` follows one sequence and says which
+tokens may come next; :class:`GrammarProcessor` applies that to the logits of transformers'
+`generate`.
+
+https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance.hf import from_tokenizer
+from transformers import LogitsProcessor, PreTrainedTokenizerBase
+
+from handlers.errors import (
+    BadRequest,
+    RequestError,
+    RequestTooLarge,
+    Unprocessable,
+    summarize,
+    without_frames,
+)
+from handlers.runtime.ranks import broadcast_from_rank0
+from handlers.schemas.structured_output import Grammar
+from handlers.schemas.text_checks import check_text, json_type
+
+Mask = npt.NDArray[np.bool_]
+
+MAX_CHARACTERS = 32_768
+# Arguments of `LLParserLimits`. Schemas of this size compile in less than a second, and each token
+# takes milliseconds. Without verbose errors, messages contain no state of the parser.
+LIMITS: dict[str, Any] = {
+    "initial_lexer_fuel": 100_000,
+    "max_grammar_size": 20_000,
+    "max_lexer_states": 50_000,
+    "step_max_items": 10_000,
+    "verbose_errors": False,
+}
+# What a trial may take, most of a second of which is for the start of Python on a busy machine.
+TRIAL = Path(__file__).with_name("_grammar_trial.py")
+TRIAL_CPU_SECONDS, TRIAL_BYTES, TRIAL_TIMEOUT = 1, 4 * 2**30, 20.0
+# Clients send the same few grammars again and again.
+CACHED_GRAMMARS = 16
+# A small model may write whitespace without end. A space, or a line break with its indentation, is
+# what models write between the parts of JSON.
+WHITESPACE = r" |\n {0,16}|\n\t{0,4}"
+# A slash ends a regular expression in Lark, unless a backslash is before it.
+SLASH = re.compile(r"(\\.)|/", re.DOTALL)
+# Where in the source an error of llguidance is, and that source.
+PLACE, SOURCE = re.compile(r"^at \d+\(\d+\): "), re.compile(r"\n *\d+ \| ")
+
+
+@dataclass(frozen=True)
+class CompiledGrammar:
+    """A compiled grammar, from which each sequence gets a matcher.
+
+    Attributes:
+        start: the state before the first token.
+        ends: ids of the tokens that end a text.
+    """
+
+    start: LLMatcher = field(repr=False)
+    ends: frozenset[int]
+
+    def matcher(self) -> GrammarMatcher:
+        """Return a matcher of a new sequence."""
+        return GrammarMatcher(self.start.deep_copy(), self.ends)
+
+
+class GrammarMatcher:
+    """Follows one sequence of tokens through its grammar.
+
+    Attributes:
+        ended: whether the sequence has ended: no further token is restricted.
+    """
+
+    def __init__(self, matcher: LLMatcher, ends: frozenset[int]) -> None:
+        self.ended = False
+        self._matcher, self._ends = matcher, sorted(ends)
+        self._tokens = 0
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the text is complete as it is, so that an end token is allowed."""
+        return self._matcher.is_accepting()
+
+    @property
+    def error(self) -> Unprocessable | None:
+        """The error of a sequence that exceeds the limits of the parser; None if it does not."""
+        if not self._matcher.is_error():
+            return None
+        return Unprocessable(
+            f"The grammar became too complex after {self._tokens:,} tokens"
+            f" ({_reason(self._matcher.get_error())}); simplify it."
+        )
+
+    def allowed(self, width: int) -> Mask:
+        """Return which tokens may come next.
+
+        Where nothing can, because the text is complete or an error has occurred, it is the end
+        tokens alone.
+
+        Args:
+            width: the number of logits.
+        """
+        mask = np.zeros(width, dtype=np.bool_)
+        if self.ended:
+            return ~mask
+        bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
+        known = np.unpackbits(bits, bitorder="little")[:width]
+        mask[: len(known)] = known
+        mask[self._ends] = False
+        if self.may_end or not mask.any():
+            mask[self._ends] = True
+        return mask
+
+    def consume(self, token: int) -> None:
+        """Go on to the state after one more token; an end token, or one not allowed, ends it."""
+        if self.ended:
+            return
+        self._tokens += token not in self._ends
+        is_followed = token not in self._ends and self._matcher.try_consume_tokens([token])
+        # After an error the end tokens alone are allowed, so that the row ends.
+        self.ended = token in self._ends or not (is_followed or self._matcher.is_error())
+
+
+class GrammarProcessor(LogitsProcessor):
+    """Applies grammars to rows of logits; the other rows stay as they are.
+
+    Args:
+        matchers: the matcher of each row that has a grammar, by row.
+        width: the length of the padded prompts.
+    """
+
+    def __init__(self, matchers: Mapping[int, GrammarMatcher], width: int) -> None:
+        self._matchers, self._seen = matchers, width
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        """Return the logits, with minus infinity for every token that is not allowed."""
+        rows = list(self._matchers)
+        for row, tokens in zip(rows, input_ids[rows, self._seen :].tolist(), strict=True):
+            for token in tokens:
+                self._matchers[row].consume(token)
+        self._seen = input_ids.shape[1]
+        width = scores.shape[1]
+        masks = np.stack([each.allowed(width) for each in self._matchers.values()])
+        allowed = torch.from_numpy(masks).to(scores.device)
+        scores = scores.clone()
+        scores[rows] = apply_mask(scores[rows], allowed)
+        return scores
+
+
+def apply_mask(scores: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+    """Return logits with minus infinity for tokens that are not allowed.
+
+    Where other settings, such as `min_new_tokens`, exclude every allowed token, the grammar takes
+    precedence.
+    """
+    masked = scores.masked_fill(~allowed, -torch.inf)
+    excluded = masked.isneginf().all(dim=1, keepdim=True)
+    return masked.masked_fill(excluded & allowed, 0.0)
+
+
+class GrammarCompiler:
+    """Compiles grammars for one model; its tables of the vocabulary are built at the first one.
+
+    Args:
+        tokenizer: the tokenizer.
+        vocab_size: the number of ids that the model has.
+        ends: ids of the tokens that end a text.
+    """
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, vocab_size: int, ends: frozenset[int]
+    ) -> None:
+        self._tokenizer, self._vocab_size, self._ends = tokenizer, vocab_size, ends
+        self._compile_once = lru_cache(CACHED_GRAMMARS)(self._compile_or_error)
+
+    def compile(self, lark: str) -> CompiledGrammar:
+        """Compile a grammar in llguidance's variant of Lark.
+
+        Raises:
+            RequestTooLarge: it has too many characters.
+            BadRequest: it has a mistake, or no text of this model's vocabulary matches it.
+            Unprocessable: this model cannot have grammars.
+        """
+        if len(lark) > MAX_CHARACTERS:
+            raise RequestTooLarge(
+                f"The grammar has {len(lark):,} characters, and at most {MAX_CHARACTERS:,} are"
+                " compiled; send a smaller one."
+            )
+        compiled = self._compile_once(lark)
+        if isinstance(compiled, RequestError):
+            raise compiled
+        return compiled
+
+    def _compile_or_error(self, lark: str) -> CompiledGrammar | RequestError:
+        try:
+            return self._compile(lark)
+        except RequestError as error:
+            return without_frames(error)
+
+    def _compile(self, lark: str) -> CompiledGrammar:
+        vocabulary = self._vocabulary
+        if not bool(broadcast_from_rank0(_is_tractable(lark))):
+            raise BadRequest("The grammar takes too much time or memory to compile; simplify it.")
+        limits = LLParserLimits(**LIMITS)
+        start = LLMatcher(vocabulary, lark, log_level=0, limits=limits)
+        # An impossible grammar fails at its first token.
+        if not start.is_error() and not start.is_accepting():
+            start.compute_bitmask()
+        if start.is_error() or (start.is_stopped() and not start.is_accepting()):
+            reason = _reason(start.get_error())
+            raise BadRequest(f"The grammar cannot be compiled: {reason}; change it.")
+        return CompiledGrammar(start, self._ends)
+
+    def literal(self, text: str) -> str:
+        """Return the Lark expression of a text, which may be a special token."""
+        token = self._tokenizer.get_vocab().get(text)
+        if token is not None and self._vocabulary.is_special_token(token):
+            return f"<[{token}]>"
+        return json.dumps(text)
+
+    @cached_property
+    def _vocabulary(self) -> LLTokenizer:
+        if not self._ends:
+            raise Unprocessable("This model has no end token, so no text of it has a grammar.")
+        size = max(self._vocab_size, len(self._tokenizer))
+        try:
+            return from_tokenizer(self._tokenizer, n_vocab=size, eos_token=sorted(self._ends))
+        except (ValueError, AttributeError) as error:
+            raise Unprocessable(
+                f"Grammars are not possible with this model's tokenizer ({summarize(error)})."
+            ) from None
+
+
+def _is_tractable(lark: str) -> bool:
+    """Return whether another process can compile a grammar within its limits."""
+    limits = (json.dumps(LIMITS), str(TRIAL_CPU_SECONDS), str(TRIAL_BYTES))
+    command = [sys.executable, "-P", str(TRIAL), *limits]
+    try:
+        done = subprocess.run(
+            command, input=lark.encode(), capture_output=True, timeout=TRIAL_TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    if done.returncode > 0:
+        raise RuntimeError("the trial of grammars does not start")
+    return done.returncode == 0
+
+
+def to_lark(grammar: Grammar) -> str:
+    """Return the right side of the Lark rule of a grammar.
+
+    Raises:
+        BadRequest: its value does not fit its type.
+        RequestTooLarge: its value is too long.
+    """
+    if grammar.type == "regex":
+        pattern = check_text(grammar.value, "The regex of the grammar", MAX_CHARACTERS)
+        return f"/{SLASH.sub(lambda found: found[1] or chr(92) + '/', pattern)}/"
+    value = grammar.value
+    if grammar.type == "json_schema":
+        if not isinstance(value, dict) or "schema" not in value:
+            raise BadRequest('The value of a json_schema grammar must be {"schema": …}.')
+        value = value["schema"]
+    return json_rule(_parse_schema(value), strict=grammar.strict)
+
+
+def json_rule(schema: Mapping[str, Any] | bool, *, strict: bool) -> str:
+    """Return the Lark expression of the JSON that matches a schema.
+
+    Args:
+        schema: the schema.
+        strict: whether a keyword that is not supported is an error, or ignored.
+    """
+    options = {"whitespace_pattern": WHITESPACE, "lenient": not strict}
+    rules = dict(schema) if isinstance(schema, Mapping) else {"allOf": [schema]}
+    return f"%json {json.dumps({**rules, 'x-guidance': options})}"
+
+
+def _parse_schema(value: Any) -> Mapping[str, Any] | bool:
+    if isinstance(value, str):
+        value = _parse_json(value)
+    if not isinstance(value, (dict, bool)):
+        raise BadRequest(f"The grammar must be a JSON schema, and is {json_type(value)}.")
+    return value
+
+
+def _parse_json(text: str) -> Any:
+    check_text(text, "The schema of the grammar", MAX_CHARACTERS)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise BadRequest("The schema of the grammar is not JSON; send an object.") from None
+
+
+def _reason(message: str) -> str:
+    """Return what a message of llguidance says is wrong, without place and source."""
+    if not message or message.startswith("NoExtension"):
+        return "no text matches it"
+    if message.startswith("panic"):
+        return "it is too complex"
+    message = SOURCE.split(PLACE.sub("", message), maxsplit=1)[0]
+    return summarize(ValueError(message.removesuffix("<non-verbose/>")))

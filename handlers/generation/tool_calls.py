@@ -1,0 +1,207 @@
+r"""Tool calls: the grammar of a text with calls, and the calls in a text with that grammar.
+
+A model writes calls as its chat template does:
+
+    <tool_call>\n{"name": "f", "arguments": {…}}\n</tool_call>      Hermes, Qwen, and by default
+    [TOOL_CALLS][{"name": "f", "arguments": {…}}]                   Mistral
+    {"name": "f", "parameters": {…}}                                Llama 3
+
+https://huggingface.co/docs/transformers/chat_extras
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from handlers.errors import Unprocessable
+from handlers.generation.grammar import json_rule
+from handlers.schemas.structured_output import Tool
+
+# Returns the Lark expression of a text, which may be a special token.
+Spell = Callable[[str], str]
+
+DECODER = json.JSONDecoder()
+# What vocabularies have special tokens for.
+MARKER = re.compile(r"(</?tool_call>|\[TOOL_CALLS\])")
+# OpenAI's API takes a function without parameters for one that has no arguments.
+NO_ARGUMENTS = {"properties": {}, "additionalProperties": False}
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call that a model has written; `arguments` is the JSON text of an object."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class ToolSyntax:
+    """How a family of models writes calls.
+
+    Attributes:
+        opening: the text that calls begin with; empty where a text that begins with `{` is a call.
+        start: the text between it and the first call.
+        separator: the text between two calls; empty where there can be only one.
+        end: the text after the last call.
+        key: the key of the arguments.
+    """
+
+    opening: str
+    start: str
+    separator: str
+    end: str
+    key: str = "arguments"
+
+    def call_id(self, given: str) -> str:
+        """Return the id of a call as the template accepts it."""
+        return given
+
+    def content(self, text: str) -> str:
+        """Return the part of a text before its calls."""
+        if self.opening:
+            return text.partition(self.opening)[0]
+        return "" if text.startswith("{") else text
+
+    def calls(self, text: str) -> Iterator[ToolCall]:
+        """Yield the complete calls in a text."""
+        head = re.compile(rf'\{{"name": "([^"]+)", "{self.key}": ')
+        at = len(self.content(text))
+        while found := head.search(text, at):
+            try:
+                _, at = DECODER.raw_decode(text, found.end())
+            except (ValueError, RecursionError):
+                return
+            if not text.startswith("}", at):
+                return
+            yield ToolCall(found[1], text[found.end() : at])
+
+    def write(self, calls: Sequence[ToolCall]) -> str:
+        """Return the text of calls as the model writes it, from the opening on."""
+        written = [f"{self._head(call.name)}{call.arguments}}}" for call in calls]
+        return f"{self.opening}{self.start}{self.separator.join(written)}{self.end}"
+
+    def rules(self, tools: Sequence[Tool], spell: Spell, *, parallel: bool) -> list[str]:
+        """Return the Lark rules of `calls`, the part of a text after the opening.
+
+        Args:
+            tools: the tools that may be called.
+            spell: returns the Lark expression of a text.
+            parallel: whether there may be several calls.
+        """
+        more = f"({_spell(self.separator, spell)} call)*" if parallel and self.separator else ""
+        names = [f"call_{number}" for number in range(len(tools))]
+        return [
+            f"calls: {self._start} call {more} {_spell(self.end, spell)}",
+            f"call: {' | '.join(names)}",
+            *(f"{name}: {self._call(tool)}" for name, tool in zip(names, tools, strict=True)),
+        ]
+
+    def _call(self, tool: Tool) -> str:
+        function = tool.function
+        schema = {**(function.parameters or NO_ARGUMENTS), "type": "object"}
+        arguments = json_rule(schema, strict=bool(function.strict))
+        return f'{json.dumps(self._head(function.name))} {arguments} "}}"'
+
+    def _head(self, name: str) -> str:
+        return f'{{"name": "{name}", "{self.key}": '
+
+    @property
+    def _start(self) -> str:
+        """The Lark expression of `start`."""
+        return json.dumps(self.start) if self.start else ""
+
+
+class MistralSyntax(ToolSyntax):
+    """Mistral's, whose templates accept ids of nine letters and digits only.
+
+    Some of its vocabularies have the bracket after the opening with a space only.
+    """
+
+    def call_id(self, given: str) -> str:
+        return re.sub(r"[^a-zA-Z0-9]", "", given)[-9:].rjust(9, "0")
+
+    @property
+    def _start(self) -> str:
+        return r"/ ?\[/"
+
+
+HERMES = ToolSyntax(
+    opening="<tool_call>",
+    start="\n",
+    separator="\n</tool_call>\n<tool_call>\n",
+    end="\n</tool_call>",
+)
+MISTRAL = MistralSyntax(opening="[TOOL_CALLS]", start="[", separator=", ", end="]")
+LLAMA = ToolSyntax(opening="", start="", separator="", end="", key="parameters")
+# What the template of each family has; the first that occurs decides.
+FAMILIES = {"<tool_call>": HERMES, "[TOOL_CALLS]": MISTRAL, '"parameters": ': LLAMA}
+
+
+def syntax_of(template: str) -> ToolSyntax:
+    """Return the syntax of a chat template's calls; that of Hermes if it is none of the known."""
+    return next((syntax for mark, syntax in FAMILIES.items() if mark in template), HERMES)
+
+
+@dataclass(frozen=True)
+class ToolUse:
+    """The calls that a text may have, or must.
+
+    Attributes:
+        tools: the tools that may be called.
+        syntax: how the model writes calls.
+        required: whether the text is a call.
+        parallel: whether there may be several calls.
+    """
+
+    tools: Sequence[Tool]
+    syntax: ToolSyntax
+    required: bool
+    parallel: bool
+
+    def lark(self, spell: Spell, answer: str | None) -> str:
+        """Return the Lark grammar of a text.
+
+        Args:
+            spell: returns the Lark expression of a text.
+            answer: the Lark expression of a text without calls; None where it is free.
+
+        Raises:
+            Unprocessable: the beginning of a text does not tell whether it is a call.
+        """
+        if answer is not None and not (self.required or self.syntax.opening):
+            raise Unprocessable(
+                "This model writes tool calls as plain JSON, so a text cannot have both tools and a"
+                " grammar; send one of them."
+            )
+        opening = spell(self.syntax.opening) if self.syntax.opening else ""
+        if self.required:
+            start = [f"start: {opening} calls"]
+        elif answer is not None:
+            start = [f"start: answer | {opening} calls"]
+        else:
+            start = _free_start(opening)
+        rules = self.syntax.rules(self.tools, spell, parallel=self.parallel)
+        last = [] if answer is None or self.required else [f"answer: {answer}"]
+        return "\n".join([*start, *rules, *last])
+
+
+def _free_start(opening: str) -> list[str]:
+    """Return the rules of a free text that may end with calls."""
+    if not opening:
+        return ["start: TEXT | calls", r"TEXT: /([^{](.|\n)*)?/"]
+    if token := re.fullmatch(r"<\[(\d+)\]>", opening):
+        return [f"start: free | free {opening} calls", f"free: <[^{token[1]}]>*"]
+    return [
+        "start: TEXT | opening calls",
+        f"opening[lazy]: TEXT {opening}",
+        r"TEXT: /(.|\n)*/",
+    ]
+
+
+def _spell(text: str, spell: Spell) -> str:
+    """Return the Lark expression of a text in which there may be markers."""
+    return " ".join(spell(part) for part in MARKER.split(text) if part)

@@ -1,0 +1,118 @@
+"""What a generated text is bound to: a grammar, or calls of tools.
+
+Grammars have the shape of text-generation-inference, tools that of OpenAI's API and of
+transformers' chat templates.
+
+https://huggingface.co/docs/text-generation-inference/basic_tutorials/using_guidance
+https://platform.openai.com/docs/api-reference/chat/create
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+)
+
+from handlers.schemas.json_schema import PlainSchema
+
+# OpenAI accepts as many.
+MAX_TOOLS = 128
+
+
+class Grammar(BaseModel):
+    """What a text must match as a whole.
+
+    Attributes:
+        type: `json` for a JSON schema, `json_schema` for an object with one under `schema`, `regex`
+            for a regular expression.
+        value: the schema, or its JSON text; the regular expression.
+        strict: whether a keyword of a schema that is not supported is an error, or ignored.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    type: Literal["json", "json_schema", "regex"]
+    value: Any
+    strict: bool = True
+
+
+class Function(BaseModel):
+    """A function that the model may call; `parameters` is the JSON schema of its arguments."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    name: Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class FunctionName(BaseModel):
+    """The function that the model must call."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    name: str
+
+
+def _inline(kind: type[BaseModel]) -> WithJsonSchema:
+    """Give a type a schema that stands alone, as the schemas of parameters do."""
+    schema = kind.model_json_schema(schema_generator=PlainSchema)
+    return WithJsonSchema(
+        {key: value for key, value in schema.items() if key not in ("title", "description")}
+    )
+
+
+class Tool(BaseModel):
+    """A tool of type `function`, the only type."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    type: Literal["function"]
+    function: Annotated[Function, _inline(Function)]
+
+    @property
+    def for_template(self) -> dict[str, Any]:
+        """The tool as chat templates read it."""
+        names = {"name", "description", "parameters"}
+        return {
+            "type": self.type,
+            "function": self.function.model_dump(include=names, exclude_none=True),
+        }
+
+
+class NamedTool(BaseModel):
+    """A tool that the model must call."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    type: Literal["function"]
+    function: Annotated[FunctionName, _inline(FunctionName)]
+
+
+def _one_choice(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    """Give one error for a value that is none of several types."""
+    try:
+        return read(value)
+    except ValidationError:
+        raise ValueError(
+            'is none of "none", "auto" and "required"; send one of them, or'
+            ' {"type": "function", "function": {"name": …}}'
+        ) from None
+
+
+GrammarSpec = Annotated[Grammar, _inline(Grammar)]
+Tools = Annotated[Sequence[Annotated[Tool, _inline(Tool)]], Field(max_length=MAX_TOOLS)]
+ToolChoice = Annotated[
+    Literal["none", "auto", "required"] | Annotated[NamedTool, _inline(NamedTool)],
+    WrapValidator(_one_choice),
+]

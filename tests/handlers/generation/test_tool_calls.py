@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+from handlers.errors import Unprocessable
+from handlers.generation.grammar import GrammarCompiler
+from handlers.generation.tool_calls import (
+    HERMES,
+    LLAMA,
+    MISTRAL,
+    ToolCall,
+    ToolSyntax,
+    ToolUse,
+    syntax_of,
+)
+from handlers.schemas.structured_output import Tool
+from tests.tiny_tokenizers import write_gpt2
+
+WIDTH = 448
+SYNTAXES = {"Hermes": HERMES, "Mistral": MISTRAL, "Llama": LLAMA}
+MARKERS = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]"]
+CITY = {
+    "type": "object",
+    "properties": {"city": {"$ref": "#/$defs/city"}},
+    "required": ["city"],
+    "additionalProperties": False,
+    "$defs": {"city": {"enum": ["Paris", "Zürich"]}},
+}
+CALLS = [ToolCall("weather", '{"city": "Paris"}'), ToolCall("stop", "{}")]
+every_syntax = pytest.mark.parametrize("syntax", SYNTAXES.values(), ids=SYNTAXES)
+
+
+def tool(name: str, parameters: dict[str, Any] | None = None) -> Tool:
+    function = {"name": name, "parameters": parameters}
+    return Tool.model_validate({"type": "function", "function": function})
+
+
+TOOLS = [tool("weather", CITY), tool("stop")]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["markers of text", "special tokens"])
+def tokenizer(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder: Path = tmp_path_factory.mktemp("tokenizer")
+    write_gpt2(folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    if request.param:
+        tokenizer.add_special_tokens({"additional_special_tokens": MARKERS})
+    return tokenizer
+
+
+def matches(tokenizer: Any, use: ToolUse, text: str, answer: str | None = None) -> bool:
+    """Return whether a text is complete by the grammar of its calls."""
+    end = int(tokenizer.eos_token_id)
+    compiler = GrammarCompiler(tokenizer, WIDTH, frozenset([end]))
+    matcher = compiler.compile(use.lark(compiler.literal, answer)).matcher()
+    for token in tokenizer(text)["input_ids"]:
+        if not matcher.allowed(WIDTH)[token]:
+            return False
+        matcher.consume(token)
+    return matcher.may_end
+
+
+@every_syntax
+def test_calls_that_are_written_are_read(syntax: ToolSyntax) -> None:
+    calls = CALLS if syntax.separator else CALLS[:1]
+    written = syntax.write(calls)
+    assert list(syntax.calls(written)) == calls
+    if syntax.opening:
+        assert list(syntax.calls(f"I look.\n{written}")) == calls
+        assert syntax.content(f"I look.\n{written}") == "I look.\n"
+
+
+@every_syntax
+def test_the_last_call_of_a_text_that_is_cut_is_left_out(syntax: ToolSyntax) -> None:
+    calls = CALLS if syntax.separator else CALLS[:1]
+    written = syntax.write(calls)
+    last = written.index(calls[-1].arguments)
+    for end in range(last, last + len(calls[-1].arguments) + 1):
+        assert list(syntax.calls(written[:end])) == calls[:-1]
+
+
+@every_syntax
+def test_a_required_call_is_all_of_the_text(tokenizer: Any, syntax: ToolSyntax) -> None:
+    use = ToolUse(TOOLS, syntax, required=True, parallel=True)
+    for call in CALLS:
+        assert matches(tokenizer, use, syntax.write([call]))
+    assert matches(tokenizer, use, syntax.write(CALLS)) is bool(syntax.separator)
+    for text in ("", "I look.", f"I look. {syntax.write(CALLS[:1])}"):
+        assert not matches(tokenizer, use, text)
+
+
+@every_syntax
+def test_without_parallel_calls_there_is_one(tokenizer: Any, syntax: ToolSyntax) -> None:
+    use = ToolUse(TOOLS, syntax, required=True, parallel=False)
+    assert matches(tokenizer, use, syntax.write(CALLS[:1]))
+    assert not matches(tokenizer, use, syntax.write(CALLS))
+
+
+@every_syntax
+def test_a_free_text_may_have_calls_and_only_valid_ones(tokenizer: Any, syntax: ToolSyntax) -> None:
+    use = ToolUse(TOOLS, syntax, required=False, parallel=True)
+    wrong = [
+        ToolCall("weather", '{"city": "Rome"}'),
+        ToolCall("weather", "{}"),
+        ToolCall("unknown", "{}"),
+        ToolCall("stop", '{"now": 1}'),
+    ]
+    for text in ("", "I look.", 'A {"name": "x"} and [1]', syntax.write(CALLS[:1])):
+        assert matches(tokenizer, use, text), text
+    for call in wrong:
+        assert not matches(tokenizer, use, syntax.write([call])), call
+    if syntax.opening:
+        assert matches(tokenizer, use, f"I look.\n{syntax.write(CALLS)}")
+
+
+@pytest.mark.parametrize("syntax", [HERMES, MISTRAL])
+def test_a_text_with_a_grammar_has_it_or_calls(tokenizer: Any, syntax: ToolSyntax) -> None:
+    use = ToolUse(TOOLS, syntax, required=False, parallel=True)
+    answer = '%json {"type": "object", "properties": {"a": {"type": "integer"}}}'
+    assert matches(tokenizer, use, '{"a": 1}', answer)
+    assert matches(tokenizer, use, syntax.write(CALLS[:1]), answer)
+    assert not matches(tokenizer, use, "I look.", answer)
+
+
+def test_a_call_of_plain_json_excludes_a_grammar() -> None:
+    use = ToolUse(TOOLS, LLAMA, required=False, parallel=True)
+    with pytest.raises(Unprocessable, match="writes tool calls as plain JSON"):
+        use.lark(json.dumps, "/a/")
+
+
+@every_syntax
+def test_random_tokens_become_valid_calls(tokenizer: Any, syntax: ToolSyntax) -> None:
+    end = int(tokenizer.eos_token_id)
+    compiler = GrammarCompiler(tokenizer, WIDTH, frozenset([end]))
+    use = ToolUse(TOOLS, syntax, required=True, parallel=False)
+    grammar = compiler.compile(use.lark(compiler.literal, None))
+    for seed in range(9):
+        matcher, random, ids = grammar.matcher(), np.random.default_rng(seed), list[int]()
+        while not matcher.ended:
+            ids.append(int(random.choice(np.flatnonzero(matcher.allowed(WIDTH)))))
+            matcher.consume(ids[-1])
+        (call,) = syntax.calls(tokenizer.decode(ids[:-1]))
+        expected: dict[str, list[Any]] = {
+            "weather": [{"city": "Paris"}, {"city": "Zürich"}],
+            "stop": [{}],
+        }
+        assert json.loads(call.arguments) in expected[call.name]
+
+
+@pytest.mark.parametrize(
+    ("template", "syntax"),
+    [
+        ('{{ "<tool_call>" }}{{ call | tojson }}', HERMES),
+        ("{{ '[TOOL_CALLS]' }}{{ calls | tojson }}", MISTRAL),
+        ("{{ '{\"name\": \"' + name + '\", ' }}{{ '\"parameters\": ' }}{{ arguments }}", LLAMA),
+        ("{{ tools }}", HERMES),
+    ],
+)
+def test_the_template_tells_the_syntax(template: str, syntax: ToolSyntax) -> None:
+    assert syntax_of(template) is syntax
+
+
+def test_arguments_that_nest_too_deeply_to_be_read_are_no_call() -> None:
+    head = '<tool_call>\n{"name": "f", "arguments": '
+    assert not list(HERMES.calls(head + "[" * 100_000))
+
+
+def test_mistrals_ids_have_nine_letters_and_digits() -> None:
+    assert MISTRAL.call_id("call_0123456789abcdef") == "789abcdef"
+    assert MISTRAL.call_id("x_1") == "0000000x1"
+    assert HERMES.call_id("x_1") == "x_1"

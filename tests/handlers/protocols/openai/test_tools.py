@@ -1,0 +1,184 @@
+"""Structured outputs and tool calls, in the shapes of OpenAI's reference."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.handlers.generation.test_chat import CHAT, TEMPLATE
+from tests.handlers.protocols.openai.test_openai import Sent, ask, call, ends, events
+from tests.serving import Served, read_json
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"enum": ["fox"]}},
+    "required": ["name"],
+    "additionalProperties": False,
+}
+TOOLS = [
+    {"type": "function", "function": {"name": "look", "parameters": SCHEMA, "strict": True}},
+    {"type": "function", "function": {"name": "stop", "description": "Stops."}},
+]
+LOOK = {"type": "function", "function": {"name": "look"}}
+MANY = {"max_tokens": 80, "temperature": 1.5, "seed": 5}
+ID = re.compile(r"call_[0-9a-f]{24}")
+
+
+@pytest.fixture
+def model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Served]:
+    model = served("text_generation", family="GPT2")
+    monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", "{# tools #}" + TEMPLATE)
+    yield model
+
+
+@pytest.mark.parametrize(
+    "response_format",
+    [
+        {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA, "strict": True}},
+        {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}},
+        {"type": "json", "value": SCHEMA},
+        {"type": "regex", "value": r'\{"name": "fox"\}'},
+    ],
+)
+def test_a_response_format_holds_in_chats_and_completions(
+    model: Served, response_format: Any
+) -> None:
+    given = {"response_format": response_format, **MANY}
+    (choice,) = ask(model, "v1/chat/completions", messages=CHAT, **given)["choices"]
+    assert json.loads(choice["message"]["content"]) == {"name": "fox"}
+    assert choice["finish_reason"] == "stop"
+    (choice,) = ask(model, "v1/completions", prompt="Ada", **given)["choices"]
+    assert json.loads(choice["text"]) == {"name": "fox"}
+
+
+def test_a_json_object_is_written_from_its_brace_on(model: Served) -> None:
+    given = {"response_format": {"type": "json_object"}, **MANY}
+    (choice,) = ask(model, "v1/chat/completions", messages=CHAT, **given)["choices"]
+    text = choice["message"]["content"]
+    assert text.startswith("{")
+    if choice["finish_reason"] == "stop":
+        assert isinstance(json.loads(text), dict)
+
+
+def test_free_text_is_a_format_too(model: Served) -> None:
+    plain = ask(model, "v1/chat/completions", messages=CHAT, max_tokens=6)["choices"]
+    for given in ({"type": "text"}, None):
+        settings = {"max_tokens": 6, "response_format": given}
+        assert ask(model, "v1/chat/completions", messages=CHAT, **settings)["choices"] == plain
+
+
+def test_a_text_that_is_cut_has_the_finish_reason_length(model: Served) -> None:
+    given = {"response_format": {"type": "regex", "value": "a{40}"}, "max_tokens": 3}
+    (choice,) = ask(model, "v1/chat/completions", messages=CHAT, **given)["choices"]
+    assert choice["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize("choice", ["required", LOOK])
+def test_a_tool_is_called(model: Served, choice: Any) -> None:
+    given = {"tools": TOOLS[:1], "tool_choice": choice, "parallel_tool_calls": False, **MANY}
+    (answer,) = ask(model, "v1/chat/completions", messages=CHAT, **given)["choices"]
+    assert answer["finish_reason"] == "tool_calls"
+    assert answer["message"]["role"] == "assistant" and answer["message"]["content"] is None
+    (called,) = answer["message"]["tool_calls"]
+    assert ID.fullmatch(called["id"]) and called["type"] == "function"
+    assert called["function"]["name"] == "look"
+    assert json.loads(called["function"]["arguments"]) == {"name": "fox"}
+
+
+def test_a_stream_of_calls_adds_up_to_them(model: Served) -> None:
+    given = {"tools": TOOLS, "tool_choice": LOOK, "n": 2, **MANY}
+    whole = ask(model, "v1/chat/completions", messages=CHAT, **given)
+    sent: Sent = []
+    body = {"messages": CHAT, "stream": True, "stream_options": {"include_usage": True}, **given}
+    *parts, end = events(*sent, call(model, "v1/chat/completions", body, sent))
+    assert end["usage"] == whole["usage"]
+    for choice in whole["choices"]:
+        index = choice["index"]
+        deltas = [
+            part["choices"][0]["delta"] for part in parts if part["choices"][0]["index"] == index
+        ]
+        (expected,) = choice["message"]["tool_calls"]
+        named, arguments = (delta["tool_calls"][0] for delta in deltas if "tool_calls" in delta)
+        assert ID.fullmatch(named.pop("id"))
+        assert named == {
+            "index": 0,
+            "type": "function",
+            "function": {"name": "look", "arguments": ""},
+        }
+        assert arguments == {
+            "index": 0,
+            "function": {"arguments": expected["function"]["arguments"]},
+        }
+        assert "".join(delta.get("content", "") for delta in deltas) == ""
+        assert ends(parts, index) == ["tool_calls"]
+
+
+def test_a_conversation_with_calls_goes_on(model: Served) -> None:
+    given = {"tools": TOOLS, "tool_choice": LOOK, **MANY}
+    (choice,) = ask(model, "v1/chat/completions", messages=CHAT, **given)["choices"]
+    (called,) = choice["message"]["tool_calls"]
+    messages = [
+        CHAT[1],
+        choice["message"],
+        {"role": "tool", "tool_call_id": called["id"], "content": "It is a fox."},
+    ]
+    answer = ask(model, "v1/chat/completions", messages=messages, tools=TOOLS, max_tokens=4)
+    assert answer["usage"]["completion_tokens"] <= 4
+
+
+def test_a_model_that_may_call_is_free_to_write(model: Served) -> None:
+    settings = {"tools": TOOLS, "max_tokens": 6}
+    for choice in (None, "auto", "none"):
+        body = {**settings, "tool_choice": choice} if choice else settings
+        (answer,) = ask(model, "v1/chat/completions", messages=CHAT, **body)["choices"]
+        assert answer["message"].keys() == {"role", "content"}
+        assert answer["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "sentence"),
+    [
+        ({"tools": [{}]}, 400, "tools.0.type is missing; add it"),
+        ({"tools": [{"type": "x", "function": {"name": "f"}}]}, 400, "tools.0.type is 'x'; it sho"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, 400, "tools.0.function.n"),
+        ({"tools": [TOOLS[0]] * 129}, 400, "tools is [{"),
+        ({"tools": TOOLS, "tool_choice": "always"}, 400, 'tool_choice is none of "none", "auto" '),
+        ({"tool_choice": "required"}, 400, "parameters: tool_choice requires a call of a function"),
+        (
+            {
+                "tools": TOOLS,
+                "tool_choice": {"type": "function", "function": {"name": "other"}},
+            },
+            400,
+            "parameters: tool_choice requires a call of a function that is not among the tools",
+        ),
+        ({"response_format": {"type": "xml"}}, 400, "response_format.type is 'xml'; it should be"),
+        ({"response_format": {"type": "json_schema"}}, 400, "response_format has no json_schema; "),
+        (
+            {"response_format": {"type": "regex", "value": "("}},
+            400,
+            "The grammar cannot be compile",
+        ),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "a", "schema": {"not": {}}, "strict": True},
+                }
+            },
+            400,
+            'The grammar cannot be compiled: failed to compile JSON schema: Unimplemented keys: ["',
+        ),
+        ({"functions": [{"name": "f"}]}, 422, "functions cannot be done"),
+    ],
+)
+def test_what_cannot_be_understood_is_refused(
+    model: Served, given: Any, status: int, sentence: str
+) -> None:
+    answer = call(model, "v1/chat/completions", {"messages": CHAT, **given})
+    error = read_json(answer.body)["error"]
+    assert (answer.status, error["message"][: len(sentence)]) == (status, sentence)
