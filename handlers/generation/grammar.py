@@ -172,8 +172,8 @@ def apply_mask(scores: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
     precedence.
     """
     masked = scores.masked_fill(~allowed, -torch.inf)
-    excluded = masked.isneginf().all(dim=1, keepdim=True)
-    return masked.masked_fill(excluded & allowed, 0.0)
+    excluded = masked.amax(dim=1, keepdim=True).isneginf()
+    return masked.masked_fill_(excluded & allowed, 0.0) if excluded.any() else masked
 
 
 class GrammarCompiler:
