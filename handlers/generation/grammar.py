@@ -51,7 +51,7 @@ LIMITS: dict[str, Any] = {
     "step_max_items": 10_000,
     "verbose_errors": False,
 }
-# What a trial may take, most of a second of which is for the start of Python on a busy machine.
+# What a trial may take. On a busy machine the wall clock shows a multiple of the CPU time.
 TRIAL = Path(__file__).with_name("_grammar_trial.py")
 TRIAL_CPU_SECONDS, TRIAL_BYTES, TRIAL_TIMEOUT = 1, 4 * 2**30, 20.0
 # Clients send the same few grammars again and again.
@@ -172,8 +172,8 @@ def apply_mask(scores: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
     precedence.
     """
     masked = scores.masked_fill(~allowed, -torch.inf)
-    excluded = masked.isneginf().all(dim=1, keepdim=True)
-    return masked.masked_fill(excluded & allowed, 0.0)
+    excluded = masked.amax(dim=1, keepdim=True).isneginf()
+    return masked.masked_fill_(excluded & allowed, 0.0) if excluded.any() else masked
 
 
 class GrammarCompiler:
