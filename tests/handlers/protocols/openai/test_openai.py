@@ -289,7 +289,6 @@ def test_the_model_is_described(model: Served) -> None:
             422,
             "functions cannot be done",
         ),
-        ("completions", {"prompt": "Ada", "logprobs": 0}, 422, "logprobs cannot be done"),
         ("completions", {"prompt": []}, 400, "prompt is an empty list"),
         ("completions", {"prompt": ["a"] * 129}, 413, "prompt has 129 items"),
         ("completions", {"prompt": ["a", ""]}, 400, "inputs is empty"),
