@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 from tokenizers import Encoding
@@ -13,6 +14,8 @@ from handlers.batching.rows import Row
 from handlers.errors import RequestTooLarge
 
 Text = tuple[str, str | None]
+# A fast tokenizer keeps the truncation of its last call, and fails where that changes in another.
+IN_TURN = Lock()
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,14 @@ def tokenize(
 ) -> BatchEncoding:
     """Tokenize texts, or text pairs, in one call; either all or none of them have a second text.
 
+    Threads tokenize in turn.
+
     The result has a list for each input name and text: `encoding["input_ids"][i]`.
     """
     firsts = [first for first, _ in texts]
     seconds = [second for _, second in texts if second is not None] or None
-    return tokenizer(firsts, seconds, verbose=False, **options)
+    with IN_TURN:
+        return tokenizer(firsts, seconds, verbose=False, **options)
 
 
 def window(encoding: BatchEncoding, index: int, names: Sequence[str]) -> Window:

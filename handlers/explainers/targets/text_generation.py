@@ -13,6 +13,7 @@ import numpy as np
 from typing_extensions import TypedDict
 
 from handlers import explainers
+from handlers.batching.tokenization import tokenize
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, attempt
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._generation_attribution import GenerationAttribution, Values
@@ -160,7 +161,8 @@ class ExplanationTarget(BaseExplanationTarget[Task]):
             ids: list[int] = job.outputs[0]["sequences"][0].tolist()
         else:
             text = check_text(wanted, "target", self.task.max_characters)
-            ids = self.task.tokenizer(text, add_special_tokens=False)["input_ids"]
+            tokenized = tokenize(self.task.tokenizer, [(text, None)], add_special_tokens=False)
+            ids = tokenized["input_ids"][0]
         if not ids:
             raise BadRequest("The model produces nothing for this prompt; give a target text.")
         limit = self.task.checkpoint.limit

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from handlers.batching.tokenization import check_windows
+from handlers.batching.tokenization import check_windows, tokenize
 from handlers.errors import RequestTooLarge
 
 
@@ -30,3 +31,16 @@ def test_windows_are_counted_as_the_tokenizer_makes_them(
     for limit, refused in ((len(windows), False), (len(windows) - 1, True)):
         with pytest.raises(RequestTooLarge) if refused else nullcontext():
             check_windows(tokens, size=size, stride=stride, limit=limit)
+
+
+def test_threads_that_truncate_differently_do_not_meet(tokenizer: Any) -> None:
+    """The tokenizer itself keeps the truncation of its last call."""
+    texts = [("a " * 100, None)] * 20
+
+    def lengths(limit: int) -> set[int]:
+        encoded = tokenize(tokenizer, texts, truncation=True, max_length=limit)
+        return {len(ids) for ids in encoded["input_ids"]}
+
+    limits = [5, 9, 60] * 100
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lengths, limits)) == [{limit} for limit in limits]
