@@ -115,7 +115,8 @@ class TransformersHandler(BaseHandler):
         else:
             results = self._handle_rows(data, headers, context, meter, deadline)
         _end_streams(context, headers)
-        self.freed_memory.release()
+        if meter.counts["errors"]:
+            self.freed_memory.release()
         if is_rank0():
             self.reporter.report(context.metrics, meter, time.perf_counter() - start)
         return results

@@ -9,9 +9,10 @@ glibc raises its mmap threshold, from 128 KiB up to 32 MiB, to the size of the l
 was freed. Buffers of a batch then lie in the heap between entries of the caches, and the holes that
 they leave fit no larger batch. A fixed threshold returns the large buffers to the system.
 
-The many small objects of a large body leave holes as well, whatever the threshold, and a later body
-that fits none of them extends the heap. glibc returns only the end of the heap to the system by
-itself; it returns the holes when it is asked to.
+Requests of all kinds and sizes leave holes as well, whatever the threshold, and one that fits none
+of them extends the heap. glibc returns only the end of the heap to the system by itself; it returns
+the holes when it is asked to. What an ordinary batch frees, the next one uses again. A request that
+is refused takes memory of its own: for a large body before its limit is found, for example.
 """
 
 from __future__ import annotations
@@ -30,8 +31,7 @@ CACHE_CAPACITY = "64"
 CACHE_VARIABLES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
 
 # A release makes the next batches up to 30 milliseconds slower: they get memory from the system
-# again, and the system fills it with zeros. Ordinary load frees and takes tens of megabytes with
-# each batch, so the growth alone would release memory after each of them.
+# again, and the system fills it with zeros.
 FREED_LIMIT = 16 << 20
 RELEASE_INTERVAL = 2.0  # seconds
 
@@ -68,7 +68,10 @@ class FreedMemory:
         self._least, self._next_release = self._resident(), clock()
 
     def release(self) -> None:
-        """Return it to the system if the process has grown; call it after each batch."""
+        """Return it to the system if the process has grown, at most once an interval.
+
+        Call it after a batch with a request that was refused.
+        """
         resident = self._resident()
         self._least = min(self._least, resident)
         has_grown = resident - self._least > FREED_LIMIT
