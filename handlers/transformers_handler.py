@@ -81,12 +81,12 @@ class TransformersHandler(BaseHandler):
         version = self.manifest["model"].get("modelVersion", "1.0")
         self.dispatcher = Dispatcher(self.engine, str(name), str(version))
         self.reporter = MetricsReporter(MetricTypes.GAUGE)
+        self.freed_memory = FreedMemory()
         self.continuous = (
-            ContinuousResponses(self.dispatcher, self.engine, self.reporter)
+            ContinuousResponses(self.dispatcher, self.engine, self.reporter, self.freed_memory)
             if config.continuousBatching
             else None
         )
-        self.freed_memory = FreedMemory()
         self.initialized = True
 
     def handle(self, data: Any, context: Any) -> list[Any]:
@@ -102,9 +102,7 @@ class TransformersHandler(BaseHandler):
         if self.engine.device_failed:
             end_worker()
         if self.continuous:
-            bodies = self.continuous.handle(data, context)
-            self.freed_memory.release()
-            return bodies
+            return self.continuous.handle(data, context)
         start, meter = time.perf_counter(), Meter()
         self.threads.refresh()
         deadline = Deadline(self.engine.limits.predict)

@@ -21,6 +21,7 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.protocols.dispatcher import Dispatcher
 from handlers.runtime.deadline import Deadline
+from handlers.runtime.memory import FreedMemory
 from handlers.runtime.request_threads import Ready, RequestThreads, Send
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
@@ -39,10 +40,18 @@ class ContinuousResponses:
         dispatcher: answers a request.
         engine: the model.
         reporter: reports the metrics of each request.
+        freed_memory: is returned to the system after a request that was refused.
     """
 
-    def __init__(self, dispatcher: Dispatcher, engine: Engine, reporter: MetricsReporter) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        engine: Engine,
+        reporter: MetricsReporter,
+        freed_memory: FreedMemory,
+    ) -> None:
         self._dispatcher, self._engine, self._reporter = dispatcher, engine, reporter
+        self._freed_memory = freed_memory
         self._requests = RequestThreads[HttpResponse](engine.limits.predict)
         self._explaining = threading.Lock()
         self._finished = SimpleQueue[tuple[Meter, float]]()
@@ -129,6 +138,8 @@ class ContinuousResponses:
             except Empty:
                 return
             self._reporter.report(context.metrics, meter, seconds, self._engine.load_metrics)
+            if meter.counts["errors"]:
+                self._freed_memory.release()
 
 
 def _is_one_message(headers: Headers) -> bool:

@@ -13,6 +13,7 @@ from ts.context import Context, RequestProcessor
 from ts.metrics.metric_type_enum import MetricTypes
 from ts.protocol.otf_message_handler import create_predict_response
 
+from handlers.runtime.memory import FreedMemory
 from handlers.telemetry.metrics import MetricsReporter
 from handlers.torchserve.continuous_responses import ContinuousResponses
 from tests.serving import Served, read_json
@@ -59,7 +60,9 @@ class Frontend:
 
     def __init__(self, served: Served) -> None:
         reporter = MetricsReporter(MetricTypes.GAUGE)
-        self._responses = ContinuousResponses(served.dispatcher, served.engine, reporter)
+        self._responses = ContinuousResponses(
+            served.dispatcher, served.engine, reporter, FreedMemory()
+        )
         self._context = Context("m", ".", {}, 8, None, "0.12.0", True, None, {})
         self.jobs: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
         self.clients: dict[str, Sent] = {}
