@@ -99,7 +99,7 @@ class TransformersHandler(BaseHandler):
         Returns:
             The response body of each row.
         """
-        if self.engine.device_failed:
+        if self.engine.device_failed and not (self.continuous and self.continuous.is_busy):
             end_worker()
         if self.continuous:
             return self.continuous.handle(data, context)

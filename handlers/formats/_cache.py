@@ -23,7 +23,7 @@ def cache_blocks(spec: ModelSpec, precision: str) -> int:
     """Return the number of blocks of the cache.
 
     It is what `cache_size` of the YAML holds, or what `max_num_seqs` texts of the model's limit
-    need if that is less than a quarter of the memory.
+    need if that is less than the worker's share of a quarter of the memory.
 
     Args:
         spec: the model.
@@ -36,7 +36,8 @@ def cache_blocks(spec: ModelSpec, precision: str) -> int:
     limits = (spec.checkpoint.limit, handler.max_total_tokens)
     longest = min(filter(None, limits), default=UNLIMITED)
     wanted = handler.max_num_seqs * math.ceil(longest / BLOCK)
-    return max(1, min(wanted, memory_limit() // MEMORY_SHARE // block))
+    share = memory_limit() // MEMORY_SHARE // spec.config.maxWorkers
+    return max(1, min(wanted, share // block))
 
 
 def _bytes_per_token(config: PreTrainedConfig, precision: str) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import secrets
 import socket
 import subprocess
 import sys
@@ -55,6 +56,7 @@ SETTINGS: Mapping[str, Any] = {
 }
 OF_SAMPLING = ("temperature", "top_k", "top_p", "min_p")
 OF_BEAMS = {"num_return_sequences": 1, "length_penalty": 1.0, "early_stopping": False}
+NOT_WITH_BEAMS = ("do_sample", "frequency_penalty", "presence_penalty")
 BEAM_NGRAMS = {"no_repeat_ngram_size": 0}
 # What transformers does besides; openvino-genai would ignore it.
 LACKING: Mapping[str, Any] = {
@@ -149,7 +151,12 @@ class GenAiModel(ContinuousModel):
             return self._static_model
 
     def _receive(self, receive: Receive, event: Mapping[str, Any]) -> None:
-        if "error" not in event:
+        if "refused" in event:
+            # The last line says what is wrong, the others where it is checked.
+            reason = event["refused"].strip().rpartition("\n")[2]
+            sentence = f"The engine refuses the parameters: {summarize(Exception(reason))}"
+            receive(NewTokens(error=Unprocessable(sentence)))
+        elif "error" not in event:
             receive(NewTokens(event["sequences"], event["logprobs"], event["finished"]))
         elif event["error"] is None:
             receive(NewTokens(error=DeviceFailed()))
@@ -178,6 +185,12 @@ class GenAiModel(ContinuousModel):
             )
         given = {**self._base, **parameters.for_generate, **_of_openai(parameters)}
         beams = given.get("num_beams", 1) > 1
+        chosen = [name for name in NOT_WITH_BEAMS if beams and given.get(name)]
+        if chosen:
+            raise Unprocessable(
+                f"{chosen[0]} cannot be done with num_beams {given['num_beams']} by this model,"
+                " which has continuousBatching; leave one of them out."
+            )
         known = {**SETTINGS, **({**OF_BEAMS, **BEAM_NGRAMS} if beams else {})}
         for name, value in given.items():
             neutral = {**LACKING, **BEAM_NGRAMS, **known}.get(name)
@@ -193,8 +206,9 @@ class GenAiModel(ContinuousModel):
             settings = {name: each for name, each in settings.items() if name not in OF_SAMPLING}
         elif "top_k" not in given:
             settings["top_k"] = DEFAULT_TOP_K
-        if parameters.seed is not None:
-            settings["rng_seed"] = (parameters.seed + number) % MAX_SEED
+        # Without a seed, openvino-genai draws the same numbers for each text.
+        seed = secrets.randbits(62) if parameters.seed is None else parameters.seed
+        settings["rng_seed"] = (seed + number) % MAX_SEED
         if parameters.records_tokens:
             settings["logprobs"] = 1
         # Without an end token, openvino-genai would take the id -1.
@@ -239,7 +253,7 @@ class _Engine:
     @property
     def load_metrics(self) -> Mapping[str, float]:
         """The numbers of running and waiting texts, and the used share of the cache in percent."""
-        running = len(self._running)
+        running = len(self._running & self._receivers.keys())
         waiting = self.texts - running
         return {
             "running_texts": running,
@@ -313,9 +327,10 @@ class _Engine:
         receive = self._receivers.get(number)
         if receive is None:
             return
-        self._running.add(number)
-        if "error" in text or text["finished"]:
+        if text.get("finished", True):
             self._forget(number)
+        else:
+            self._running.add(number)
         receive(text)
 
     def _forget(self, number: int) -> bool:

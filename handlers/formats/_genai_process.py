@@ -10,7 +10,7 @@ package, which would load torch. It reads commands and writes events, one JSON o
     {"ready": true}
     {"texts": [{"id": 1, "sequences": [[318, 257]], "logprobs": [-0.5, -2.1], "finished": false}],
      "cache_usage": 3.2}
-    {"texts": [{"id": 1, "error": "…"}], "cache_usage": 3.2}
+    {"texts": [{"id": 1, "refused": "…"}, {"id": 2, "error": "…"}], "cache_usage": 3.2}
     {"failed": "RuntimeError: …"}
 """
 
@@ -88,7 +88,7 @@ class Process:
                 if "cancel" in command:
                     self._cancel(command["cancel"])
                 elif error := self._start(**command):
-                    refused.append({"id": command["start"], "error": error})
+                    refused.append({"id": command["start"], "refused": error})
             if self._pipeline.has_non_finished_requests():
                 self._pipeline.step()
             self._report(refused)
@@ -98,8 +98,8 @@ class Process:
         tokens = openvino.Tensor(np.array([prompt], dtype=np.int64))
         try:
             self._running[start] = self._pipeline.add_request(start, tokens, _config(settings))
-        except RuntimeError as error:
-            return str(error)
+        except Exception as error:  # noqa: BLE001 - it checks values in several ways
+            return str(error) or type(error).__name__
         if settings.get("num_beams", 1) > 1:
             self._beams.add(start)
         return None

@@ -105,7 +105,7 @@ class Format(BaseFormat):
         self.require("openvino_genai", "continuousBatching: true")
         handler = spec.config.handler
         # By default, OpenVINO keeps the cache in 8 bits, which changes texts.
-        precision = str(settings.get("INFERENCE_PRECISION_HINT", "f32"))
+        precision = PRECISIONS[self.served_dtype(spec)]
         scheduler = {
             "max_num_seqs": handler.max_num_seqs,
             "num_kv_blocks": cache_blocks(spec, precision),
@@ -113,7 +113,7 @@ class Format(BaseFormat):
         }
         return GenAiModel(
             spec.directory,
-            {**settings, "KV_CACHE_PRECISION": precision},
+            {**settings, "INFERENCE_PRECISION_HINT": precision, "KV_CACHE_PRECISION": precision},
             scheduler,
             handler.max_waiting,
             spec.checkpoint.generation_config,

@@ -83,6 +83,7 @@ def prompt_of(
         messages: the messages.
         tokenizer: the tokenizer, which has the template.
         max_characters: the maximum number of characters in the prompt.
+        tools: functions that the model may call.
         add_generation_prompt: whether it ends where the assistant's message begins.
 
     Raises:
@@ -91,7 +92,10 @@ def prompt_of(
         RequestTooLarge: the prompt has more characters than allowed.
     """
     template = chat_template(tokenizer, tools)
-    options: dict[str, Any] = {"chat_template": template}
+    options: dict[str, Any] = {
+        "chat_template": template,
+        "add_generation_prompt": add_generation_prompt,
+    }
     if "tools" in template:
         turns = [template_turn(message, syntax_of(template)) for message in messages]
         options["tools"] = [tool.for_template for tool in tools] or None
@@ -110,7 +114,7 @@ def _render(
     turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase, options: Mapping[str, Any]
 ) -> str:
     """Apply a template to messages whose calls have objects as arguments, or else texts."""
-    options = {**options, "tokenize": False, "add_generation_prompt": True}
+    options = {**options, "tokenize": False}
     try:
         return str(tokenizer.apply_chat_template(list(turns), **options))
     except TypeError:

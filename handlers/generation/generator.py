@@ -20,7 +20,7 @@ from handlers.batching.padding import Batch, Padding, group_by_length, pad
 from handlers.batching.rows import RowOutcome
 from handlers.batching.tokenization import Window
 from handlers.errors import OutOfTime, RequestError, Unprocessable, attempt_all
-from handlers.generation.decoding import AS_GENERATED, WITH_SPECIAL_TOKENS, IncrementalDecoder
+from handlers.generation.decoding import WITH_SPECIAL_TOKENS, IncrementalDecoder
 from handlers.generation.grammar import CompiledGrammar, GrammarMatcher, GrammarProcessor
 from handlers.generation.logits import (
     LogprobRecorder,
@@ -201,8 +201,12 @@ class Generator:
     def _criterion(
         self, prompts: Sequence[Prompt], width: int, recorder: LogprobRecorder | None
     ) -> SequenceCriterion:
-        decoder = IncrementalDecoder(self.tokenizer)
-        continuations = [self._continuation(prompt, decoder) for prompt in prompts]
+        # A special token may begin a tool call.
+        plain = IncrementalDecoder(self.tokenizer)
+        special = IncrementalDecoder(self.tokenizer, WITH_SPECIAL_TOKENS)
+        continuations = [
+            self._continuation(prompt, special if prompt.syntax else plain) for prompt in prompts
+        ]
         if prompts[0].parameters.num_beams > 1:
             return BeamCriterion(continuations, width)
         if self._lookup(prompts[0]):
@@ -219,10 +223,7 @@ class Generator:
 
     def _continuation(self, prompt: Prompt, decoder: IncrementalDecoder) -> Continuation:
         return Continuation(
-            # A special token may begin a tool call.
-            IncrementalDecoder(
-                self.tokenizer, WITH_SPECIAL_TOKENS if prompt.syntax else AS_GENERATED
-            ),
+            decoder,
             prompt.features["input_ids"],
             prompt.parameters.stop,
             end_tokens(self.base),

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -190,6 +191,8 @@ class GrammarCompiler:
     ) -> None:
         self._tokenizer, self._vocab_size, self._ends = tokenizer, vocab_size, ends
         self._compile_once = lru_cache(CACHED_GRAMMARS)(self._compile_or_error)
+        # Threads compile in turn: the limits hold for one grammar.
+        self._lock = Lock()
 
     def compile(self, lark: str) -> CompiledGrammar:
         """Compile a grammar in llguidance's variant of Lark.
@@ -204,7 +207,8 @@ class GrammarCompiler:
                 f"The grammar has {len(lark):,} characters, and at most {MAX_CHARACTERS:,} are"
                 " compiled; send a smaller one."
             )
-        compiled = self._compile_once(lark)
+        with self._lock:
+            compiled = self._compile_once(lark)
         if isinstance(compiled, RequestError):
             raise compiled
         return compiled

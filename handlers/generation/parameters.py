@@ -9,8 +9,6 @@ from pydantic import (
     AliasChoices,
     BeforeValidator,
     Field,
-    NonNegativeInt,
-    PositiveInt,
     field_validator,
     model_validator,
 )
@@ -23,6 +21,9 @@ from handlers.schemas.structured_output import GrammarSpec, NamedTool, Tool, Too
 
 Probability = Annotated[float, Field(gt=0, le=1)]
 Few = Annotated[int, Field(ge=1, le=32)]
+# Engines take numbers of 32 bits.
+Positive = Annotated[int, Field(gt=0, lt=2**31)]
+NotNegative = Annotated[int, Field(ge=0, lt=2**31)]
 # OpenAI takes 4. All of them are searched for after each token.
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 256
@@ -103,17 +104,17 @@ class GenerationParameters(Parameters):
 
     pipeline_names: ClassVar[PipelineNames] = NAMES
 
-    max_new_tokens: PositiveInt | None = None
+    max_new_tokens: Positive | None = None
     """Maximum new tokens. Without it, the YAML's `max_length`, then the checkpoint's, then 50."""
-    max_length: PositiveInt | None = None
+    max_length: Positive | None = None
     """Maximum tokens of prompt and new text together. Only without `max_new_tokens`."""
-    min_new_tokens: NonNegativeInt | None = None
+    min_new_tokens: NotNegative | None = None
     """Minimum new tokens."""
     do_sample: bool = False
     """Samples tokens. `false` takes the most likely one."""
     temperature: Annotated[float, Field(ge=1e-6)] | None = None
     """Temperature of sampling."""
-    top_k: NonNegativeInt | None = None
+    top_k: NotNegative | None = None
     """Samples from this number of most likely tokens."""
     top_p: Probability | None = None
     """Samples from the most likely tokens with this total probability."""
@@ -133,7 +134,7 @@ class GenerationParameters(Parameters):
     """Is subtracted from the logit of a token that was generated."""
     logit_bias: LogitBias | None = None
     """Adds -100 to 100 to the logits of tokens, by their ids; at most 1,024."""
-    no_repeat_ngram_size: NonNegativeInt | None = None
+    no_repeat_ngram_size: NotNegative | None = None
     """Length of n-grams that may occur once only."""
     length_penalty: Annotated[float, Field(ge=-20, le=20)] | None = None
     """Exponent of the length in beam search."""
@@ -142,7 +143,7 @@ class GenerationParameters(Parameters):
     prompt_lookup_num_tokens: Annotated[int, Field(ge=1, le=MAX_LOOKUP)] | None = None
     """Tries at most this number of tokens that follow the last ones elsewhere in the text, which
     changes the speed only. Not with beams, several texts or `logprobs`, and sent in one part."""
-    truncate: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    truncate: NotNegative | None = None
     """Cuts the prompt to this number of tokens. 0 keeps all."""
     stop: tuple[str, ...] = ()
     """Text, or list of at most 16 texts of 256 characters, before which the output ends."""

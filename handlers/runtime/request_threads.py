@@ -58,6 +58,11 @@ class RequestThreads(Generic[Part]):
     def __contains__(self, number: str) -> bool:
         return number in self._deadlines
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is not finished, or something is ready of its response."""
+        return bool(self._deadlines)
+
     def start(self, number: str, answer: Answer[Part]) -> None:
         """Answer a request.
 

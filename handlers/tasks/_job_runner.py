@@ -13,7 +13,7 @@ from typing import Any
 
 from handlers.batching.rows import RowOutcome, require_outputs
 from handlers.errors import OutOfTime, RequestError, RequestTooLarge, attempt, attempt_all
-from handlers.runtime.deadline import Deadline
+from handlers.runtime.deadline import Deadline, before
 from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
 from handlers.runtime.waves import text_size, waves
@@ -86,7 +86,7 @@ class JobRunner:
         if deadline.passed:
             return [self._out_of_time("text was read")] * len(requests)
         with self.meter.stage("parse"):
-            parsed = [attempt(parse, request) for request in requests]
+            parsed = [attempt(before(deadline, parse), request) for request in requests]
         return _each(parsed, self._encode)
 
     def _encode(self, jobs: Sequence[Job]) -> list[JobOutcome]:

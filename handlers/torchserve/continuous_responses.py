@@ -31,6 +31,7 @@ from handlers.torchserve.context import headers_of, set_response
 # in bytes a second.
 CALL_SECONDS = 0.02
 PASSED_BYTES = 100e6
+MAX_CALL_SECONDS = 1.0
 
 
 class ContinuousResponses:
@@ -70,7 +71,11 @@ class ContinuousResponses:
         headers = headers_of(context)
         self._forget_all_but(set(ids.values()))
         for index, number in ids.items():
-            if number not in self._requests and number not in self._complete:
+            if number in self._requests or number in self._complete:
+                continue
+            if number in self._begun:
+                self._complete.add(number)  # It was ended when no call came for long.
+            elif not self._engine.device_failed:  # The worker ends when no request is left.
                 answer = partial(self._answer, rows[index], headers[index])
                 self._requests.start(number, answer)
         ready = self._requests.take(0.0 if self._complete else _seconds_to_wait(rows))
@@ -81,6 +86,11 @@ class ContinuousResponses:
         ]
         self._report(context)
         return bodies
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is not finished, or a part of a response was not sent."""
+        return self._requests.is_busy or bool(self._complete)
 
     def _forget_all_but(self, numbers: set[str]) -> None:
         self._requests.keep(numbers)
@@ -177,4 +187,4 @@ def _seconds_to_wait(rows: Any) -> float:
     """Return how long a call may wait: longer where TorchServe passes large bodies again."""
     bodies = (value for row in rows for value in row.values())
     size = sum(len(body) for body in bodies if isinstance(body, (bytes, bytearray, str)))
-    return max(CALL_SECONDS, size / PASSED_BYTES)
+    return min(max(CALL_SECONDS, size / PASSED_BYTES), MAX_CALL_SECONDS)

@@ -15,6 +15,7 @@ from handlers import formats
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import (
+    BadRequest,
     DeviceFailed,
     OutOfTime,
     Overloaded,
@@ -89,6 +90,12 @@ def test_sampling_with_a_seed_is_repeatable_and_each_sequence_differs(engine: En
     assert len({text["generated_text"] for text in first}) == 3
 
 
+def test_sampling_without_a_seed_differs_from_text_to_text(engine: Engine) -> None:
+    parameters = {"do_sample": True, "num_return_sequences": 3, "max_new_tokens": 12}
+    texts: Any = engine.predict([Request(PROMPT, parameters)])[0]
+    assert len({text["generated_text"] for text in texts}) == 3
+
+
 def test_a_stream_has_the_whole_text(engine: Engine, reference: Engine) -> None:
     parts: list[str] = []
     parameters = {"max_new_tokens": 24, "return_full_text": False}
@@ -125,6 +132,29 @@ def test_requests_beyond_the_limit_are_refused_and_leave_the_others(
     assert isinstance(outcome, Overloaded)
     greedy = Request(PROMPT, {"max_new_tokens": 4})
     assert engine.predict([greedy]) == reference.predict([greedy])
+
+
+@pytest.mark.parametrize("other", [{"do_sample": True}, {"frequency_penalty": 1.0}])
+def test_beams_are_refused_with_what_the_engine_lacks(
+    engine: Engine, other: dict[str, Any]
+) -> None:
+    [outcome] = engine.predict([Request(PROMPT, {"num_beams": 2, **other})])
+    assert isinstance(outcome, Unprocessable)
+    assert "num_beams 2" in str(outcome)
+
+
+@pytest.mark.parametrize("value", [2**31, 2**70, 1e30])
+def test_a_number_that_is_too_large_ends_no_engine(engine: Engine, value: float) -> None:
+    [outcome] = engine.predict([Request(PROMPT, {"do_sample": True, "top_k": value})])
+    assert isinstance(outcome, BadRequest)
+    assert not engine.device_failed
+
+
+def test_what_the_engine_itself_refuses_is_the_error_of_its_text(engine: Engine) -> None:
+    [outcome] = engine.predict([Request(PROMPT, {"min_new_tokens": 100})])
+    assert isinstance(outcome, Unprocessable)
+    assert "/" not in str(outcome)
+    assert not engine.device_failed
 
 
 def test_a_grammar_is_refused(engine: Engine) -> None:
