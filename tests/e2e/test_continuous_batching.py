@@ -29,15 +29,23 @@ PATH = f"/predictions/{MODE}"
 CHAT = f"{PATH}/1.0/v1/chat/completions"
 TEMPLATE = "{% for message in messages %}{{ message.content }} {% endfor %}"
 RUNNING, WAITING = 8, 16
-POSITIONS = 4096
+POSITIONS = 2048
 # New tokens of a text that takes seconds.
-LONG = 3000
+LONG = 1200
+# Steps take milliseconds, and no text ends early.
+SLOW: dict[str, Any] = {
+    "n_positions": POSITIONS,
+    "n_embd": 256,
+    "n_layer": 8,
+    "n_head": 8,
+    "eos_token_id": None,
+}
 PROMPTS = [f"Once upon a time there were {number} foxes" for number in range(24)]
 
 
 @pytest.fixture(scope="module")
 def checkpoint_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tiny.write(tmp_path_factory.mktemp("tiny"), MODE, n_positions=POSITIONS)
+    folder = tiny.write(tmp_path_factory.mktemp("tiny"), MODE, **SLOW)
     (folder / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
     return folder
 
@@ -157,11 +165,12 @@ def test_a_mistake_is_answered_beside_running_texts(server: Server) -> None:
 
 def test_with_a_full_queue_a_request_is_told_to_come_back(server: Server) -> None:
     sampling = {"do_sample": True, "num_return_sequences": RUNNING + WAITING}
-    many = {"inputs": PROMPTS[0], "parameters": {"max_new_tokens": 1000, **sampling}}
+    many = {"inputs": PROMPTS[0], "parameters": {"max_new_tokens": 300, **sampling}}
     one = {"inputs": PROMPTS[0], "parameters": {"max_new_tokens": 1}}
     refused = []
     with ThreadPoolExecutor(1) as threads:
         full = threads.submit(ask_json, server, PATH, many)
+        time.sleep(0.5)  # Its texts take seconds.
         while not full.done():
             reply = ask_json(server, PATH, one)
             if reply.status_code != 200:
