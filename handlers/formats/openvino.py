@@ -84,9 +84,12 @@ class Format(BaseFormat):
             if signature.packs:
                 return PackedModel(openvino.compile_model(graph, "CPU", settings), signature)
         del graph
-        load_static = partial(self._load_static, spec, settings)
+        # By default, OpenVINO keeps the keys and values of tokens in 8 bits, which changes texts.
+        precision = PRECISIONS[self.served_dtype(spec)]
+        exact = {**settings, "INFERENCE_PRECISION_HINT": precision, "KV_CACHE_PRECISION": precision}
+        load_static = partial(self._load_static, spec, exact)
         if spec.config.continuousBatching:
-            return self._load_continuous(spec, settings, load_static)
+            return self._load_continuous(spec, exact, load_static)
         return load_static()
 
     def _load_static(self, spec: ModelSpec, settings: Mapping[str, int | str]) -> Model:
@@ -104,16 +107,14 @@ class Format(BaseFormat):
     ) -> Model:
         self.require("openvino_genai", "continuousBatching: true")
         handler = spec.config.handler
-        # By default, OpenVINO keeps the cache in 8 bits, which changes texts.
-        precision = PRECISIONS[self.served_dtype(spec)]
         scheduler = {
             "max_num_seqs": handler.max_num_seqs,
-            "num_kv_blocks": cache_blocks(spec, precision),
+            "num_kv_blocks": cache_blocks(spec, str(settings["KV_CACHE_PRECISION"])),
             "enable_prefix_caching": True,
         }
         return GenAiModel(
             spec.directory,
-            {**settings, "INFERENCE_PRECISION_HINT": precision, "KV_CACHE_PRECISION": precision},
+            settings,
             scheduler,
             handler.max_waiting,
             spec.checkpoint.generation_config,

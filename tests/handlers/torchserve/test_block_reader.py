@@ -3,6 +3,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Thread
 
 import pytest
@@ -29,21 +30,32 @@ def message(bodies: list[bytes]) -> bytes:
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
+    with closing_pair() as (ours, theirs):
+        yield ours, theirs
+
+
+@contextmanager
+def closing_pair() -> Iterator[Pair]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         yield ours, theirs
 
 
-def test_messages_are_read_as_torchserve_reads_them(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours, theirs = pair
-    batches = [[b"a", b"b" * 200_000, b""], [b"c"]]
-    content = b"".join(map(message, batches))
-    Thread(target=theirs.sendall, args=(content * 2,), daemon=True).start()
-    expected = [otf_message_handler.retrieve_msg(ours) for _ in batches]
+def test_messages_are_read_as_they_were_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(otf_message_handler, "_retrieve_buffer", BlockReader().read)
-    assert [otf_message_handler.retrieve_msg(ours) for _ in batches] == expected
+    batches = [[b"a", b"b" * 200_000, b""], [b"c"]]
+    # A worker has one connection, and a new one begins with nothing unread.
+    for _ in range(2):
+        with closing_pair() as (ours, theirs):
+            content = b"".join(map(message, batches))
+            Thread(target=theirs.sendall, args=(content,), daemon=True).start()
+            for bodies in batches:
+                command, requests = otf_message_handler.retrieve_msg(ours)
+                assert command == b"I"
+                values = [request["parameters"][0]["value"] for request in requests]
+                assert values == bodies
+                assert [request["requestId"] for request in requests] == [b"id"] * len(bodies)
+                assert requests[0]["headers"] == [{"name": b"Host", "value": b"h"}]
 
 
 def test_the_worker_ends_with_torchserve(pair: Pair) -> None:
