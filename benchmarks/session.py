@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, median
-from typing import Any
+from typing import Any, TypeVar
 
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
@@ -22,6 +22,7 @@ from handlers.errors import KitError
 from scripts.kit.demo_models.minilm import load_tokenizer
 
 SCALED = "sequence_classification"
+Item = TypeVar("Item")
 
 
 @dataclass
@@ -60,7 +61,7 @@ class Session:
             entry.longer = longer if (mode, entry.contender.name) == (SCALED, "kit") else {}
             self._step(entry, "preparing", self._prepare)
         for number in range(1, self.rounds + 1):
-            for entry in _rotated(participants, number - 1):
+            for entry in rotated(participants, number - 1):
                 step = f"{mode}, round {number} of {self.rounds}"
                 self._step(entry, step, lambda each: each.measure(inputs, self.plan))
         return {
@@ -113,7 +114,7 @@ def _statistics(lengths: Sequence[int]) -> dict[str, float]:
     }
 
 
-def _rotated(entries: Sequence[Entry], number: int) -> list[Entry]:
+def rotated(entries: Sequence[Item], number: int) -> list[Item]:
     """Return the entries in rotated order, because a machine may slow down during a round."""
     first = number % len(entries) if entries else 0
     return [*entries[first:], *entries[:first]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from transformers import AutoConfig
 
 from benchmarks.contenders.kit import Kit
+from benchmarks.session import rotated
 from benchmarks.text_generation.contender import GenerationContender, Job, Plan, Turn
 from benchmarks.text_generation.engines import engines
 from benchmarks.text_generation.models import language_model
@@ -76,7 +77,7 @@ class Session:
             self._step(entry, f"{model}, preparing", lambda each: each.contender.prepare())
         for number in range(self.rounds):
             step = f"{model}, round {number + 1} of {self.rounds}"
-            for entry in _rotated(entries, number):
+            for entry in rotated(entries, number):
                 self._step(entry, step, lambda each: each.turns.append(each.contender.measure(job)))
         return summary(entries)
 
@@ -97,9 +98,3 @@ class Session:
         except KitError as error:
             entry.failure = str(error)
             self.report(f"{entry.contender.name} failed: {error}")
-
-
-def _rotated(entries: Sequence[Entry], number: int) -> list[Entry]:
-    """Return the entries in rotated order, because a machine may slow down during a round."""
-    first = number % len(entries) if entries else 0
-    return [*entries[first:], *entries[:first]]

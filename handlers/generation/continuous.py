@@ -102,7 +102,8 @@ class ContinuousGenerator:
         an entry for each sequence.
         """
         inbox: Inbox = SimpleQueue()
-        started = [attempt(self._start, prompt, inbox) for prompt in prompts]
+        decoder = IncrementalDecoder(self.tokenizer)
+        started = [attempt(self._start, prompt, decoder, inbox) for prompt in prompts]
         running = [text for texts in started if isinstance(texts, list) for text in texts]
         try:
             self._follow(running, inbox)
@@ -115,14 +116,16 @@ class ContinuousGenerator:
             for prompt, texts in zip(prompts, started, strict=True)
         ]
 
-    def _start(self, prompt: Prompt, inbox: Inbox) -> list[RunningText]:
+    def _start(
+        self, prompt: Prompt, decoder: IncrementalDecoder, inbox: Inbox
+    ) -> list[RunningText]:
         """Start each sequence of a prompt; a beam search has all of them in one."""
         parameters = prompt.parameters
         copies = 1 if parameters.num_beams > 1 else parameters.num_return_sequences
         texts: list[RunningText] = []
         try:
             for number in range(copies):
-                text = RunningText(prompt, self._continuation(prompt))
+                text = RunningText(prompt, self._continuation(prompt, decoder))
                 receive = partial(_put, inbox, text)
                 text.cancel = self.model.start(prompt, number, receive)
                 texts.append(text)
@@ -143,9 +146,9 @@ class ContinuousGenerator:
             clock.tick()
             text.add(new)
 
-    def _continuation(self, prompt: Prompt) -> Continuation:
+    def _continuation(self, prompt: Prompt, decoder: IncrementalDecoder) -> Continuation:
         return Continuation(
-            IncrementalDecoder(self.tokenizer),
+            decoder,
             prompt.features["input_ids"],
             prompt.parameters.stop,
             end_tokens(self.base),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -104,11 +105,8 @@ class ContinuousResponses:
         http_request, meter, start = HttpRequest(row, headers), Meter(), time.perf_counter()
         if not http_request.by_grpc:
             http_request = replace(http_request, send=send)
-        if http_request.explains:
-            # One explanation at a time, so that they leave time to texts.
-            with self._explaining:
-                (response,) = self._dispatcher.dispatch([http_request], meter, deadline)
-        else:
+        # One explanation at a time, so that they leave time to texts.
+        with self._explaining if http_request.explains else nullcontext():
             (response,) = self._dispatcher.dispatch([http_request], meter, deadline)
         self._finished.put((meter, time.perf_counter() - start))
         return response
