@@ -2,16 +2,8 @@
 
 A step of the pipeline holds Python's interpreter lock while it computes, so that in the process of
 the worker no other thread could read a request or send a token. This script imports nothing of the
-package, which would load torch. It reads commands and writes events, one JSON object in each line:
-
-    {"start": 1, "prompt": [464, 3290], "settings": {"max_new_tokens": 8}}
-    {"cancel": 1}
-
-    {"ready": true}
-    {"texts": [{"id": 1, "sequences": [[318, 257]], "logprobs": [-0.5, -2.1], "finished": false}],
-     "cache_usage": 3.2}
-    {"texts": [{"id": 1, "refused": "…"}, {"id": 2, "error": "…"}], "cache_usage": 3.2}
-    {"failed": "RuntimeError: …"}
+package, which would load torch. Its commands and events are those of
+:mod:`handlers.formats._engine_process`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,293 @@
+"""Engines in a process of their own, for `continuousBatching: true`.
+
+An engine computes without end, so that in the process of the worker no other thread could read a
+request or send a token. Its program connects to a socket whose number is the first argument, and
+loads the model with the second, a JSON object of arguments. It reads commands and writes events,
+one JSON object in each line:
+
+    {"start": 1, "prompt": [464, 3290], "settings": {"max_new_tokens": 8}}
+    {"cancel": 1}
+
+    {"ready": true}
+    {"texts": [{"id": 1, "sequences": [[318, 257]], "logprobs": [-0.5, -2.1], "finished": false}],
+     "cache_usage": 3.2}
+    {"texts": [{"id": 1, "refused": "…"}, {"id": 2, "error": "…"}], "cache_usage": 3.2}
+    {"failed": "RuntimeError: …"}
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import GenerationConfig
+
+from handlers.errors import (
+    DeviceFailed,
+    Overloaded,
+    RequestError,
+    Unprocessable,
+    WrongCheckpoint,
+    summarize,
+)
+from handlers.generation.generator import Prompt
+from handlers.generation.scheduler import ContinuousModel, NewTokens, Receive
+from handlers.runtime.model import Model
+
+logger = logging.getLogger(__name__)
+
+START_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class EngineProgram:
+    """The program of an engine.
+
+    Attributes:
+        name: the name of the engine, for messages.
+        script: the program.
+        checkpoint: the file that it loads, for messages.
+        remedy: what to do where it does not load it, for messages.
+    """
+
+    name: str
+    script: Path
+    checkpoint: str
+    remedy: str
+
+
+class EngineProcess:
+    """The process of an engine, and the texts that it generates.
+
+    Args:
+        program: the program of the engine.
+        arguments: those with which it loads the model.
+
+    Raises:
+        WrongCheckpoint: the process does not load the model.
+    """
+
+    def __init__(self, program: EngineProgram, arguments: Mapping[str, Any]) -> None:
+        self._program = program
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                # -P: the folder of the script has modules with the names of packages.
+                [
+                    *(sys.executable, "-P", str(program.script)),
+                    *(str(theirs.fileno()), json.dumps(arguments)),
+                ],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+        self._socket = ours
+        self._lock = threading.Lock()
+        self._receivers: dict[int, Callable[[Mapping[str, Any]], None]] = {}
+        self._running: set[int] = set()
+        self._cache_usage = 0.0
+        self._failed = False
+        self._wait_until_ready()
+        # The thread ends with the socket, and holds no reference to the model.
+        threading.Thread(target=self._read, name=program.name, daemon=True).start()
+
+    @property
+    def texts(self) -> int:
+        """How many texts are running or waiting."""
+        return len(self._receivers)
+
+    @property
+    def load_metrics(self) -> Mapping[str, float]:
+        """The numbers of running and waiting texts, and the used share of the cache in percent."""
+        running = len(self._running & self._receivers.keys())
+        waiting = self.texts - running
+        return {
+            "running_texts": running,
+            "waiting_texts": max(0, waiting),
+            "cache_usage": self._cache_usage,
+        }
+
+    def start(
+        self,
+        number: int,
+        prompt: Sequence[int],
+        settings: Mapping[str, Any],
+        receive: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        """Start a text.
+
+        Raises:
+            DeviceFailed: the process has ended.
+        """
+        with self._lock:
+            if self._failed:
+                raise DeviceFailed
+            self._receivers[number] = receive
+        self._send({"start": number, "prompt": prompt, "settings": settings})
+
+    def cancel(self, number: int) -> None:
+        """End a text; nothing where it has ended."""
+        if self._forget(number):
+            self._send({"cancel": number})
+
+    def close(self) -> None:
+        """End the process."""
+        with suppress(OSError):  # It has ended.
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._process.terminate()
+        self._process.wait()
+
+    def _wait_until_ready(self) -> None:
+        self._socket.settimeout(START_SECONDS)
+        self._lines = self._socket.makefile("rb")
+        try:
+            event = json.loads(self._lines.readline() or b'{"failed": "the process ended"}')
+        except TimeoutError:
+            event = {"failed": f"not loaded in {START_SECONDS} s"}
+        self._socket.settimeout(None)
+        if "failed" in event:
+            self.close()
+            reason = summarize(Exception(event["failed"]), 300)
+            raise WrongCheckpoint(
+                self._program.checkpoint,
+                f"{self._program.name} does not load it ({reason})",
+                self._program.remedy,
+            )
+
+    def _read(self) -> None:
+        try:
+            for line in self._lines:
+                event = json.loads(line)
+                if "failed" in event:
+                    logger.error("%s failed: %s", self._program.name, event["failed"])
+                    break
+                self._cache_usage = event["cache_usage"]
+                for text in event["texts"]:
+                    self._pass_on(text)
+        except (OSError, ValueError):  # The socket was closed.
+            pass
+        self._fail()
+
+    def _pass_on(self, text: Mapping[str, Any]) -> None:
+        number = text["id"]
+        receive = self._receivers.get(number)
+        if receive is None:
+            return
+        if text.get("finished", True):
+            self._forget(number)
+        else:
+            self._running.add(number)
+        receive(text)
+
+    def _forget(self, number: int) -> bool:
+        self._running.discard(number)
+        return self._receivers.pop(number, None) is not None
+
+    def _fail(self) -> None:
+        with self._lock:
+            self._failed = True
+            receivers, self._receivers = self._receivers, {}
+        for receive in receivers.values():
+            receive({"error": None})
+
+    def _send(self, command: Mapping[str, Any]) -> None:
+        message = json.dumps(command, separators=(",", ":")).encode() + b"\n"
+        with self._lock:
+            try:
+                self._socket.sendall(message)
+            except OSError:
+                # `_read` reports it.
+                logger.error("The process of %s has ended", self._program.name)
+
+
+class EngineModel(ContinuousModel, ABC):
+    """A model whose texts an engine in a process of its own generates.
+
+    Args:
+        process: the process.
+        limit: how many texts may run or wait for others to end.
+        load_static: loads the model for forward passes and batches, which explanations need.
+    """
+
+    def __init__(
+        self, process: EngineProcess, limit: int, load_static: Callable[[], Model]
+    ) -> None:
+        self._process, self._limit = process, limit
+        self._load_static, self._static = load_static, threading.Lock()
+        self._static_model: Model | None = None
+        self._numbers = itertools.count(1)
+        weakref.finalize(self, process.close)
+
+    @abstractmethod
+    def _settings(self, prompt: Prompt, number: int) -> dict[str, Any]:
+        """Return the engine's settings for a prompt.
+
+        Args:
+            prompt: the prompt.
+            number: which of the prompt's sequences it is.
+
+        Raises:
+            Unprocessable: the engine cannot do what a parameter says.
+        """
+
+    @abstractmethod
+    def _failure(self, reason: str) -> RequestError:
+        """Return the error of a text that the engine does not generate."""
+
+    def start(self, prompt: Prompt, number: int, receive: Receive) -> Callable[[], None]:
+        settings = self._settings(prompt, number)
+        if self._process.texts >= self._limit:
+            raise Overloaded(
+                f"{self._process.texts:,} texts are running or waiting; send the request again"
+                " later."
+            )
+        own = next(self._numbers)
+        tokens = [int(token) for token in prompt.features["input_ids"]]
+        self._process.start(own, tokens, settings, partial(self._receive, receive))
+        return partial(self._process.cancel, own)
+
+    @property
+    def load_metrics(self) -> Mapping[str, float]:
+        return self._process.load_metrics
+
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        return self._static_copy().forward(batch)
+
+    def generate(
+        self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any
+    ) -> torch.Tensor:
+        return self._static_copy().generate(batch, config, **extra)
+
+    def _static_copy(self) -> Model:
+        """Return the model for forward passes, which the first explanation loads."""
+        with self._static:
+            if self._static_model is None:
+                self._static_model = self._load_static()
+            return self._static_model
+
+    def _receive(self, receive: Receive, event: Mapping[str, Any]) -> None:
+        if "refused" in event:
+            # The last line says what is wrong, the others where it is checked.
+            reason = event["refused"].strip().rpartition("\n")[2]
+            sentence = f"The engine refuses the parameters: {summarize(Exception(reason))}"
+            receive(NewTokens(error=Unprocessable(sentence)))
+        elif "error" not in event:
+            receive(NewTokens(event["sequences"], event["logprobs"], event["finished"]))
+        elif event["error"] is None:
+            receive(NewTokens(error=DeviceFailed()))
+        else:
+            receive(NewTokens(error=self._failure(summarize(Exception(event["error"])))))
