@@ -11,7 +11,7 @@ CLIENTS := .venv-clients
 BENCH_VENV := .venv-bench
 # MLServer, whose environment takes 4 GB: make .venv-mlserver/.ready bench BENCH=--all
 MLSERVER := .venv-mlserver
-# vLLM, whose environment takes 4 GB; `make bench-generation` measures it.
+# vLLM, whose environment takes 4 GB; `make test-vllm` tests it and `make bench-generation` measures it.
 VLLM := .venv-vllm
 # The documentation site.
 DOCS := .venv-docs
@@ -24,7 +24,7 @@ TESTED := models browser wrk $(CLIENTS)/.ready $(DOCS)/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: archives bench bench-generation browser clean demo docs help install lint lock models serve stop test \
-  test-all test-latest wrk
+  test-all test-latest test-vllm wrk
 
 help:
 	@echo "make install      create .venv with the kit, its dependencies and the tools of the tests"
@@ -34,6 +34,7 @@ help:
 	@echo "make test         run the tests, without the slow ones"
 	@echo "make test-all     run every test"
 	@echo "make test-latest  run the unit and contract tests with the newest transformers"
+	@echo "make test-vllm    run the tests that need vLLM"
 	@echo "make lint         run ruff and mypy"
 	@echo "make docs         build the documentation site in build/site"
 	@echo "make bench        measure the speed beside other servers, in about an hour"
@@ -120,14 +121,17 @@ bench-generation: $(READY) $(VLLM)/.ready
 	$(RUN) -m benchmarks.generation $(BENCH)
 
 test: $(TESTED)
-	$(RUN) -m pytest -m "not slow"
+	$(RUN) -m pytest -m "not slow and not vllm"
 
 test-all: $(TESTED)
-	$(RUN) -m pytest
+	$(RUN) -m pytest -m "not vllm"
 
 # The models that `make models` trained are served here too.
 test-latest: $(LATEST)/.ready models $(CLIENTS)/.ready
-	$(LATEST)/bin/python -m pytest -m "not openvino and not slow" tests/handlers tests/scripts
+	$(LATEST)/bin/python -m pytest -m "not openvino and not slow and not vllm" tests/handlers tests/scripts
+
+test-vllm: $(READY) $(VLLM)/.ready
+	$(RUN) -m pytest -m vllm tests/handlers/formats tests/e2e
 
 docs: $(DOCS)/.ready
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict --site-dir build/site

@@ -17,6 +17,7 @@ from pydantic import (
 
 from handlers.config.choices import modes, save_modes, suggest
 
+EngineName = Literal["vllm"]
 DType = Literal["float32", "bfloat16", "float16", "auto"]
 Hardware = Literal["neuron", "neuronx"]
 DeviceMapPolicy = Literal["auto", "balanced", "balanced_low_0", "sequential"]
@@ -202,6 +203,15 @@ class HandlerSection(_Section):
         "sequence of a prompt counted. Without it, 8 times `max_rows`, and at least "
         "`max_sequences`.",
     )
+    engine: EngineName | None = Field(
+        default=None,
+        description="`vllm` runs the texts of a checkpoint with vLLM, with `continuousBatching`.",
+    )
+    vllm_python: str | None = Field(
+        default=None,
+        description="Python executable of an environment with vLLM, with `engine: vllm`. Without "
+        "it, the worker's own.",
+    )
     max_num_seqs: PositiveInt = Field(
         default=64, description="Maximum texts that run at once, with `continuousBatching`."
     )
@@ -256,6 +266,12 @@ class HandlerSection(_Section):
             )
         if isinstance(self.device_map, dict) and not set(self.device_map.values()) - {"disk"}:
             raise ValueError("has device_map with disk only; place at least one part on cpu")
+        return self
+
+    @model_validator(mode="after")
+    def _check_vllm_python(self) -> HandlerSection:
+        if self.vllm_python and self.engine is None:
+            raise ValueError("has vllm_python without engine; add engine: vllm, or leave it out")
         return self
 
     @property

@@ -112,8 +112,8 @@ class TorchServeSection(BaseModel):
     continuousBatching: StrictBool | None = Field(
         default=None,
         description="Starts each text as soon as it arrives, beside those that are generated, for "
-        "`text_generation` with `save_mode: openvino`. `batchSize` is then the number of requests "
-        "in the worker, running and waiting.",
+        "`text_generation` with `save_mode: openvino`, or with `engine: vllm`. `batchSize` is then "
+        "the number of requests in the worker, running and waiting.",
     )
     useJobTicket: StrictBool | None = Field(
         default=None, description="Accepts a request only while a worker is free, without a queue."

@@ -223,8 +223,8 @@ def _dtype_of(export_format: ExportFormat, spec: ModelSpec) -> str:
 
 
 def _reference(spec: ModelSpec) -> ModelSpec:
-    """Return the spec of the checkpoint itself in float32, without torch.compile."""
-    exact = spec.in_float32().with_settings(save_mode=CHECKPOINT, quantization=None)
+    """Return the spec of the checkpoint itself in float32, run by torch without torch.compile."""
+    exact = spec.in_float32().with_settings(save_mode=CHECKPOINT, quantization=None, engine=None)
     return replace(exact, config=exact.config.model_copy(update={"pt2": Pt2()}))
 
 

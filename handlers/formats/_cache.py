@@ -20,28 +20,49 @@ BYTES = {"bf16": 2, "f16": 2, "f32": 4, "u8": 1}
 
 
 def cache_blocks(spec: ModelSpec, precision: str) -> int:
-    """Return the number of blocks of the cache.
-
-    It is what `cache_size` of the YAML holds, or what `max_num_seqs` texts of the model's limit
-    need if that is less than the worker's share of a quarter of the memory.
+    """Return the number of blocks of OpenVINO's cache.
 
     Args:
         spec: the model.
         precision: OpenVINO's name of the data type of the cache.
     """
+    size = BYTES.get(precision, 4)
+    block = BLOCK * bytes_per_token(spec.checkpoint.config.get_text_config(), size)
+    return max(1, cache_bytes(spec, size, BLOCK) // block)
+
+
+def cache_bytes(spec: ModelSpec, size: int, block: int) -> int:
+    """Return the size of the cache.
+
+    It is `cache_size` of the YAML, or what `max_num_seqs` texts of the model's limit need if that
+    is less than the worker's share of a quarter of the memory.
+
+    Args:
+        spec: the model.
+        size: bytes of a number in the cache.
+        block: tokens of a block, of which a text has a whole number.
+    """
     handler = spec.config.handler
-    block = BLOCK * _bytes_per_token(spec.checkpoint.config.get_text_config(), precision)
     if handler.cache_size:
-        return max(1, int(handler.cache_size * GIGABYTE) // block)
-    limits = (spec.checkpoint.limit, handler.max_total_tokens)
-    longest = min(filter(None, limits), default=UNLIMITED)
-    wanted = handler.max_num_seqs * math.ceil(longest / BLOCK)
-    share = memory_limit() // MEMORY_SHARE // spec.config.maxWorkers
-    return max(1, min(wanted, share // block))
+        return int(handler.cache_size * GIGABYTE)
+    token = bytes_per_token(spec.checkpoint.config.get_text_config(), size)
+    wanted = handler.max_num_seqs * math.ceil(longest_text(spec) / block) * block * token
+    return min(wanted, memory_limit() // MEMORY_SHARE // spec.config.maxWorkers)
 
 
-def _bytes_per_token(config: PreTrainedConfig, precision: str) -> int:
-    """Return the size of the keys and values of one token in all layers."""
+def longest_text(spec: ModelSpec) -> int:
+    """Return the maximum tokens of a prompt and its new text together."""
+    limits = (spec.checkpoint.limit, spec.config.handler.max_total_tokens)
+    return min(filter(None, limits), default=UNLIMITED)
+
+
+def bytes_per_token(config: PreTrainedConfig, size: int) -> int:
+    """Return the size of the keys and values of one token in all layers.
+
+    Args:
+        config: the model's config.
+        size: bytes of a number in the cache.
+    """
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return int(2 * config.num_hidden_layers * heads * size * BYTES.get(precision, 4))
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return int(2 * config.num_hidden_layers * heads * width * size)

@@ -11,6 +11,8 @@ one JSON object in each line:
     {"ready": true}
     {"texts": [{"id": 1, "sequences": [[318, 257]], "logprobs": [-0.5, -2.1], "finished": false}],
      "cache_usage": 3.2}
+    {"texts": [{"id": 2, "sequences": [[44]], "logprobs": [-0.1],
+                "top_logprobs": [[[44, -0.1], [11, -2.9]]], "finished": true}], "cache_usage": 3.2}
     {"texts": [{"id": 1, "refused": "…"}, {"id": 2, "error": "…"}], "cache_usage": 3.2}
     {"failed": "RuntimeError: …"}
 """
@@ -20,6 +22,8 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -76,23 +80,34 @@ class EngineProcess:
     Args:
         program: the program of the engine.
         arguments: those with which it loads the model.
+        python: the interpreter; by default that of this process.
+        environment: its variables; by default those of this process.
 
     Raises:
         WrongCheckpoint: the process does not load the model.
     """
 
-    def __init__(self, program: EngineProgram, arguments: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        program: EngineProgram,
+        arguments: Mapping[str, Any],
+        python: str = sys.executable,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._program = program
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
                 # -P: the folder of the script has modules with the names of packages.
                 [
-                    *(sys.executable, "-P", str(program.script)),
+                    *(python, "-P", str(program.script)),
                     *(str(theirs.fileno()), json.dumps(arguments)),
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
+                env=environment,
+                # The group has the processes that the engine starts itself.
+                start_new_session=True,
             )
         self._socket = ours
         self._lock = threading.Lock()
@@ -100,6 +115,7 @@ class EngineProcess:
         self._running: set[int] = set()
         self._cache_usage = 0.0
         self._failed = False
+        self._closing = threading.Lock()
         self._wait_until_ready()
         # The thread ends with the socket, and holds no reference to the model.
         threading.Thread(target=self._read, name=program.name, daemon=True).start()
@@ -144,11 +160,14 @@ class EngineProcess:
             self._send({"cancel": number})
 
     def close(self) -> None:
-        """End the process."""
+        """End the process and those that it has started; nothing where they have ended."""
+        if not self._closing.acquire(blocking=False):
+            return
         with suppress(OSError):  # It has ended.
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        self._process.terminate()
+        with suppress(ProcessLookupError):  # All of them have ended.
+            os.killpg(self._process.pid, signal.SIGTERM)
         self._process.wait()
 
     def _wait_until_ready(self) -> None:
@@ -181,6 +200,7 @@ class EngineProcess:
         except (OSError, ValueError):  # The socket was closed.
             pass
         self._fail()
+        self.close()
 
     def _pass_on(self, text: Mapping[str, Any]) -> None:
         number = text["id"]
@@ -286,7 +306,14 @@ class EngineModel(ContinuousModel, ABC):
             sentence = f"The engine refuses the parameters: {summarize(Exception(reason))}"
             receive(NewTokens(error=Unprocessable(sentence)))
         elif "error" not in event:
-            receive(NewTokens(event["sequences"], event["logprobs"], event["finished"]))
+            receive(
+                NewTokens(
+                    event["sequences"],
+                    event["logprobs"],
+                    event.get("top_logprobs", ()),
+                    finished=event["finished"],
+                )
+            )
         elif event["error"] is None:
             receive(NewTokens(error=DeviceFailed()))
         else:

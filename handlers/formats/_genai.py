@@ -12,11 +12,17 @@ from typing import Any
 
 from transformers import GenerationConfig
 
-from handlers.errors import RequestError, RequestTooLarge, Unprocessable, WrongCheckpoint
+from handlers.errors import RequestError, RequestTooLarge, Unprocessable
 from handlers.formats._cache import BLOCK
 from handlers.formats._engine_process import EngineModel, EngineProcess, EngineProgram
+from handlers.formats._engine_settings import (
+    DEFAULT_TOP_K,
+    MAX_SEED,
+    OF_GENERATE_ALONE,
+    given_settings,
+    settings_of_checkpoint,
+)
 from handlers.generation.generator import Prompt, end_tokens
-from handlers.generation.parameters import GenerationParameters
 from handlers.runtime.model import Model
 
 PROGRAM = EngineProgram(
@@ -43,28 +49,8 @@ OF_BEAMS = {"num_return_sequences": 1, "length_penalty": 1.0, "early_stopping": 
 NOT_WITH_BEAMS = ("do_sample", "frequency_penalty", "presence_penalty")
 BEAM_NGRAMS = {"no_repeat_ngram_size": 0}
 # What transformers does besides; openvino-genai would ignore it.
-LACKING: Mapping[str, Any] = {
-    "typical_p": 1.0,
-    "min_length": 0,
-    "epsilon_cutoff": 0.0,
-    "eta_cutoff": 0.0,
-    "top_h": None,
-    "encoder_repetition_penalty": 1.0,
-    "bad_words_ids": None,
-    "forced_bos_token_id": None,
-    "forced_eos_token_id": None,
-    "exponential_decay_length_penalty": None,
-    "suppress_tokens": None,
-    "begin_suppress_tokens": None,
-    "sequence_bias": None,
-    "guidance_scale": None,
-    "logit_bias": {},
-    "top_n_tokens": 0,
-    "prompt_lookup_num_tokens": None,
-}
-# Without its own value, a sampling request has that of transformers' `generate`.
-DEFAULT_TOP_K = 50
-MAX_SEED = 2**63 - 1
+LACKING: Mapping[str, Any] = {**OF_GENERATE_ALONE, "logit_bias": {}, "top_n_tokens": 0}
+ENGINE = "continuousBatching with save_mode: openvino"
 
 
 class GenAiModel(EngineModel):
@@ -89,7 +75,9 @@ class GenAiModel(EngineModel):
         base: GenerationConfig,
         load_static: Callable[[], Model],
     ) -> None:
-        self._base, self._ends = _settings_of_checkpoint(base), sorted(end_tokens(base))
+        known = {**SETTINGS, **OF_BEAMS, **BEAM_NGRAMS}
+        self._base = settings_of_checkpoint(base, known, LACKING, ENGINE)
+        self._ends = sorted(end_tokens(base))
         self._cached_tokens = scheduler["num_kv_blocks"] * BLOCK
         arguments = {
             "directory": str(directory),
@@ -117,7 +105,7 @@ class GenAiModel(EngineModel):
                 "response_format, grammar and tools cannot be done by this model, which has"
                 " continuousBatching; leave them out."
             )
-        given = {**self._base, **parameters.for_generate, **_of_openai(parameters)}
+        given = given_settings(self._base, parameters)
         beams = given.get("num_beams", 1) > 1
         chosen = [name for name in NOT_WITH_BEAMS if beams and given.get(name)]
         if chosen:
@@ -129,10 +117,7 @@ class GenAiModel(EngineModel):
         for name, value in given.items():
             neutral = {**LACKING, **BEAM_NGRAMS, **known}.get(name)
             if name not in known and name not in OF_BEAMS and value != neutral:
-                raise Unprocessable(
-                    f"{name} is {value!r}, which continuousBatching with save_mode: openvino cannot"
-                    " do; leave it out."
-                )
+                raise Unprocessable(f"{name} is {value!r}, which {ENGINE} cannot do; leave it out.")
         settings = {
             name: given[name] for name in known if given.get(name) not in (None, known[name])
         }
@@ -148,26 +133,3 @@ class GenAiModel(EngineModel):
         # Without an end token, openvino-genai would take the id -1.
         ends = {"stop_token_ids": self._ends} if self._ends else {"ignore_eos": True}
         return {**settings, "max_new_tokens": prompt.new_tokens, **ends}
-
-
-def _of_openai(parameters: GenerationParameters) -> dict[str, Any]:
-    """Return the parameters that the kit itself applies to the logits of transformers."""
-    names = {"frequency_penalty", "presence_penalty", "logit_bias", "top_n_tokens"}
-    return parameters.model_dump(include=names, exclude_none=True)
-
-
-def _settings_of_checkpoint(base: GenerationConfig) -> dict[str, Any]:
-    """Return the values of a checkpoint's generation config that openvino-genai knows.
-
-    Raises:
-        WrongCheckpoint: it has one that openvino-genai would ignore.
-    """
-    given = {name: value for name, value in base.to_dict().items() if value is not None}
-    lacking = [name for name, neutral in LACKING.items() if given.get(name, neutral) != neutral]
-    if lacking:
-        raise WrongCheckpoint(
-            "generation_config.json",
-            f"has {lacking[0]}, which continuousBatching with save_mode: openvino cannot do",
-            "remove it there, or leave continuousBatching out",
-        )
-    return {name: given[name] for name in {**SETTINGS, **OF_BEAMS, **BEAM_NGRAMS} if name in given}

@@ -12,7 +12,7 @@ import torch
 from handlers.checkpoints.dtypes import name_of, pick_dtype
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.prequantized import quantization_method
-from handlers.config.handler_section import DType
+from handlers.config.handler_section import DType, EngineName
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
 from handlers.export.manifest import ExportManifest
@@ -34,6 +34,7 @@ class BaseFormat(ABC):
         takes_compile: whether the YAML may enable `pt2.compile`.
         takes_batch_size: whether the YAML may set `handler.batch_size`.
         schedules: whether it lets texts join a running batch, for `continuousBatching`.
+        engines: the supported values of `handler.engine`, which do so for it.
         fixed_shape: whether a graph has a fixed shape of `batch_size` rows and `max_length` tokens.
         packages: the install command of each required package other than torch and transformers.
     """
@@ -46,6 +47,7 @@ class BaseFormat(ABC):
     takes_compile: ClassVar[bool] = False
     takes_batch_size: ClassVar[bool] = False
     schedules: ClassVar[bool] = False
+    engines: ClassVar[tuple[EngineName, ...]] = ()
     fixed_shape: ClassVar[bool] = False
     packages: ClassVar[Mapping[str, str]] = {}
 
@@ -113,6 +115,7 @@ class BaseFormat(ABC):
             self._dtype_problem(config),
             self._shape_problem(config),
             self._compile_problem(config),
+            self._engine_problem(config, task),
             self._scheduling_problem(config, task),
         ):
             if problem:
@@ -186,10 +189,49 @@ class BaseFormat(ABC):
     def _scheduling_problem(
         self, config: ModelConfig, task: type[BaseTask[Any, Any]]
     ) -> tuple[str, str] | None:
-        if not config.continuousBatching or (self.schedules and task.generates):
+        schedules = self.schedules or config.handler.engine
+        if not config.continuousBatching or (schedules and task.generates):
             return None
         return (
             f"continuousBatching is true, handler.mode is {config.handler.mode} and"
             f" handler.save_mode is {self.name}",
             "use mode: text_generation with save_mode: openvino, or leave continuousBatching out",
         )
+
+    def _engine_problem(
+        self, config: ModelConfig, task: type[BaseTask[Any, Any]]
+    ) -> tuple[str, str] | None:
+        engine = config.handler.engine
+        if engine is None:
+            return None
+        if engine not in self.engines or not task.generates:
+            return (
+                f"handler.engine is {engine}, handler.mode is {config.handler.mode} and"
+                f" handler.save_mode is {self.name}",
+                "use mode: text_generation with save_mode: pretrained, or leave engine out",
+            )
+        if not config.continuousBatching:
+            return (
+                f"handler.engine is {engine} and continuousBatching is not true",
+                "add continuousBatching: true, or leave engine out",
+            )
+        chosen = [name for name, value in _not_of_engines(config).items() if value]
+        if chosen:
+            return (
+                f"handler.engine is {engine}, which does not use {chosen[0]}",
+                f"leave {chosen[0]} out, or engine",
+            )
+        return None
+
+
+def _not_of_engines(config: ModelConfig) -> dict[str, Any]:
+    """Return the values of the keys that concern the model that torch runs."""
+    handler = config.handler
+    return {
+        "torchrun": config.torchrun,
+        "pt2.compile": config.pt2.compile.enable,
+        "handler.device_map": handler.device_map,
+        "handler.model_parallel": handler.model_parallel,
+        "handler.allow_pickle": handler.allow_pickle,
+        "handler.allow_random_head": handler.allow_random_head,
+    }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +22,7 @@ from handlers.config.handler_section import Compile, HandlerSection
 from handlers.errors import WrongCheckpoint, WrongConfig, summarize
 from handlers.formats._last_token import pool_last_token
 from handlers.formats._packable import Packable, as_packable
+from handlers.formats._vllm import load_vllm
 from handlers.formats.base import BaseFormat
 from handlers.runtime.model import Model
 
@@ -30,6 +33,7 @@ class Format(BaseFormat):
     generates = True
     takes_compile = True
     takes_batch_size = True  # TorchServe's example sets the key in every YAML.
+    engines = ("vllm",)
 
     def load(self, spec: ModelSpec) -> Model:
         """Load single-file or sharded safetensors weights into the auto class of the task.
@@ -38,6 +42,8 @@ class Format(BaseFormat):
             WrongCheckpoint: the weights cannot be read or lack the head of the task.
             WrongConfig: the weights cannot be placed as the YAML specifies.
         """
+        if spec.config.handler.engine:
+            return load_vllm(spec, self.served_dtype(spec), partial(self.load, _on_cpu(spec)))
         module = read_weights(spec)
         module.requires_grad_(False)
         module.eval()
@@ -117,6 +123,11 @@ class PretrainedModel(Model):
 
     def _to_device(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {name: tensor.to(self.module.device) for name, tensor in batch.items()}
+
+
+def _on_cpu(spec: ModelSpec) -> ModelSpec:
+    """Return the spec of the model beside an engine, which has the memory of the accelerator."""
+    return replace(spec.with_settings(engine=None), device=torch.device("cpu"))
 
 
 def read_weights(spec: ModelSpec) -> PreTrainedModel:

@@ -16,7 +16,7 @@ from handlers.batching.rows import RowOutcome
 from handlers.errors import OutOfTime, RequestError, attempt
 from handlers.generation.decoding import IncrementalDecoder
 from handlers.generation.generator import Prompt, end_tokens
-from handlers.generation.logits import TokenScores
+from handlers.generation.logits import MIN_LOGPROB, TokenScores
 from handlers.generation.scheduler import ContinuousModel, NewTokens
 from handlers.generation.stopping import Continuation, GeneratedText
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
@@ -54,7 +54,7 @@ class RunningText:
         self.error, self.finished = new.error, new.finished or new.error is not None
         if len(new.sequences) == 1:
             self.sequences[0].extend(new.sequences[0])
-            self._read(new.sequences[0], new.logprobs)
+            self._read(new.sequences[0], _scores(new))
         elif new.sequences:
             self.sequences = [list(each) for each in new.sequences]
 
@@ -64,11 +64,10 @@ class RunningText:
             return [self._text]
         return [self._continuation.read(each) for each in self.sequences]
 
-    def _read(self, tokens: Sequence[int], logprobs: Sequence[float]) -> None:
+    def _read(self, tokens: Sequence[int], scores: Sequence[TokenScores]) -> None:
         if not self._is_read:
             return
-        scores = [TokenScores(logprob) for logprob in logprobs] or repeat(None)
-        for token, score in zip(tokens, scores, strict=False):
+        for token, score in zip(tokens, scores or repeat(None), strict=False):
             self._text = self._continuation.add(self._text, token, score)
         if self._prompt.is_streamed and self._prompt.stream:
             self._continuation.emit(self._text, self._prompt.stream)
@@ -191,6 +190,19 @@ class _TokenClock:
             mean = self._meter.seconds["between_tokens"]
             self._meter.seconds["between_tokens"] = mean + (now - self._last - mean) / self._count
         self._last, self._count = now, self._count + 1
+
+
+def _scores(new: NewTokens) -> list[TokenScores]:
+    """Return the scores of the tokens of one sequence; none where they are not known."""
+    tops = new.top_logprobs or repeat(())
+    return [
+        TokenScores(_finite(logprob), [(token, _finite(each)) for token, each in top])
+        for logprob, top in zip(new.logprobs, tops, strict=False)
+    ]
+
+
+def _finite(logprob: float) -> float:
+    return max(MIN_LOGPROB, logprob)
 
 
 def _put(inbox: Inbox, text: RunningText, new: NewTokens) -> None:

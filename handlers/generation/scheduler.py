@@ -18,12 +18,15 @@ class NewTokens:
     Attributes:
         sequences: new tokens of each sequence; one, or the beams of a search at its end.
         logprobs: the log probability of each token of one sequence, where the prompt asks for them.
+        top_logprobs: ids and log probabilities of the most likely tokens in the place of each one,
+            the most likely first, where the prompt asks for them.
         finished: whether these are the last.
         error: why the text cannot be generated.
     """
 
     sequences: Sequence[Sequence[int]] = ()
     logprobs: Sequence[float] = ()
+    top_logprobs: Sequence[Sequence[tuple[int, float]]] = ()
     finished: bool = False
     error: RequestError | None = None
 

@@ -1,4 +1,4 @@
-"""A server that runs texts side by side: a tiny model, exported for openvino-genai."""
+"""A server that runs texts side by side: a tiny model, with each engine that does so."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from scripts.kit.torchserve import TorchServe
 from tests import tiny
 from tests.e2e.asking import CLIENT, ask_json
 from tests.serving import Served
-
-pytestmark = pytest.mark.openvino
+from tests.vllm_python import VLLM_PYTHON
 
 MODE = "text_generation"
 PATH = f"/predictions/{MODE}"
@@ -40,6 +39,10 @@ SLOW: dict[str, Any] = {
     "n_head": 8,
     "eos_token_id": None,
 }
+ENGINES: dict[str, dict[str, str]] = {
+    "openvino": {"save_mode": "openvino"},
+    "vllm": {"engine": "vllm", "vllm_python": str(VLLM_PYTHON)},
+}
 PROMPTS = [f"Once upon a time there were {number} foxes" for number in range(24)]
 
 
@@ -50,8 +53,15 @@ def checkpoint_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def server(checkpoint_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ENGINES],
+)
+def server(
+    request: pytest.FixtureRequest,
+    checkpoint_folder: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Server]:
     store = tmp_path_factory.mktemp("store")
     document = {
         "continuousBatching": True,
@@ -61,7 +71,7 @@ def server(checkpoint_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
         "handler": {
             "mode": MODE,
             "model_name": str(checkpoint_folder),
-            "save_mode": "openvino",
+            **ENGINES[request.param],
             "tokenizer": {"model_max_length": POSITIONS},
             "max_num_seqs": RUNNING,
             "max_waiting": WAITING,

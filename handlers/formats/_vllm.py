@@ -1,0 +1,254 @@
+"""Text generation by vLLM, for `engine: vllm`.
+
+vLLM requires other versions of packages than the kit, so it runs in a process of its own, with the
+Python that the YAML names. See :mod:`handlers.formats._vllm_process`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import GenerationConfig
+
+from handlers.checkpoints.model_spec import ModelSpec
+from handlers.checkpoints.prequantized import quantization_method
+from handlers.errors import InternalError, RequestError, Unprocessable, WrongConfig
+from handlers.formats._cache import GIGABYTE, bytes_per_token, cache_bytes, longest_text
+from handlers.formats._engine_process import EngineModel, EngineProcess, EngineProgram
+from handlers.formats._engine_settings import (
+    DEFAULT_TOP_K,
+    MAX_SEED,
+    OF_GENERATE_ALONE,
+    given_settings,
+    settings_of_checkpoint,
+)
+from handlers.generation.generator import Prompt, end_tokens
+from handlers.generation.parameters import MAX_TOP_TOKENS, GenerationParameters
+from handlers.runtime.model import Model
+
+logger = logging.getLogger(__name__)
+
+PROGRAM = EngineProgram(
+    "vLLM",
+    Path(__file__).with_name("_vllm_process.py"),
+    "the checkpoint",
+    "its messages are in the log of this worker; correct what they say, or leave engine out",
+)
+ENGINE = "engine: vllm"
+# The names of vLLM's `SamplingParams`, by those of transformers.
+OF_SAMPLING: Mapping[str, str] = {
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+}
+SETTINGS: Mapping[str, str] = {
+    **OF_SAMPLING,
+    "repetition_penalty": "repetition_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "logit_bias": "logit_bias",
+    "min_new_tokens": "min_tokens",
+}
+# What vLLM has not, with the values that have no effect.
+LACKING: Mapping[str, Any] = {**OF_GENERATE_ALONE, "num_beams": 1, "no_repeat_ngram_size": 0}
+# What is read elsewhere, or has no effect without beams.
+OTHERS = {
+    "do_sample",
+    "num_return_sequences",
+    "length_penalty",
+    "early_stopping",
+    "top_n_tokens",
+}
+# Tokens of a block of vLLM's cache on CPUs.
+BLOCK = 128
+# An import of the worker's modules, or of the archive's, would take the place of vLLM's own.
+DROPPED = {"PYTHONPATH", "PYTHONHOME"}
+ENVIRONMENT = {
+    "DO_NOT_TRACK": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    # A fork would keep the connection to the worker open after the end of the first process.
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+}
+HAS_VLLM = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
+
+
+class VllmModel(EngineModel):
+    """A model that vLLM runs.
+
+    Args:
+        process: vLLM's process.
+        limit: how many texts may run or wait for others to end.
+        base: the checkpoint's generation config.
+        load_static: loads the model for forward passes and batches, which explanations need.
+    """
+
+    def __init__(
+        self,
+        process: EngineProcess,
+        limit: int,
+        base: GenerationConfig,
+        load_static: Callable[[], Model],
+    ) -> None:
+        super().__init__(process, limit, load_static)
+        self._base = _base_of(base)
+        self._ends = sorted(end_tokens(base))
+
+    def _settings(self, prompt: Prompt, number: int) -> dict[str, Any]:
+        if prompt.grammar:
+            raise Unprocessable(
+                "response_format, grammar and tools cannot be done by this model, which has"
+                f" {ENGINE}; leave them out."
+            )
+        settings = sampling_settings(self._base, prompt.parameters, number)
+        # vLLM does not read the tokenizer, which has the end token.
+        return {**settings, "max_tokens": prompt.new_tokens, "stop_token_ids": self._ends}
+
+    def _failure(self, reason: str) -> RequestError:
+        logger.error("vLLM failed at a text: %s", reason)
+        return InternalError(RuntimeError())
+
+
+def load_vllm(spec: ModelSpec, dtype: str, load_static: Callable[[], Model]) -> Model:
+    """Start vLLM with a checkpoint.
+
+    Args:
+        spec: the checkpoint and the YAML.
+        dtype: the dtype that it computes in.
+        load_static: loads the model for forward passes and batches, which explanations need.
+
+    Raises:
+        WrongConfig: there is no vLLM, or its cache is too small for a text.
+        WrongCheckpoint: vLLM does not load the checkpoint.
+    """
+    handler, base = spec.config.handler, spec.checkpoint.generation_config
+    _base_of(base)
+    python = handler.vllm_python or sys.executable
+    _check_python(python, handler.vllm_python)
+    environment = _environment(spec.device)
+    process = EngineProcess(PROGRAM, engine_arguments(spec, dtype), python, environment)
+    return VllmModel(process, handler.max_num_seqs + handler.max_waiting, base, load_static)
+
+
+def engine_arguments(spec: ModelSpec, dtype: str) -> dict[str, Any]:
+    """Return the values of vLLM's `AsyncEngineArgs`.
+
+    Raises:
+        WrongConfig: the cache is too small for a text.
+    """
+    is_quantized = quantization_method(spec.checkpoint.config)
+    return {
+        "model": str(spec.directory),
+        "skip_tokenizer_init": True,
+        "trust_remote_code": False,
+        "load_format": "safetensors",
+        "use_tqdm_on_load": False,
+        "dtype": "auto" if is_quantized else dtype,
+        "generation_config": "vllm",
+        "max_model_len": longest_text(spec),
+        "max_num_seqs": spec.config.handler.max_num_seqs,
+        "max_logprobs": MAX_TOP_TOKENS,
+        "enable_prefix_caching": True,
+        # Otherwise two workers would sample the same texts, and each one again after a restart.
+        "seed": secrets.randbits(31),
+        "disable_log_stats": True,
+        **_cache_arguments(spec, getattr(torch, dtype).itemsize),
+    }
+
+
+def sampling_settings(
+    base: Mapping[str, Any], parameters: GenerationParameters, number: int
+) -> dict[str, Any]:
+    """Return the values of vLLM's `SamplingParams` for a prompt.
+
+    Args:
+        base: the values of the checkpoint's generation config.
+        parameters: those of the prompt.
+        number: which of the prompt's sequences it is; with a seed, each has another.
+
+    Raises:
+        Unprocessable: vLLM cannot do what a parameter says.
+    """
+    given = given_settings(base, parameters)
+    for name, value in given.items():
+        if name not in SETTINGS.keys() | OTHERS and value != LACKING.get(name):
+            raise Unprocessable(f"{name} is {value!r}, which {ENGINE} cannot do; leave it out.")
+    if given.get("do_sample"):
+        given = {"top_k": DEFAULT_TOP_K, **given}
+    else:
+        given = {name: each for name, each in given.items() if name not in OF_SAMPLING}
+        given["temperature"] = 0.0
+    settings = {SETTINGS[name]: value for name, value in given.items() if name in SETTINGS}
+    if parameters.seed is not None and given.get("do_sample"):
+        settings["seed"] = (parameters.seed + number) % MAX_SEED
+    if parameters.records_tokens:
+        settings["logprobs"] = parameters.top_n_tokens
+    return settings
+
+
+def _base_of(base: GenerationConfig) -> dict[str, Any]:
+    return settings_of_checkpoint(base, {"do_sample", *SETTINGS}, LACKING, ENGINE)
+
+
+def _cache_arguments(spec: ModelSpec, size: int) -> dict[str, int]:
+    """Return the size of the cache; none for an accelerator, most of whose memory vLLM takes."""
+    handler = spec.config.handler
+    if spec.device.type != "cpu" and handler.cache_size is None:
+        return {}
+    token = bytes_per_token(spec.checkpoint.config.get_text_config(), size)
+    cache, text = cache_bytes(spec, size, BLOCK), longest_text(spec)
+    if cache < text * token:
+        raise WrongConfig(
+            "handler.cache_size",
+            f"is {cache / GIGABYTE:.3g} GB{'' if handler.cache_size else ' by default'}, and a text"
+            f" of {text:,} tokens takes {text * token / GIGABYTE:.3g} GB",
+            f"raise it, or set max_total_tokens to {cache // token:,} or less",
+        )
+    # vLLM keeps one block for itself.
+    return {"kv_cache_memory_bytes": cache + BLOCK * token}
+
+
+def _check_python(python: str, named: str | None) -> None:
+    """Check that an interpreter has vLLM."""
+    where = "handler.vllm_python" if named else "handler.engine"
+    try:
+        done = subprocess.run(
+            [python, "-P", "-c", HAS_VLLM], env=_environment(torch.device("cpu")), check=False
+        )
+    except OSError as error:
+        raise WrongConfig(
+            where,
+            f"is {python}, which cannot be started ({error.strerror})",
+            "set it to the Python executable of an environment with vLLM",
+        ) from None
+    if done.returncode:
+        raise WrongConfig(
+            where,
+            f"is {named or 'vllm'}, and {'that' if named else 'this'} Python has no vLLM",
+            "install vLLM in an environment of its own, and set handler.vllm_python to the Python"
+            " executable of it",
+        )
+
+
+def _environment(device: torch.device) -> dict[str, str]:
+    """Return the variables of vLLM's process."""
+    kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
+    return {"VLLM_LOGGING_LEVEL": "WARNING", **kept, **ENVIRONMENT, **_visible(device)}
+
+
+def _visible(device: torch.device) -> dict[str, str]:
+    """Return the variable that shows vLLM the worker's GPU alone."""
+    if device.type != "cuda":
+        return {}
+    index, names = device.index or 0, os.environ.get("CUDA_VISIBLE_DEVICES")
+    return {"CUDA_VISIBLE_DEVICES": names.split(",")[index] if names else str(index)}

@@ -1,0 +1,194 @@
+"""The process that runs vLLM; :mod:`_vllm` starts it.
+
+It may run with another Python than the worker, so this script imports nothing of the package. Its
+commands and events are those of :mod:`handlers.formats._engine_process`; its arguments are those of
+vLLM's `AsyncEngineArgs`, and the settings of a text those of its `SamplingParams`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+from typing import Any
+
+from vllm import SamplingParams
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.inputs import tokens_input
+from vllm.sampling_params import RequestOutputKind
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+from vllm.v1.metrics.loggers import StatLoggerBase
+
+# vLLM compiles what computes log probabilities at their first use, for one row and for more.
+WARM_UP = {
+    "max_tokens": 4,
+    "top_k": 5,
+    "top_p": 0.9,
+    "min_p": 0.01,
+    "repetition_penalty": 1.1,
+    "frequency_penalty": 0.1,
+    "logprobs": 1,
+    "seed": 1,
+}
+WARM_UP_PROMPT = [1, 2]
+# Bytes of a command; the tokens of a prompt are the most of it.
+MAX_LINE = 1 << 28
+
+
+class CacheUsage(StatLoggerBase):
+    """Keeps the used share of the cache in percent."""
+
+    def __init__(self, vllm_config: Any = None, engine_index: int = 0) -> None:
+        self.percent = 0.0
+
+    def record(self, scheduler_stats: Any, *_: Any, **__: Any) -> None:
+        """Keep the number of the last step."""
+        if scheduler_stats is not None:
+            self.percent = 100 * scheduler_stats.kv_cache_usage
+
+    def log_engine_initialized(self) -> None:
+        """Log nothing."""
+
+
+class Process:
+    """Runs texts side by side.
+
+    Args:
+        engine: vLLM's `AsyncLLM`.
+        usage: the use of its cache.
+        writer: the connection to the worker.
+    """
+
+    def __init__(self, engine: Any, usage: CacheUsage, writer: asyncio.StreamWriter) -> None:
+        self._engine, self._usage, self._writer = engine, usage, writer
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._events: list[dict[str, Any]] = []
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self, reader: asyncio.StreamReader) -> None:
+        """Run until the worker ends.
+
+        Raises:
+            EngineDeadError: vLLM has failed.
+        """
+        commands = asyncio.create_task(self._read(reader))
+        done, _ = await asyncio.wait([commands, self._failure], return_when=asyncio.FIRST_COMPLETED)
+        for each in done:
+            each.result()
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        async for line in reader:
+            command = json.loads(line)
+            if "cancel" in command:
+                self._cancel(command["cancel"])
+            else:
+                self._start(**command)
+
+    def _start(self, start: int, prompt: list[int], settings: dict[str, Any]) -> None:
+        task = asyncio.create_task(self._generate(start, prompt, settings))
+        self._running[start] = task
+        task.add_done_callback(lambda _: self._running.pop(start, None))
+
+    def _cancel(self, number: int) -> None:
+        if number in self._running:
+            self._running[number].cancel()
+
+    async def _generate(self, number: int, prompt: list[int], settings: dict[str, Any]) -> None:
+        top = settings.get("logprobs") or 0
+        try:
+            async for output in generate(self._engine, str(number), prompt, settings):
+                self._report({"id": number, **_event(output, top)})
+        except EngineDeadError as error:
+            if not self._failure.done():
+                self._failure.set_exception(error)
+        except EngineGenerateError as error:
+            self._report({"id": number, "error": type(error.__cause__).__name__})
+        except Exception as error:  # noqa: BLE001 - it checks values in several ways
+            self._report({"id": number, "refused": str(error) or type(error).__name__})
+
+    def _report(self, event: dict[str, Any]) -> None:
+        """Send an event, with those of the other texts of a step."""
+        if not self._events:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._events.append(event)
+
+    def _flush(self) -> None:
+        events, self._events = self._events, []
+        send(self._writer, {"texts": events, "cache_usage": self._usage.percent})
+
+
+def _event(output: Any, top: int) -> dict[str, Any]:
+    """Return the new tokens of a text, with as many of the most likely ones for each as `top`."""
+    (text,) = output.outputs
+    if text.finish_reason == "error":
+        return {"error": "it ended with an error"}
+    places = text.logprobs or []
+    return {
+        "sequences": [list(text.token_ids)],
+        "logprobs": [
+            place[token].logprob for token, place in zip(text.token_ids, places, strict=False)
+        ],
+        "top_logprobs": [_most_likely(place, top) for place in places if top],
+        "finished": output.finished,
+    }
+
+
+def _most_likely(place: dict[int, Any], count: int) -> list[tuple[int, float]]:
+    """Return the most likely tokens of a place, which also has the chosen one."""
+    ranked = sorted((each.rank, token, each.logprob) for token, each in place.items())
+    return [(token, logprob) for _, token, logprob in ranked[:count]]
+
+
+def send(writer: asyncio.StreamWriter, event: dict[str, Any]) -> None:
+    """Send one event to the worker."""
+    writer.write(json.dumps(event, separators=(",", ":")).encode() + b"\n")
+
+
+def generate(engine: Any, name: str, prompt: list[int], settings: dict[str, Any]) -> Any:
+    """Return an iterator over the outputs of a text, each with its new tokens."""
+    sampling = SamplingParams.from_optional(
+        **settings, detokenize=False, output_kind=RequestOutputKind.DELTA
+    )
+    return engine.generate(tokens_input(prompt), sampling, name)
+
+
+async def warm_up(engine: Any) -> None:
+    """Run one text, and two at once."""
+
+    async def run(name: str) -> None:
+        async for _ in generate(engine, name, WARM_UP_PROMPT, WARM_UP):
+            pass
+
+    await run("alone")
+    await asyncio.gather(run("first"), run("second"))
+
+
+async def serve(connection: socket.socket, arguments: dict[str, Any]) -> None:
+    """Load a model and run texts until the worker ends."""
+    reader, writer = await asyncio.open_connection(sock=connection, limit=MAX_LINE)
+    usage = CacheUsage()
+    engine = None
+    try:
+        options = AsyncEngineArgs(**arguments)
+        engine = AsyncLLM.from_engine_args(options, stat_loggers=[lambda *_: usage])
+        await warm_up(engine)
+        send(writer, {"ready": True})
+        await Process(engine, usage, writer).run(reader)
+    except Exception as error:  # noqa: BLE001 - the worker reports it and ends
+        send(writer, {"failed": f"{type(error).__name__}: {error}"})
+    finally:
+        writer.close()
+        if engine:
+            engine.shutdown()
+
+
+def main() -> None:
+    """Serve the commands of the socket whose number is the first argument."""
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    asyncio.run(serve(connection, json.loads(sys.argv[2])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,7 @@
+"""The Python executable of the environment with vLLM, which `make test-vllm` makes."""
+
+from __future__ import annotations
+
+from scripts.kit.places import ROOT
+
+VLLM_PYTHON = ROOT / ".venv-vllm" / "bin" / "python"
