@@ -16,8 +16,10 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -128,7 +130,8 @@ class GenAiModel(ContinuousModel):
             )
         own = next(self._numbers)
         tokens = [int(token) for token in prompt.features["input_ids"]]
-        self._engine.start(own, tokens, settings, partial(self._receive, receive))
+        text = Text(own, tokens, settings, in_parts=prompt.is_followed)
+        self._engine.start(text, partial(self._receive, receive))
         return partial(self._engine.cancel, own)
 
     @property
@@ -216,6 +219,23 @@ class GenAiModel(ContinuousModel):
         return {**settings, "max_new_tokens": prompt.new_tokens, **ends}
 
 
+@dataclass(frozen=True)
+class Text:
+    """A text to generate.
+
+    Attributes:
+        number: its id.
+        prompt: the tokens of its prompt.
+        settings: values of openvino-genai's `GenerationConfig`.
+        in_parts: whether its tokens are wanted as they come, rather than at its end.
+    """
+
+    number: int
+    prompt: Sequence[int]
+    settings: Mapping[str, Any]
+    in_parts: bool
+
+
 class _Engine:
     """The process of the engine, and the texts that it generates.
 
@@ -239,11 +259,13 @@ class _Engine:
         self._lock = threading.Lock()
         self._receivers: dict[int, Callable[[Mapping[str, Any]], None]] = {}
         self._running: set[int] = set()
+        self._commands: SimpleQueue[Mapping[str, Any] | None] = SimpleQueue()
         self._cache_usage = 0.0
         self._failed = False
         self._wait_until_ready()
-        # The thread ends with the socket, and holds no reference to the model.
-        threading.Thread(target=self._read, name="openvino-genai", daemon=True).start()
+        # The threads end with the socket, and hold no reference to the model.
+        for run in (self._read, self._write):
+            threading.Thread(target=run, name="openvino-genai", daemon=True).start()
 
     @property
     def texts(self) -> int:
@@ -261,13 +283,7 @@ class _Engine:
             "cache_usage": self._cache_usage,
         }
 
-    def start(
-        self,
-        number: int,
-        prompt: Sequence[int],
-        settings: Mapping[str, Any],
-        receive: Callable[[Mapping[str, Any]], None],
-    ) -> None:
+    def start(self, text: Text, receive: Callable[[Mapping[str, Any]], None]) -> None:
         """Start a text.
 
         Raises:
@@ -276,16 +292,24 @@ class _Engine:
         with self._lock:
             if self._failed:
                 raise DeviceFailed
-            self._receivers[number] = receive
-        self._send({"start": number, "prompt": prompt, "settings": settings})
+            self._receivers[text.number] = receive
+        self._commands.put(
+            {
+                "start": text.number,
+                "prompt": text.prompt,
+                "settings": text.settings,
+                "in_parts": text.in_parts,
+            }
+        )
 
     def cancel(self, number: int) -> None:
         """End a text; nothing where it has ended."""
         if self._forget(number):
-            self._send({"cancel": number})
+            self._commands.put({"cancel": number})
 
     def close(self) -> None:
         """End the process."""
+        self._commands.put(None)
         with suppress(OSError):  # It has ended.
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -344,13 +368,15 @@ class _Engine:
         for receive in receivers.values():
             receive({"error": None})
 
-    def _send(self, command: Mapping[str, Any]) -> None:
-        message = json.dumps(command, separators=(",", ":")).encode() + b"\n"
-        with self._lock:
+    def _write(self) -> None:
+        """Send the commands; the process reads them after a step, so this can take a while."""
+        while (command := self._commands.get()) is not None:
+            message = json.dumps(command, separators=(",", ":")).encode() + b"\n"
             try:
                 self._socket.sendall(message)
             except OSError:
                 logger.error("The process of openvino-genai has ended")  # `_read` reports it.
+                return
 
 
 def _of_openai(parameters: GenerationParameters) -> dict[str, Any]:
