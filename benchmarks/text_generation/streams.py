@@ -48,6 +48,7 @@ class TextClient:
         parameters: dict[str, Any] = {
             "max_new_tokens": request.new_tokens,
             "details": True,
+            "logprobs": False,
             "return_full_text": False,
         }
         if request.temperature is not None:

@@ -12,6 +12,7 @@ import json
 import socket
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,50 @@ class Channel:
         yield from map(json.loads, lines)
 
 
+@dataclass
+class RunningText:
+    """A text that the pipeline generates.
+
+    Attributes:
+        number: its id.
+        handle: openvino-genai's `GenerationHandle`.
+        in_parts: whether its tokens are sent as they come.
+        has_begun: whether its first token was sent.
+    """
+
+    number: int
+    handle: Any
+    in_parts: bool
+    has_begun: bool = False
+
+    def event(self) -> dict[str, Any] | None:
+        """Return what to send after a step, if there is something."""
+        status = self.handle.get_status()
+        if status == openvino_genai.GenerationStatus.IGNORED:
+            return {"id": self.number, "error": "the cache is too small for it", "finished": True}
+        finished = status != openvino_genai.GenerationStatus.RUNNING
+        if not (finished or (self._is_wanted and self.handle.can_read())):
+            return None
+        self.has_begun = True
+        outputs = self._read(finished=finished)
+        return {
+            "id": self.number,
+            "sequences": [each.generated_ids for each in outputs],
+            "logprobs": outputs[0].generated_log_probs if len(outputs) == 1 else [],
+            "finished": finished,
+        }
+
+    @property
+    def _is_wanted(self) -> bool:
+        return self.in_parts or not self.has_begun
+
+    def _read(self, *, finished: bool) -> list[Any]:
+        """Return the tokens that were not read, which may change for beams until their end."""
+        if finished:
+            return self.handle.read_all()
+        return list(self.handle.read().values()) if self.in_parts else []
+
+
 class Process:
     """Runs texts side by side, step by step.
 
@@ -69,8 +114,7 @@ class Process:
 
     def __init__(self, channel: Channel, pipeline: Any) -> None:
         self._channel, self._pipeline = channel, pipeline
-        self._running: dict[int, Any] = {}
-        self._beams: set[int] = set()
+        self._running: dict[int, RunningText] = {}
 
     def run(self) -> None:
         """Run until the worker ends."""
@@ -85,63 +129,34 @@ class Process:
                 self._pipeline.step()
             self._report(refused)
 
-    def _start(self, start: int, prompt: list[int], settings: dict[str, Any]) -> str | None:
+    def _start(
+        self, start: int, prompt: list[int], settings: dict[str, Any], *, in_parts: bool
+    ) -> str | None:
         """Start a text; return why the pipeline refuses it."""
         tokens = openvino.Tensor(np.array([prompt], dtype=np.int64))
         try:
-            self._running[start] = self._pipeline.add_request(start, tokens, _config(settings))
+            handle = self._pipeline.add_request(start, tokens, _config(settings))
         except Exception as error:  # noqa: BLE001 - it checks values in several ways
             return str(error) or type(error).__name__
-        if settings.get("num_beams", 1) > 1:
-            self._beams.add(start)
+        # The tokens of beams may change until their end.
+        in_parts = in_parts and settings.get("num_beams", 1) == 1
+        self._running[start] = RunningText(start, handle, in_parts)
         return None
 
     def _cancel(self, number: int) -> None:
         if number in self._running:
-            self._running.pop(number).cancel()
-            self._beams.discard(number)
+            self._running.pop(number).handle.cancel()
 
     def _report(self, refused: list[dict[str, Any]]) -> None:
-        """Send the new tokens of every text that has some."""
-        texts = [event for number in list(self._running) if (event := self._event(number))]
-        if refused or texts:
-            usage = self._pipeline.get_metrics().cache_usage
-            self._channel.send({"texts": [*refused, *texts], "cache_usage": usage})
-
-    def _event(self, number: int) -> dict[str, Any] | None:
-        handle = self._running[number]
-        status = handle.get_status()
-        finished = status != openvino_genai.GenerationStatus.RUNNING
-        if status == openvino_genai.GenerationStatus.IGNORED:
-            self._forget(number)
-            return {"id": number, "error": "the cache is too small for it"}
-        sequences, logprobs = self._new_tokens(number, finished=finished)
-        if finished:
-            self._forget(number)
-        elif not sequences:
-            return None
-        facts = {"sequences": sequences, "logprobs": logprobs, "finished": finished}
-        return {"id": number, **facts}
-
-    def _new_tokens(self, number: int, *, finished: bool) -> tuple[list[list[int]], list[float]]:
-        """Return the new tokens of a text and their log probabilities.
-
-        Those of beams come at their end, as they may change.
-        """
-        handle = self._running[number]
-        if number in self._beams:
-            return [each.generated_ids for each in handle.read_all()] if finished else [], []
-        tokens: list[int] = []
-        logprobs: list[float] = []
-        while handle.can_read():
-            for output in handle.read().values():
-                tokens.extend(output.generated_ids)
-                logprobs.extend(output.generated_log_probs)
-        return [tokens] if tokens or finished else [], logprobs
-
-    def _forget(self, number: int) -> None:
-        del self._running[number]
-        self._beams.discard(number)
+        """Send what is new of every text."""
+        texts = [event for text in self._running.values() if (event := text.event())]
+        if not (refused or texts):
+            return
+        usage = self._pipeline.get_metrics().cache_usage
+        self._channel.send({"texts": [*refused, *texts], "cache_usage": usage})
+        for event in texts:
+            if event["finished"]:
+                del self._running[event["id"]]
 
 
 def load(directory: str, properties: dict[str, Any], scheduler: dict[str, Any]) -> Any:

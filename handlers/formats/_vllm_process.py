@@ -33,6 +33,8 @@ WARM_UP = {
     "seed": 1,
 }
 WARM_UP_PROMPT = [1, 2]
+# More tokens than a text has between its first and its last output.
+WHOLE = 1 << 30
 # Bytes of a command; the tokens of a prompt are the most of it.
 MAX_LINE = 1 << 28
 
@@ -86,7 +88,11 @@ class Process:
             else:
                 self._start(**command)
 
-    def _start(self, start: int, prompt: list[int], settings: dict[str, Any]) -> None:
+    def _start(
+        self, start: int, prompt: list[int], settings: dict[str, Any], *, in_parts: bool
+    ) -> None:
+        if not in_parts:  # vLLM gives the first token and the end in any case.
+            settings = {**settings, "stream_interval": WHOLE}
         task = asyncio.create_task(self._generate(start, prompt, settings))
         self._running[start] = task
         task.add_done_callback(lambda _: self._running.pop(start, None))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import repeat
-from queue import Empty, SimpleQueue
+from statistics import fmean
 
 import numpy as np
 from transformers import GenerationConfig, PreTrainedTokenizerBase
@@ -22,10 +22,33 @@ from handlers.generation.stopping import Continuation, GeneratedText
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.telemetry.meter import Meter
 
-# How long a request that nothing is sent to waits before it looks at its deadline, in seconds.
-PATIENCE = 0.1
+# How long a request waits for the end of a text before it looks at its deadline, in seconds.
+PATIENCE = 0.25
 
-Inbox = SimpleQueue[tuple["RunningText", NewTokens]]
+
+class TokenClock:
+    """Measures when the tokens of a text come."""
+
+    def __init__(self) -> None:
+        self._start = self._first = self._last = time.perf_counter()
+        self._tokens = 0
+
+    def tick(self, tokens: int) -> None:
+        """Note that tokens have come, or that the first of them has."""
+        self._last = time.perf_counter()
+        if self._first == self._start:
+            self._first = self._last
+        self._tokens += tokens
+
+    @property
+    def to_first(self) -> float:
+        """The seconds to the first token."""
+        return self._first - self._start
+
+    @property
+    def between(self) -> float:
+        """The mean of the seconds between two tokens."""
+        return (self._last - self._first) / max(1, self._tokens - 1)
 
 
 class RunningText:
@@ -34,35 +57,75 @@ class RunningText:
     Args:
         prompt: the prompt.
         continuation: follows the sequences after it.
+        changed: is set at the end of the text.
     """
 
-    def __init__(self, prompt: Prompt, continuation: Continuation) -> None:
-        self._prompt, self._continuation = prompt, continuation
-        self._is_read = (
-            bool(continuation.stops) or prompt.is_streamed or prompt.parameters.records_tokens
-        )
+    def __init__(
+        self, prompt: Prompt, continuation: Continuation, changed: threading.Event
+    ) -> None:
+        self._prompt, self._continuation, self._changed = prompt, continuation, changed
+        self._is_read = prompt.is_followed or prompt.parameters.records_tokens
         self._text = continuation.start()
+        self._lock = threading.Lock()
+        self._cancel: Callable[[], None] | None = None
         self.sequences: list[list[int]] = [[]]
-        self.error: RequestError | None = None
+        self.clock = TokenClock()
+        self.error: Exception | None = None
         self.finished = False
-        self.cancel: Callable[[], None] = lambda: None
 
-    def add(self, new: NewTokens) -> None:
-        """Add new tokens, send their text, and end the text where it has a stop string."""
-        if self.finished:
-            return
-        self.error, self.finished = new.error, new.finished or new.error is not None
-        if len(new.sequences) == 1:
-            self.sequences[0].extend(new.sequences[0])
-            self._read(new.sequences[0], _scores(new))
-        elif new.sequences:
-            self.sequences = [list(each) for each in new.sequences]
+    def start(self, model: ContinuousModel, number: int) -> None:
+        """Start the text.
+
+        Args:
+            model: generates it.
+            number: which of the prompt's sequences it is.
+
+        Raises:
+            RequestError: the engine cannot do what the prompt asks, or has too much to do.
+        """
+        cancel = model.start(self._prompt, number, self.receive)
+        with self._lock:
+            self._cancel = cancel
+            if self.finished:  # It may have had a stop string before.
+                cancel()
+
+    def receive(self, new: NewTokens) -> None:
+        """Add new tokens, send their text, and end the text where it has a stop string.
+
+        The engine calls it in its own thread: to wake a thread for each text after each step would
+        take more time.
+        """
+        with self._lock:
+            if self.finished:
+                return
+            self.clock.tick(max(map(len, new.sequences), default=0))
+            try:
+                self._add(new)
+            except Exception as error:  # noqa: BLE001 - it belongs to this request
+                self.error, self.finished = error, True
+            if self.finished:
+                self._end()
+
+    def cancel(self) -> None:
+        """End the text, if it has not ended, for lack of time; nothing of it is sent any more."""
+        with self._lock:
+            if not self.finished:
+                self.error, self.finished = OutOfTime(), True
+                self._end()
 
     def texts(self) -> list[GeneratedText]:
         """Return the text of each sequence."""
         if self._is_read and self._text.tokens:
             return [self._text]
         return [self._continuation.read(each) for each in self.sequences]
+
+    def _add(self, new: NewTokens) -> None:
+        self.error, self.finished = new.error, new.finished or new.error is not None
+        if len(new.sequences) == 1:
+            self.sequences[0].extend(new.sequences[0])
+            self._read(new.sequences[0], _scores(new))
+        elif new.sequences:
+            self.sequences = [list(each) for each in new.sequences]
 
     def _read(self, tokens: Sequence[int], scores: Sequence[TokenScores]) -> None:
         if not self._is_read:
@@ -71,9 +134,14 @@ class RunningText:
             self._text = self._continuation.add(self._text, token, score)
         if self._prompt.is_streamed and self._prompt.stream:
             self._continuation.emit(self._text, self._prompt.stream)
-        if self._text.finish_reason and not self.finished:
+        if self._text.finish_reason:
             self.finished = True
-            self.cancel()
+
+    def _end(self) -> None:
+        """Tell the engine, which may have ended it, and the thread of the request."""
+        if self._cancel:
+            self._cancel()
+        self._changed.set()
 
 
 @dataclass(frozen=True)
@@ -100,23 +168,21 @@ class ContinuousGenerator:
         `sequences` has the tokens without the end token, and `texts` the finished texts; both have
         an entry for each sequence.
         """
-        inbox: Inbox = SimpleQueue()
+        changed = threading.Event()
         decoder = IncrementalDecoder(self.tokenizer)
-        started = [attempt(self._start, prompt, decoder, inbox) for prompt in prompts]
+        started = [attempt(self._start, prompt, decoder, changed) for prompt in prompts]
         running = [text for texts in started if isinstance(texts, list) for text in texts]
-        try:
-            self._follow(running, inbox)
-        finally:
-            for text in running:
-                if not text.finished:
-                    text.cancel()
+        self._wait(running, changed)
+        for text in running:
+            text.cancel()
+        _report_times([text.clock for text in running], self.meter)
         return [
             texts if isinstance(texts, RequestError) else self._outcome(prompt, texts)
             for prompt, texts in zip(prompts, started, strict=True)
         ]
 
     def _start(
-        self, prompt: Prompt, decoder: IncrementalDecoder, inbox: Inbox
+        self, prompt: Prompt, decoder: IncrementalDecoder, changed: threading.Event
     ) -> list[RunningText]:
         """Start each sequence of a prompt; a beam search has all of them in one."""
         parameters = prompt.parameters
@@ -124,9 +190,8 @@ class ContinuousGenerator:
         texts: list[RunningText] = []
         try:
             for number in range(copies):
-                text = RunningText(prompt, self._continuation(prompt, decoder))
-                receive = partial(_put, inbox, text)
-                text.cancel = self.model.start(prompt, number, receive)
+                text = RunningText(prompt, self._continuation(prompt, decoder), changed)
+                text.start(self.model, number)
                 texts.append(text)
         except RequestError:
             for text in texts:
@@ -134,16 +199,11 @@ class ContinuousGenerator:
             raise
         return texts
 
-    def _follow(self, running: Sequence[RunningText], inbox: Inbox) -> None:
-        """Pass on what the engine sends until every text is finished, or the time is over."""
-        clock = _TokenClock(self.meter)
+    def _wait(self, running: Sequence[RunningText], changed: threading.Event) -> None:
+        """Wait until every text has ended, or the time is over."""
         while not all(text.finished for text in running) and not self.deadline.passed:
-            try:
-                text, new = inbox.get(timeout=PATIENCE)
-            except Empty:
-                continue
-            clock.tick()
-            text.add(new)
+            changed.wait(PATIENCE)
+            changed.clear()
 
     def _continuation(self, prompt: Prompt, decoder: IncrementalDecoder) -> Continuation:
         return Continuation(
@@ -156,10 +216,10 @@ class ContinuousGenerator:
 
     def _outcome(self, prompt: Prompt, running: Sequence[RunningText]) -> RowOutcome:
         error = next((text.error for text in running if text.error), None)
-        if error:
+        if isinstance(error, RequestError):
             return error
-        if not all(text.finished for text in running):
-            return OutOfTime()
+        if error:
+            raise error
         texts = [each for text in running for each in text.texts()]
         tokens = [ids for text in running for ids in text.sequences]
         new = sum(text.tokens for text in texts)
@@ -171,25 +231,11 @@ class ContinuousGenerator:
         return {"sequences": sequences, "texts": texts}
 
 
-class _TokenClock:
-    """Measures the time to the first token of a request, and between two messages.
-
-    Args:
-        meter: takes the times.
-    """
-
-    def __init__(self, meter: Meter) -> None:
-        self._meter, self._last, self._count = meter, time.perf_counter(), 0
-
-    def tick(self) -> None:
-        """Note that tokens have come."""
-        now = time.perf_counter()
-        if self._count == 0:
-            self._meter.seconds["first_token"] = now - self._last
-        else:
-            mean = self._meter.seconds["between_tokens"]
-            self._meter.seconds["between_tokens"] = mean + (now - self._last - mean) / self._count
-        self._last, self._count = now, self._count + 1
+def _report_times(clocks: Sequence[TokenClock], meter: Meter) -> None:
+    """Report the time to the first token of a request, and the mean time between tokens."""
+    if clocks:
+        meter.seconds["first_token"] = min(clock.to_first for clock in clocks)
+        meter.seconds["between_tokens"] = fmean(clock.between for clock in clocks)
 
 
 def _scores(new: NewTokens) -> list[TokenScores]:

@@ -77,6 +77,11 @@ class Prompt(Window):
         single = parameters.num_beams * parameters.num_return_sequences == 1
         return self.stream is not None and single and not parameters.prompt_lookup_num_tokens
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether its tokens are needed as they come: to send them, or to find a stop string."""
+        return self.is_streamed or bool(self.parameters.stop)
+
     def may_repeat(self) -> bool:
         """Return whether its text may be generated again, because no part of it was sent."""
         return self.stream is None or not self.stream.emitted

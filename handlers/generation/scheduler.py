@@ -44,7 +44,9 @@ class ContinuousModel(Model, ABC):
         Args:
             prompt: the prompt.
             number: which of the prompt's sequences it is; with a seed, each has another.
-            receive: takes its tokens, in a thread of the engine; it must return at once.
+            receive: takes its tokens, in a thread of the engine; it must return soon. They come as
+                they are generated if `prompt.is_followed`, and may come at the end otherwise; the
+                first call may have none.
 
         Returns:
             A function that ends the text before its end.

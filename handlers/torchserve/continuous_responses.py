@@ -28,10 +28,11 @@ from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
 from handlers.torchserve.context import headers_of, set_response
 
-# New requests wait until a call returns, and each call passes all requests again: in seconds, and
-# in bytes a second.
+# New requests wait until a call returns, and each call passes all requests again. A call waits as
+# long as passing takes fifty times, and a short time where a client is likely to send its next one.
 CALL_SECONDS = 0.02
-PASSED_BYTES = 100e6
+SECONDS_PER_REQUEST = 0.0025
+SECONDS_PER_BYTE = 1e-8
 MAX_CALL_SECONDS = 1.0
 
 
@@ -60,6 +61,7 @@ class ContinuousResponses:
         # Requests with a part of their response sent, and with all of it sent but for its end.
         self._begun: set[str] = set()
         self._complete: set[str] = set()
+        self._has_ended_one = False
 
     def handle(self, rows: Any, context: Any) -> list[bytes]:
         """Start the new requests, and return what is ready of all of them.
@@ -79,7 +81,8 @@ class ContinuousResponses:
             elif not self._engine.device_failed:  # The worker ends when no request is left.
                 answer = partial(self._answer, rows[index], headers[index])
                 self._requests.start(number, answer)
-        ready = self._requests.take(0.0 if self._complete else _seconds_to_wait(rows))
+        ready = self._requests.take(self._seconds_to_wait(rows))
+        self._has_ended_one = any(each.is_finished for each in ready.values())
         context.stopping_criteria = {}
         bodies = [
             self._part(context, index, ids[index], headers[index], ready.get(ids[index]))
@@ -139,6 +142,16 @@ class ContinuousResponses:
         self._begun.add(number)
         return _set_part(context, index, response, ends=False)
 
+    def _seconds_to_wait(self, rows: Any) -> float:
+        if self._complete:
+            return 0.0
+        if self._has_ended_one:
+            return CALL_SECONDS
+        bodies = (value for row in rows for value in row.values())
+        size = sum(len(body) for body in bodies if isinstance(body, (bytes, bytearray, str)))
+        passing = len(rows) * SECONDS_PER_REQUEST + size * SECONDS_PER_BYTE
+        return min(max(CALL_SECONDS, passing), MAX_CALL_SECONDS)
+
     def _report(self, context: Any) -> None:
         while True:
             try:
@@ -179,10 +192,3 @@ def _set_part(context: Any, index: int, response: HttpResponse, *, ends: bool | 
     set_response(context, index, response)
     context.stopping_criteria[index] = lambda _body: ends
     return response.body
-
-
-def _seconds_to_wait(rows: Any) -> float:
-    """Return how long a call may wait: longer where TorchServe passes large bodies again."""
-    bodies = (value for row in rows for value in row.values())
-    size = sum(len(body) for body in bodies if isinstance(body, (bytes, bytearray, str)))
-    return min(max(CALL_SECONDS, size / PASSED_BYTES), MAX_CALL_SECONDS)

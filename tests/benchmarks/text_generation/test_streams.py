@@ -34,6 +34,7 @@ def test_a_greedy_request_has_its_text_and_number_of_tokens(
     assert body["parameters"] == {
         "max_new_tokens": 12,
         "details": True,
+        "logprobs": False,
         "return_full_text": False,
     }
 

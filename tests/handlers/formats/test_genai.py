@@ -24,6 +24,8 @@ from handlers.errors import (
     WrongCheckpoint,
     WrongConfig,
 )
+from handlers.generation.continuous import RunningText
+from handlers.generation.scheduler import NewTokens
 from handlers.runtime.deadline import Deadline
 from handlers.schemas.request import Request, TextStream
 from tests import tiny
@@ -169,6 +171,36 @@ def test_a_checkpoint_without_an_end_token_generates(tmp_path: Path) -> None:
     parameters = {"max_new_tokens": 5, "details": True}
     outcome: Any = Engine.load(tmp_path, config()).predict([Request(PROMPT, parameters)])[0]
     assert outcome[0]["details"]["generated_tokens"] == 5
+
+
+@pytest.mark.parametrize(
+    ("parameters", "in_parts"),
+    [({}, False), ({"details": True}, False), ({"stop": ["no such text"]}, True)],
+)
+def test_tokens_come_step_by_step_only_where_they_are_looked_at(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, parameters: dict[str, Any], in_parts: bool
+) -> None:
+    received: list[int] = []
+    receive = RunningText.receive
+
+    def record(text: RunningText, new: NewTokens) -> None:
+        received.append(sum(map(len, new.sequences)))
+        receive(text, new)
+
+    monkeypatch.setattr(RunningText, "receive", record)
+    engine.predict([Request(PROMPT, {"max_new_tokens": 5, "min_new_tokens": 5, **parameters})])
+    assert received == ([1] * 5 if in_parts else [0, 5])
+
+
+def test_a_stream_whose_receiver_fails_ends_its_text_and_no_other(engine: Engine) -> None:
+    def fail(_text: str, _tokens: Any) -> None:
+        raise BrokenPipeError
+
+    request = Request(PROMPT, {"max_new_tokens": 500}, stream=TextStream(fail))
+    [outcome] = engine.predict([request])
+    assert isinstance(outcome, Exception)
+    assert engine.load_metrics["running_texts"] == 0
+    assert not isinstance(engine.predict([Request(PROMPT, {"max_new_tokens": 4})])[0], Exception)
 
 
 def test_a_text_out_of_time_ends(engine: Engine) -> None:
