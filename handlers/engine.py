@@ -20,6 +20,8 @@ from handlers.explainers import explanation_schemas, targets
 from handlers.explainers.base import ExplainedModel
 from handlers.export.auto_dtype import resolve_auto
 from handlers.export.parity_report import ParityReport
+from handlers.generation.scheduler import ContinuousModel
+from handlers.generation.static_groups import StaticGroups
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, TimeLimits, before
 from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
@@ -96,6 +98,8 @@ class Engine:
         model_format = formats.get(config.handler.save_mode)
         model = model_format.load(spec)
         warm_up(task, model, config)
+        if config.continuousBatching and not isinstance(model, ContinuousModel):
+            model = StaticGroups(model, config.handler.max_num_seqs, config.handler.max_waiting)
         limits = TimeLimits(
             config.predict_seconds, config.shared_predict_seconds, config.explain_seconds
         )
@@ -280,4 +284,5 @@ class Engine:
             deadline=deadline,
             padded_limit=self.model.padded_limit,
         )
-        return self._explanation_target.explain(jobs, model)
+        explain = partial(self._explanation_target.explain, jobs, model)
+        return self.model.run_exclusively(explain)

@@ -25,7 +25,6 @@ from transformers import GenerationConfig
 
 from handlers.errors import (
     DeviceFailed,
-    Overloaded,
     RequestTooLarge,
     Unprocessable,
     WrongCheckpoint,
@@ -34,7 +33,7 @@ from handlers.errors import (
 from handlers.formats._cache import BLOCK
 from handlers.generation.generator import Prompt, end_tokens
 from handlers.generation.parameters import GenerationParameters
-from handlers.generation.scheduler import ContinuousModel, NewTokens, Receive
+from handlers.generation.scheduler import ContinuousModel, NewTokens, Receive, check_load
 from handlers.runtime.model import Model
 
 logger = logging.getLogger(__name__)
@@ -121,11 +120,7 @@ class GenAiModel(ContinuousModel):
 
     def start(self, prompt: Prompt, number: int, receive: Receive) -> Callable[[], None]:
         settings = self._settings(prompt, number)
-        if self._engine.texts >= self._limit:
-            raise Overloaded(
-                f"{self._engine.texts:,} texts are running or waiting; send the request again"
-                " later."
-            )
+        check_load(self._engine.texts, self._limit)
         own = next(self._numbers)
         tokens = [int(token) for token in prompt.features["input_ids"]]
         self._engine.start(own, tokens, settings, partial(self._receive, receive))

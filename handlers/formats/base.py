@@ -33,7 +33,6 @@ class BaseFormat(ABC):
         calibrated: quantizations that need calibration, which generating tasks do not support.
         takes_compile: whether the YAML may enable `pt2.compile`.
         takes_batch_size: whether the YAML may set `handler.batch_size`.
-        schedules: whether it lets texts join a running batch, for `continuousBatching`.
         fixed_shape: whether a graph has a fixed shape of `batch_size` rows and `max_length` tokens.
         packages: the install command of each required package other than torch and transformers.
     """
@@ -45,7 +44,6 @@ class BaseFormat(ABC):
     calibrated: ClassVar[tuple[str, ...]] = ()
     takes_compile: ClassVar[bool] = False
     takes_batch_size: ClassVar[bool] = False
-    schedules: ClassVar[bool] = False
     fixed_shape: ClassVar[bool] = False
     packages: ClassVar[Mapping[str, str]] = {}
 
@@ -186,10 +184,9 @@ class BaseFormat(ABC):
     def _scheduling_problem(
         self, config: ModelConfig, task: type[BaseTask[Any, Any]]
     ) -> tuple[str, str] | None:
-        if not config.continuousBatching or (self.schedules and task.generates):
+        if not config.continuousBatching or task.generates:
             return None
         return (
-            f"continuousBatching is true, handler.mode is {config.handler.mode} and"
-            f" handler.save_mode is {self.name}",
-            "use mode: text_generation with save_mode: openvino, or leave continuousBatching out",
+            f"continuousBatching is true and handler.mode is {config.handler.mode}",
+            "use mode: text_generation, or leave continuousBatching out",
         )
