@@ -20,8 +20,6 @@ from handlers.explainers import explanation_schemas, targets
 from handlers.explainers.base import ExplainedModel
 from handlers.export.auto_dtype import resolve_auto
 from handlers.export.parity_report import ParityReport
-from handlers.generation.scheduler import ContinuousModel
-from handlers.generation.static_groups import StaticGroups
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, TimeLimits, before
 from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
@@ -98,8 +96,8 @@ class Engine:
         model_format = formats.get(config.handler.save_mode)
         model = model_format.load(spec)
         warm_up(task, model, config)
-        if config.continuousBatching and not isinstance(model, ContinuousModel):
-            model = StaticGroups(model, config.handler.max_num_seqs, config.handler.max_waiting)
+        if config.continuousBatching:
+            model = model_format.run_continuously(spec, model)
         limits = TimeLimits(
             config.predict_seconds, config.shared_predict_seconds, config.explain_seconds
         )

@@ -112,9 +112,9 @@ class TorchServeSection(BaseModel):
     continuousBatching: StrictBool | None = Field(
         default=None,
         description="Answers each request as soon as its own texts have ended, for "
-        "`text_generation`. With `save_mode: openvino`, a text also starts as soon as it arrives, "
-        "beside the running ones. `batchSize` is then the number of requests in the worker, "
-        "running and waiting.",
+        "`text_generation`. With `save_mode: openvino`, and on CPUs for greedy texts, a text also "
+        "starts as soon as it arrives, beside the running ones. `batchSize` is then the number of "
+        "requests in the worker, running and waiting.",
     )
     useJobTicket: StrictBool | None = Field(
         default=None, description="Accepts a request only while a worker is free, without a queue."

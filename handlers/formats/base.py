@@ -16,6 +16,7 @@ from handlers.config.handler_section import DType
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
 from handlers.export.manifest import ExportManifest
+from handlers.generation.static_groups import StaticGroups
 from handlers.runtime.imports import require_package
 from handlers.runtime.model import Model
 from handlers.tasks.base import BaseTask
@@ -59,6 +60,16 @@ class BaseFormat(ABC):
         Raises:
             ConfigError: the files cannot be loaded, or a package is missing.
         """
+
+    def run_continuously(self, spec: ModelSpec, model: Model) -> Model:
+        """Return a model that answers each text when it ends, for `continuousBatching`.
+
+        Args:
+            spec: the model to load.
+            model: the loaded model, after the trial of its batches.
+        """
+        handler = spec.config.handler
+        return StaticGroups(model, handler.max_num_seqs, handler.max_waiting)
 
     def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
         """Export a checkpoint to this format, and check that the outputs are equal.

@@ -91,6 +91,9 @@ class Format(BaseFormat):
             return self._load_continuous(spec, exact, load_static)
         return load_static()
 
+    def run_continuously(self, spec: ModelSpec, model: Model) -> Model:
+        return model
+
     def _load_static(self, spec: ModelSpec, settings: Mapping[str, int | str]) -> Model:
         with translate_load_errors(FILE):
             model = self._class(spec).from_pretrained(

@@ -17,7 +17,7 @@ from handlers.errors import OutOfTime, RequestError, attempt
 from handlers.generation.decoding import IncrementalDecoder
 from handlers.generation.generator import Prompt, end_tokens
 from handlers.generation.logits import TokenScores
-from handlers.generation.scheduler import ContinuousModel, NewTokens
+from handlers.generation.scheduler import NewTokens, TextEngine
 from handlers.generation.stopping import Continuation, GeneratedText
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.telemetry.meter import Meter
@@ -82,14 +82,14 @@ class ContinuousGenerator:
     """Generates the texts of one request with an engine that runs those of others, too.
 
     Attributes:
-        model: the engine.
+        engine: the engine.
         tokenizer: its tokenizer.
         base: the checkpoint's generation config.
         meter: counts tokens, and measures the time to the first token and between tokens.
         deadline: the time limit of the request.
     """
 
-    model: ContinuousModel
+    engine: TextEngine
     tokenizer: PreTrainedTokenizerBase
     base: GenerationConfig
     meter: Meter
@@ -127,7 +127,7 @@ class ContinuousGenerator:
             for number in range(copies):
                 text = RunningText(prompt, self._continuation(prompt, decoder))
                 receive = partial(_put, inbox, text)
-                text.cancel = self.model.start(prompt, number, receive)
+                text.cancel = self.engine.start(prompt, number, receive)
                 texts.append(text)
         except RequestError:
             for text in texts:

@@ -31,8 +31,8 @@ class NewTokens:
 Receive = Callable[[NewTokens], None]
 
 
-class ContinuousModel(Model, ABC):
-    """A model whose engine lets a text join the running ones at the next step."""
+class TextEngine(ABC):
+    """An engine that lets a text join the running ones at the next step."""
 
     @abstractmethod
     def start(self, prompt: Prompt, number: int, receive: Receive) -> Callable[[], None]:
@@ -49,6 +49,10 @@ class ContinuousModel(Model, ABC):
         Raises:
             RequestError: the engine cannot do what the prompt asks, or has too much to do.
         """
+
+
+class ContinuousModel(Model, TextEngine, ABC):
+    """A model whose engine generates all its texts."""
 
 
 def check_load(texts: int, limit: int, new: int = 1) -> None:

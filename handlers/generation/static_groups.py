@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -42,7 +43,8 @@ class StaticGroups(Model):
     def __init__(self, model: Model, max_running: int, max_waiting: int) -> None:
         self._model = model
         self.padded_limit, self.runs_alone = model.padded_limit, model.runs_alone
-        self._queue = _Queue(max_running, max_waiting)
+        self._limit, self._admitting = max_running + max_waiting, threading.Lock()
+        self._queue = _Queue(max_running)
         threading.Thread(target=self._queue.run, name="generate", daemon=True).start()
         weakref.finalize(self, self._queue.close)
 
@@ -56,7 +58,7 @@ class StaticGroups(Model):
             prompts: the prompts.
             budget: the maximum number of tokens in a batch.
         """
-        added = [attempt(self._queue.add, generator, prompt, budget) for prompt in prompts]
+        added = [attempt(self._add, generator, prompt, budget) for prompt in prompts]
         futures = [each for each in added if isinstance(each, Future)]
         _wait(futures, generator.deadline)
         outcomes = [each if isinstance(each, RequestError) else _outcome(each) for each in added]
@@ -69,6 +71,21 @@ class StaticGroups(Model):
     def run_exclusively(self, function: Callable[[], Result]) -> Result:
         return self._queue.call(function).result()
 
+    @contextmanager
+    def admitted(self, new: int = 1) -> Iterator[None]:
+        """Start further texts within the block.
+
+        Args:
+            new: how many.
+
+        Raises:
+            Overloaded: too many texts are running or waiting.
+        """
+        with self._admitting:
+            load = self.load_metrics
+            check_load(int(load["running_texts"] + load["waiting_texts"]), self._limit, new)
+            yield
+
     @property
     def load_metrics(self) -> Mapping[str, float]:
         return self._queue.load_metrics
@@ -76,6 +93,10 @@ class StaticGroups(Model):
     @property
     def embeddings(self) -> torch.nn.Module | None:
         return self._model.embeddings
+
+    @property
+    def full_precision(self) -> bool:
+        return self._model.full_precision
 
     @property
     def looks_up_prompts(self) -> bool:
@@ -93,6 +114,10 @@ class StaticGroups(Model):
         self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any
     ) -> torch.Tensor:
         return self._model.generate(batch, config, **extra)
+
+    def _add(self, generator: Generator, prompt: Prompt, budget: int) -> Future[RowOutcome]:
+        with self.admitted(prompt.sequences):
+            return self._queue.add(generator, prompt, budget)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,11 +150,10 @@ class _Queue:
 
     Args:
         max_running: the maximum number of texts in a batch.
-        max_waiting: how many texts may wait.
     """
 
-    def __init__(self, max_running: int, max_waiting: int) -> None:
-        self._max_running, self._limit = max_running, max_running + max_waiting
+    def __init__(self, max_running: int) -> None:
+        self._max_running = max_running
         self._changed = threading.Condition()
         self._waiting: list[_Waiting | _Call] = []
         self._running: list[Prompt] = []
@@ -143,15 +167,9 @@ class _Queue:
             return {"running_texts": _texts(self._running), "waiting_texts": _texts(waiting)}
 
     def add(self, generator: Generator, prompt: Prompt, budget: int) -> Future[RowOutcome]:
-        """Have a prompt wait, and return its outcome to come.
-
-        Raises:
-            Overloaded: too many texts wait.
-        """
+        """Have a prompt wait, and return its outcome to come."""
         future = Future[RowOutcome]()
-        with self._changed:
-            check_load(sum(self.load_metrics.values()), self._limit, prompt.sequences)
-            self._append(_Waiting(generator, replace(prompt, future=future), budget))
+        self._append(_Waiting(generator, replace(prompt, future=future), budget))
         return future
 
     def call(self, function: Callable[[], Result]) -> Future[Result]:

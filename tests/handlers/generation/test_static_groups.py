@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,11 @@ from handlers import formats
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import OutOfTime, Overloaded, Unprocessable, WrongConfig
+from handlers.generation.static_groups import StaticGroups
 from handlers.runtime.deadline import Deadline
 from handlers.schemas.request import Request, TextStream
 from tests import tiny
+from tests.continuous import LONG, held, predict, wait_for_texts
 from tests.serving import differences, stream_into
 
 MODE = "text_generation"
@@ -37,8 +37,6 @@ SETTINGS: list[dict[str, Any]] = [
     {"max_new_tokens": 9, "prompt_lookup_num_tokens": 3},
     {"max_new_tokens": 9, "grammar": {"type": "regex", "value": "[0-9]+"}},
 ]
-# Seconds until a test fails that waits for something that never happens.
-LONG = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +44,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.write(tmp_path_factory.mktemp("tiny"), MODE)
 
 
-def load(folder: Path, *, continuous: bool = True, **handler: Any) -> Engine:
-    section = {"mode": MODE, "dtype": "float32", **handler}
-    document = {"continuousBatching": continuous, "handler": section}
-    return Engine.load(folder, ModelConfig.parse(document))
+def load_static(folder: Path) -> Engine:
+    return Engine.load(folder, ModelConfig.parse({"handler": {"mode": MODE, "dtype": "float32"}}))
+
+
+def load(folder: Path, max_running: int = 64, max_waiting: int = 128) -> Engine:
+    engine = load_static(folder)
+    engine.model = StaticGroups(engine.model, max_running, max_waiting)
+    return engine
 
 
 @pytest.fixture(scope="module")
@@ -59,35 +61,7 @@ def engine(folder: Path) -> Engine:
 
 @pytest.fixture(scope="module")
 def reference(folder: Path) -> Engine:
-    return load(folder, continuous=False)
-
-
-@contextmanager
-def held(engine: Engine) -> Iterator[None]:
-    """Keep the model from running anything within the block."""
-    begun, end = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        begun.set()
-        end.wait(LONG)
-
-    thread = threading.Thread(target=engine.model.run_exclusively, args=(hold,))
-    thread.start()
-    assert begun.wait(LONG)
-    try:
-        yield
-    finally:
-        end.set()
-        thread.join()
-
-
-def wait_for_texts(engine: Engine, count: int) -> None:
-    while engine.load_metrics["waiting_texts"] < count:
-        threading.Event().wait(0.01)
-
-
-def predict(engine: Engine, request: Request, deadline: Deadline | None = None) -> Any:
-    return engine.predict([request], deadline=deadline or Deadline())[0]
+    return load_static(folder)
 
 
 def test_texts_are_those_of_each_request_alone(engine: Engine, reference: Engine) -> None:
@@ -151,7 +125,7 @@ def test_a_waiting_text_that_nobody_waits_for_does_not_run(engine: Engine) -> No
 
 
 def test_prompts_beyond_the_limit_are_refused_and_leave_the_others(folder: Path) -> None:
-    engine = load(folder, max_num_seqs=2, max_waiting=1)
+    engine = load(folder, max_running=2, max_waiting=1)
     sampled = {"do_sample": True, "max_new_tokens": 4}
     with ThreadPoolExecutor(1) as threads, held(engine):
         three = threads.submit(
