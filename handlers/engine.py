@@ -96,6 +96,8 @@ class Engine:
         model_format = formats.get(config.handler.save_mode)
         model = model_format.load(spec)
         warm_up(task, model, config)
+        if config.continuousBatching:
+            model = model_format.run_continuously(spec, model)
         limits = TimeLimits(
             config.predict_seconds, config.shared_predict_seconds, config.explain_seconds
         )
@@ -280,4 +282,5 @@ class Engine:
             deadline=deadline,
             padded_limit=self.model.padded_limit,
         )
-        return self._explanation_target.explain(jobs, model)
+        explain = partial(self._explanation_target.explain, jobs, model)
+        return self.model.run_exclusively(explain)

@@ -53,6 +53,11 @@ class ModelConfig(TorchServeSection):
                 f"handler.save_mode is {self.handler.save_mode} and torchrun is set"
                 "; use save_mode: pretrained, or leave torchrun and parallelType out"
             )
+        if self.continuousBatching and self.torchrun:
+            raise ValueError(
+                "continuousBatching is true and torchrun is set; keep one: texts that start by"
+                " themselves would start in another order in each process"
+            )
         return self
 
     @model_validator(mode="after")

@@ -111,9 +111,10 @@ class TorchServeSection(BaseModel):
     )
     continuousBatching: StrictBool | None = Field(
         default=None,
-        description="Starts each text as soon as it arrives, beside those that are generated, for "
-        "`text_generation` with `save_mode: openvino`, or with `engine: vllm`. `batchSize` is then "
-        "the number of requests in the worker, running and waiting.",
+        description="Answers each request as soon as its own texts have ended, for "
+        "`text_generation`. With `save_mode: openvino`, with `engine: vllm`, and on CPUs for "
+        "greedy texts, a text also starts as soon as it arrives, beside the running ones. "
+        "`batchSize` is then the number of requests in the worker, running and waiting.",
     )
     useJobTicket: StrictBool | None = Field(
         default=None, description="Accepts a request only while a worker is free, without a queue."

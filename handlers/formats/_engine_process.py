@@ -46,14 +46,13 @@ from transformers import GenerationConfig
 
 from handlers.errors import (
     DeviceFailed,
-    Overloaded,
     RequestError,
     Unprocessable,
     WrongCheckpoint,
     summarize,
 )
 from handlers.generation.generator import Prompt
-from handlers.generation.scheduler import ContinuousModel, NewTokens, Receive
+from handlers.generation.scheduler import ContinuousModel, NewTokens, Receive, check_load
 from handlers.runtime.model import Model
 
 logger = logging.getLogger(__name__)
@@ -297,11 +296,7 @@ class EngineModel(ContinuousModel, ABC):
 
     def start(self, prompt: Prompt, number: int, receive: Receive) -> Callable[[], None]:
         settings = self._settings(prompt, number)
-        if self._process.texts >= self._limit:
-            raise Overloaded(
-                f"{self._process.texts:,} texts are running or waiting; send the request again"
-                " later."
-            )
+        check_load(self._process.texts, self._limit)
         own = next(self._numbers)
         tokens = [int(token) for token in prompt.features["input_ids"]]
         text = Text(own, tokens, settings, in_parts=prompt.is_followed)

@@ -16,6 +16,8 @@ from handlers.config.handler_section import DType, EngineName
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
 from handlers.export.manifest import ExportManifest
+from handlers.generation.scheduler import TextEngine
+from handlers.generation.static_groups import StaticGroups
 from handlers.runtime.imports import require_package
 from handlers.runtime.model import Model
 from handlers.tasks.base import BaseTask
@@ -33,8 +35,7 @@ class BaseFormat(ABC):
         calibrated: quantizations that need calibration, which generating tasks do not support.
         takes_compile: whether the YAML may enable `pt2.compile`.
         takes_batch_size: whether the YAML may set `handler.batch_size`.
-        schedules: whether it lets texts join a running batch, for `continuousBatching`.
-        engines: the supported values of `handler.engine`, which do so for it.
+        engines: the supported values of `handler.engine`, which let texts join a running batch.
         fixed_shape: whether a graph has a fixed shape of `batch_size` rows and `max_length` tokens.
         packages: the install command of each required package other than torch and transformers.
     """
@@ -46,7 +47,6 @@ class BaseFormat(ABC):
     calibrated: ClassVar[tuple[str, ...]] = ()
     takes_compile: ClassVar[bool] = False
     takes_batch_size: ClassVar[bool] = False
-    schedules: ClassVar[bool] = False
     engines: ClassVar[tuple[EngineName, ...]] = ()
     fixed_shape: ClassVar[bool] = False
     packages: ClassVar[Mapping[str, str]] = {}
@@ -63,6 +63,18 @@ class BaseFormat(ABC):
         Raises:
             ConfigError: the files cannot be loaded, or a package is missing.
         """
+
+    def run_continuously(self, spec: ModelSpec, model: Model) -> Model:
+        """Return a model that answers each text when it ends, for `continuousBatching`.
+
+        Args:
+            spec: the model to load.
+            model: the loaded model, after the trial of its batches.
+        """
+        if isinstance(model, TextEngine):
+            return model
+        handler = spec.config.handler
+        return StaticGroups(model, handler.max_num_seqs, handler.max_waiting)
 
     def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
         """Export a checkpoint to this format, and check that the outputs are equal.
@@ -189,13 +201,11 @@ class BaseFormat(ABC):
     def _scheduling_problem(
         self, config: ModelConfig, task: type[BaseTask[Any, Any]]
     ) -> tuple[str, str] | None:
-        schedules = self.schedules or config.handler.engine
-        if not config.continuousBatching or (schedules and task.generates):
+        if not config.continuousBatching or task.generates:
             return None
         return (
-            f"continuousBatching is true, handler.mode is {config.handler.mode} and"
-            f" handler.save_mode is {self.name}",
-            "use mode: text_generation with save_mode: openvino, or leave continuousBatching out",
+            f"continuousBatching is true and handler.mode is {config.handler.mode}",
+            "use mode: text_generation, or leave continuousBatching out",
         )
 
     def _engine_problem(

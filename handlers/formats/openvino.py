@@ -51,7 +51,6 @@ class Format(BaseFormat):
     """OpenVINO, on the CPU."""
 
     generates = True
-    schedules = True
     quantizations = ("int8", "int8_weights", "int4_weights")
     calibrated = ("int8",)
     packages: ClassVar[Mapping[str, str]] = {

@@ -22,6 +22,7 @@ from handlers.config.handler_section import Compile, HandlerSection
 from handlers.errors import WrongCheckpoint, WrongConfig, summarize
 from handlers.formats._last_token import pool_last_token
 from handlers.formats._packable import Packable, as_packable
+from handlers.formats._paged import as_paged
 from handlers.formats._vllm import load_vllm
 from handlers.formats.base import BaseFormat
 from handlers.runtime.model import Model
@@ -50,6 +51,12 @@ class Format(BaseFormat):
         _copy_strided_inputs(module.get_output_embeddings())
         log_placement(spec.config, module)
         return PretrainedModel(module, spec.outputs)
+
+    def run_continuously(self, spec: ModelSpec, model: Model) -> Model:
+        paged = None
+        if isinstance(model, PretrainedModel) and model.pages:
+            paged = as_paged(model, model.module, spec)
+        return paged or super().run_continuously(spec, model)
 
 
 class PretrainedModel(Model):
@@ -104,6 +111,13 @@ class PretrainedModel(Model):
         layers = getattr(config, "layer_types", None) or ["sliding" if window else "full_attention"]
         # Tokens that the model does not confirm are removed from the cache, which only those keep.
         return set(layers) == {"full_attention"} and not self.module._is_stateful
+
+    @property
+    def pages(self) -> bool:
+        """Whether transformers' continuous batching may run it."""
+        placed = getattr(self.module, "hf_device_map", None) or self.module.device.type != "cpu"
+        quantized = quantization_method(self.module.config)
+        return self.looks_up_prompts and not (placed or quantized)
 
     @torch.inference_mode()
     def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:

@@ -17,7 +17,7 @@ from handlers.errors import OutOfTime, RequestError, attempt
 from handlers.generation.decoding import IncrementalDecoder
 from handlers.generation.generator import Prompt, end_tokens
 from handlers.generation.logits import MIN_LOGPROB, TokenScores
-from handlers.generation.scheduler import ContinuousModel, NewTokens
+from handlers.generation.scheduler import NewTokens, TextEngine
 from handlers.generation.stopping import Continuation, GeneratedText
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.telemetry.meter import Meter
@@ -73,17 +73,17 @@ class RunningText:
         self.error: Exception | None = None
         self.finished = False
 
-    def start(self, model: ContinuousModel, number: int) -> None:
+    def start(self, engine: TextEngine, number: int) -> None:
         """Start the text.
 
         Args:
-            model: generates it.
+            engine: generates it.
             number: which of the prompt's sequences it is.
 
         Raises:
             RequestError: the engine cannot do what the prompt asks, or has too much to do.
         """
-        cancel = model.start(self._prompt, number, self.receive)
+        cancel = engine.start(self._prompt, number, self.receive)
         with self._lock:
             self._cancel = cancel
             if self.finished:  # It may have had a stop string before.
@@ -149,14 +149,14 @@ class ContinuousGenerator:
     """Generates the texts of one request with an engine that runs those of others, too.
 
     Attributes:
-        model: the engine.
+        engine: the engine.
         tokenizer: its tokenizer.
         base: the checkpoint's generation config.
         meter: counts tokens, and measures the time to the first token and between tokens.
         deadline: the time limit of the request.
     """
 
-    model: ContinuousModel
+    engine: TextEngine
     tokenizer: PreTrainedTokenizerBase
     base: GenerationConfig
     meter: Meter
@@ -191,7 +191,7 @@ class ContinuousGenerator:
         try:
             for number in range(copies):
                 text = RunningText(prompt, self._continuation(prompt, decoder), changed)
-                text.start(self.model, number)
+                text.start(self.engine, number)
                 texts.append(text)
         except RequestError:
             for text in texts:
@@ -249,7 +249,3 @@ def _scores(new: NewTokens) -> list[TokenScores]:
 
 def _finite(logprob: float) -> float:
     return max(MIN_LOGPROB, logprob)
-
-
-def _put(inbox: Inbox, text: RunningText, new: NewTokens) -> None:
-    inbox.put((text, new))

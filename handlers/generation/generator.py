@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +38,7 @@ from handlers.generation.stopping import (
     DeadlineCriterion,
     GeneratedText,
     LookupCriterion,
+    OnEnd,
     RowCriterion,
     SequenceCriterion,
 )
@@ -51,13 +54,18 @@ READ_PROMPT = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length
 
 @dataclass(frozen=True)
 class Prompt(Window):
-    """The tokens of a prompt, its parameters, and the maximum number of new tokens."""
+    """The tokens of a prompt, its parameters, and the maximum number of new tokens.
+
+    `future` takes the outcome as soon as the prompt's own texts have ended. Where it is cancelled,
+    they go on no further.
+    """
 
     parameters: GenerationParameters
     new_tokens: int
     stream: TextStream | None = None
     grammar: CompiledGrammar | None = None
     syntax: ToolSyntax | None = None
+    future: Future[RowOutcome] | None = None
 
     @property
     def sequences(self) -> int:
@@ -84,7 +92,14 @@ class Prompt(Window):
 
     def may_repeat(self) -> bool:
         """Return whether its text may be generated again, because no part of it was sent."""
-        return self.stream is None or not self.stream.emitted
+        is_done = self.future is not None and self.future.done()
+        return not is_done and (self.stream is None or not self.stream.emitted)
+
+    def pass_on(self, outcome: RowOutcome) -> None:
+        """Pass an outcome to the one who waits for it; nothing where it has one."""
+        if self.future:
+            with suppress(InvalidStateError):
+                self.future.set_result(outcome)
 
 
 @dataclass(frozen=True)
@@ -117,14 +132,17 @@ class Generator:
         request delays no small ones.
         """
         results: dict[int, RowOutcome] = {}
-        for numbers in self._batches(prompts, budget):
-            chosen = [prompts[number] for number in numbers]
-            # An error stays in its batch: texts of earlier ones may have been sent.
-            outcomes = attempt_all(self._generate_in_time, chosen, Prompt.may_repeat)
+        for numbers in self.batches(prompts, budget):
+            outcomes = self.generate_batch([prompts[number] for number in numbers])
             results.update(zip(numbers, outcomes, strict=True))
         return [results[number] for number in range(len(prompts))]
 
-    def _batches(self, prompts: Sequence[Prompt], budget: int) -> list[list[int]]:
+    def generate_batch(self, prompts: Sequence[Prompt]) -> list[RowOutcome]:
+        """Return what :meth:`generate` does for the prompts of one of :meth:`batches`."""
+        # An error stays in its batch: texts of earlier ones may have been sent.
+        return attempt_all(self._generate_in_time, prompts, Prompt.may_repeat)
+
+    def batches(self, prompts: Sequence[Prompt], budget: int) -> list[list[int]]:
         """Return the numbers of the prompts of each batch, the batch with fewest tokens first."""
         groups: defaultdict[Hashable, list[int]] = defaultdict(list)
         longest = max((prompt.new_tokens for prompt in prompts), default=0)
@@ -180,9 +198,11 @@ class Generator:
         deadline = DeadlineCriterion(self.deadline)
         settings = [prompt.parameters for prompt in prompts]
         recorder = recorder_for(settings)
-        sequences = self._criterion(prompts, width, recorder)
-        stopping = StoppingCriteriaList([deadline, sequences])
         matchers = _matchers(prompts)
+        outcomes = _Outcomes(prompts, matchers, deadline)
+        on_end = outcomes.pass_on if any(prompt.future for prompt in prompts) else None
+        sequences = self._criterion(prompts, width, recorder, on_end)
+        stopping = StoppingCriteriaList([deadline, sequences])
         grammars = [GrammarProcessor(matchers, width)] if matchers else []
         processors = LogitsProcessorList([*penalties_for(settings, width), *grammars])
         with seeded(settings[0].seed):
@@ -195,16 +215,19 @@ class Generator:
             )
         new = ids[:, width:].cpu().numpy()
         self._count(batch, prompts, new)
-        texts, copies = sequences.read(new.tolist()), len(new) // len(prompts)
-        parts = [slice(start, start + copies) for start in range(0, len(new), copies)]
+        copies = len(new) // len(prompts)
+        of_prompts = [new[start : start + copies].tolist() for start in range(0, len(new), copies)]
         return [
-            _grammar_error(matchers, texts, part)
-            or self._outcome(prompt, new[part], texts[part], out_of_time=deadline.reached)
-            for prompt, part in zip(prompts, parts, strict=True)
+            outcomes.outcome(number, tokens, sequences.read(number, tokens))
+            for number, tokens in enumerate(of_prompts)
         ]
 
     def _criterion(
-        self, prompts: Sequence[Prompt], width: int, recorder: LogprobRecorder | None
+        self,
+        prompts: Sequence[Prompt],
+        width: int,
+        recorder: LogprobRecorder | None,
+        on_end: OnEnd | None,
     ) -> SequenceCriterion:
         # A special token may begin a tool call.
         plain = IncrementalDecoder(self.tokenizer)
@@ -217,7 +240,7 @@ class Generator:
         if self._lookup(prompts[0]):
             return LookupCriterion(continuations, width)
         streams = [prompt.stream if prompt.is_streamed else None for prompt in prompts]
-        return RowCriterion(continuations, width, streams, recorder)
+        return RowCriterion(continuations, width, streams, recorder, on_end)
 
     def _lookup(self, prompt: Prompt) -> int | None:
         """Return the number of tokens to look up, None where they may exceed the last position."""
@@ -234,6 +257,7 @@ class Generator:
             end_tokens(self.base),
             prompt.new_tokens,
             prompt.syntax,
+            prompt.future,
         )
 
     def _count(self, batch: Batch, prompts: Sequence[Prompt], new: Ids) -> None:
@@ -252,20 +276,58 @@ class Generator:
         config.prompt_lookup_num_tokens = self._lookup(prompts[0])
         return config
 
-    @staticmethod
-    def _outcome(
-        prompt: Prompt, ids: Ids, texts: Sequence[GeneratedText], *, out_of_time: bool
+
+@dataclass(frozen=True)
+class _Outcomes:
+    """Makes the outcome of each prompt of a batch from its texts.
+
+    Attributes:
+        prompts: the prompts.
+        matchers: the matcher of each row that has a grammar.
+        deadline: ends the batch.
+    """
+
+    prompts: Sequence[Prompt]
+    matchers: Mapping[int, GrammarMatcher]
+    deadline: DeadlineCriterion
+
+    def pass_on(
+        self, number: int, tokens: Sequence[list[int]], texts: Sequence[GeneratedText]
+    ) -> None:
+        """Pass the outcome of a prompt to the one who waits for it."""
+        self.prompts[number].pass_on(self.outcome(number, tokens, texts))
+
+    def outcome(
+        self, number: int, tokens: Sequence[list[int]], texts: Sequence[GeneratedText]
     ) -> RowOutcome:
-        """Return the outputs of a prompt whose sequences are finished.
+        """Return the outputs of a prompt whose sequences are finished, or its error.
 
         Beams are finished together only: one that has ended is not the best one for certain.
+
+        Args:
+            number: the number of the prompt.
+            tokens: the new tokens of each of its sequences.
+            texts: their texts.
         """
+        if error := self._grammar_error(number * len(tokens), texts):
+            return error
         unfinished = any(text.finish_reason is None for text in texts)
-        if out_of_time and (unfinished or prompt.parameters.num_beams > 1):
+        beams = self.prompts[number].parameters.num_beams > 1
+        if self.deadline.reached and (unfinished or beams):
             return OutOfTime()
         lengths = [text.tokens - (text.finish_reason == "eos_token") for text in texts]
-        sequences = [row[:length] for row, length in zip(ids, lengths, strict=True)]
+        sequences = [
+            np.array(ids[:length], dtype=np.int64)
+            for ids, length in zip(tokens, lengths, strict=True)
+        ]
         return {"sequences": sequences, "texts": texts}
+
+    def _grammar_error(self, first: int, texts: Sequence[GeneratedText]) -> RequestError | None:
+        """Return the error of the first row that its grammar has ended; None if none has."""
+        rows = enumerate(texts, first)
+        ended = (row for row, text in rows if text.finish_reason == "eos_token")
+        errors = (self.matchers[row].error for row in ended if row in self.matchers)
+        return next(filter(None, errors), None)
 
 
 def end_tokens(base: GenerationConfig) -> frozenset[int]:
@@ -283,12 +345,3 @@ def _matchers(prompts: Sequence[Prompt]) -> dict[int, GrammarMatcher]:
         if prompt.grammar
         for copy in range(copies)
     }
-
-
-def _grammar_error(
-    matchers: Mapping[int, GrammarMatcher], texts: Sequence[GeneratedText], part: slice
-) -> RequestError | None:
-    """Return the error of the first row of a part that its grammar has ended; None if none has."""
-    ended = (row for row in range(part.start, part.stop) if texts[row].finish_reason == "eos_token")
-    errors = (matchers[row].error for row in ended if row in matchers)
-    return next(filter(None, errors), None)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from handlers.errors import RequestError
+from handlers.errors import Overloaded, RequestError
 from handlers.generation.generator import Prompt
 from handlers.runtime.model import Model
 
@@ -34,8 +34,8 @@ class NewTokens:
 Receive = Callable[[NewTokens], None]
 
 
-class ContinuousModel(Model, ABC):
-    """A model whose engine lets a text join the running ones at the next step."""
+class TextEngine(ABC):
+    """An engine that lets a text join the running ones at the next step."""
 
     @abstractmethod
     def start(self, prompt: Prompt, number: int, receive: Receive) -> Callable[[], None]:
@@ -54,3 +54,22 @@ class ContinuousModel(Model, ABC):
         Raises:
             RequestError: the engine cannot do what the prompt asks, or has too much to do.
         """
+
+
+class ContinuousModel(Model, TextEngine, ABC):
+    """A model whose engine generates all its texts."""
+
+
+def check_load(texts: int, limit: int, new: int = 1) -> None:
+    """Check that further texts may wait.
+
+    Args:
+        texts: how many are running or waiting.
+        limit: how many may be.
+        new: how many there are to come.
+
+    Raises:
+        Overloaded: there would be more.
+    """
+    if texts + new > limit:
+        raise Overloaded(f"{texts:,} texts are running or waiting; send the request again later.")

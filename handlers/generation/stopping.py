@@ -7,7 +7,8 @@ depend on the other sequences of its batch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any, Literal
@@ -74,6 +75,10 @@ class GeneratedText:
         ]
 
 
+# Takes the number of a prompt, and the new tokens and the text of each of its sequences.
+OnEnd = Callable[[int, Sequence[list[int]], Sequence[GeneratedText]], None]
+
+
 @dataclass(frozen=True)
 class Continuation:
     """Follows the sequences after one prompt; a state is a :class:`GeneratedText`.
@@ -85,6 +90,8 @@ class Continuation:
         ends: ids of the tokens that end a text.
         max_new_tokens: the maximum number of new tokens.
         syntax: the syntax of tool calls, which are not streamed; None where there are none.
+        future: the outcome that a request waits for; None where the batch returns it. Where it is
+            cancelled, the text goes on no further.
     """
 
     decoder: IncrementalDecoder
@@ -93,6 +100,12 @@ class Continuation:
     ends: frozenset[int]
     max_new_tokens: int
     syntax: ToolSyntax | None = None
+    future: Future[Any] | None = None
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for the text any more."""
+        return self.future is not None and self.future.cancelled()
 
     def start(self) -> GeneratedText:
         """Return the state before the first new token."""
@@ -218,12 +231,18 @@ class SequenceCriterion(StoppingCriteria, ABC):
 
     def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
         """Return for each row whether it is finished."""
-        return _per_row(self._finished(input_ids, self._of_rows(len(input_ids))), input_ids)
+        of_rows = self._of_rows(len(input_ids))
+        pairs = zip(self._finished(input_ids, of_rows), of_rows, strict=True)
+        return _per_row([finished or each.is_cancelled for finished, each in pairs], input_ids)
 
-    def read(self, sequences: Sequence[list[int]]) -> list[GeneratedText]:
-        """Return the text of each generated sequence."""
-        pairs = zip(self._of_rows(len(sequences)), sequences, strict=True)
-        return [continuation.read(tokens) for continuation, tokens in pairs]
+    def read(self, number: int, sequences: Sequence[list[int]]) -> list[GeneratedText]:
+        """Return the text of each sequence that was generated for a prompt.
+
+        Args:
+            number: the number of the prompt.
+            sequences: the new tokens of each of its sequences.
+        """
+        return [self._continuations[number].read(tokens) for tokens in sequences]
 
     @abstractmethod
     def _finished(self, input_ids: torch.Tensor, of_rows: Sequence[Continuation]) -> list[bool]:
@@ -242,6 +261,7 @@ class RowCriterion(SequenceCriterion):
         width: the length of the padded prompts.
         streams: the stream of each prompt, which has one row then; None for one without.
         recorder: has the scores of the tokens of the rows that are recorded; None without such.
+        on_end: is called once all rows of a prompt have ended, while those of others go on.
     """
 
     def __init__(
@@ -250,6 +270,7 @@ class RowCriterion(SequenceCriterion):
         width: int,
         streams: Sequence[TextStream | None] = (),
         recorder: LogprobRecorder | None = None,
+        on_end: OnEnd | None = None,
     ) -> None:
         super().__init__(continuations, width)
         self._streams = {row: stream for row, stream in enumerate(streams) if stream}
@@ -258,10 +279,14 @@ class RowCriterion(SequenceCriterion):
         self._seen = width
         # The rows whose text is needed before their end.
         self._texts: dict[int, GeneratedText] = {}
+        self._ended: set[int] = set()
+        self._going_on = set(range(len(continuations)))
+        self._on_end = on_end
 
-    def read(self, sequences: Sequence[list[int]]) -> list[GeneratedText]:
-        pairs = enumerate(zip(self._of_rows(len(sequences)), sequences, strict=True))
-        return [self._texts.get(row) or each.read(tokens) for row, (each, tokens) in pairs]
+    def read(self, number: int, sequences: Sequence[list[int]]) -> list[GeneratedText]:
+        continuation, first = self._continuations[number], number * len(sequences)
+        rows = enumerate(sequences, first)
+        return [self._texts.get(row) or continuation.read(tokens) for row, tokens in rows]
 
     def _finished(self, input_ids: torch.Tensor, of_rows: Sequence[Continuation]) -> list[bool]:
         self._scores = self._recorder.scores(input_ids[:, -1]) if self._recorder else {}
@@ -270,17 +295,35 @@ class RowCriterion(SequenceCriterion):
         for row, tokens in zip(going_on, new, strict=True):
             self._add(row, of_rows[row], tokens)
         self._seen = input_ids.shape[1]
-        return [
-            self._texts[row].finish_reason is not None
-            if row in self._texts
-            else self._seen - self._width >= each.max_new_tokens
-            for row, each in enumerate(of_rows)
-        ]
+        last = input_ids[:, -1].tolist()
+        self._ended |= {
+            row for row, each in enumerate(of_rows) if self._has_ended(row, each, last[row])
+        }
+        if self._on_end:
+            self._pass_on(input_ids, self._on_end)
+        return [row in self._ended for row in range(len(of_rows))]
+
+    def _has_ended(self, row: int, continuation: Continuation, last: int) -> bool:
+        if row in self._texts:
+            return self._texts[row].finish_reason is not None
+        return self._seen - self._width >= continuation.max_new_tokens or last in continuation.ends
+
+    def _pass_on(self, input_ids: torch.Tensor, on_end: OnEnd) -> None:
+        """Call a function for each prompt all of whose rows have ended since the last call."""
+        copies = len(input_ids) // len(self._continuations)
+        for number in sorted(self._going_on):
+            rows = range(number * copies, (number + 1) * copies)
+            if self._ended.issuperset(rows):
+                self._going_on.discard(number)
+                new = input_ids[rows.start : rows.stop, self._width :].tolist()
+                on_end(number, new, self.read(number, new))
 
     def _is_followed(self, row: int, continuation: Continuation) -> bool:
         """Return whether the text of a row is needed, and goes on."""
+        if row in self._ended or continuation.is_cancelled:
+            return False
         if row in self._texts:
-            return self._texts[row].finish_reason is None
+            return True
         return bool(continuation.stops) or row in self._streams or row in self._scores
 
     def _add(self, row: int, continuation: Continuation, tokens: Sequence[int]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import torch
 from transformers import GenerationConfig
@@ -14,6 +14,8 @@ from handlers.batching.packing import PackedBatch
 from handlers.batching.padding import Padding
 from handlers.batching.rows import TrialRows
 from handlers.config.handler_section import Compile
+
+Result = TypeVar("Result")
 
 
 class Model(ABC):
@@ -90,6 +92,10 @@ class Model(ABC):
     ) -> Mapping[str, torch.Tensor]:
         """Run a padded batch, with gradients if the format has them."""
         return self.forward(batch)
+
+    def run_exclusively(self, function: Callable[[], Result]) -> Result:
+        """Call a function that runs the model, while nothing else runs it."""
+        return function()
 
     @abstractmethod
     def generate(

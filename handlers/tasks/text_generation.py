@@ -35,6 +35,7 @@ from handlers.generation.generator import Generator, Prompt, end_tokens
 from handlers.generation.grammar import CompiledGrammar, GrammarCompiler, to_lark
 from handlers.generation.parameters import GenerationParameters
 from handlers.generation.scheduler import ContinuousModel
+from handlers.generation.static_groups import StaticGroups
 from handlers.generation.stopping import GeneratedText
 from handlers.generation.tool_calls import ToolSyntax, ToolUse, syntax_of
 from handlers.generation.tool_messages import MessageCall
@@ -177,6 +178,8 @@ class Task(BaseTask[PromptQuery, Prompt]):
             )
         padding, limit = self.padding, self.checkpoint.limit
         generator = Generator(model, self.tokenizer, self.base, padding, meter, limit, deadline)
+        if isinstance(model, StaticGroups):
+            return model.generate_prompts(generator, rows, self.budget)
         return generator.generate(rows, self.budget)
 
     def decode(self, query: PromptQuery, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:

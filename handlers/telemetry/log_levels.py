@@ -28,6 +28,8 @@ def silence_libraries() -> None:
     logging.disable_progress_bar()
     # bitsandbytes logs a cast for every 8-bit matrix of every batch.
     getLogger("bitsandbytes").setLevel(ERROR)
+    # transformers' continuous batching logs each text.
+    getLogger("ContinuousBatchingLogger").setLevel(ERROR)
     for module in ("transformers", "captum"):
         warnings.filterwarnings("ignore", module=module)
 

@@ -22,7 +22,6 @@ from handlers.errors import (
     RequestTooLarge,
     Unprocessable,
     WrongCheckpoint,
-    WrongConfig,
 )
 from handlers.generation.continuous import RunningText
 from handlers.generation.scheduler import NewTokens
@@ -224,15 +223,6 @@ def test_a_generation_config_that_the_engine_would_ignore_stops_the_load(
     (tmp_path / "generation_config.json").write_text(content, encoding="utf-8")
     with pytest.raises(WrongCheckpoint, match=r"generation_config\.json: has suppress_tokens"):
         Engine.load(tmp_path, config())
-
-
-@pytest.mark.parametrize(
-    "handler", [{"mode": MODE}, {"mode": "sequence_classification", "save_mode": "openvino"}]
-)
-def test_other_formats_and_tasks_are_refused(handler: dict[str, str]) -> None:
-    document = {"continuousBatching": True, "handler": handler}
-    with pytest.raises(WrongConfig, match="continuousBatching is true"):
-        formats.check_config(ModelConfig.parse(document))
 
 
 @pytest.fixture

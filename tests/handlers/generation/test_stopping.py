@@ -105,7 +105,8 @@ def test_rows_end_each_by_itself(tokenizer: Any) -> None:
     criterion = RowCriterion(rows, width=0)
     done = [criterion(written[:, :end], None).tolist() for end in range(1, length + 1)]
     assert done[len(fox) - 1] == [True, False, True, True]
-    assert [text.finish_reason for text in criterion.read(written.tolist())][2:] == ["length"] * 2
+    texts = criterion.read(1, written[2:].tolist())
+    assert [text.finish_reason for text in texts] == ["length"] * 2
     streaming = RowCriterion(rows[1:], 0, [stream_into(parts)])
     streaming(written[2:3, : len(fox)], None)
     assert "".join(parts).strip() == "fox"

@@ -1,0 +1,269 @@
+"""Texts of several requests through `generate`, for `continuousBatching` without an own engine.
+
+One thread takes the waiting prompts in the order of their arrival, with the oldest all those that
+may share its batch, and passes the texts of each on as soon as they have ended. So every text is
+that of a batch, whatever its parameters are; new prompts wait for the running batch.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+from transformers import GenerationConfig
+
+from handlers.batching.rows import RowOutcome
+from handlers.errors import InternalError, OutOfTime, RequestError, attempt
+from handlers.generation.generator import Generator, Prompt
+from handlers.generation.scheduler import check_load
+from handlers.runtime.deadline import NO_DEADLINE, Deadline
+from handlers.runtime.model import Model
+from handlers.telemetry.meter import Meter
+
+Result = TypeVar("Result")
+# How long a request waits before it looks at its deadline, in seconds.
+PATIENCE = 0.1
+
+
+class StaticGroups(Model):
+    """A model whose requests generate side by side, in batches of `generate`.
+
+    Args:
+        model: the model, after the trial of its batches.
+        max_running: the maximum number of texts in a batch.
+        max_waiting: how many texts may wait for others to end.
+    """
+
+    def __init__(self, model: Model, max_running: int, max_waiting: int) -> None:
+        self._model = model
+        self.padded_limit, self.runs_alone = model.padded_limit, model.runs_alone
+        self._limit, self._admitting = max_running + max_waiting, threading.Lock()
+        self._queue = _Queue(max_running)
+        threading.Thread(target=self._queue.run, name="generate", daemon=True).start()
+        weakref.finalize(self, self._queue.close)
+
+    def generate_prompts(
+        self, generator: Generator, prompts: Sequence[Prompt], budget: int
+    ) -> list[RowOutcome]:
+        """Return what a generator makes of each prompt, in batches with those of other requests.
+
+        Args:
+            generator: has this model, and the meter and the deadline of the request.
+            prompts: the prompts.
+            budget: the maximum number of tokens in a batch.
+        """
+        added = [attempt(self._add, generator, prompt, budget) for prompt in prompts]
+        futures = [each for each in added if isinstance(each, Future)]
+        _wait(futures, generator.deadline)
+        outcomes = [each if isinstance(each, RequestError) else _outcome(each) for each in added]
+        for prompt, outcome in zip(prompts, outcomes, strict=True):
+            if not isinstance(outcome, RequestError):
+                tokens = len(prompt) + sum(text.tokens for text in outcome["texts"])
+                generator.meter.count(tokens=tokens, slots=tokens)
+        return outcomes
+
+    def run_exclusively(self, function: Callable[[], Result]) -> Result:
+        return self._queue.call(function).result()
+
+    @contextmanager
+    def admitted(self, new: int = 1) -> Iterator[None]:
+        """Start further texts within the block.
+
+        Args:
+            new: how many.
+
+        Raises:
+            Overloaded: too many texts are running or waiting.
+        """
+        with self._admitting:
+            load = self.load_metrics
+            check_load(int(load["running_texts"] + load["waiting_texts"]), self._limit, new)
+            yield
+
+    @property
+    def load_metrics(self) -> Mapping[str, float]:
+        return self._queue.load_metrics
+
+    @property
+    def embeddings(self) -> torch.nn.Module | None:
+        return self._model.embeddings
+
+    @property
+    def full_precision(self) -> bool:
+        return self._model.full_precision
+
+    @property
+    def looks_up_prompts(self) -> bool:
+        return self._model.looks_up_prompts
+
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        return self._model.forward(batch)
+
+    def forward_with_gradients(
+        self, batch: Mapping[str, torch.Tensor]
+    ) -> Mapping[str, torch.Tensor]:
+        return self._model.forward_with_gradients(batch)
+
+    def generate(
+        self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any
+    ) -> torch.Tensor:
+        return self._model.generate(batch, config, **extra)
+
+    def _add(self, generator: Generator, prompt: Prompt, budget: int) -> Future[RowOutcome]:
+        with self.admitted(prompt.sequences):
+            return self._queue.add(generator, prompt, budget)
+
+
+@dataclass(frozen=True, eq=False)
+class _Waiting:
+    """A prompt that waits, with what generates it."""
+
+    generator: Generator
+    prompt: Prompt
+    budget: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """A function that waits to be called, while no batch runs."""
+
+    function: Callable[[], Any]
+    future: Future[Any]
+
+    def run(self) -> None:
+        try:
+            self.future.set_result(self.function())
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
+            self.future.set_exception(error)
+
+
+class _Queue:
+    """Prompts and calls that wait, and the batch that runs.
+
+    It holds no reference to the model but in what waits, so that the thread ends with the model.
+
+    Args:
+        max_running: the maximum number of texts in a batch.
+    """
+
+    def __init__(self, max_running: int) -> None:
+        self._max_running = max_running
+        self._changed = threading.Condition()
+        self._waiting: list[_Waiting | _Call] = []
+        self._running: list[Prompt] = []
+        self._closed = False
+
+    @property
+    def load_metrics(self) -> Mapping[str, int]:
+        """The numbers of running and waiting texts."""
+        with self._changed:
+            waiting = [each.prompt for each in self._waiting if isinstance(each, _Waiting)]
+            return {"running_texts": _texts(self._running), "waiting_texts": _texts(waiting)}
+
+    def add(self, generator: Generator, prompt: Prompt, budget: int) -> Future[RowOutcome]:
+        """Have a prompt wait, and return its outcome to come."""
+        future = Future[RowOutcome]()
+        self._append(_Waiting(generator, replace(prompt, future=future), budget))
+        return future
+
+    def call(self, function: Callable[[], Result]) -> Future[Result]:
+        """Have a function wait, and return its result to come."""
+        future = Future[Result]()
+        self._append(_Call(function, future))
+        return future
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def run(self) -> None:
+        """Run what waits, until the queue is closed."""
+        while self._wait():
+            self._run_next()
+
+    def _append(self, waiting: _Waiting | _Call) -> None:
+        with self._changed:
+            self._waiting.append(waiting)
+            self._changed.notify()
+
+    def _wait(self) -> bool:
+        """Wait until there is something to run; return False once the queue is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or bool(self._waiting))
+            return not self._closed
+
+    def _run_next(self) -> None:
+        with self._changed:
+            self._waiting = [each for each in self._waiting if not _is_cancelled(each)]
+            first = next(iter(self._waiting), None)
+            if isinstance(first, _Call):
+                self._waiting.remove(first)
+            elif first:
+                self._running = self._take_batch(first)
+        if isinstance(first, _Call):
+            first.run()
+        elif first:
+            self._generate(first.generator)
+
+    def _take_batch(self, first: _Waiting) -> list[Prompt]:
+        """Remove the oldest prompt and those that share its batch, the older ones first."""
+        waiting = [each for each in self._waiting if isinstance(each, _Waiting)]
+        batches = first.generator.batches([each.prompt for each in waiting], first.budget)
+        (numbers,) = (batch for batch in batches if 0 in batch)
+        chosen: list[_Waiting] = []
+        for number in sorted(numbers):
+            prompts = [each.prompt for each in (*chosen, waiting[number])]
+            if chosen and _texts(prompts) > self._max_running:
+                break
+            chosen.append(waiting[number])
+        self._waiting = [each for each in self._waiting if each not in chosen]
+        return [each.prompt for each in chosen]
+
+    def _generate(self, generator: Generator) -> None:
+        """Generate the running batch."""
+        try:
+            own = replace(generator, meter=Meter(), deadline=NO_DEADLINE)
+            for prompt, outcome in zip(
+                self._running, own.generate_batch(self._running), strict=True
+            ):
+                prompt.pass_on(outcome)
+        except BaseException as error:  # noqa: BLE001 - nobody may wait for ever
+            for prompt in self._running:
+                prompt.pass_on(InternalError(error))
+        finally:
+            self._running = []
+
+
+def _texts(prompts: Sequence[Prompt]) -> int:
+    """Return how many texts are generated for prompts that have no outcome."""
+    futures = ((prompt, prompt.future) for prompt in prompts)
+    return sum(prompt.sequences for prompt, future in futures if future and not future.done())
+
+
+def _is_cancelled(waiting: _Waiting | _Call) -> bool:
+    future = waiting.prompt.future if isinstance(waiting, _Waiting) else waiting.future
+    return future is not None and future.cancelled()
+
+
+def _wait(futures: Sequence[Future[RowOutcome]], deadline: Deadline) -> None:
+    """Wait until each prompt has an outcome; at the deadline, cancel the others."""
+    waiting = set(futures)
+    while waiting and not deadline.passed:
+        waiting = wait(waiting, PATIENCE).not_done
+    for future in waiting:
+        future.cancel()
+
+
+def _outcome(future: Future[RowOutcome]) -> RowOutcome:
+    try:
+        return future.result()
+    except CancelledError:
+        return OutOfTime()

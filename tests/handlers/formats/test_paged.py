@@ -1,0 +1,193 @@
+"""transformers' continuous batching: the texts of `generate`, from their own start to their end."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handlers.config.model_config import ModelConfig
+from handlers.engine import Engine
+from handlers.errors import DeviceFailed, OutOfTime, Overloaded
+from handlers.formats._paged import PagedModel
+from handlers.generation.static_groups import StaticGroups
+from handlers.runtime.deadline import Deadline
+from handlers.schemas.request import Request, TextStream
+from tests import tiny
+from tests.continuous import LONG, held, predict, wait_for_texts
+from tests.serving import stream_into
+
+MODE = "text_generation"
+
+
+def load(folder: Path, *, continuous: bool = True, **handler: Any) -> Engine:
+    section = {"mode": MODE, "dtype": "float32", **handler}
+    document = {"continuousBatching": continuous, "handler": section}
+    return Engine.load(folder, ModelConfig.parse(document))
+
+
+@pytest.fixture(scope="module", params=["GPT2", "Llama"])
+def folder(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.write(tmp_path_factory.mktemp("tiny"), MODE, family=request.param)
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> Engine:
+    return load(folder)
+
+
+@pytest.fixture(scope="module")
+def reference(folder: Path) -> Engine:
+    return load(folder, continuous=False)
+
+
+def test_texts_are_those_of_each_request_alone(engine: Engine, reference: Engine) -> None:
+    assert isinstance(engine.model, PagedModel)
+    requests = [
+        Request(
+            f"Once upon {count} foxes",
+            {"max_new_tokens": count, "stop": ["e"] * (count % 3), "logprobs": False},
+        )
+        for count in range(1, 31)
+    ]
+    expected = [predict(reference, request) for request in requests]
+    with ThreadPoolExecutor(len(requests)) as threads:
+        assert list(threads.map(lambda request: predict(engine, request), requests)) == expected
+    load = engine.load_metrics
+    assert load == {"running_texts": 0, "waiting_texts": 0, "cache_usage": 0}
+
+
+def test_texts_that_begin_alike_are_those_of_each_alone(engine: Engine, reference: Engine) -> None:
+    """They come twice, so that what is kept of the first would serve the second."""
+    prompts = [f"Once upon a time there were {count} foxes in the woods" for count in range(24)]
+    requests = [Request(prompt, {"max_new_tokens": 24}) for prompt in prompts]
+    expected = [predict(reference, request) for request in requests]
+    with ThreadPoolExecutor(len(requests)) as threads:
+        for _ in range(2):
+            assert list(threads.map(lambda each: predict(engine, each), requests)) == expected
+
+
+def test_a_stream_has_the_whole_text(engine: Engine, reference: Engine) -> None:
+    parts: list[str] = []
+    parameters = {"max_new_tokens": 24, "return_full_text": False}
+    (text,) = predict(engine, Request("Once", parameters, stream=stream_into(parts)))
+    assert [text] == predict(reference, Request("Once", parameters))
+    assert len(parts) > 1
+    assert text["generated_text"].startswith("".join(parts))
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"do_sample": True, "seed": 4},
+        {"repetition_penalty": 1.4},
+        {"min_new_tokens": 9},
+        {"logit_bias": {"7": 20}},
+        {"num_beams": 2},
+        {"details": True},
+    ],
+)
+def test_what_the_manager_cannot_do_runs_in_a_static_group(
+    engine: Engine, reference: Engine, parameters: dict[str, Any]
+) -> None:
+    request = Request("Once upon", {"max_new_tokens": 9, **parameters})
+    with held(engine):  # All models of a process draw from one generator.
+        expected = predict(reference, request)
+    assert predict(engine, request) == expected
+    assert not engine.model._is_greedy(_prompt(engine, request))  # type: ignore[attr-defined]
+
+
+def test_a_generation_config_with_penalties_runs_in_static_groups(folder: Path) -> None:
+    engine = load(folder)
+    engine.task.base.repetition_penalty = 1.4  # type: ignore[attr-defined]
+    assert not engine.model._is_greedy(_prompt(engine, Request("Once", {})))  # type: ignore[attr-defined]
+
+
+def test_a_greedy_text_does_not_wait_for_the_running_group(engine: Engine) -> None:
+    with held(engine):
+        assert predict(engine, Request("Once", {"max_new_tokens": 3}))
+
+
+def test_texts_wait_for_space_in_the_cache_in_their_order(folder: Path, reference: Engine) -> None:
+    small = load(folder, cache_size=0.0000164)  # one block of 32 tokens
+    requests = [Request("Once", {"max_new_tokens": 20 + count}) for count in range(6)]
+    with ThreadPoolExecutor(len(requests)) as threads:
+        found = list(threads.map(lambda request: predict(small, request), requests))
+    assert found == [predict(reference, request) for request in requests]
+
+
+def test_a_text_that_does_not_fit_in_the_cache_runs_in_a_static_group(
+    folder: Path, reference: Engine
+) -> None:
+    request = Request("Once", {"max_new_tokens": 60})
+    assert predict(load(folder, cache_size=0.0000164), request) == predict(reference, request)
+
+
+def test_the_limit_holds_for_greedy_and_other_texts_together(folder: Path) -> None:
+    engine = load(folder, max_num_seqs=1, max_waiting=0)
+    greedy, sampled = (Request("Once", {"do_sample": sampled}) for sampled in (False, True))
+    with ThreadPoolExecutor(1) as threads, held(engine):
+        waiting = threads.submit(predict, engine, sampled)
+        wait_for_texts(engine, 1)
+        outcomes = [predict(engine, request) for request in (greedy, sampled)]
+    assert [type(outcome) for outcome in outcomes] == [Overloaded] * 2
+    assert waiting.result()[0]["generated_text"]
+
+
+def test_a_text_that_nobody_waits_for_leaves(engine: Engine) -> None:
+    deadline, parts = Deadline(), list[str]()
+
+    def hang_up(text: str, _: Any) -> None:
+        parts.append(text)
+        deadline.expire()
+
+    request = Request("Once upon", {"max_new_tokens": 100}, stream=TextStream(hang_up))
+    assert isinstance(predict(engine, request, deadline), OutOfTime)
+    assert engine.load_metrics["running_texts"] == 0
+    assert len(parts) == 1
+
+
+def test_an_explanation_uses_the_other_module(engine: Engine, reference: Engine) -> None:
+    request = Request("Once upon", {"max_new_tokens": 2})
+    assert engine.explain([request]) == reference.explain([request])
+    assert predict(engine, request) == predict(reference, request)
+
+
+def test_the_end_of_the_manager_fails_its_texts_and_later_ones(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine: Any = load(folder)
+    manager = engine.model._engine._manager
+    monkeypatch.setattr(manager.batch_processor, "_generation_step", None)
+    outcomes = [predict(engine, Request("Once", {})) for _ in range(2)]
+    assert [type(outcome) for outcome in outcomes] == [DeviceFailed] * 2
+    assert engine.device_failed
+
+
+def test_a_model_that_the_manager_runs_differently_has_static_groups(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PagedModel, "agrees", lambda *_: False)
+    assert type(load(folder).model) is StaticGroups
+
+
+def test_the_threads_end_with_the_model(folder: Path) -> None:
+    before = set(threading.enumerate())
+    engine = load(folder)
+    assert predict(engine, Request("Once", {"max_new_tokens": 2}))
+    del engine
+    gc.collect()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(LONG)
+        assert not thread.is_alive()
+
+
+def _prompt(engine: Engine, request: Request) -> Any:
+    task = engine.task
+    (rows,) = task.encode([task.parse(request)])
+    assert isinstance(rows, list)
+    return rows[0]
