@@ -94,6 +94,7 @@ class GenAiModel(ContinuousModel):
         max_waiting: how many texts may wait for others to end.
         base: the checkpoint's generation config.
         load_static: loads the model for forward passes and batches, which explanations need.
+        has_gradients: whether that model has gradients.
     """
 
     def __init__(
@@ -104,11 +105,14 @@ class GenAiModel(ContinuousModel):
         max_waiting: int,
         base: GenerationConfig,
         load_static: Callable[[], Model],
+        *,
+        has_gradients: bool = False,
     ) -> None:
         self._base, self._ends = _settings_of_checkpoint(base), sorted(end_tokens(base))
         self._limit = scheduler["max_num_seqs"] + max_waiting
         self._cached_tokens = scheduler["num_kv_blocks"] * BLOCK
         self._load_static, self._static = load_static, threading.Lock()
+        self._has_gradients = has_gradients
         self._static_model: Model | None = None
         self._numbers = itertools.count(1)
         arguments = {
@@ -137,6 +141,19 @@ class GenAiModel(ContinuousModel):
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         return self._static_copy().forward(batch)
+
+    @property
+    def has_gradients(self) -> bool:
+        return self._has_gradients
+
+    @property
+    def embeddings(self) -> torch.nn.Module | None:
+        return self._static_copy().embeddings if self._has_gradients else None
+
+    def forward_with_gradients(
+        self, batch: Mapping[str, torch.Tensor]
+    ) -> Mapping[str, torch.Tensor]:
+        return self._static_copy().forward_with_gradients(batch)
 
     def generate(
         self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any
@@ -351,6 +368,15 @@ class _Engine:
                 self._socket.sendall(message)
             except OSError:
                 logger.error("The process of openvino-genai has ended")  # `_read` reports it.
+
+
+def check_generation_config(base: GenerationConfig) -> None:
+    """Check that openvino-genai does what a checkpoint's generation config says.
+
+    Raises:
+        WrongCheckpoint: it does not.
+    """
+    _settings_of_checkpoint(base)
 
 
 def _of_openai(parameters: GenerationParameters) -> dict[str, Any]:

@@ -62,11 +62,14 @@ def server(checkpoint_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
             "mode": MODE,
             "model_name": str(checkpoint_folder),
             "save_mode": "openvino",
+            "calibration": "rows.jsonl",
             "tokenizer": {"model_max_length": POSITIONS},
             "max_num_seqs": RUNNING,
             "max_waiting": WAITING,
         },
     }
+    rows = [json.dumps({"inputs": prompt}) for prompt in PROMPTS[:2]]
+    (store / "rows.jsonl").write_text("\n".join(rows), encoding="utf-8")
     config = store / f"{MODE}.yaml"
     config.write_text(yaml.safe_dump(document), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
