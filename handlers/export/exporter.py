@@ -254,7 +254,7 @@ def _not_comparable(task: BaseTask[Any, Any], spec: ModelSpec) -> str | None:
 
 
 def _is_sufficient(report: ParityReport, config: ModelConfig) -> bool:
-    return report.agreement >= config.handler.min_agreement
+    return report.reaches(config.handler.min_agreement)
 
 
 def _may_use_float32(report: ParityReport, config: ModelConfig) -> bool:
@@ -279,7 +279,7 @@ def _accept(report: ParityReport, task: BaseTask[Any, Any], target: Path) -> Par
     Raises:
         WrongCheckpoint: the agreement is below `handler.min_agreement`.
     """
-    if report.agreement < task.settings.min_agreement:
+    if not report.reaches(task.settings.min_agreement):
         raise refusal(report, task)
     report.write(target)
     return report

@@ -74,6 +74,11 @@ class TextAgreement:
     tokens: int
     token_agreement: float
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95% interval of `token_agreement`."""
+        return wilson_interval(self.token_agreement, self.tokens)
+
     def __str__(self) -> str:
         return (
             f"greedy texts that run side by side have {self.token_agreement:.2%} of {self.tokens}"
@@ -120,10 +125,14 @@ class ParityReport:
             f" {self.largest_score_difference:.3f}{close}{generated}{rejected}"
         )
 
-    @property
-    def agreement(self) -> float:
-        """The share of equal decisions or, if that is less, of equal tokens in generated texts."""
-        return min(self.label_agreement, self.generated.token_agreement if self.generated else 1.0)
+    def reaches(self, min_agreement: float) -> bool:
+        """Return whether the model agrees with the checkpoint well enough.
+
+        There are some hundred tokens of texts, few beside the labels, so the upper end of their
+        interval has to reach the minimum.
+        """
+        texts_agree = self.generated is None or self.generated.interval[1] >= min_agreement
+        return self.label_agreement >= min_agreement and texts_agree
 
     @property
     def changed(self) -> int:

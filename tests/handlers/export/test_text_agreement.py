@@ -103,7 +103,7 @@ def test_texts_of_an_exact_export_with_continuous_batching_are_compared(tmp_path
 def test_an_export_whose_texts_differ_is_refused(
     checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    different = TextAgreement(16, 3, 100, 0.87)
+    different = TextAgreement(16, 0, 80, 0.8)
     monkeypatch.setattr(exporter, "compare_texts", lambda *_: different)
     with pytest.raises(WrongCheckpoint) as caught:
         export(checkpoint(MODE), ModelConfig.parse(CONTINUOUS), tmp_path, ROWS[:2])
@@ -115,5 +115,15 @@ def test_the_report_has_the_texts_in_its_file_and_its_sentence(tmp_path: Path) -
     report = replace(ParityReport(9, 9, 1.0, 0.1), generated=TextAgreement(4, 3, 50, 0.98))
     report.write(tmp_path)
     assert ParityReport.find(tmp_path) == report
-    assert report.agreement == 0.98
     assert "have 98.00% of 50 tokens of `generate` (3 of 4 texts are equal)" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("labels", "tokens", "reached"),
+    [(0.995, 0.985, True), (0.995, 0.95, False), (0.98, 1.0, False)],
+)
+def test_labels_reach_the_minimum_and_tokens_as_far_as_few_of_them_tell(
+    labels: float, tokens: float, reached: bool
+) -> None:
+    report = ParityReport(200, 9000, labels, 0.1, generated=TextAgreement(16, 6, 480, tokens))
+    assert report.reaches(0.99) == reached
