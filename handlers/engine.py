@@ -82,15 +82,15 @@ class Engine:
         Raises:
             ConfigError: when the YAML or the checkpoint is wrong.
         """
+        device = torch.device(device)
         config = config or ModelConfig.read(directory / CONFIG_FILE)
+        config = formats.resolve(config, directory, device.type)
         formats.check_config(config)
         kind = tasks.get(config.handler.mode)
         checkpoint = read_checkpoint(directory, config.handler)
         check_head(checkpoint.config, config.handler, kind.auto_class)
         task = kind(checkpoint, config.handler)
-        spec = ModelSpec(
-            directory, checkpoint, kind.auto_class, kind.outputs, config, torch.device(device)
-        )
+        spec = ModelSpec(directory, checkpoint, kind.auto_class, kind.outputs, config, device)
         report = ParityReport.find(directory)
         spec = resolve_auto(spec, report)
         model_format = formats.get(config.handler.save_mode)
@@ -245,8 +245,9 @@ class Engine:
     def _explanation_schemas(self) -> dict[str, Any]:
         if self._explanation_target is None:
             return {}
-        gradients = self.model.embeddings is not None
-        return explanation_schemas(self._explanation_target.default_method, gradients=gradients)
+        return explanation_schemas(
+            self._explanation_target.default_method, gradients=self.model.has_gradients
+        )
 
     def _parse(self, request: Request) -> Job:
         return Job(self.task.parse(request), stream=request.stream)

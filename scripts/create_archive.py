@@ -67,6 +67,8 @@ def _pack_all(paths: Iterable[Path], make: partial[Archive]) -> list[str]:
         try:
             archive = _shown(path, make)
             table.add_row(*_row(archive))
+            if archive.choice:
+                out.print(f"{archive.name}: {archive.choice}", markup=False)
             if archive.quality:
                 out.print(f"{archive.name} {archive.quality}", markup=False)
         except KitError as error:

@@ -40,6 +40,8 @@ def main() -> None:
             # The server below loads each archive right away, so it is not loaded here as well.
             archive = pack(MODEL_CONFIGS / f"{mode}.yaml", checked=False)
             console.print(f"{archive.path.name}: {archive.size / 1e6:.1f} MB")
+            if archive.choice:
+                console.print(f"  {archive.choice}", markup=False)
         models = {mode: f"{mode}.mar" for mode in modes()}
         torchserve = TorchServe(BUILD / "demo", MODEL_STORE, models, timeout=300)
         with console.status("Starting TorchServe"):

@@ -12,9 +12,10 @@ from huggingface_hub.utils.tqdm import disable_progress_bars
 from rich.console import Console
 from rich.table import Column, Table
 
+from handlers.config.choices import AUTO
 from handlers.config.model_config import ModelConfig
 from handlers.errors import KitError
-from handlers.formats import check_config
+from handlers.formats import check_config, choose
 from scripts.kit.download import check_folder, download, find_downloaded
 from scripts.kit.hub import Hub
 from scripts.kit.places import ROOT, checkpoint_of, config_paths, model_name
@@ -61,6 +62,8 @@ def bring(config_path: Path, hub: Hub, *, force: bool) -> tuple[str, ...]:
     """
     config, name = ModelConfig.read(config_path), model_name(config_path)
     check_config(config)
+    if config.handler.save_mode == AUTO:
+        typer.echo(f"{name}: {choose(config)}")
     target, handler = checkpoint_of(config_path, config), config.handler
     if target.is_dir() and Path(handler.model_name or target) == target:
         typer.echo(f"{name}: checking the folder {target}")

@@ -11,16 +11,24 @@ from typing import Any
 import pytest
 import yaml
 
+from handlers import formats
+from handlers.config.model_config import ModelConfig
+from handlers.formats import plan
 from scripts.kit.archive import pack
 from scripts.kit.places import MODEL_CONFIGS
 from tests.samples import INPUTS
+
+
+def _uses_openvino(path: Path) -> bool:
+    return plan(ModelConfig.read(path)).handler.save_mode == "openvino"
+
 
 # OpenVINO takes seconds for each.
 CONFIGS = [
     pytest.param(
         path,
         id=path.stem,
-        marks=[pytest.mark.openvino, pytest.mark.slow] if "openvino" in path.stem else [],
+        marks=[pytest.mark.openvino, pytest.mark.slow] if _uses_openvino(path) else [],
     )
     for path in sorted(MODEL_CONFIGS.rglob("*.yaml"))
 ]
@@ -51,9 +59,11 @@ def test_each_yaml_packs_the_format_that_it_names(
 
     archive = pack(config_path, export_path=tmp_path, checked=False)
 
-    save_mode = handler.get("save_mode", "pretrained")
+    config = plan(ModelConfig.read(config_path))
+    save_mode = config.handler.save_mode
     with zipfile.ZipFile(archive.path) as packed:
         weights = "model.safetensors" in packed.namelist()
-    assert weights == (save_mode == "pretrained")
+    assert weights == formats.get(save_mode).needs_weights(config)
     lossy = save_mode == "neuronx" or handler.keys() & {"dtype", "quantization"}
-    assert (archive.quality is not None) == bool(lossy and not weights)
+    assert (archive.quality is not None) == bool(lossy and save_mode != "pretrained")
+    assert (archive.choice and archive.choice.save_mode) in (None, save_mode)

@@ -34,7 +34,7 @@ class Kit(TorchServeContender):
     def __init__(self, name: str, source: Path, checkpoint: Path, work: Path) -> None:
         stem = f"bench_{source.stem}"
         self._yaml = _with_checkpoint(source, checkpoint, work / "configs" / f"{stem}.yaml")
-        self.config = ModelConfig.read(self._yaml)
+        self.config = formats.plan(ModelConfig.read(self._yaml))
         self.precision = _precision(self.config.handler)
         super().__init__(name, work / "model_store" / f"{stem}.mar", work / "servers" / stem)
 

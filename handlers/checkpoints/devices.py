@@ -17,13 +17,27 @@ def pick_device(properties: Mapping[str, Any]) -> torch.device:
     Args:
         properties: `system_properties` of TorchServe's context.
     """
-    gpu = properties.get("gpu_id")
-    if gpu is None:
+    gpu, accelerator = properties.get("gpu_id"), find_accelerator()
+    if gpu is None or accelerator is None:
         return torch.device("cpu")
+    return torch.device("mps" if accelerator == "mps" else f"{accelerator}:{gpu}")
+
+
+def find_accelerator() -> str | None:
+    """Return the type of this machine's accelerators; None if it has none."""
     if torch.cuda.is_available():
-        return torch.device(f"cuda:{gpu}")
+        return "cuda"
     if os.environ.get("TS_IPEX_GPU_ENABLE") == "true" and torch.xpu.is_available():
-        return torch.device(f"xpu:{gpu}")
-    if torch.backends.mps.is_available():
-        return torch.device("mps")
-    return torch.device("cpu")
+        return "xpu"
+    return "mps" if torch.backends.mps.is_available() else None
+
+
+def serving_device_type(device_type: str | None) -> str:
+    """Return the type of the devices that TorchServe gives to workers on a machine like this one.
+
+    Args:
+        device_type: `deviceType` of the YAML.
+    """
+    if device_type == "cpu":
+        return "cpu"
+    return find_accelerator() or ("cuda" if device_type else "cpu")

@@ -11,6 +11,8 @@ from handlers.config.quoting import enumerate_names
 MAX_WORD = 60
 MAX_CHOICES = 200
 HANDLERS = Path(__file__).parents[1]
+# The `save_mode` that is another one, chosen when a model is packed.
+AUTO = "auto"
 
 
 def module_names(package: str) -> list[str]:

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from handlers.config.choices import modes, save_modes, suggest
+from handlers.config.choices import AUTO, modes, save_modes, suggest
 
 EngineName = Literal["vllm"]
 DType = Literal["float32", "bfloat16", "float16", "auto"]
@@ -67,7 +67,8 @@ class HandlerSection(_Section):
     )
     save_mode: str = Field(
         default=CHECKPOINT,
-        description="Format of the packed model: the name of a file in `handlers/formats/`.",
+        description="Format of the packed model: the name of a file in `handlers/formats/`. `auto` "
+        "is the one that is fastest where the model runs, chosen when it is packed.",
     )
     dtype: DType = Field(
         default="float32",
@@ -281,8 +282,8 @@ class HandlerSection(_Section):
 
     @property
     def is_exported(self) -> bool:
-        """Whether the model is exported from a checkpoint to another format."""
-        return self.save_mode != CHECKPOINT
+        """Whether the model is exported from a checkpoint to another format; of `auto`, no."""
+        return self.save_mode not in (CHECKPOINT, AUTO)
 
     @property
     def uses_device_map(self) -> bool:
@@ -303,7 +304,7 @@ class HandlerSection(_Section):
     @field_validator("save_mode")
     @classmethod
     def _check_save_mode(cls, save_mode: str) -> str:
-        return _check_choice(save_mode, save_modes())
+        return _check_choice(save_mode, [AUTO, *save_modes()])
 
 
 class Compile(_Section):

@@ -106,6 +106,16 @@ class ModelConfig(TorchServeSection):
         # Without predict_timeout, predictions of the same batch get a part of the time.
         return seconds if self.handler.predict_timeout else min(seconds, COMPUTING_SHARE * rest)
 
+    def with_save_mode(self, save_mode: str) -> ModelConfig:
+        """Return a copy with another format, checked again.
+
+        Raises:
+            WrongConfig: a key excludes the format.
+        """
+        document = self.model_dump(by_alias=True, exclude_unset=True)
+        document["handler"]["save_mode"] = save_mode
+        return self.parse(document, self.source)
+
     @classmethod
     def parse(cls, document: Any, where: str = CONFIG_FILE) -> ModelConfig:
         """Validate a parsed YAML document.

@@ -91,10 +91,11 @@ def evaluate(
 def refusal(report: ParityReport, task: BaseTask[Any, Any]) -> WrongCheckpoint:
     """Return the error for a model whose agreement is below `handler.min_agreement`."""
     settings = task.settings
+    changes = f"; the labels that differ most clearly: {report.describe_changes()}"
     return WrongCheckpoint(
         f"{settings.save_mode} model",
-        f"{report}; handler.min_agreement is {settings.min_agreement:g}; the labels that differ"
-        f" most clearly: {report.describe_changes()}",
+        f"{report}; handler.min_agreement is {settings.min_agreement:g}"
+        f"{changes if report.changed else ''}",
         "use a more precise quantization or dtype, calibration rows that resemble production "
         "requests, or a lower min_agreement",
     )

@@ -27,6 +27,7 @@ from handlers.export.evaluation import (
 )
 from handlers.export.manifest import ExportManifest
 from handlers.export.parity_report import ParityReport
+from handlers.export.text_agreement import compare_texts
 from handlers.runtime.model import Model
 from handlers.schemas.request import Request
 from handlers.tasks.base import BaseTask
@@ -73,18 +74,19 @@ def export_checkpoint(
     An export is lossy if it is quantized, computes in another dtype than float32, or its format is
     lossy. It is measured on the samples; a quantized one is calibrated on one half of them and
     measured on the other. If too many labels change, it is exported again: in float32 for
-    `dtype: auto`, and with more blocks of a quantized model in floating point.
+    `dtype: auto`, and with more blocks of a quantized model in floating point. With
+    `continuousBatching` every export is measured, and its texts are compared, too.
 
     Args:
         export_format: the format of the YAML.
         load_reference: loads the checkpoint itself, for the comparison.
         directory: the checkpoint.
         config: the YAML.
-        target: the output directory; a lossy export includes `quality.json`.
+        target: the output directory; a measured export includes `quality.json`.
         samples: representative requests; required for a lossy export.
 
     Returns:
-        The agreement of a lossy export with the checkpoint, None for other exports.
+        The agreement of a measured export with the checkpoint, None for other exports.
 
     Raises:
         ConfigError: the checkpoint is invalid or cannot be exported, or the agreement is below
@@ -92,7 +94,7 @@ def export_checkpoint(
     """
     task, spec = _specify(directory, config)
     check_not_quantized(task.checkpoint.config, config.handler)
-    if not _is_lossy(export_format, config):
+    if not (_is_lossy(export_format, config) or (config.continuousBatching and samples)):
         _export(export_format, task, spec, target)
         return None
     quantized = config.handler.quantization is not None and not task.generates
@@ -175,8 +177,12 @@ class _Measurement:
     rows: Sequence[PlacedRow]
 
     def __call__(self, spec: ModelSpec, checkpoint: ModelSpec, dtype: str) -> ParityReport:
-        reference, model = self.load_reference(_reference(checkpoint)), self.load(spec)
-        return replace(evaluate(self.task, reference, model, self.rows), dtype=dtype)
+        reference = self.load_reference(_reference(checkpoint))
+        report = evaluate(self.task, reference, self.load(_static(spec)), self.rows)
+        if spec.config.continuousBatching:
+            texts = compare_texts(self.task, reference, self.load(spec), self.rows)
+            report = replace(report, generated=texts)
+        return replace(report, dtype=dtype)
 
 
 def _specify(directory: Path, config: ModelConfig) -> tuple[BaseTask[Any, Any], ModelSpec]:
@@ -224,8 +230,15 @@ def _dtype_of(export_format: ExportFormat, spec: ModelSpec) -> str:
 
 def _reference(spec: ModelSpec) -> ModelSpec:
     """Return the spec of the checkpoint itself in float32, run by torch without torch.compile."""
-    exact = spec.in_float32().with_settings(save_mode=CHECKPOINT, quantization=None, engine=None)
+    exact = _static(
+        spec.in_float32().with_settings(save_mode=CHECKPOINT, quantization=None, engine=None)
+    )
     return replace(exact, config=exact.config.model_copy(update={"pt2": Pt2()}))
+
+
+def _static(spec: ModelSpec) -> ModelSpec:
+    """Return the spec of the same model without continuous batching."""
+    return replace(spec, config=spec.config.model_copy(update={"continuousBatching": None}))
 
 
 def _not_comparable(task: BaseTask[Any, Any], spec: ModelSpec) -> str | None:
@@ -243,7 +256,7 @@ def _not_comparable(task: BaseTask[Any, Any], spec: ModelSpec) -> str | None:
 
 
 def _is_sufficient(report: ParityReport, config: ModelConfig) -> bool:
-    return report.label_agreement >= config.handler.min_agreement
+    return report.reaches(config.handler.min_agreement)
 
 
 def _may_use_float32(report: ParityReport, config: ModelConfig) -> bool:
@@ -268,7 +281,7 @@ def _accept(report: ParityReport, task: BaseTask[Any, Any], target: Path) -> Par
     Raises:
         WrongCheckpoint: the agreement is below `handler.min_agreement`.
     """
-    if report.label_agreement < task.settings.min_agreement:
+    if not report.reaches(task.settings.min_agreement):
         raise refusal(report, task)
     report.write(target)
     return report

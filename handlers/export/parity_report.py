@@ -58,6 +58,35 @@ class Change:
 
 
 @dataclass(frozen=True)
+class TextAgreement:
+    """The comparison of greedy texts that run side by side with those of `generate`.
+
+    Attributes:
+        texts: the number of texts.
+        equal_texts: how many of them are equal.
+        tokens: the number of tokens: those of each text up to the first one that differs. What
+            follows it continues another text.
+        token_agreement: the share of equal tokens.
+    """
+
+    texts: int
+    equal_texts: int
+    tokens: int
+    token_agreement: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95% interval of `token_agreement`."""
+        return wilson_interval(self.token_agreement, self.tokens)
+
+    def __str__(self) -> str:
+        return (
+            f"greedy texts that run side by side have {self.token_agreement:.2%} of {self.tokens}"
+            f" tokens of `generate` ({self.equal_texts} of {self.texts} texts are equal)"
+        )
+
+
+@dataclass(frozen=True)
 class ParityReport:
     """The comparison of two models on the same rows.
 
@@ -70,6 +99,7 @@ class ParityReport:
         dtype: the dtype that the compared model computes in; None in reports of earlier versions.
         rejected: the report of the dtype that `dtype: auto` selects, if the agreement was too low
             and float32 is served instead.
+        generated: the comparison of texts, with `continuousBatching`.
         changes: the changed decisions with the largest margins. They are not written to the file.
     """
 
@@ -80,17 +110,29 @@ class ParityReport:
     close_calls: int = 0
     dtype: str | None = None
     rejected: ParityReport | None = None
+    generated: TextAgreement | None = None
     changes: tuple[Change, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         low, high = self.interval
-        close = f"; {self.close_calls} of the {self.changed} that differ are close calls"
+        calls = f"; {self.close_calls} of the {self.changed} that differ are close calls"
+        close = calls if self.changed else ""
+        generated = f"; {self.generated}" if self.generated else ""
         rejected = f"; in {self.rejected.dtype} it {self.rejected}" if self.rejected else ""
         return (
             f"agrees with the checkpoint on {self.label_agreement:.2%} of {self.decisions} labels"
             f" (95% interval {low:.1%} to {high:.1%}, {self.rows} rows), largest score difference"
-            f" {self.largest_score_difference:.3f}{close if self.changed else ''}{rejected}"
+            f" {self.largest_score_difference:.3f}{close}{generated}{rejected}"
         )
+
+    def reaches(self, min_agreement: float) -> bool:
+        """Return whether the model agrees with the checkpoint well enough.
+
+        There are some hundred tokens of texts, few beside the labels, so the upper end of their
+        interval has to reach the minimum.
+        """
+        texts_agree = self.generated is None or self.generated.interval[1] >= min_agreement
+        return self.label_agreement >= min_agreement and texts_agree
 
     @property
     def changed(self) -> int:
@@ -139,8 +181,12 @@ class ParityReport:
     @classmethod
     def _of_json(cls, document: Mapping[str, Any]) -> ParityReport:
         known = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
-        rejected = document.get("rejected")
-        return cls(**{**known, "rejected": cls._of_json(rejected) if rejected else None})
+        rejected, generated = document.get("rejected"), document.get("generated")
+        parts = {
+            "rejected": cls._of_json(rejected) if rejected else None,
+            "generated": TextAgreement(**generated) if generated else None,
+        }
+        return cls(**{**known, **parts})
 
 
 def wilson_interval(share: float, count: int) -> tuple[float, float]:

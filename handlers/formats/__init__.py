@@ -5,17 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from handlers import tasks
+from handlers.config.choices import AUTO
 from handlers.config.handler_section import CHECKPOINT
 from handlers.config.model_config import ModelConfig
-from handlers.errors import WrongConfig
+from handlers.errors import ConfigError, WrongConfig, summarize
+from handlers.formats._auto import FILE as CHOICE_FILE
+from handlers.formats._auto import Choice, fastest, replacement, without_export
 from handlers.schemas.request import Request
 
 if TYPE_CHECKING:
     from handlers.export.parity_report import ParityReport
     from handlers.formats.base import BaseFormat
+
+__all__ = [
+    "CHOICE_FILE",
+    "Choice",
+    "check_config",
+    "choose",
+    "export",
+    "get",
+    "plan",
+    "resolve",
+]
+
+# Characters of an error in the reason of a choice.
+MAX_PROBLEM = 300
 
 
 def get(save_mode: str) -> BaseFormat:
@@ -30,6 +48,7 @@ def check_config(config: ModelConfig) -> None:
     Raises:
         WrongConfig: they are not; the message names supported values.
     """
+    config = plan(config)
     handler = config.handler
     particular = (
         handler.quantization or handler.responses or config.continuousBatching or handler.engine
@@ -47,12 +66,50 @@ def check_config(config: ModelConfig) -> None:
         )
 
 
+def choose(config: ModelConfig) -> Choice:
+    """Return what `save_mode: auto` is for a model that is packed on this machine.
+
+    It is the fastest format for the mode on the device that TorchServe gives to workers here, or
+    the checkpoint itself where a key excludes that format or a package of it is not installed.
+    """
+    # This import loads torch, which check_config does not need.
+    from handlers.checkpoints.devices import serving_device_type  # noqa: PLC0415
+
+    choice = fastest(config.handler.mode, serving_device_type(config.deviceType))
+    problem = _problem(config, choice.save_mode)
+    return replacement(choice, problem) if problem else choice
+
+
+def plan(config: ModelConfig) -> ModelConfig:
+    """Return the config of a model that is packed on this machine, with a format for `auto`."""
+    if config.handler.save_mode != AUTO:
+        return config
+    return config.with_save_mode(choose(config).save_mode)
+
+
+def resolve(config: ModelConfig, directory: Path, device: str) -> ModelConfig:
+    """Return the config of a packed model, with the format that `auto` was when it was packed.
+
+    Args:
+        config: the YAML.
+        directory: the unpacked archive.
+        device: the type of the worker's device.
+    """
+    if config.handler.save_mode != AUTO:
+        return config
+    path = directory / CHOICE_FILE
+    choice = Choice.read(path) if path.is_file() else without_export(device)
+    choice.log(config.handler.mode, device)
+    return config.with_save_mode(choice.save_mode)
+
+
 def export(
     directory: Path, config: ModelConfig, target: Path, samples: Sequence[Request] = ()
 ) -> ParityReport | None:
     """Export the checkpoint in a directory to the format of its YAML.
 
-    A checkpoint that is served as it is is only measured, in the dtype of the YAML.
+    A checkpoint that is served as it is is only measured, in the dtype of the YAML. With
+    `save_mode: auto` a file names the format; it is the checkpoint itself if the export fails.
 
     Args:
         directory: the checkpoint.
@@ -66,6 +123,53 @@ def export(
     Raises:
         ConfigError: the checkpoint is invalid or cannot be exported, or the agreement is too low.
     """
+    if config.handler.save_mode == AUTO:
+        return _export_fastest(directory, config, target, samples)
+    return _export(directory, config, target, samples)
+
+
+def _problem(config: ModelConfig, save_mode: str) -> str | None:
+    """Return why a format is not possible here; None if it is."""
+    if save_mode == CHECKPOINT:
+        return None
+    try:
+        check_config(config.with_save_mode(save_mode))
+    except WrongConfig as error:
+        return error.problem
+    missing = get(save_mode).missing_packages
+    return f"{missing[0]} is not installed" if missing else None
+
+
+def _export_fastest(
+    directory: Path, config: ModelConfig, target: Path, samples: Sequence[Request]
+) -> ParityReport | None:
+    choice = choose(config)
+    try:
+        report = _export_apart(directory, config, choice, target, samples)
+    except ConfigError as error:
+        if choice.save_mode == CHECKPOINT:
+            raise
+        choice = replacement(choice, summarize(error, MAX_PROBLEM).rstrip("."))
+        report = _export_apart(directory, config, choice, target, samples)
+    choice.write(target)
+    return report
+
+
+def _export_apart(
+    directory: Path, config: ModelConfig, choice: Choice, target: Path, samples: Sequence[Request]
+) -> ParityReport | None:
+    """Export to a format, and leave no files if that fails."""
+    with TemporaryDirectory(dir=target) as draft:
+        chosen = config.with_save_mode(choice.save_mode)
+        report = _export(directory, chosen, Path(draft), samples)
+        for path in Path(draft).iterdir():
+            path.replace(target / path.name)
+    return report
+
+
+def _export(
+    directory: Path, config: ModelConfig, target: Path, samples: Sequence[Request]
+) -> ParityReport | None:
     # This import loads torch and transformers, which check_config does not need.
     from handlers.export.exporter import export_checkpoint, measure_checkpoint  # noqa: PLC0415
 

@@ -267,13 +267,20 @@ class EngineModel(ContinuousModel, ABC):
         process: the process.
         limit: how many texts may run or wait for others to end.
         load_static: loads the model for forward passes and batches, which explanations need.
+        has_gradients: whether that model has gradients.
     """
 
     def __init__(
-        self, process: EngineProcess, limit: int, load_static: Callable[[], Model]
+        self,
+        process: EngineProcess,
+        limit: int,
+        load_static: Callable[[], Model],
+        *,
+        has_gradients: bool,
     ) -> None:
         self._process, self._limit = process, limit
         self._load_static, self._static = load_static, threading.Lock()
+        self._has_gradients = has_gradients
         self._static_model: Model | None = None
         self._numbers = itertools.count(1)
         weakref.finalize(self, process.close)
@@ -309,6 +316,19 @@ class EngineModel(ContinuousModel, ABC):
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         return self._static_copy().forward(batch)
+
+    @property
+    def has_gradients(self) -> bool:
+        return self._has_gradients
+
+    @property
+    def embeddings(self) -> torch.nn.Module | None:
+        return self._static_copy().embeddings if self._has_gradients else None
+
+    def forward_with_gradients(
+        self, batch: Mapping[str, torch.Tensor]
+    ) -> Mapping[str, torch.Tensor]:
+        return self._static_copy().forward_with_gradients(batch)
 
     def generate(
         self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any

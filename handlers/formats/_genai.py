@@ -64,6 +64,7 @@ class GenAiModel(EngineModel):
         max_waiting: how many texts may wait for others to end.
         base: the checkpoint's generation config.
         load_static: loads the model for forward passes and batches, which explanations need.
+        has_gradients: whether that model has gradients.
     """
 
     def __init__(
@@ -74,9 +75,10 @@ class GenAiModel(EngineModel):
         max_waiting: int,
         base: GenerationConfig,
         load_static: Callable[[], Model],
+        *,
+        has_gradients: bool = False,
     ) -> None:
-        known = {**SETTINGS, **OF_BEAMS, **BEAM_NGRAMS}
-        self._base = settings_of_checkpoint(base, known, LACKING, ENGINE)
+        self._base = _base_of(base)
         self._ends = sorted(end_tokens(base))
         self._cached_tokens = scheduler["num_kv_blocks"] * BLOCK
         arguments = {
@@ -85,7 +87,8 @@ class GenAiModel(EngineModel):
             "scheduler": dict(scheduler),
         }
         process = EngineProcess(PROGRAM, arguments)
-        super().__init__(process, scheduler["max_num_seqs"] + max_waiting, load_static)
+        limit = scheduler["max_num_seqs"] + max_waiting
+        super().__init__(process, limit, load_static, has_gradients=has_gradients)
 
     def _failure(self, reason: str) -> RequestError:
         return RequestTooLarge(
@@ -133,3 +136,17 @@ class GenAiModel(EngineModel):
         # Without an end token, openvino-genai would take the id -1.
         ends = {"stop_token_ids": self._ends} if self._ends else {"ignore_eos": True}
         return {**settings, "max_new_tokens": prompt.new_tokens, **ends}
+
+
+def check_generation_config(base: GenerationConfig) -> None:
+    """Check that openvino-genai does what a checkpoint's generation config says.
+
+    Raises:
+        WrongCheckpoint: it does not.
+    """
+    _base_of(base)
+
+
+def _base_of(base: GenerationConfig) -> dict[str, Any]:
+    known = {**SETTINGS, **OF_BEAMS, **BEAM_NGRAMS}
+    return settings_of_checkpoint(base, known, LACKING, ENGINE)

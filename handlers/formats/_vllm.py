@@ -100,7 +100,7 @@ class VllmModel(EngineModel):
         base: GenerationConfig,
         load_static: Callable[[], Model],
     ) -> None:
-        super().__init__(process, limit, load_static)
+        super().__init__(process, limit, load_static, has_gradients=True)
         self._base = _base_of(base)
         self._ends = sorted(end_tokens(base))
 

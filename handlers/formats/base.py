@@ -18,7 +18,7 @@ from handlers.errors import WrongConfig
 from handlers.export.manifest import ExportManifest
 from handlers.generation.scheduler import TextEngine
 from handlers.generation.static_groups import StaticGroups
-from handlers.runtime.imports import require_package
+from handlers.runtime.imports import is_installed, require_package
 from handlers.runtime.model import Model
 from handlers.tasks.base import BaseTask
 
@@ -56,6 +56,11 @@ class BaseFormat(ABC):
         """The value of `save_mode`, which is the module name of the format."""
         return type(self).__module__.rpartition(".")[2]
 
+    @property
+    def missing_packages(self) -> list[str]:
+        """The required packages that are not installed."""
+        return [package for package in self.packages if not is_installed(package)]
+
     @abstractmethod
     def load(self, spec: ModelSpec) -> Model:
         """Load a model of this format.
@@ -89,6 +94,10 @@ class BaseFormat(ABC):
                 missing.
         """
         raise NotImplementedError
+
+    def needs_weights(self, config: ModelConfig) -> bool:
+        """Return whether an archive has the weights of the checkpoint."""
+        return False
 
     def computes_in(self, dtype: str) -> str:
         """Return the dtype that a model computes in for a value of `handler.dtype`."""

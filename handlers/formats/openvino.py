@@ -11,7 +11,7 @@ processor.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,12 +24,14 @@ from transformers import GenerationConfig
 from handlers.batching.packing import PackedBatch
 from handlers.checkpoints.dtypes import cpu_has_bfloat16, name_of, pick_dtype
 from handlers.checkpoints.model_spec import ModelSpec
+from handlers.config.handler_section import CHECKPOINT
+from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint, summarize
 from handlers.export.manifest import ExportManifest, Signature
 from handlers.export.parity import check_parity, parity_batches
 from handlers.export.quantize import AccuracyTarget, Quantized, quantize
 from handlers.formats._cache import cache_blocks
-from handlers.formats._genai import GenAiModel
+from handlers.formats._genai import GenAiModel, check_generation_config
 from handlers.formats._graph import (
     PackedGraph,
     build_graph,
@@ -39,10 +41,12 @@ from handlers.formats._graph import (
     translate_load_errors,
 )
 from handlers.formats.base import BaseFormat
+from handlers.formats.pretrained import Format as CheckpointFormat
 from handlers.formats.pretrained import read_weights
 from handlers.runtime.model import ForwardOnlyModel, Model
 
 FILE = "openvino_model.xml"
+WEIGHTS = "*.safetensors"
 OFFLINE = {"local_files_only": True, "trust_remote_code": False}
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
@@ -65,8 +69,17 @@ class Format(BaseFormat):
         # Measuring takes minutes, and a model that changes too many labels is exported again.
         self._block_errors: dict[str, float] = {}
 
+    def needs_weights(self, config: ModelConfig) -> bool:
+        """Return whether explanations run the checkpoint: openvino-genai only generates."""
+        handler = config.handler
+        return bool(
+            config.continuousBatching and handler.captum_explanation and not handler.quantization
+        )
+
     def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
         self.require("openvino")
+        if spec.config.continuousBatching:
+            check_generation_config(spec.checkpoint.generation_config)
         manifest = spec.padding and self._export_packed(spec, target, inputs)
         (manifest or self._export_padded(spec, target)).write(target)
         for path in spec.directory.glob("*config.json"):
@@ -86,10 +99,9 @@ class Format(BaseFormat):
         # By default, OpenVINO keeps the keys and values of tokens in 8 bits, which changes texts.
         precision = PRECISIONS[self.served_dtype(spec)]
         exact = {**settings, "INFERENCE_PRECISION_HINT": precision, "KV_CACHE_PRECISION": precision}
-        load_static = partial(self._load_static, spec, exact)
         if spec.config.continuousBatching:
-            return self._load_continuous(spec, exact, load_static)
-        return load_static()
+            return self._load_continuous(spec, exact)
+        return self._load_static(spec, exact)
 
     def _load_static(self, spec: ModelSpec, settings: Mapping[str, int | str]) -> Model:
         with translate_load_errors(FILE):
@@ -98,12 +110,7 @@ class Format(BaseFormat):
             )
         return OpenVinoModel(model, spec.outputs)
 
-    def _load_continuous(
-        self,
-        spec: ModelSpec,
-        settings: Mapping[str, int | str],
-        load_static: Callable[[], Model],
-    ) -> Model:
+    def _load_continuous(self, spec: ModelSpec, settings: Mapping[str, int | str]) -> Model:
         self.require("openvino_genai", "continuousBatching: true")
         handler = spec.config.handler
         scheduler = {
@@ -111,14 +118,25 @@ class Format(BaseFormat):
             "num_kv_blocks": cache_blocks(spec, str(settings["KV_CACHE_PRECISION"])),
             "enable_prefix_caching": True,
         }
+        checkpoint = self._checkpoint_of(spec)
         return GenAiModel(
             spec.directory,
             settings,
             scheduler,
             handler.max_waiting,
             spec.checkpoint.generation_config,
-            load_static,
+            partial(CheckpointFormat().load, checkpoint)
+            if checkpoint
+            else partial(self._load_static, spec, settings),
+            has_gradients=checkpoint is not None,
         )
+
+    def _checkpoint_of(self, spec: ModelSpec) -> ModelSpec | None:
+        """Return the spec of the checkpoint in the same folder; None if there are no weights."""
+        if not (self.needs_weights(spec.config) and any(spec.directory.glob(WEIGHTS))):
+            return None
+        static = replace(spec, config=spec.config.model_copy(update={"continuousBatching": None}))
+        return static.with_settings(save_mode=CHECKPOINT, dtype=self.served_dtype(spec))
 
     def served_dtype(self, spec: ModelSpec) -> str:
         dtype = name_of(pick_dtype(_dtype(spec), spec.device))

@@ -19,6 +19,7 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.placement import compute_device, log_placement, placement_arguments
 from handlers.checkpoints.prequantized import check_dtype, missing_package, quantization_method
 from handlers.config.handler_section import Compile, HandlerSection
+from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig, summarize
 from handlers.formats._last_token import pool_last_token
 from handlers.formats._packable import Packable, as_packable
@@ -35,6 +36,9 @@ class Format(BaseFormat):
     takes_compile = True
     takes_batch_size = True  # TorchServe's example sets the key in every YAML.
     engines = ("vllm",)
+
+    def needs_weights(self, config: ModelConfig) -> bool:
+        return True
 
     def load(self, spec: ModelSpec) -> Model:
         """Load single-file or sharded safetensors weights into the auto class of the task.

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from logging import ERROR, getLogger
 from typing import Any
 
@@ -54,3 +55,11 @@ def require_package(package: str, reason: str, install: str) -> Any:
         ) from None
     silence_imported()
     return module
+
+
+def is_installed(package: str) -> bool:
+    """Return whether an optional package is installed; it is not imported."""
+    try:
+        return find_spec(package) is not None
+    except ImportError:  # The package that it is a part of is not installed.
+        return False

@@ -87,6 +87,11 @@ class Model(ABC):
         """The input embedding layer; None if the format has no gradients."""
         return None
 
+    @property
+    def has_gradients(self) -> bool:
+        """Whether explanations may use gradients."""
+        return self.embeddings is not None
+
     def forward_with_gradients(
         self, batch: Mapping[str, torch.Tensor]
     ) -> Mapping[str, torch.Tensor]:

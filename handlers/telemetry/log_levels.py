@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from logging import ERROR, getLogger
+from logging import CRITICAL, ERROR, getLogger
 
 from transformers.utils import logging
 
@@ -17,6 +17,8 @@ def silence_exporters() -> Iterator[None]:
     silence_libraries()
     for name in ("torch.onnx", "torch.export"):
         getLogger(name).setLevel(ERROR)
+    # OpenVINO logs as an error that it converts a model without wrapping it first.
+    getLogger("openvino.frontend.pytorch.utils").setLevel(CRITICAL)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 from handlers.export.parity_report import FILE as QUALITY
 from handlers.export.parity_report import ParityReport
+from handlers.formats import CHOICE_FILE, Choice
 from scripts.kit.archive_contents import HANDLERS, contents, size_of
 from scripts.kit.archive_formats import ARCHIVE_FORMATS, FormatName, is_current_mar
 from scripts.kit.load_check import check_loads
@@ -23,6 +24,7 @@ class Archive:
     Attributes:
         made: false if an identical archive already existed and was kept.
         quality: how closely a lossy format matches the checkpoint; None for other formats.
+        choice: the format that `save_mode: auto` is; None if the YAML names one.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Archive:
     seconds: float
     made: bool
     quality: ParityReport | None = None
+    choice: Choice | None = None
 
 
 def pack(
@@ -70,9 +73,16 @@ def pack(
             if checked:
                 check_loads(container.unpack(draft, Path(scratch) / "unpacked"), name)
             _replace(draft, target, Path(scratch))
-    quality = parts.get(QUALITY)
-    measured = ParityReport.read(quality) if isinstance(quality, Path) else None
-    return Archive(name, target, size, time.monotonic() - started, made, measured)
+    quality, choice = parts.get(QUALITY), parts.get(CHOICE_FILE)
+    return Archive(
+        name,
+        target,
+        size,
+        time.monotonic() - started,
+        made,
+        ParityReport.read(quality) if isinstance(quality, Path) else None,
+        Choice.read(choice) if isinstance(choice, Path) else None,
+    )
 
 
 def _counter(total: int, on_progress: Callable[[int, int], None]) -> Callable[[int], None]:

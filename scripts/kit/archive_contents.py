@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from handlers.config.handler_section import CHECKPOINT
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
-from handlers.formats import check_config
+from handlers.formats import CHOICE_FILE, Choice, check_config
+from handlers.formats import get as get_format
 from scripts.kit.checkpoint_files import config_files, shard_files, weights_file
 from scripts.kit.manifest import HANDLER_FILE, MANIFEST_FILE, manifest
 from scripts.kit.places import ROOT, checkpoint_of, model_name
@@ -64,7 +66,7 @@ def _checkpoint(config_path: Path, config: ModelConfig) -> dict[str, Path]:
     names = {path.name for path in folder.iterdir() if path.is_file()}
     required = config_files(names, str(folder)) + ([LABELS] if LABELS in names else [])
     export = _export(config_path, config, folder)
-    if not config.handler.is_exported:
+    if _needs_weights(config, export):
         weights = weights_file(names, str(folder), allow_pickle=config.handler.allow_pickle)
         required += [weights, *shard_files(folder / weights, names, str(folder))]
     return {name: folder / name for name in required} | export
@@ -72,12 +74,20 @@ def _checkpoint(config_path: Path, config: ModelConfig) -> dict[str, Path]:
 
 def _export(config_path: Path, config: ModelConfig, folder: Path) -> dict[str, Path]:
     """Return the files of an exported model, or of a checkpoint in fewer bits its quality.json."""
-    if not config.handler.is_exported and config.handler.dtype == "float32":
+    if config.handler.save_mode == CHECKPOINT and config.handler.dtype == "float32":
         return {}
     # Imported here because torch takes seconds to import and is not needed for float32.
     from scripts.kit.exports import exported  # noqa: PLC0415
 
     return exported(config_path, config, folder)
+
+
+def _needs_weights(config: ModelConfig, export: Mapping[str, Path]) -> bool:
+    """Return whether an archive has the weights of the checkpoint beside an export."""
+    choice = export.get(CHOICE_FILE)
+    save_mode = Choice.read(choice).save_mode if choice else config.handler.save_mode
+    # Importing a format imports torch, too.
+    return save_mode == CHECKPOINT or get_format(save_mode).needs_weights(config)
 
 
 def _extra(paths: Iterable[Path]) -> dict[str, Path]:

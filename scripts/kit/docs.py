@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from handlers import formats, tasks
-from handlers.config.choices import modes, save_modes
+from handlers.config.choices import AUTO, modes, save_modes
 from handlers.config.handler_section import Compile, HandlerSection, Tokenizer
 from handlers.config.torchserve_section import Torchrun, TorchServeSection
 from handlers.formats.base import BaseFormat
@@ -75,7 +75,9 @@ def table(name: str) -> str:
 
 def keys_of(section: type[BaseModel]) -> str:
     """Return the table of a section's keys, from its fields' descriptions."""
-    words = {"mode": modes(), "save_mode": save_modes()} if section is HandlerSection else {}
+    words = (
+        {"mode": modes(), "save_mode": [AUTO, *save_modes()]} if section is HandlerSection else {}
+    )
     schemas = section.model_json_schema()
     rows = [
         (

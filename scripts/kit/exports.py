@@ -24,7 +24,8 @@ def exported(config_path: Path, config: ModelConfig, checkpoint: Path) -> dict[s
     """Return the files of an exported model by name, exporting it again if anything changed.
 
     A lossy export includes `quality.json`, the comparison with the checkpoint in float32. A
-    checkpoint that is not exported has that file alone.
+    checkpoint that is not exported has that file alone. With `save_mode: auto` there is a file with
+    the format that was chosen.
 
     Raises:
         ConfigError: the model cannot be exported.
@@ -60,11 +61,13 @@ def _versions(save_mode: str) -> list[str]:
 def _fingerprint(config: ModelConfig, checkpoint: Path, requests: Sequence[Request]) -> str:
     """Return a digest of everything an export depends on.
 
-    This is the config, the samples, the code and package versions, the dtype chosen for the
-    processor, and the names, sizes and modification times of the checkpoint files.
+    This is the config, the format of `save_mode: auto` on this machine, the samples, the code and
+    package versions, the dtype chosen for the processor, and the names, sizes and modification
+    times of the checkpoint files.
     """
-    digest = hashlib.sha256(config.handler.model_dump_json().encode())
-    digest.update(repr((requests, config.batchSize, _versions(config.handler.save_mode))).encode())
+    digest = hashlib.sha256(config.model_dump_json().encode())
+    save_mode = formats.plan(config).handler.save_mode
+    digest.update(repr((requests, save_mode, _versions(save_mode))).encode())
     digest.update(str(pick_dtype(config.handler.dtype, torch.device("cpu"))).encode())
     for path in sorted((ROOT / "handlers").rglob("*.py")):
         digest.update(path.read_bytes())

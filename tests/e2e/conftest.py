@@ -1,13 +1,16 @@
-"""One real TorchServe for the end to end tests: the demo models and an exported one.
+"""One real TorchServe for the end to end tests: the demo models and exported ones.
 
 A test that needs a server with other settings is marked `slow`.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -17,7 +20,7 @@ from scripts.kit.archive import pack
 from scripts.kit.demo_models import ensure
 from scripts.kit.demo_models.lessons import modes
 from scripts.kit.demo_models.lessons.text_generation import CHAT_TEMPLATE
-from scripts.kit.places import MODEL_CONFIGS
+from scripts.kit.places import MODEL_CONFIGS, MODELS
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
 
@@ -25,6 +28,10 @@ from scripts.kit.torchserve import TorchServe
 PATIENT = {"startupTimeout": 480, "responseTimeout": 600}
 # An exported model beside the checkpoints; `test_formats.py` serves one of each format.
 EXPORTED = "onnx"
+# The model of the shipped YAML of text generation: OpenVINO with continuous batching on a CPU.
+SHIPPED = "text_generation_shipped"
+# Without continuous batching, with which TorchServe cannot describe a model.
+STATIC = {"batchSize": 16, "maxBatchDelay": 10}
 
 
 @pytest.fixture(scope="session")
@@ -38,18 +45,44 @@ def store(packed: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory)
     for mode in modes():
         extra = [template] if tasks.get(mode).generates else []
         pack(_exact(configs, mode), export_path=store, extra_files=extra, checked=False)
+    if importlib.util.find_spec("openvino"):
+        pack(_shipped(configs), export_path=store, extra_files=[template], checked=False)
     shutil.copyfile(packed(EXPORTED, "sequence_classification"), store / f"{EXPORTED}.mar")
     return store
 
 
 def _exact(folder: Path, mode: str) -> Path:
-    """Write a mode's YAML with dtype float32: answers are compared on every processor."""
-    document = yaml.safe_load((MODEL_CONFIGS / f"{mode}.yaml").read_text(encoding="utf-8"))
-    document["handler"]["dtype"] = "float32"
-    document |= PATIENT
+    """Write a mode's YAML with dtype float32: answers are compared on every processor.
+
+    Text generation is that of the checkpoint, in static batches: `SHIPPED` has the other one.
+    """
+    document = _document(mode)
+    if document.pop("continuousBatching", False):
+        document |= STATIC
+        document["handler"]["save_mode"] = "pretrained"
     path = folder / f"{mode}.yaml"
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
     return path
+
+
+def _shipped(folder: Path) -> Path:
+    """Write the YAML of text generation for a CPU, in float32 and measured on few rows."""
+    rows = [json.dumps({"inputs": f"Once upon a time there were {count} foxes."}) for count in "23"]
+    (folder / "rows.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    document = _document("text_generation")
+    own = {"calibration": "rows.jsonl", "model_name": str(MODELS / "text_generation")}
+    document = {**document, "deviceType": "cpu", "handler": {**document["handler"], **own}}
+    path = folder / f"{SHIPPED}.yaml"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return path
+
+
+def _document(mode: str) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(
+        (MODEL_CONFIGS / f"{mode}.yaml").read_text(encoding="utf-8")
+    )
+    document["handler"]["dtype"] = "float32"
+    return {**document, **PATIENT}
 
 
 @pytest.fixture(scope="session")

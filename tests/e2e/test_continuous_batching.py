@@ -80,11 +80,14 @@ def server(
             "mode": MODE,
             "model_name": str(checkpoint_folder),
             **ENGINES[engine],
+            "calibration": "rows.jsonl",
             "tokenizer": {"model_max_length": POSITIONS},
             "max_num_seqs": RUNNING,
             "max_waiting": WAITING,
         },
     }
+    rows = [json.dumps({"inputs": prompt}) for prompt in PROMPTS[:2]]
+    (store / "rows.jsonl").write_text("\n".join(rows), encoding="utf-8")
     config = store / f"{MODE}.yaml"
     config.write_text(yaml.safe_dump(document), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:

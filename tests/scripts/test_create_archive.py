@@ -39,6 +39,19 @@ def test_a_second_run_changes_nothing_and_says_so(tmp_path: Path, config_path: P
     assert "unchanged" in out
 
 
+def test_the_format_of_auto_is_printed_with_its_reason_each_time(
+    tmp_path: Path, config_path: Path
+) -> None:
+    fastest = write_yaml(tmp_path / "fastest.yaml", tmp_path / "weightless", save_mode="auto")
+    for note in ("", "unchanged"):
+        code, out, _ = run(tmp_path, fastest, "--no-check")
+
+        assert code == 0
+        sentence = " ".join(out.split())
+        assert "fastest: save_mode: auto is pretrained, because it is the fastest for" in sentence
+        assert note in out
+
+
 @pytest.mark.parametrize(("form", "name"), [("tgz", "qa.tar.gz"), ("no-archive", "qa")])
 def test_the_other_forms_can_be_asked_for(
     form: str, name: str, tmp_path: Path, config_path: Path

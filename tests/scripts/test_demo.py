@@ -44,7 +44,8 @@ Run = Callable[..., tuple[int, str]]
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run the demo: `run(path=answer)` with answers that differ; returns the exit code and text."""
-    archive = SimpleNamespace(path=tmp_path / "m.mar", size=1e6)
+    choice = "save_mode: auto is this"
+    archive = SimpleNamespace(path=tmp_path / "m.mar", size=1e6, choice=choice)
     monkeypatch.setattr(demo, "ensure", lambda _: None)
     monkeypatch.setattr(demo, "pack", lambda *_, **__: archive)
     monkeypatch.setattr(demo, "TorchServe", FakeTorchServe)
@@ -79,6 +80,7 @@ def unreachable() -> httpx.Response:
 def test_every_path_is_shown_and_then_where_the_pages_are(run: Run, tmp_path: Path) -> None:
     code, shown = run({})
     assert code == 0
+    assert "m.mar: 1.0 MB\n  save_mode: auto is this\n" in shown
     assert all(f"/predictions/{mode}" in shown for mode in modes())
     assert "/explanations/sequence_classification\nWhy the answer is POSITIVE:" in shown
     pages = [tmp_path / "pages" / f"{mode}.html" for mode in modes()]

@@ -102,6 +102,13 @@ def test_a_failed_model_does_not_stop_the_others(
     assert "good: org/name is here already" in out
 
 
+def test_the_format_of_auto_is_printed(command: Command, hub: LocalHub, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "fastest.yaml", save_mode="auto")
+    code, out, err = command.run(config, endpoint=hub.url)
+    assert (code, err) == (0, "")
+    assert "fastest: save_mode: auto is pretrained, because it is the fastest for sequence" in out
+
+
 def test_a_killed_download_is_resumed(
     clone: Clone, command: Command, hub: LocalHub, checkpoint: Path, tmp_path: Path
 ) -> None:

@@ -33,7 +33,7 @@ def document() -> dict[str, Any]:
         },
         "plan": asdict(Plan()),
         "rounds": 3,
-        "yaml": "text_generation_openvino.yaml",
+        "yaml": "text_generation.yaml",
         "tiny": False,
         "models": {
             "qwen2": {

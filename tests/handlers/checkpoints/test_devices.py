@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.checkpoints.devices import pick_device
+from handlers.checkpoints.devices import pick_device, serving_device_type
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,21 @@ def test_a_gpu_is_used_only_if_the_frontend_assigns_one(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     assert pick_device({"gpu_id": gpu}) == torch.device(device)
+
+
+@pytest.mark.parametrize(
+    ("device_type", "cuda", "found"),
+    [
+        (None, True, "cuda"),
+        (None, False, "cpu"),
+        ("cpu", True, "cpu"),
+        ("gpu", True, "cuda"),
+        ("gpu", False, "cuda"),
+    ],
+)
+def test_workers_have_gpus_where_there_are_some_unless_the_yaml_says_cpu(
+    monkeypatch: Any, device_type: str | None, cuda: bool, found: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert serving_device_type(device_type) == found

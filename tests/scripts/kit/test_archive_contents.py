@@ -7,6 +7,7 @@ import pytest
 
 from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.export.parity_report import ParityReport
+from handlers.formats import Choice
 from scripts.kit.archive_contents import contents
 from tests import tiny
 from tests.standins.archives import write_yaml
@@ -36,6 +37,31 @@ def test_a_checkpoint_in_fewer_bits_is_packed_with_its_weights_and_its_agreement
     assert {"model.safetensors", "quality.json"} < set(parts)
     report = ParityReport.read(Path(str(parts["quality.json"])))
     assert (report.rows, report.dtype) == (1, "bfloat16")
+
+
+@pytest.mark.openvino
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_the_fastest_format_is_packed_with_its_name_and_the_weights_for_explanations(
+    tmp_path: Path, handlers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.kit.exports.BUILD", tmp_path / "build")
+    monkeypatch.setattr("handlers.checkpoints.devices.find_accelerator", lambda: None)
+    (tmp_path / "rows.jsonl").write_text('{"inputs": "Once upon a time"}', encoding="utf-8")
+    checkpoint = tiny.write(tmp_path / "model", "text_generation")
+    document = json.loads(write_yaml(tmp_path / "auto.yaml", checkpoint).read_text("utf-8"))
+    own = {"mode": "text_generation", "save_mode": "auto", "calibration": "rows.jsonl"}
+    document |= {"continuousBatching": True, "handler": {**document["handler"], **own}}
+    path = tmp_path / "auto.yaml"
+    path.write_text(json.dumps(document), encoding="utf-8")
+
+    parts = contents(path, handlers=handlers)
+
+    assert {"openvino_model.bin", "model.safetensors", "quality.json"} < set(parts)
+    assert Choice.read(Path(str(parts["save_mode.json"]))).save_mode == "openvino"
+    document["handler"] |= {"captum_explanation": False}
+    path.write_text(json.dumps(document), encoding="utf-8")
+    assert "model.safetensors" not in contents(path, handlers=handlers)
 
 
 def test_the_manifest_names_the_handler_and_the_yaml(config_path: Path, handlers: Path) -> None:

@@ -1,0 +1,77 @@
+"""`save_mode: auto`: the fastest format for a mode on a device.
+
+It is chosen when a model is packed, and `save_mode.json` in the archive names it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from handlers.config.handler_section import CHECKPOINT
+
+logger = logging.getLogger(__name__)
+
+FILE = "save_mode.json"
+# The fastest format by mode and device; of all others it is the checkpoint itself.
+FASTEST: Mapping[tuple[str, str], str] = {("text_generation", "cpu"): "openvino"}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What `save_mode: auto` is.
+
+    Attributes:
+        save_mode: the format.
+        device: the type of device that it was chosen for.
+        reason: why it was chosen, as a clause.
+    """
+
+    save_mode: str
+    device: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"save_mode: auto is {self.save_mode}, because {self.reason}"
+
+    def write(self, folder: Path) -> None:
+        """Write the choice to the directory of the model."""
+        text = json.dumps(asdict(self), indent=2) + "\n"
+        (folder / FILE).write_text(text, encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Choice:
+        """Read a choice."""
+        return cls(**json.loads(path.read_text(encoding="utf-8")))
+
+    def log(self, mode: str, device: str) -> None:
+        """Log the choice, with a warning if another format is the fastest on a worker's device."""
+        logger.info("%s", self)
+        if device != self.device and fastest(mode, device).save_mode != self.save_mode:
+            logger.warning(
+                "save_mode: auto is %s, which was chosen for %s, and this worker has %s. It works,"
+                " and is slower than another format: pack the model on a machine like this one.",
+                self.save_mode,
+                self.device,
+                device,
+            )
+
+
+def fastest(mode: str, device: str) -> Choice:
+    """Return the fastest format for a mode on a type of device."""
+    save_mode = FASTEST.get((mode, device), CHECKPOINT)
+    return Choice(save_mode, device, f"it is the fastest for {mode} on {device}")
+
+
+def replacement(choice: Choice, problem: str) -> Choice:
+    """Return the checkpoint itself, for a format that is not possible."""
+    reason = f"{choice.save_mode}, the fastest on {choice.device}, is not possible ({problem})"
+    return Choice(CHECKPOINT, choice.device, reason)
+
+
+def without_export(device: str) -> Choice:
+    """Return the choice of a folder that has none: a checkpoint that nothing was exported of."""
+    return Choice(CHECKPOINT, device, f"the archive has the checkpoint alone, without {FILE}")

@@ -1,0 +1,60 @@
+"""Text generation as the shipped YAML has it: the fastest format, with continuous batching."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from scripts.kit.server import Server
+from tests.e2e.asking import CLIENT, ask_json
+from tests.e2e.conftest import SHIPPED
+from tests.serving import differences
+
+pytestmark = pytest.mark.openvino
+
+STATIC = "text_generation"
+PROMPTS = [f"Once upon a time there was a little {name}" for name in ("fox", "bear", "cat", "hen")]
+
+
+def answer(server: Server, path: str, prompt: str, **parameters: Any) -> Any:
+    reply = ask_json(server, path, {"inputs": prompt, "parameters": parameters})
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def test_it_is_the_fastest_format_of_this_machine(server: Server) -> None:
+    assert "save_mode: auto is openvino, because it is the fastest for" in server.logs()
+
+
+def test_texts_side_by_side_are_those_of_generate(server: Server) -> None:
+    def ask(model: str, prompt: str) -> Any:
+        return answer(server, f"/predictions/{model}", prompt, max_new_tokens=24)
+
+    with ThreadPoolExecutor(len(PROMPTS)) as threads:
+        found = list(threads.map(lambda prompt: ask(SHIPPED, prompt), PROMPTS))
+    assert found == [ask(STATIC, prompt) for prompt in PROMPTS]
+
+
+def test_a_stream_has_the_same_text(server: Server) -> None:
+    body = {"messages": [{"role": "user", "content": PROMPTS[0]}], "max_tokens": 16}
+    path = "1.0/v1/chat/completions"
+    whole = ask_json(server, f"/predictions/{STATIC}/{path}", body).json()
+    url = f"{server.inference_url}/predictions/{SHIPPED}/{path}"
+    with CLIENT.stream("POST", url, json={**body, "stream": True}) as response:
+        assert response.status_code == 200
+        lines = [line for line in response.iter_lines() if line.startswith("data: {")]
+    parts = [json.loads(line.removeprefix("data: "))["choices"][0]["delta"] for line in lines]
+    text = "".join(part.get("content", "") for part in parts)
+    assert text == whole["choices"][0]["message"]["content"]
+
+
+@pytest.mark.parametrize("method", ["feature_ablation", "input_x_gradient"])
+def test_explanations_are_those_of_the_checkpoint(server: Server, method: str) -> None:
+    explained = [
+        answer(server, f"/explanations/{model}", PROMPTS[0], max_new_tokens=3, method=method)
+        for model in (SHIPPED, STATIC)
+    ]
+    assert not differences(explained[0], explained[1], 1e-4)
