@@ -9,7 +9,7 @@ from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.export.parity_report import ParityReport
 from scripts.kit.archive_contents import contents
 from tests import tiny
-from tests.standins.archives import write_yaml
+from tests.standins.archives import write_weightless, write_yaml
 
 CHECKPOINT = {"config.json", "index_to_name.json", "tokenizer.json", "tokenizer_config.json"}
 PACKAGE = {"handlers/__init__.py", "handlers/tasks/question_answering.py"}
@@ -36,6 +36,20 @@ def test_a_checkpoint_in_fewer_bits_is_packed_with_its_weights_and_its_agreement
     assert {"model.safetensors", "quality.json"} < set(parts)
     report = ParityReport.read(Path(str(parts["quality.json"])))
     assert (report.rows, report.dtype) == (1, "bfloat16")
+
+
+def test_a_draft_model_is_packed_into_a_folder(
+    tmp_path: Path, weightless: Path, handlers: Path
+) -> None:
+    draft = write_weightless(tmp_path / "draft")
+    keys = {"mode": "text_generation", "assistant_model": str(draft)}
+    parts = contents(write_yaml(tmp_path / "assisted.yaml", weightless, **keys), handlers=handlers)
+
+    inside = {place: path for place, path in parts.items() if place.startswith("assistant_model/")}
+
+    assert inside == {
+        f"assistant_model/{name}": draft / name for name in (*CHECKPOINT, "model.safetensors")
+    }
 
 
 def test_the_manifest_names_the_handler_and_the_yaml(config_path: Path, handlers: Path) -> None:
