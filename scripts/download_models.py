@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +14,13 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from handlers.config.choices import AUTO
+from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import KitError
 from handlers.formats import check_config, choose
 from scripts.kit.download import check_folder, download, find_downloaded
 from scripts.kit.hub import Hub
-from scripts.kit.places import ROOT, checkpoint_of, config_paths, model_name
+from scripts.kit.places import ROOT, assistant_of, checkpoint_of, config_paths, model_name
 
 INTERRUPTED = 130
 out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)
@@ -44,7 +46,8 @@ def main(
     failures: dict[str, list[str]] = {}
     for path in config_paths(configs):
         try:
-            table.add_row(*bring(path, Hub(), force=force))
+            for row in bring(path, Hub(), force=force):
+                table.add_row(*row)
         except KitError as error:
             typer.echo(f"{model_name(path)}: failed")
             failures.setdefault(str(error), []).append(model_name(path))
@@ -54,17 +57,26 @@ def main(
     finish(table, failures)
 
 
-def bring(config_path: Path, hub: Hub, *, force: bool) -> tuple[str, ...]:
-    """Download, check or find one YAML's model; returns its row of the summary.
+def bring(config_path: Path, hub: Hub, *, force: bool) -> Iterator[tuple[str, ...]]:
+    """Download, check or find one YAML's model and its draft model; yields rows of the summary.
 
     Raises:
-        KitError: when it cannot be had or does not fit.
+        KitError: when one cannot be had or does not fit.
     """
     config, name = ModelConfig.read(config_path), model_name(config_path)
     check_config(config)
     if config.handler.save_mode == AUTO:
         typer.echo(f"{name}: {choose(config)}")
-    target, handler = checkpoint_of(config_path, config), config.handler
+    yield _bring(name, config.handler, checkpoint_of(config_path, config), hub, force=force)
+    if assistant := config.handler.assistant:
+        target = assistant_of(config_path, assistant)
+        yield _bring(f"{name} (assistant_model)", assistant, target, hub, force=force)
+
+
+def _bring(
+    name: str, handler: HandlerSection, target: Path, hub: Hub, *, force: bool
+) -> tuple[str, ...]:
+    """Download, check or find one checkpoint; returns its row of the summary."""
     if target.is_dir() and Path(handler.model_name or target) == target:
         typer.echo(f"{name}: checking the folder {target}")
         size, files = check_folder(handler, target)

@@ -27,7 +27,8 @@ def write(folder: Path, mode: str, *, family: str = "Bert", seed: int = 0, **con
     Args:
         folder: the folder of the checkpoint, which is created.
         mode: the mode whose head the model has.
-        family: Bert (WordPiece) or Roberta (byte-level BPE); for text generation GPT-2, or Llama.
+        family: Bert (WordPiece) or Roberta (byte-level BPE); for text generation GPT-2, Llama
+            or Mistral.
         seed: the seed of the weights.
         config: further values of the model's config.
     """
@@ -35,9 +36,9 @@ def write(folder: Path, mode: str, *, family: str = "Bert", seed: int = 0, **con
     task, labels = tasks.get(mode), cases(mode).labels
     if task.generates:
         ids = {name: write_gpt2(folder) for name in ("bos_token_id", "eos_token_id")}
-        if family == "Llama":
+        if family in ("Llama", "Mistral"):
             llama = {"vocab_size": 400, **_sizes()}
-            _write_model(folder, "Llama", "ForCausalLM", {**llama, **ids, **config}, seed)
+            _write_model(folder, family, "ForCausalLM", {**llama, **ids, **config}, seed)
             return folder
         gpt2 = {
             "vocab_size": 400,

@@ -38,6 +38,7 @@ def trial_rows(checkpoint: Checkpoint, max_tokens: int | None) -> TrialRows:
     beyond = [width for width in reached if width >= tried]
     # A window of this width reaches half of it to either side.
     limit = max(tried, min(beyond) // 2) if beyond else math.inf
+    limit = min(limit, short_positions(checkpoint.config) or math.inf)
     frame = _Frame.of(checkpoint)
     return TrialRows(
         [frame.rows([min(each, positions) for each in batch]) for batch in lengths], limit
@@ -52,6 +53,17 @@ def row_beyond(widths: Sequence[int]) -> int:
 def windows(config: PreTrainedConfig) -> list[int]:
     """Return the widths of the windows, blocks and chunks that a config names, nested ones too."""
     return sorted({width for width in _named(config.to_dict()) if width > 1})
+
+
+def short_positions(config: PreTrainedConfig) -> int | None:
+    """Return the number of positions up to which LongRoPE has its short factors.
+
+    One text beyond it gives all texts of its batch the long ones. None for other models.
+    """
+    parameters = getattr(config.get_text_config(), "rope_parameters", None) or {}
+    if parameters.get("rope_type") != "longrope":
+        return None
+    return int(parameters["original_max_position_embeddings"])
 
 
 def _named(values: Mapping[Any, Any]) -> Iterator[int]:

@@ -50,6 +50,8 @@ class Tokenizer(_Section):
 
 # The format of the checkpoint itself; all other formats are exported from it.
 CHECKPOINT = "pretrained"
+# The folder of an archive with the draft model.
+ASSISTANT_FOLDER = "assistant_model"
 
 
 class HandlerSection(_Section):
@@ -64,6 +66,14 @@ class HandlerSection(_Section):
     revision: str | None = Field(
         default=None,
         description="Commit, tag or branch to download. Without it, `main`.",
+    )
+    assistant_model: str | None = Field(
+        default=None,
+        description="Draft model of assisted decoding, for `text_generation` with `pretrained`: a "
+        "model id or a local folder. Its tokens are those of the model.",
+    )
+    assistant_revision: str | None = Field(
+        default=None, description="Commit, tag or branch of `assistant_model`."
     )
     save_mode: str = Field(
         default=CHECKPOINT,
@@ -284,6 +294,14 @@ class HandlerSection(_Section):
     def is_exported(self) -> bool:
         """Whether the model is exported from a checkpoint to another format; of `auto`, no."""
         return self.save_mode not in (CHECKPOINT, AUTO)
+
+    @property
+    def assistant(self) -> HandlerSection | None:
+        """The section of the draft model alone; None without one."""
+        if self.assistant_model is None:
+            return None
+        names = {"model_name": self.assistant_model, "revision": self.assistant_revision}
+        return self.model_copy(update={**names, "assistant_model": None})
 
     @property
     def uses_device_map(self) -> bool:

@@ -198,7 +198,8 @@ def _specify(directory: Path, config: ModelConfig) -> tuple[BaseTask[Any, Any], 
         padding=task.padding if task_class.packs and config.handler.BetterTransformer else None,
         per_token=task_class.per_token,
     )
-    return task, spec
+    # Drafts change the speed only, and are not beside a checkpoint before it is packed.
+    return task, spec.with_settings(assistant_model=None)
 
 
 def _is_lossy(export_format: ExportFormat, config: ModelConfig) -> bool:

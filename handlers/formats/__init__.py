@@ -51,7 +51,11 @@ def check_config(config: ModelConfig) -> None:
     config = plan(config)
     handler = config.handler
     particular = (
-        handler.quantization or handler.responses or config.continuousBatching or handler.engine
+        handler.quantization
+        or handler.responses
+        or handler.assistant_model
+        or handler.engine
+        or config.continuousBatching
     )
     if not (handler.is_exported or particular):
         return  # A checkpoint as it is goes with every task and key: no need to import either.

@@ -36,6 +36,7 @@ class BaseFormat(ABC):
         takes_compile: whether the YAML may enable `pt2.compile`.
         takes_batch_size: whether the YAML may set `handler.batch_size`.
         engines: the supported values of `handler.engine`, which let texts join a running batch.
+        assists: whether it generates with a draft model, for `assistant_model`.
         fixed_shape: whether a graph has a fixed shape of `batch_size` rows and `max_length` tokens.
         packages: the install command of each required package other than torch and transformers.
     """
@@ -48,6 +49,7 @@ class BaseFormat(ABC):
     takes_compile: ClassVar[bool] = False
     takes_batch_size: ClassVar[bool] = False
     engines: ClassVar[tuple[EngineName, ...]] = ()
+    assists: ClassVar[bool] = False
     fixed_shape: ClassVar[bool] = False
     packages: ClassVar[Mapping[str, str]] = {}
 
@@ -138,6 +140,7 @@ class BaseFormat(ABC):
             self._compile_problem(config),
             self._engine_problem(config, task),
             self._scheduling_problem(config, task),
+            self._assistant_problem(config, task),
         ):
             if problem:
                 raise WrongConfig(config.source, *problem)
@@ -241,6 +244,20 @@ class BaseFormat(ABC):
                 f"leave {chosen[0]} out, or engine",
             )
         return None
+
+    def _assistant_problem(
+        self, config: ModelConfig, task: type[BaseTask[Any, Any]]
+    ) -> tuple[str, str] | None:
+        handler = config.handler
+        apart = config.continuousBatching or config.torchrun or handler.uses_device_map
+        if handler.assistant_model is None or (self.assists and task.generates and not apart):
+            return None
+        return (
+            f"handler.assistant_model is set, handler.mode is {handler.mode} and"
+            f" handler.save_mode is {self.name}",
+            "use mode: text_generation with save_mode: pretrained, without continuousBatching,"
+            " torchrun, model_parallel and device_map, or leave assistant_model out",
+        )
 
 
 def _not_of_engines(config: ModelConfig) -> dict[str, Any]:

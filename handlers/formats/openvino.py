@@ -10,10 +10,13 @@ processor.
 
 from __future__ import annotations
 
+import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -24,6 +27,7 @@ from transformers import GenerationConfig
 from handlers.batching.packing import PackedBatch
 from handlers.checkpoints.dtypes import cpu_has_bfloat16, name_of, pick_dtype
 from handlers.checkpoints.model_spec import ModelSpec
+from handlers.checkpoints.trial_rows import short_positions
 from handlers.config.handler_section import CHECKPOINT
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint, summarize
@@ -49,6 +53,10 @@ FILE = "openvino_model.xml"
 WEIGHTS = "*.safetensors"
 OFFLINE = {"local_files_only": True, "trust_remote_code": False}
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+
+# Their exports are compared with the checkpoint, since optimum-intel 2.2 has not been tested with
+# them and this transformers.
+GEMMA = ("gemma", "gemma2", "gemma3_text")
 
 
 class Format(BaseFormat):
@@ -78,6 +86,7 @@ class Format(BaseFormat):
 
     def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
         self.require("openvino")
+        _check_positions(spec)
         if spec.config.continuousBatching:
             check_generation_config(spec.checkpoint.generation_config)
         manifest = spec.padding and self._export_packed(spec, target, inputs)
@@ -88,6 +97,7 @@ class Format(BaseFormat):
 
     def load(self, spec: ModelSpec) -> Model:
         openvino = self.require("openvino")
+        _check_positions(spec)
         path = find_graph_file(spec.directory, FILE)
         settings = _compile_settings(_dtype(spec))
         with translate_load_errors(FILE):
@@ -166,14 +176,7 @@ class Format(BaseFormat):
 
     def _export_padded(self, spec: ModelSpec, target: Path) -> ExportManifest:
         """Export a model with optimum-intel."""
-        try:
-            model = self._class(spec).from_pretrained(
-                str(spec.directory), export=True, compile=False, load_in_8bit=False, **OFFLINE
-            )
-        except Exception as error:  # noqa: BLE001 - each converter has its own error types
-            raise WrongCheckpoint(
-                FILE, f"cannot be exported ({summarize(error)})", "use save_mode: pretrained"
-            ) from None
+        model = self._convert(spec)
         signature = Signature(_names(model.model.inputs), spec.outputs)
         quantized = self._quantize(spec, model.model, signature)
         model.model = quantized.graph
@@ -182,6 +185,30 @@ class Format(BaseFormat):
             for path in Path(temporary).glob("openvino_*"):
                 path.replace(target / path.name)
         return ExportManifest(signature, quantized.dtype)
+
+    def _convert(self, spec: ModelSpec) -> Any:
+        """Return a model of optimum-intel that is converted from the checkpoint."""
+        is_gemma = spec.checkpoint.config.model_type in GEMMA
+        try:
+            model_class = self._class(spec)
+            with _newer_transformers() if is_gemma else nullcontext():
+                model = model_class.from_pretrained(
+                    str(spec.directory),
+                    export=True,
+                    compile=False,
+                    load_in_8bit=False,
+                    ov_config=_compile_settings("float32"),
+                    **OFFLINE,
+                )
+        except Exception as error:  # noqa: BLE001 - each converter has its own error types
+            raise WrongCheckpoint(
+                FILE, f"cannot be exported ({summarize(error)})", "use save_mode: pretrained"
+            ) from None
+        if is_gemma:
+            module = read_weights(spec.in_float32()).eval()
+            batches = parity_batches(module, ("input_ids", "attention_mask"))
+            check_parity(module, OpenVinoModel(model, spec.outputs), batches, FILE)
+        return model
 
     def _quantize(self, spec: ModelSpec, graph: Any, signature: Signature) -> Quantized:
         """Return the graph with the quantization of the YAML."""
@@ -255,10 +282,41 @@ class OpenVinoModel(Model):
         return torch.as_tensor(ids)
 
 
+@contextmanager
+def _newer_transformers() -> Iterator[None]:
+    """Have optimum-intel export Gemma with a transformers later than 5.0, which it refuses."""
+    gemma = import_module("optimum.exporters.openvino.model_configs").GemmaOpenVINOConfig
+    latest, gemma.MAX_TRANSFORMERS_VERSION = gemma.MAX_TRANSFORMERS_VERSION, None
+    try:
+        yield
+    finally:
+        gemma.MAX_TRANSFORMERS_VERSION = latest
+
+
 def _named_arrays(signature: Signature, batch: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     names = [name for name in signature.inputs if signature.packs or name in batch]
     tensors = replace(signature, inputs=tuple(names)).by_position(batch)
     return dict(zip(names, (tensor.numpy() for tensor in tensors), strict=True))
+
+
+def _check_positions(spec: ModelSpec) -> None:
+    """Check that no text reaches the positions for which LongRoPE has other factors.
+
+    optimum-intel fails there with transformers 5, and openvino-genai would give all texts that run
+    beside a long one its factors.
+
+    Raises:
+        WrongCheckpoint: texts may reach them.
+    """
+    positions, handler = short_positions(spec.checkpoint.config), spec.config.handler
+    limits = (spec.checkpoint.limit, handler.max_total_tokens)
+    if positions and min(filter(None, limits), default=math.inf) > positions:
+        raise WrongCheckpoint(
+            "config.json",
+            f"has LongRoPE, which save_mode: openvino computes for texts of at most {positions:,}"
+            " tokens",
+            f"set handler.max_total_tokens: {positions}, or use save_mode: pretrained",
+        )
 
 
 def _dtypes(spec: ModelSpec) -> list[str]:

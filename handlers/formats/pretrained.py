@@ -14,10 +14,12 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 from handlers.batching.packing import PackedBatch
 from handlers.batching.padding import Padding
 from handlers.batching.rows import TrialRows
+from handlers.checkpoints.assistant import specify_assistant
 from handlers.checkpoints.dtypes import pick_dtype
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.placement import compute_device, log_placement, placement_arguments
 from handlers.checkpoints.prequantized import check_dtype, missing_package, quantization_method
+from handlers.checkpoints.trial_rows import short_positions
 from handlers.config.handler_section import Compile, HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig, summarize
@@ -26,6 +28,7 @@ from handlers.formats._packable import Packable, as_packable
 from handlers.formats._paged import as_paged
 from handlers.formats._vllm import load_vllm
 from handlers.formats.base import BaseFormat
+from handlers.runtime.assistant import Assistant
 from handlers.runtime.model import Model
 
 
@@ -33,6 +36,7 @@ class Format(BaseFormat):
     """The checkpoint itself, run by torch."""
 
     generates = True
+    assists = True
     takes_compile = True
     takes_batch_size = True  # TorchServe's example sets the key in every YAML.
     engines = ("vllm",)
@@ -49,12 +53,12 @@ class Format(BaseFormat):
         """
         if spec.config.handler.engine:
             return load_vllm(spec, self.served_dtype(spec), partial(self.load, _on_cpu(spec)))
-        module = read_weights(spec)
-        module.requires_grad_(False)
-        module.eval()
-        _copy_strided_inputs(module.get_output_embeddings())
+        module = _frozen(read_weights(spec))
         log_placement(spec.config, module)
-        return PretrainedModel(module, spec.outputs)
+        model = PretrainedModel(module, spec.outputs)
+        if spec.config.handler.assistant_model is not None:
+            model.assistant = _read_assistant(spec, module)
+        return model
 
     def run_continuously(self, spec: ModelSpec, model: Model) -> Model:
         paged = None
@@ -110,11 +114,7 @@ class PretrainedModel(Model):
 
     @property
     def looks_up_prompts(self) -> bool:
-        config = self.module.config.get_text_config()
-        window = getattr(config, "sliding_window", None)
-        layers = getattr(config, "layer_types", None) or ["sliding" if window else "full_attention"]
-        # Tokens that the model does not confirm are removed from the cache, which only those keep.
-        return set(layers) == {"full_attention"} and not self.module._is_stateful
+        return _can_take_back(self.module)
 
     @property
     def pages(self) -> bool:
@@ -174,6 +174,45 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
     loaded: PreTrainedModel = module
     pool_last_token(loaded, spec.checkpoint.pad_token_id)
     return loaded
+
+
+def _frozen(module: PreTrainedModel) -> PreTrainedModel:
+    """Prepare a model for running without gradients of its weights."""
+    module.requires_grad_(False)
+    module.eval()
+    _copy_strided_inputs(module.get_output_embeddings())
+    return module
+
+
+def _read_assistant(spec: ModelSpec, module: PreTrainedModel) -> Assistant:
+    """Load the draft model of a model.
+
+    Raises:
+        WrongCheckpoint: it cannot be loaded, does not fit, or either model cannot take back tokens.
+    """
+    draft = specify_assistant(spec)
+    assistant = _frozen(read_weights(draft))
+    forgetful = next((each for each in (module, assistant) if not _can_take_back(each)), None)
+    if forgetful is not None:
+        raise WrongCheckpoint(
+            "handler.assistant_model",
+            f"needs models that take tokens back, and {type(forgetful).__name__} has a sliding"
+            " window, LongRoPE or a state",
+            "leave it out",
+        )
+    return Assistant(assistant, draft.checkpoint.limit)
+
+
+def _can_take_back(module: PreTrainedModel) -> bool:
+    """Return whether tokens that a model does not confirm can be removed without a trace.
+
+    A cache of a window has lost others, and with LongRoPE they change the factors of the text.
+    """
+    config = module.config.get_text_config()
+    window = getattr(config, "sliding_window", None)
+    layers = getattr(config, "layer_types", None) or ["sliding" if window else "full_attention"]
+    keeps_all = set(layers) == {"full_attention"} and not module._is_stateful
+    return keeps_all and short_positions(config) is None
 
 
 def _from_pretrained(spec: ModelSpec, config: PreTrainedConfig, placement: dict[str, Any]) -> Any:

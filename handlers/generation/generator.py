@@ -8,6 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -212,6 +213,7 @@ class Generator:
                 stopping_criteria=stopping,
                 logits_processor=processors,
                 **recording(recorder),
+                **self._assistance(prompts),
             )
         new = ids[:, width:].cpu().numpy()
         self._count(batch, prompts, new)
@@ -237,7 +239,7 @@ class Generator:
         ]
         if prompts[0].parameters.num_beams > 1:
             return BeamCriterion(continuations, width)
-        if self._lookup(prompts[0]):
+        if self._lookup(prompts[0]) or self._is_assisted(prompts):
             return LookupCriterion(continuations, width)
         streams = [prompt.stream if prompt.is_streamed else None for prompt in prompts]
         return RowCriterion(continuations, width, streams, recorder, on_end)
@@ -248,6 +250,26 @@ class Generator:
         if count and self.limit and len(prompt) + prompt.new_tokens + count > self.limit:
             return None
         return count
+
+    def _assistance(self, prompts: Sequence[Prompt]) -> dict[str, Any]:
+        """Return the arguments of `generate` for the draft model; none where it is not used."""
+        assistant, parameters = self.model.assistant, prompts[0].parameters
+        if assistant is None or not self._is_assisted(prompts):
+            return {}
+        return assistant.for_generate(
+            parameters.num_assistant_tokens, parameters.assistant_confidence_threshold
+        )
+
+    def _is_assisted(self, prompts: Sequence[Prompt]) -> bool:
+        """Return whether the draft model is used: transformers drafts for one row at a time.
+
+        The tokens of a draft are not certain, so a streamed text has none.
+        """
+        assistant, prompt = self.model.assistant, prompts[0]
+        if assistant is None or len(prompts) > 1 or prompt.stream is not None:
+            return False
+        fits = assistant.limit is None or len(prompt) + prompt.new_tokens <= assistant.limit
+        return fits and prompt.parameters.takes_drafts
 
     def _continuation(self, prompt: Prompt, decoder: IncrementalDecoder) -> Continuation:
         return Continuation(

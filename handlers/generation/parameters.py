@@ -92,6 +92,8 @@ NOT_OF_GENERATE = {
     "logit_bias",
     "logprobs",
     "top_n_tokens",
+    "num_assistant_tokens",
+    "assistant_confidence_threshold",
     "grammar",
     "tools",
     "tool_choice",
@@ -143,6 +145,12 @@ class GenerationParameters(Parameters):
     prompt_lookup_num_tokens: Annotated[int, Field(ge=1, le=MAX_LOOKUP)] | None = None
     """Tries at most this number of tokens that follow the last ones elsewhere in the text, which
     changes the speed only. Not with beams, several texts or `logprobs`, and sent in one part."""
+    num_assistant_tokens: Annotated[int, Field(ge=1, le=MAX_LOOKUP)] | None = None
+    """Tokens of the `assistant_model` of the YAML that are tried together, which changes the speed
+    only. Without it, the value of that model, or 20."""
+    assistant_confidence_threshold: Annotated[float, Field(ge=0, le=1)] | None = None
+    """The `assistant_model` stops after a token that it gives a lower probability. Without it, the
+    value of that model, or 0.4."""
     truncate: NotNegative | None = None
     """Cuts the prompt to this number of tokens. 0 keeps all."""
     stop: tuple[str, ...] = ()
@@ -235,6 +243,19 @@ class GenerationParameters(Parameters):
                 "; leave one of them out."
             )
 
+    def check_assistance(self) -> None:
+        """Check that there are no settings of drafts, for a model without `assistant_model`.
+
+        Raises:
+            Unprocessable: there is one.
+        """
+        for name in ("num_assistant_tokens", "assistant_confidence_threshold"):
+            if getattr(self, name) is not None:
+                raise Unprocessable(
+                    f"{name} cannot be done by this model, which has no assistant_model"
+                    "; leave it out."
+                )
+
     def check_bias(self, vocabulary: int) -> None:
         """Check that all tokens of `logit_bias` are in the vocabulary.
 
@@ -283,6 +304,12 @@ class GenerationParameters(Parameters):
         if self.logprobs is not None:
             return self.logprobs
         return self.details and self.num_beams == 1 and not self.prompt_lookup_num_tokens
+
+    @property
+    def takes_drafts(self) -> bool:
+        """Whether a draft model may propose the tokens of the text: a single greedy one."""
+        plain = not (self.do_sample or self.records_tokens or self.grammar or self.tools)
+        return plain and self.sequences == 1 and not self.prompt_lookup_num_tokens
 
     @property
     def penalizes(self) -> bool:

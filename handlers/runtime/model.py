@@ -14,6 +14,7 @@ from handlers.batching.packing import PackedBatch
 from handlers.batching.padding import Padding
 from handlers.batching.rows import TrialRows
 from handlers.config.handler_section import Compile
+from handlers.runtime.assistant import Assistant
 
 Result = TypeVar("Result")
 
@@ -25,11 +26,13 @@ class Model(ABC):
         padded_limit: the longest row, with the tokens that are generated after it, that may share a
             batch with rows of other lengths. A trial at load sets it: it is infinite where padding
             changes no outputs, and 0 where a row beside a longer one has other outputs than alone.
+        assistant: the draft model of assisted decoding; None without one.
         runs_alone: whether even rows of equal length have other outputs together than alone.
     """
 
     padded_limit: float = math.inf
     runs_alone: bool = False
+    assistant: Assistant | None = None
 
     @abstractmethod
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:

@@ -139,6 +139,8 @@ class Task(BaseTask[PromptQuery, Prompt]):
             )
         parameters.check_logprobs()
         parameters.check_lookup()
+        if self.settings.assistant_model is None:
+            parameters.check_assistance()
         parameters.check_bias(self._vocabulary)
         query = replace(self._query(request, parameters), fills_limit=request.fills_limit)
         return self._with_grammar(query)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from handlers.config.handler_section import CHECKPOINT
+from handlers.config.handler_section import ASSISTANT_FOLDER, CHECKPOINT, HandlerSection
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.formats import CHOICE_FILE, Choice, check_config
 from handlers.formats import get as get_format
 from scripts.kit.checkpoint_files import config_files, shard_files, weights_file
 from scripts.kit.manifest import HANDLER_FILE, MANIFEST_FILE, manifest
-from scripts.kit.places import ROOT, checkpoint_of, model_name
+from scripts.kit.places import ROOT, assistant_of, checkpoint_of, model_name
 
 Contents = dict[str, Path | bytes]
 
@@ -55,7 +55,21 @@ def size_of(source: Path | bytes) -> int:
 
 
 def _checkpoint(config_path: Path, config: ModelConfig) -> dict[str, Path]:
-    folder = checkpoint_of(config_path, config)
+    handler, folder = config.handler, checkpoint_of(config_path, config)
+    export = _export(config_path, config, folder)
+    has_weights = _needs_weights(config, export)
+    parts = _files(config_path, handler, folder, has_weights=has_weights) | export
+    if assistant := handler.assistant:
+        draft = assistant_of(config_path, assistant)
+        files = _files(config_path, assistant, draft, has_weights=True)
+        parts |= {f"{ASSISTANT_FOLDER}/{name}": path for name, path in files.items()}
+    return parts
+
+
+def _files(
+    config_path: Path, handler: HandlerSection, folder: Path, *, has_weights: bool
+) -> dict[str, Path]:
+    """Return the files of a checkpoint, with or without its weights."""
     if not (folder / "config.json").is_file():
         raise WrongCheckpoint(
             str(folder),
@@ -65,11 +79,10 @@ def _checkpoint(config_path: Path, config: ModelConfig) -> dict[str, Path]:
         )
     names = {path.name for path in folder.iterdir() if path.is_file()}
     required = config_files(names, str(folder)) + ([LABELS] if LABELS in names else [])
-    export = _export(config_path, config, folder)
-    if _needs_weights(config, export):
-        weights = weights_file(names, str(folder), allow_pickle=config.handler.allow_pickle)
+    if has_weights:
+        weights = weights_file(names, str(folder), allow_pickle=handler.allow_pickle)
         required += [weights, *shard_files(folder / weights, names, str(folder))]
-    return {name: folder / name for name in required} | export
+    return {name: folder / name for name in required}
 
 
 def _export(config_path: Path, config: ModelConfig, folder: Path) -> dict[str, Path]:

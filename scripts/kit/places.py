@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,6 +36,12 @@ def checkpoint_of(config_path: Path, config: ModelConfig) -> Path:
         return Path(named)
     own, usual = MODELS / model_name(config_path), MODELS / config.handler.mode
     return usual if not own.is_dir() and _is_usual(config) else own
+
+
+def assistant_of(config_path: Path, assistant: HandlerSection) -> Path:
+    """Return the folder of the draft model of a YAML, given the section of it alone."""
+    named = Path(assistant.model_name or "")
+    return named if named.is_dir() else MODELS / f"{model_name(config_path)}.assistant_model"
 
 
 def _is_usual(config: ModelConfig) -> bool:

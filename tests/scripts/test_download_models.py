@@ -15,7 +15,9 @@ import pytest
 import typer
 
 from scripts.download_models import main
+from scripts.kit.checkpoint_source import Source
 from scripts.kit.hub import Hub
+from tests import tiny
 from tests.standins.checkpoints import write_checkpoint, write_config
 from tests.standins.hub import LocalHub
 from tests.waiting import wait_for
@@ -107,6 +109,21 @@ def test_the_format_of_auto_is_printed(command: Command, hub: LocalHub, tmp_path
     code, out, err = command.run(config, endpoint=hub.url)
     assert (code, err) == (0, "")
     assert "fastest: save_mode: auto is pretrained, because it is the fastest for sequence" in out
+
+
+def test_a_draft_model_is_downloaded_beside_the_model(
+    command: Command, hub: LocalHub, tmp_path: Path
+) -> None:
+    for name in ("main", "draft"):
+        hub.push(f"org/{name}", tiny.write(tmp_path / name, "text_generation"))
+    keys = {"mode": "text_generation", "model_name": "org/main", "assistant_model": "org/draft"}
+    config = write_config(tmp_path / "assisted.yaml", **keys)
+    code, out, _ = command.run(config, endpoint=hub.url)
+    assert (code, "assisted (assistant_model)" in out) == (0, True)
+    assert Source.read(command.models / "assisted.assistant_model") is not None
+
+    code, out, err = command.run(config, endpoint=NOWHERE)
+    assert (code, err, "org/draft is here already" in out) == (0, "", True)
 
 
 def test_a_killed_download_is_resumed(

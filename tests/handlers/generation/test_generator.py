@@ -122,7 +122,7 @@ def test_prompts_near_the_last_position_do_not_break_their_batch(
 
 def test_a_text_ends_at_the_eos_token_even_if_its_id_is_0(model: Served) -> None:
     class Fixed:
-        padded_limit, runs_alone = math.inf, False
+        padded_limit, runs_alone, assistant = math.inf, False, None
 
         def generate(self, batch: Any, config: Any, **_: Any) -> torch.Tensor:
             new = torch.tensor([[5, 0, 7, 8]]).expand(len(batch["input_ids"]), -1)

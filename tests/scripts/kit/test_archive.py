@@ -12,8 +12,10 @@ import pytest
 from scripts.kit.archive import pack
 from scripts.kit.load_check import ArchiveLoadError
 from scripts.kit.places import ROOT
-from tests.standins.archives import write_handlers
+from tests import tiny
+from tests.standins.archives import write_handlers, write_yaml
 from tests.standins.checkpoints import write_checkpoint, write_config
+from tests.tiny_tokenizers import write_llama
 
 
 def test_pack_writes_only_the_archive_to_the_store(
@@ -158,3 +160,18 @@ def test_torch_model_archiver_packs_the_same_handler(tmp_path: Path, weightless:
     assert {"transformers_handler.py", "model.safetensors"} < set(there)
     assert not any("__pycache__" in name for name in there)
     assert json.loads(manifest)["model"]["handler"] == "transformers_handler.py"
+
+
+@pytest.mark.slow
+def test_a_model_is_packed_with_a_draft_model_of_the_same_tokens(tmp_path: Path) -> None:
+    main = tiny.write(tmp_path / "main", "text_generation")
+    draft = tiny.write(tmp_path / "draft", "text_generation", seed=1, n_layer=1)
+    keys = {"mode": "text_generation", "assistant_model": str(draft)}
+    config_path = write_yaml(tmp_path / "assisted.yaml", main, **keys)
+
+    archive = pack(config_path, export_path=tmp_path / "store")
+
+    assert "assistant_model/model.safetensors" in zipfile.ZipFile(archive.path).namelist()
+    write_llama(draft)
+    with pytest.raises(ArchiveLoadError, match="has another tokenizer than the model"):
+        pack(config_path, export_path=tmp_path / "store")

@@ -10,7 +10,7 @@ from handlers.export.parity_report import ParityReport
 from handlers.formats import Choice
 from scripts.kit.archive_contents import contents
 from tests import tiny
-from tests.standins.archives import write_yaml
+from tests.standins.archives import write_weightless, write_yaml
 
 CHECKPOINT = {"config.json", "index_to_name.json", "tokenizer.json", "tokenizer_config.json"}
 PACKAGE = {"handlers/__init__.py", "handlers/tasks/question_answering.py"}
@@ -62,6 +62,20 @@ def test_the_fastest_format_is_packed_with_its_name_and_the_weights_for_explanat
     document["handler"] |= {"captum_explanation": False}
     path.write_text(json.dumps(document), encoding="utf-8")
     assert "model.safetensors" not in contents(path, handlers=handlers)
+
+
+def test_a_draft_model_is_packed_into_a_folder(
+    tmp_path: Path, weightless: Path, handlers: Path
+) -> None:
+    draft = write_weightless(tmp_path / "draft")
+    keys = {"mode": "text_generation", "assistant_model": str(draft)}
+    parts = contents(write_yaml(tmp_path / "assisted.yaml", weightless, **keys), handlers=handlers)
+
+    inside = {place: path for place, path in parts.items() if place.startswith("assistant_model/")}
+
+    assert inside == {
+        f"assistant_model/{name}": draft / name for name in (*CHECKPOINT, "model.safetensors")
+    }
 
 
 def test_the_manifest_names_the_handler_and_the_yaml(config_path: Path, handlers: Path) -> None:
