@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -140,6 +141,7 @@ class Engine:
             input_columns=task.input_columns,
             result_columns=task.result_columns,
             generates=task.generates,
+            adapters=list(settings.adapters),
             nests_single_result=task.nests_single_result,
             legacy_response=task.legacy_response,
             legacy_explanation_keys=target.legacy_keys if target else (),
@@ -280,4 +282,19 @@ class Engine:
             deadline=deadline,
             padded_limit=self.model.padded_limit,
         )
-        return self._explanation_target.explain(jobs, model)
+        outcomes: dict[int, Outcome] = {}
+        # An explanation repeats rows in numbers of its own, so those of one adapter run together.
+        for adapter, numbers in self._by_adapter(jobs).items():
+            with self.model.with_adapters([adapter]):
+                explained = self._explanation_target.explain(
+                    [jobs[each] for each in numbers], model
+                )
+            outcomes.update(zip(numbers, explained, strict=True))
+        return [outcomes[number] for number in range(len(jobs))]
+
+    def _by_adapter(self, jobs: Sequence[Job]) -> dict[str | None, list[int]]:
+        """Return the numbers of the jobs of each adapter."""
+        groups = defaultdict[str | None, list[int]](list)
+        for number, job in enumerate(jobs):
+            groups[self.task.adapter_of(job.query)].append(number)
+        return groups

@@ -12,9 +12,11 @@ from huggingface_hub.utils.tqdm import disable_progress_bars
 from rich.console import Console
 from rich.table import Column, Table
 
+from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import KitError
 from handlers.formats import check_config
+from scripts.kit.adapters import bring_adapters
 from scripts.kit.download import check_folder, download, find_downloaded
 from scripts.kit.hub import Hub
 from scripts.kit.places import ROOT, checkpoint_of, config_paths, model_name
@@ -54,7 +56,7 @@ def main(
 
 
 def bring(config_path: Path, hub: Hub, *, force: bool) -> tuple[str, ...]:
-    """Download, check or find one YAML's model; returns its row of the summary.
+    """Download, check or find one YAML's model and its adapters; returns its row of the summary.
 
     Raises:
         KitError: when it cannot be had or does not fit.
@@ -62,17 +64,25 @@ def bring(config_path: Path, hub: Hub, *, force: bool) -> tuple[str, ...]:
     config, name = ModelConfig.read(config_path), model_name(config_path)
     check_config(config)
     target, handler = checkpoint_of(config_path, config), config.handler
+    commit, size, files = _bring_checkpoint(name, handler, target, hub, force=force)
+    sizes = [path.stat().st_size for path in bring_adapters(handler, target, hub, force=force)]
+    return name, commit, str(files + len(sizes)), megabytes(size + sum(sizes)), shown(target)
+
+
+def _bring_checkpoint(
+    name: str, handler: HandlerSection, target: Path, hub: Hub, *, force: bool
+) -> tuple[str, int, int]:
+    """Return the commit, the size and the number of files of a checkpoint."""
     if target.is_dir() and Path(handler.model_name or target) == target:
         typer.echo(f"{name}: checking the folder {target}")
-        size, files = check_folder(handler, target)
-        return name, "-", str(files), megabytes(size), shown(target)
+        return "-", *check_folder(handler, target)
     source = None if force else find_downloaded(handler, target)
     if source:
         typer.echo(f"{name}: {source.model_name} is here already")
     else:
         typer.echo(f"{name}: {handler.model_name} from {hub.endpoint}")
         source = download(handler, target, hub, force=force)
-    return name, source.commit[:7], str(len(source.files)), megabytes(source.size), shown(target)
+    return source.commit[:7], source.size, len(source.files)
 
 
 def finish(table: Table, failures: dict[str, list[str]]) -> None:

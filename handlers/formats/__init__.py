@@ -31,7 +31,9 @@ def check_config(config: ModelConfig) -> None:
         WrongConfig: they are not; the message names supported values.
     """
     handler = config.handler
-    particular = handler.quantization or handler.responses or config.continuousBatching
+    particular = (
+        handler.quantization or handler.responses or handler.adapters or config.continuousBatching
+    )
     if not (handler.is_exported or particular):
         return  # A checkpoint as it is goes with every task and key: no need to import either.
     task = tasks.get(handler.mode)

@@ -34,6 +34,7 @@ class BaseFormat(ABC):
         takes_compile: whether the YAML may enable `pt2.compile`.
         takes_batch_size: whether the YAML may set `handler.batch_size`.
         schedules: whether it lets texts join a running batch, for `continuousBatching`.
+        takes_adapters: whether it runs LoRA adapters that are chosen for each request.
         fixed_shape: whether a graph has a fixed shape of `batch_size` rows and `max_length` tokens.
         packages: the install command of each required package other than torch and transformers.
     """
@@ -46,6 +47,7 @@ class BaseFormat(ABC):
     takes_compile: ClassVar[bool] = False
     takes_batch_size: ClassVar[bool] = False
     schedules: ClassVar[bool] = False
+    takes_adapters: ClassVar[bool] = False
     fixed_shape: ClassVar[bool] = False
     packages: ClassVar[Mapping[str, str]] = {}
 
@@ -114,6 +116,7 @@ class BaseFormat(ABC):
             self._shape_problem(config),
             self._compile_problem(config),
             self._scheduling_problem(config, task),
+            self._adapter_problem(config, task),
         ):
             if problem:
                 raise WrongConfig(config.source, *problem)
@@ -192,4 +195,25 @@ class BaseFormat(ABC):
             f"continuousBatching is true, handler.mode is {config.handler.mode} and"
             f" handler.save_mode is {self.name}",
             "use mode: text_generation with save_mode: openvino, or leave continuousBatching out",
+        )
+
+    def _adapter_problem(
+        self, config: ModelConfig, task: type[BaseTask[Any, Any]]
+    ) -> tuple[str, str] | None:
+        if not config.handler.adapters:
+            return None
+        obstacles = {
+            f"handler.mode is {config.handler.mode}": not task.generates,
+            f"handler.save_mode is {self.name}": not self.takes_adapters,
+            "pt2.compile is enabled": config.pt2.compile.enable,
+            "continuousBatching is true": config.continuousBatching,
+            "torchrun is set": config.torchrun is not None,
+        }
+        obstacle = next((name for name, applies in obstacles.items() if applies), None)
+        if obstacle is None:
+            return None
+        return (
+            f"handler.adapters is set and {obstacle}, where a request cannot choose an adapter",
+            "use mode: text_generation with save_mode: pretrained alone, or merge one adapter into"
+            " the checkpoint and leave adapters out",
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from handlers.checkpoints.prequantized import check_dtype, missing_package, quan
 from handlers.config.handler_section import Compile, HandlerSection
 from handlers.errors import WrongCheckpoint, WrongConfig, summarize
 from handlers.formats._last_token import pool_last_token
+from handlers.formats._lora import LoraAdapters, load_adapters
 from handlers.formats._packable import Packable, as_packable
 from handlers.formats.base import BaseFormat
 from handlers.runtime.model import Model
@@ -30,20 +32,23 @@ class Format(BaseFormat):
     generates = True
     takes_compile = True
     takes_batch_size = True  # TorchServe's example sets the key in every YAML.
+    takes_adapters = True
 
     def load(self, spec: ModelSpec) -> Model:
         """Load single-file or sharded safetensors weights into the auto class of the task.
 
         Raises:
-            WrongCheckpoint: the weights cannot be read or lack the head of the task.
+            WrongCheckpoint: the weights cannot be read or lack the head of the task, or an adapter
+                does not fit them.
             WrongConfig: the weights cannot be placed as the YAML specifies.
         """
         module = read_weights(spec)
-        module.requires_grad_(False)
-        module.eval()
         _copy_strided_inputs(module.get_output_embeddings())
         log_placement(spec.config, module)
-        return PretrainedModel(module, spec.outputs)
+        adapters = load_adapters(module, spec.directory, spec.config.handler.adapters)
+        module.requires_grad_(False)
+        module.eval()
+        return PretrainedModel(module, spec.outputs, adapters)
 
 
 class PretrainedModel(Model):
@@ -52,14 +57,22 @@ class PretrainedModel(Model):
     Args:
         module: the module.
         outputs: names of the outputs that the task reads.
+        adapters: its LoRA adapters, if it has any.
     """
 
-    def __init__(self, module: PreTrainedModel, outputs: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        module: PreTrainedModel,
+        outputs: tuple[str, ...],
+        adapters: LoraAdapters | None = None,
+    ) -> None:
         self.module = module
         # Explanations register hooks on layers, which a compiled graph ignores.
         self._eager = module.forward
         self._outputs = outputs
         self._packable: Packable | None = None
+        self._adapters = adapters
+        self.mixes_adapters = adapters is not None and adapters.share_batches(module)
 
     @torch.inference_mode()
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
@@ -86,6 +99,9 @@ class PretrainedModel(Model):
     @property
     def packs(self) -> bool:
         return self._packable is not None
+
+    def with_adapters(self, adapters: Sequence[str | None]) -> AbstractContextManager[None]:
+        return self._adapters.active(adapters) if self._adapters else nullcontext()
 
     @property
     def full_precision(self) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -24,10 +25,12 @@ class Model(ABC):
             batch with rows of other lengths. A trial at load sets it: it is infinite where padding
             changes no outputs, and 0 where a row beside a longer one has other outputs than alone.
         runs_alone: whether even rows of equal length have other outputs together than alone.
+        mixes_adapters: whether rows with different LoRA adapters may share a batch.
     """
 
     padded_limit: float = math.inf
     runs_alone: bool = False
+    mixes_adapters: bool = False
 
     @abstractmethod
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
@@ -66,6 +69,16 @@ class Model(ABC):
     def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
         """Run packed rows without gradients and return the outputs that the task needs."""
         raise NotImplementedError
+
+    def with_adapters(self, adapters: Sequence[str | None]) -> AbstractContextManager[None]:
+        """Run the forwards and generations in a block with LoRA adapters.
+
+        Args:
+            adapters: the name of each row's adapter, None for the model itself; rows that are
+                generated for the same prompt count each. Where all are equal, the number of rows is
+                free.
+        """
+        return nullcontext()
 
     @property
     def load_metrics(self) -> Mapping[str, float]:

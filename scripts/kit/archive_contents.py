@@ -8,7 +8,7 @@ from pathlib import Path
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.formats import check_config
-from scripts.kit.checkpoint_files import config_files, shard_files, weights_file
+from scripts.kit.checkpoint_files import adapter_files, config_files, shard_files, weights_file
 from scripts.kit.manifest import HANDLER_FILE, MANIFEST_FILE, manifest
 from scripts.kit.places import ROOT, checkpoint_of, model_name
 
@@ -67,7 +67,8 @@ def _checkpoint(config_path: Path, config: ModelConfig) -> dict[str, Path]:
     if not config.handler.is_exported:
         weights = weights_file(names, str(folder), allow_pickle=config.handler.allow_pickle)
         required += [weights, *shard_files(folder / weights, names, str(folder))]
-    return {name: folder / name for name in required} | export
+    adapters = adapter_files(config.handler, folder)
+    return {name: folder / name for name in required} | export | adapters
 
 
 def _export(config_path: Path, config: ModelConfig, folder: Path) -> dict[str, Path]:
