@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
 from handlers.checkpoints.lora import LoraFiles, adapter_folder
-from handlers.errors import WrongCheckpoint, summarize
+from handlers.errors import WrongCheckpoint, WrongConfig, summarize
 from handlers.runtime.imports import hide_packages
 
 NO_ADAPTER = "__base__"  # peft's word, in lists of adapters
@@ -98,9 +98,16 @@ def load_adapters(
 
     Raises:
         WrongCheckpoint: the files of an adapter are invalid, or do not fit the module.
+        WrongConfig: the YAML has layers of the module on disk.
     """
     if not sources:
         return None
+    if any(parameter.is_meta for parameter in module.parameters()):
+        raise WrongConfig(
+            "handler.adapters",
+            "is set, and handler.device_map leaves a part of the model out of memory",
+            "use more memory or a smaller model, or leave adapters out",
+        )
     # peft's names are parts of the names of modules.
     names = {name: f"adapter_{number}" for number, name in enumerate(sources)}
     # Importing peft takes seconds, and bitsandbytes with it more, for models that need neither.

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 
-from handlers.errors import WrongCheckpoint
+from handlers.errors import WrongCheckpoint, WrongConfig
 from tests import families, tiny_adapters
 from tests.serving import Served, explanation_of
 
@@ -25,6 +25,22 @@ NEW = {"return_full_text": False, "max_new_tokens": 12}
 # Names that modules of torch cannot have.
 NAMES = ("french", "v1.2", "pop")
 CHOICES = (None, *NAMES)
+GPT2_PARTS = (
+    "transformer.wte",
+    "transformer.wpe",
+    "transformer.ln_f",
+    "lm_head",
+    "transformer.h.0",
+    "transformer.h.1",
+)
+LLAMA_PARTS = (
+    "model.embed_tokens",
+    "model.norm",
+    "model.rotary_emb",
+    "lm_head",
+    "model.layers.0",
+    "model.layers.1",
+)
 
 
 @pytest.fixture(scope="module", params=["GPT2", "Llama"])
@@ -200,6 +216,15 @@ def test_adapters_run_one_after_the_other_where_layers_do_not_see_rows(
     alone = [model.post(each)[0] for each in bodies]
     assert model.post(*bodies) == alone
     assert len({str(each) for each in alone}) == 3
+
+
+def test_layers_on_disk_are_refused(base: Path, adapters: dict[str, Path]) -> None:
+    """Adapters of them would have no weights."""
+    config = AutoConfig.from_pretrained(base)
+    parts = {"gpt2": GPT2_PARTS, "llama": LLAMA_PARTS}[config.model_type]
+    device_map = {**dict.fromkeys(parts, "cpu"), parts[-1]: "disk"}
+    with pytest.raises(WrongConfig, match=r"handler\.adapters: is set, and handler\.device_map"):
+        Served(base, MODE, adapters={"a": str(adapters["french"])}, device_map=device_map)
 
 
 @pytest.fixture
