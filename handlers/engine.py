@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -142,6 +143,7 @@ class Engine:
             input_columns=task.input_columns,
             result_columns=task.result_columns,
             generates=task.generates,
+            adapters=list(settings.adapters),
             nests_single_result=task.nests_single_result,
             legacy_response=task.legacy_response,
             legacy_explanation_keys=target.legacy_keys if target else (),
@@ -283,5 +285,23 @@ class Engine:
             deadline=deadline,
             padded_limit=self.model.padded_limit,
         )
-        explain = partial(self._explanation_target.explain, jobs, model)
-        return self.model.run_exclusively(explain)
+        explain = partial(self._explanation_target.explain, model=model)
+        return self.model.run_exclusively(partial(self._explain_by_adapter, explain, jobs))
+
+    def _explain_by_adapter(
+        self, explain: Callable[[Sequence[Job]], list[Outcome]], jobs: Sequence[Job]
+    ) -> list[Outcome]:
+        """Explain jobs whose rows have the same adapter together, as each repeats its own rows."""
+        outcomes: dict[int, Outcome] = {}
+        for adapter, numbers in self._by_adapter(jobs).items():
+            with self.model.with_adapters([adapter]):
+                explained = explain([jobs[each] for each in numbers])
+            outcomes.update(zip(numbers, explained, strict=True))
+        return [outcomes[number] for number in range(len(jobs))]
+
+    def _by_adapter(self, jobs: Sequence[Job]) -> dict[str | None, list[int]]:
+        """Return the numbers of the jobs of each adapter."""
+        groups = defaultdict[str | None, list[int]](list)
+        for number, job in enumerate(jobs):
+            groups[self.task.adapter_of(job.query)].append(number)
+        return groups

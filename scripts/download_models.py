@@ -18,6 +18,7 @@ from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import KitError
 from handlers.formats import check_config, choose
+from scripts.kit.adapters import bring_adapters
 from scripts.kit.download import check_folder, download, find_downloaded
 from scripts.kit.hub import Hub
 from scripts.kit.places import ROOT, assistant_of, checkpoint_of, config_paths, model_name
@@ -58,7 +59,7 @@ def main(
 
 
 def bring(config_path: Path, hub: Hub, *, force: bool) -> Iterator[tuple[str, ...]]:
-    """Download, check or find one YAML's model and its draft model; yields rows of the summary.
+    """Download, check or find the checkpoints of one YAML; yields their rows of the summary.
 
     Raises:
         KitError: when one cannot be had or does not fit.
@@ -77,17 +78,25 @@ def _bring(
     name: str, handler: HandlerSection, target: Path, hub: Hub, *, force: bool
 ) -> tuple[str, ...]:
     """Download, check or find one checkpoint; returns its row of the summary."""
+    commit, size, files = _bring_checkpoint(name, handler, target, hub, force=force)
+    sizes = [path.stat().st_size for path in bring_adapters(handler, target, hub, force=force)]
+    return name, commit, str(files + len(sizes)), megabytes(size + sum(sizes)), shown(target)
+
+
+def _bring_checkpoint(
+    name: str, handler: HandlerSection, target: Path, hub: Hub, *, force: bool
+) -> tuple[str, int, int]:
+    """Return the commit, the size and the number of files of a checkpoint."""
     if target.is_dir() and Path(handler.model_name or target) == target:
         typer.echo(f"{name}: checking the folder {target}")
-        size, files = check_folder(handler, target)
-        return name, "-", str(files), megabytes(size), shown(target)
+        return "-", *check_folder(handler, target)
     source = None if force else find_downloaded(handler, target)
     if source:
         typer.echo(f"{name}: {source.model_name} is here already")
     else:
         typer.echo(f"{name}: {handler.model_name} from {hub.endpoint}")
         source = download(handler, target, hub, force=force)
-    return name, source.commit[:7], str(len(source.files)), megabytes(source.size), shown(target)
+    return source.commit[:7], source.size, len(source.files)
 
 
 def finish(table: Table, failures: dict[str, list[str]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal, get_args
 
 from pydantic import (
@@ -16,6 +17,7 @@ from pydantic import (
 )
 
 from handlers.config.choices import AUTO, modes, save_modes, suggest
+from handlers.config.quoting import enumerate_names, quote
 
 EngineName = Literal["vllm"]
 DType = Literal["float32", "bfloat16", "float16", "auto"]
@@ -48,6 +50,8 @@ class Tokenizer(_Section):
     )
 
 
+# Names of adapters are folders, and words in requests.
+ADAPTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # The format of the checkpoint itself; all other formats are exported from it.
 CHECKPOINT = "pretrained"
 # The folder of an archive with the draft model.
@@ -74,6 +78,12 @@ class HandlerSection(_Section):
     )
     assistant_revision: str | None = Field(
         default=None, description="Commit, tag or branch of `assistant_model`."
+    )
+    adapters: dict[str, str] = Field(
+        default_factory=dict,
+        description="LoRA adapters of the model by the names that requests use, for "
+        "`text_generation` with `save_mode: pretrained`. Each is a model id on the Hugging Face "
+        "Hub, `ORG/NAME` or `ORG/NAME@REVISION`, or a local folder.",
     )
     save_mode: str = Field(
         default=CHECKPOINT,
@@ -285,6 +295,16 @@ class HandlerSection(_Section):
             raise ValueError("has vllm_python without engine; add engine: vllm, or leave it out")
         return self
 
+    @model_validator(mode="after")
+    def _check_default_adapter(self) -> HandlerSection:
+        default = self.parameters.get("adapter_id")
+        if default is not None and default not in self.adapters:
+            known = enumerate_names(self.adapters) or "none"
+            raise ValueError(
+                f"has parameters.adapter_id {quote(default)}; the names of adapters are {known}"
+            )
+        return self
+
     @property
     def request_rows(self) -> int:
         """The maximum number of rows of one HTTP request, windows included."""
@@ -313,6 +333,17 @@ class HandlerSection(_Section):
     def _parse_quoted_number(cls, value: Any) -> Any:
         """Read `batch_size: "4"`, as in TorchServe's example."""
         return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+    @field_validator("adapters")
+    @classmethod
+    def _check_adapter_names(cls, adapters: dict[str, str]) -> dict[str, str]:
+        wrong = next((name for name in adapters if not ADAPTER_NAME.fullmatch(name)), None)
+        if wrong is not None:
+            raise ValueError(
+                f"has the name {quote(wrong)}; use at most 64 letters, digits, dots, dashes and"
+                " underscores, the first one a letter or a digit"
+            )
+        return adapters
 
     @field_validator("mode")
     @classmethod

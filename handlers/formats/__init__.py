@@ -54,6 +54,7 @@ def check_config(config: ModelConfig) -> None:
         handler.quantization
         or handler.responses
         or handler.assistant_model
+        or handler.adapters
         or handler.engine
         or config.continuousBatching
     )

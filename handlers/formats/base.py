@@ -37,6 +37,7 @@ class BaseFormat(ABC):
         takes_batch_size: whether the YAML may set `handler.batch_size`.
         engines: the supported values of `handler.engine`, which let texts join a running batch.
         assists: whether it generates with a draft model, for `assistant_model`.
+        takes_adapters: whether it runs LoRA adapters that are chosen for each request.
         fixed_shape: whether a graph has a fixed shape of `batch_size` rows and `max_length` tokens.
         packages: the install command of each required package other than torch and transformers.
     """
@@ -50,6 +51,7 @@ class BaseFormat(ABC):
     takes_batch_size: ClassVar[bool] = False
     engines: ClassVar[tuple[EngineName, ...]] = ()
     assists: ClassVar[bool] = False
+    takes_adapters: ClassVar[bool] = False
     fixed_shape: ClassVar[bool] = False
     packages: ClassVar[Mapping[str, str]] = {}
 
@@ -141,6 +143,7 @@ class BaseFormat(ABC):
             self._engine_problem(config, task),
             self._scheduling_problem(config, task),
             self._assistant_problem(config, task),
+            self._adapter_problem(config, task),
         ):
             if problem:
                 raise WrongConfig(config.source, *problem)
@@ -259,6 +262,27 @@ class BaseFormat(ABC):
             " torchrun, model_parallel and device_map, or leave assistant_model out",
         )
 
+    def _adapter_problem(
+        self, config: ModelConfig, task: type[BaseTask[Any, Any]]
+    ) -> tuple[str, str] | None:
+        if not config.handler.adapters:
+            return None
+        obstacles = {
+            f"handler.mode is {config.handler.mode}": not task.generates,
+            f"handler.save_mode is {self.name}": not self.takes_adapters,
+            "pt2.compile is enabled": config.pt2.compile.enable,
+            "continuousBatching is true": config.continuousBatching,
+            "torchrun is set": config.torchrun is not None,
+        }
+        obstacle = next((name for name, applies in obstacles.items() if applies), None)
+        if obstacle is None:
+            return None
+        return (
+            f"handler.adapters is set and {obstacle}, where a request cannot choose an adapter",
+            "use mode: text_generation with save_mode: pretrained alone, or merge one adapter into"
+            " the checkpoint and leave adapters out",
+        )
+
 
 def _not_of_engines(config: ModelConfig) -> dict[str, Any]:
     """Return the values of the keys that concern the model that torch runs."""
@@ -266,6 +290,7 @@ def _not_of_engines(config: ModelConfig) -> dict[str, Any]:
     return {
         "torchrun": config.torchrun,
         "pt2.compile": config.pt2.compile.enable,
+        "handler.adapters": handler.adapters,
         "handler.device_map": handler.device_map,
         "handler.model_parallel": handler.model_parallel,
         "handler.allow_pickle": handler.allow_pickle,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,6 +25,7 @@ from handlers.config.handler_section import Compile, HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig, summarize
 from handlers.formats._last_token import pool_last_token
+from handlers.formats._lora import LoraAdapters, load_adapters
 from handlers.formats._packable import Packable, as_packable
 from handlers.formats._paged import as_paged
 from handlers.formats._vllm import load_vllm
@@ -40,6 +42,7 @@ class Format(BaseFormat):
     takes_compile = True
     takes_batch_size = True  # TorchServe's example sets the key in every YAML.
     engines = ("vllm",)
+    takes_adapters = True
 
     def needs_weights(self, config: ModelConfig) -> bool:
         return True
@@ -48,14 +51,16 @@ class Format(BaseFormat):
         """Load single-file or sharded safetensors weights into the auto class of the task.
 
         Raises:
-            WrongCheckpoint: the weights cannot be read or lack the head of the task.
+            WrongCheckpoint: the weights cannot be read or lack the head of the task, or an adapter
+                does not fit them.
             WrongConfig: the weights cannot be placed as the YAML specifies.
         """
         if spec.config.handler.engine:
             return load_vllm(spec, self.served_dtype(spec), partial(self.load, _on_cpu(spec)))
-        module = _frozen(read_weights(spec))
+        module = read_weights(spec)
         log_placement(spec.config, module)
-        model = PretrainedModel(module, spec.outputs)
+        adapters = load_adapters(module, spec.directory, spec.config.handler.adapters)
+        model = PretrainedModel(_frozen(module), spec.outputs, adapters)
         if spec.config.handler.assistant_model is not None:
             model.assistant = _read_assistant(spec, module)
         return model
@@ -73,14 +78,22 @@ class PretrainedModel(Model):
     Args:
         module: the module.
         outputs: names of the outputs that the task reads.
+        adapters: its LoRA adapters, if it has any.
     """
 
-    def __init__(self, module: PreTrainedModel, outputs: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        module: PreTrainedModel,
+        outputs: tuple[str, ...],
+        adapters: LoraAdapters | None = None,
+    ) -> None:
         self.module = module
         # Explanations register hooks on layers, which a compiled graph ignores.
         self._eager = module.forward
         self._outputs = outputs
         self._packable: Packable | None = None
+        self._adapters = adapters
+        self.mixes_adapters = adapters is not None and adapters.share_batches(module)
 
     @torch.inference_mode()
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
@@ -107,6 +120,9 @@ class PretrainedModel(Model):
     @property
     def packs(self) -> bool:
         return self._packable is not None
+
+    def with_adapters(self, adapters: Sequence[str | None]) -> AbstractContextManager[None]:
+        return self._adapters.active(adapters) if self._adapters else nullcontext()
 
     @property
     def full_precision(self) -> bool:

@@ -73,6 +73,11 @@ class Prompt(Window):
         return self.parameters.sequences
 
     @property
+    def adapters(self) -> list[str | None]:
+        """The LoRA adapter of each of its sequences."""
+        return [self.parameters.adapter_id] * self.sequences
+
+    @property
     def cost(self) -> int:
         return (len(self) + self.new_tokens) * self.sequences
 
@@ -164,7 +169,7 @@ class Generator:
         length, as does a model that padding changes. Beams compare whole texts, so they must end at
         one length. Where the longest text would carry a prompt beyond the model's last position, or
         its last token is a fixed one, it generates only with prompts of the same number of new
-        tokens.
+        tokens. Where the model does not mix LoRA adapters, so do prompts of one adapter.
         """
         settings = prompt.parameters
         is_seeded = settings.do_sample and settings.seed is not None
@@ -179,7 +184,8 @@ class Generator:
             prompt.new_tokens if beams or tight or forced else None,
             settings.stop if beams else (),
         )
-        return length, ending, tuple(sorted(settings.for_generate.items()))
+        adapter = None if self.model.mixes_adapters else settings.adapter_id
+        return length, ending, adapter, tuple(sorted(settings.for_generate.items()))
 
     def _reads_prompt(self, settings: GenerationParameters) -> bool:
         given = {**self.base.to_dict(), **settings.for_generate}
@@ -206,7 +212,8 @@ class Generator:
         stopping = StoppingCriteriaList([deadline, sequences])
         grammars = [GrammarProcessor(matchers, width)] if matchers else []
         processors = LogitsProcessorList([*penalties_for(settings, width), *grammars])
-        with seeded(settings[0].seed):
+        adapters = [name for prompt in prompts for name in prompt.adapters]
+        with seeded(settings[0].seed), self.model.with_adapters(adapters):
             ids = self.model.generate(
                 batch,
                 self._config(prompts),

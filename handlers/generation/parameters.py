@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from handlers.config.quoting import quote
+from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import BadRequest, RequestTooLarge, Unprocessable
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
@@ -63,7 +63,6 @@ TopTokens = Annotated[int, Field(ge=0, le=MAX_TOP_TOKENS)]
 # The first are sent by all clients of text-generation-inference, the others are a pipeline's.
 NAMES = PipelineNames(
     ignored={
-        "adapter_id": [0],
         "best_of": [0, 1],
         "decoder_input_details": [False],
         # transformers has moved these strategies to code on its hub.
@@ -98,6 +97,7 @@ NOT_OF_GENERATE = {
     "tools",
     "tool_choice",
     "parallel_tool_calls",
+    "adapter_id",
 }
 
 
@@ -177,6 +177,8 @@ class GenerationParameters(Parameters):
     """`none`, `auto`, `required`, or the function to call."""
     parallel_tool_calls: bool = True
     """Allows several calls in one text."""
+    adapter_id: str | None = None
+    """The LoRA adapter that writes the text, by its name in the YAML's `adapters`."""
 
     @field_validator("stop", mode="before", json_schema_input_type=StopTexts)
     @classmethod
@@ -268,6 +270,21 @@ class GenerationParameters(Parameters):
                 f"parameters: logit_bias has the token {unknown}, and this model's go from 0 to"
                 f" {vocabulary - 1:,}; send ids of this model's tokenizer."
             )
+
+    def check_adapter(self, adapters: Collection[str]) -> None:
+        """Check that `adapter_id` names one of the model's adapters.
+
+        Raises:
+            Unprocessable: it does not.
+        """
+        if self.adapter_id is None or self.adapter_id in adapters:
+            return
+        known = enumerate_names(adapters)
+        raise Unprocessable(
+            f"adapter_id is {quote(self.adapter_id)}, and "
+            + (f"this model's adapters are {known}" if adapters else "this model has no adapters")
+            + "; leave it out for the model itself."
+        )
 
     @model_validator(mode="after")
     def _check_tool_choice(self) -> Self:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -28,11 +29,13 @@ class Model(ABC):
             changes no outputs, and 0 where a row beside a longer one has other outputs than alone.
         assistant: the draft model of assisted decoding; None without one.
         runs_alone: whether even rows of equal length have other outputs together than alone.
+        mixes_adapters: whether rows with different LoRA adapters may share a batch.
     """
 
     padded_limit: float = math.inf
     runs_alone: bool = False
     assistant: Assistant | None = None
+    mixes_adapters: bool = False
 
     @abstractmethod
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
@@ -71,6 +74,16 @@ class Model(ABC):
     def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
         """Run packed rows without gradients and return the outputs that the task needs."""
         raise NotImplementedError
+
+    def with_adapters(self, adapters: Sequence[str | None]) -> AbstractContextManager[None]:
+        """Run the forwards and generations in a block with LoRA adapters.
+
+        Args:
+            adapters: the name of each row's adapter, None for the model itself; rows that are
+                generated for the same prompt count each. Where all are equal, the number of rows is
+                free.
+        """
+        return nullcontext()
 
     @property
     def load_metrics(self) -> Mapping[str, float]:

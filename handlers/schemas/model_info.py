@@ -27,6 +27,7 @@ PUBLIC = (
     "explanation",
     "sample",
     "architecture",
+    "adapters",
 )
 PUBLIC_SETTINGS = ("quantization", "responses")
 
@@ -81,6 +82,7 @@ class ModelInfo:
         explanation: JSON schemas of the additional parameters of `/explanations`; empty where the
             model is not explained.
         sample: the body of a request that it answers.
+        adapters: names of the LoRA adapters that a request can choose.
         settings: the YAML's `handler:` section.
         architecture: the checkpoint's model class.
         input_columns: the names that the columns of a table's row may have, or the tensors of its
@@ -111,6 +113,7 @@ class ModelInfo:
     sample: Mapping[str, Any]
     settings: HandlerSection = field(repr=False)
     architecture: str = ""
+    adapters: Sequence[str] = ()
     input_columns: Sequence[Columns] = (TEXT_COLUMN,)
     result_columns: Sequence[str] = ()
     generates: bool = False

@@ -98,6 +98,10 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     def decode(self, query: QueryT, rows: Sequence[RowT], outputs: Sequence[Outputs]) -> Any:
         """Return the result of a query, ready for JSON, from its rows and their outputs."""
 
+    def adapter_of(self, query: QueryT) -> str | None:
+        """Return the name of the LoRA adapter that a query chooses; None for the model itself."""
+        return None
+
     @classmethod
     def example_inputs(cls, text: str) -> Any:
         """Return inputs of the words of a text, for benchmarks and tests.

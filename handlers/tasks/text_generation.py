@@ -142,6 +142,7 @@ class Task(BaseTask[PromptQuery, Prompt]):
         if self.settings.assistant_model is None:
             parameters.check_assistance()
         parameters.check_bias(self._vocabulary)
+        parameters.check_adapter(self.settings.adapters)
         query = replace(self._query(request, parameters), fills_limit=request.fills_limit)
         return self._with_grammar(query)
 
@@ -186,6 +187,9 @@ class Task(BaseTask[PromptQuery, Prompt]):
 
     def decode(self, query: PromptQuery, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
         return [_generated(query, rows[0], text) for text in outputs[0]["texts"]]
+
+    def adapter_of(self, query: PromptQuery) -> str | None:
+        return query.parameters.adapter_id
 
     @property
     def max_tokens(self) -> int | None:

@@ -10,7 +10,7 @@ from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.formats import CHOICE_FILE, Choice, check_config
 from handlers.formats import get as get_format
-from scripts.kit.checkpoint_files import config_files, shard_files, weights_file
+from scripts.kit.checkpoint_files import adapter_files, config_files, shard_files, weights_file
 from scripts.kit.manifest import HANDLER_FILE, MANIFEST_FILE, manifest
 from scripts.kit.places import ROOT, assistant_of, checkpoint_of, model_name
 
@@ -82,7 +82,7 @@ def _files(
     if has_weights:
         weights = weights_file(names, str(folder), allow_pickle=handler.allow_pickle)
         required += [weights, *shard_files(folder / weights, names, str(folder))]
-    return {name: folder / name for name in required}
+    return {name: folder / name for name in required} | adapter_files(handler, folder)
 
 
 def _export(config_path: Path, config: ModelConfig, folder: Path) -> dict[str, Path]:

@@ -8,6 +8,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
 
+from handlers.checkpoints.lora import FILES as LORA_FILES
+from handlers.checkpoints.lora import FOLDER as ADAPTERS
+from handlers.checkpoints.lora import LoraFiles, adapter_folder
+from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint
 
 # Without *.py, vocab.pkl and vocab.bin, which execute code when loaded.
@@ -101,3 +105,20 @@ def shard_files(weights: Path, names: Collection[str], place: str) -> list[str]:
             "use a checkpoint or a handler.revision whose shards are beside their index",
         )
     return listed
+
+
+def adapter_files(handler: HandlerSection, checkpoint: Path) -> dict[str, Path]:
+    """Return the files of all adapters by their paths in an archive.
+
+    Raises:
+        WrongCheckpoint: an adapter is missing, or is not one that this kit serves.
+    """
+    folders = {
+        name: adapter_folder(checkpoint, name, source) for name, source in handler.adapters.items()
+    }
+    read = {name: LoraFiles.read(folder) for name, folder in folders.items()}
+    return {
+        f"{ADAPTERS}/{name}/{file}": files.folder / file
+        for name, files in read.items()
+        for file in LORA_FILES
+    }

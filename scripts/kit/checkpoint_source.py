@@ -6,8 +6,6 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from handlers.config.handler_section import HandlerSection
-
 FILE = ".source.json"
 
 
@@ -38,11 +36,10 @@ class Source(BaseModel):
         """Total size of the files in bytes."""
         return sum(self.files.values())
 
-    def matches(self, handler: HandlerSection) -> bool:
-        """Return whether this is the model and revision of a handler config."""
-        revision = handler.revision
+    def matches(self, model_name: str | None, revision: str | None) -> bool:
+        """Return whether this is a model and a revision of it."""
         pinned = revision is not None and self.commit.startswith(revision)
-        return self.model_name == handler.model_name and (pinned or revision == self.revision)
+        return self.model_name == model_name and (pinned or revision == self.revision)
 
     def is_complete_in(self, folder: Path) -> bool:
         """Return whether a folder contains every file with the expected size."""

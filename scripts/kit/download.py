@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from handlers.config.handler_section import HandlerSection
@@ -10,6 +11,9 @@ from scripts.kit.checkpoint_files import config_files, shard_files, weights_file
 from scripts.kit.checkpoint_source import Source
 from scripts.kit.hub import Hub, Snapshot
 from scripts.kit.staging import Staging
+
+# What a path begins with, and no model id.
+LOCAL = ("/", "./", "../", "~")
 
 
 class WriteError(KitError):
@@ -21,8 +25,14 @@ class WriteError(KitError):
 
 def find_downloaded(handler: HandlerSection, target: Path) -> Source | None:
     """Return the source of a complete checkpoint that matches the config, or None."""
+    return complete_source(target, handler.model_name, handler.revision)
+
+
+def complete_source(target: Path, model: str | None, revision: str | None) -> Source | None:
+    """Return the source of a folder that has all files of a model and revision, or None."""
     source = Source.read(target)
-    return source if source and source.matches(handler) and source.is_complete_in(target) else None
+    matches = source and source.matches(model, revision) and source.is_complete_in(target)
+    return source if matches else None
 
 
 def download(handler: HandlerSection, target: Path, hub: Hub, *, force: bool = False) -> Source:
@@ -52,6 +62,25 @@ def download(handler: HandlerSection, target: Path, hub: Hub, *, force: bool = F
     return source
 
 
+def fetch(names: Iterable[str], snapshot: Snapshot, hub: Hub, staging: Staging) -> None:
+    """Download files of a repository to a staging folder, if its disk has space for them.
+
+    Raises:
+        HubError: the hub is not available or a downloaded file is corrupt.
+        InsufficientDiskSpace: there is not enough of it.
+    """
+    files = [snapshot.files[name] for name in names]
+    staging.check_free_space(sum(file.remaining_bytes(staging.folder) for file in files))
+    for file in files:
+        hub.fetch(snapshot, file, staging.folder)
+
+
+def source_of(snapshot: Snapshot, revision: str | None, names: Iterable[str]) -> Source:
+    """Return the source of files that were downloaded."""
+    sizes = {name: snapshot.files[name].size for name in sorted(names)}
+    return Source(model_name=snapshot.model, revision=revision, commit=snapshot.commit, files=sizes)
+
+
 def check_folder(handler: HandlerSection, folder: Path) -> tuple[int, int]:
     """Check a local checkpoint folder; return the total size and the number of its files.
 
@@ -70,22 +99,14 @@ def _complete(handler: HandlerSection, snapshot: Snapshot, hub: Hub, staging: St
     names, model = snapshot.files.keys(), snapshot.model
     weights = weights_file(names, model, allow_pickle=handler.allow_pickle)
     required = config_files(names, model)
-    _fetch(required, snapshot, hub, staging)
+    fetch(required, snapshot, hub, staging)
     _check(handler, staging.folder)
-    _fetch([weights], snapshot, hub, staging)
+    fetch([weights], snapshot, hub, staging)
     shards = shard_files(staging.folder / weights, names, model)
-    _fetch(shards, snapshot, hub, staging)
+    fetch(shards, snapshot, hub, staging)
     required += [weights, *shards]
     staging.keep_only(required)
-    sizes = {name: snapshot.files[name].size for name in sorted(required)}
-    return Source(model_name=model, revision=handler.revision, commit=snapshot.commit, files=sizes)
-
-
-def _fetch(names: list[str], snapshot: Snapshot, hub: Hub, staging: Staging) -> None:
-    files = [snapshot.files[name] for name in names]
-    staging.check_free_space(sum(file.remaining_bytes(staging.folder) for file in files))
-    for file in files:
-        hub.fetch(snapshot, file, staging.folder)
+    return source_of(snapshot, handler.revision, required)
 
 
 def _check(handler: HandlerSection, folder: Path) -> None:
@@ -99,6 +120,6 @@ def _model_name(handler: HandlerSection) -> str:
     name = handler.model_name
     if not name:
         raise WrongConfig("handler.model_name", "is missing", "set it to a model id or a folder")
-    if name.startswith(("/", "./", "../", "~")):
+    if name.startswith(LOCAL):
         raise WrongConfig("handler.model_name", f"there is no folder {name}", "correct the path")
     return name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,6 +19,7 @@ from handlers.protocols.base import (
     check_generates,
     check_not_explained,
 )
+from handlers.protocols.openai.adapters import ModelNotFound, adapter_parameters, served_name
 from handlers.protocols.openai.bodies import ChatBody, CompletionBody, Sampling
 from handlers.protocols.openai.logprobs import (
     Scored,
@@ -181,14 +182,12 @@ class GenerationEndpoint(ABC):
         check_generates(self.model)
         check_not_explained(http_request, self.path)
         body = self.parse_body(http_request.content)
-        completion = Completion(
-            self, body, self._head(self.chunk_kind if body.stream else self.kind)
-        )
-        inputs = self.inputs(body)
-        if body.stream:
-            requests = self._streamed(http_request, completion, inputs)
-        else:
-            requests = [Request(each, body.parameters, fills_limit=True) for each in inputs]
+        parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
+        completion = Completion(self, body, self._head(body))
+        requests = [
+            Request(each, parameters, fills_limit=True, stream=stream)
+            for each, stream in self._with_streams(http_request, completion)
+        ]
         return Exchange(http_request, requests, completion)
 
     def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
@@ -216,32 +215,33 @@ class GenerationEndpoint(ABC):
         """Return the events of an error that ends a stream."""
         return event(error_body(error)) + DONE
 
-    def _streamed(
-        self, http_request: HttpRequest, completion: Completion, inputs: Sequence[Any]
-    ) -> list[Request]:
-        """Return requests with streams; of several choices of a prompt each is sent as one part."""
+    def _with_streams(
+        self, http_request: HttpRequest, completion: Completion
+    ) -> Iterator[tuple[Any, ChoiceStream | None]]:
+        """Yield each input, and the stream of its text if the body asks for streams.
+
+        Of several choices of a prompt each is sent as one part.
+        """
         body = completion.body
         echoes = bool(http_request.content.get("echo"))
-        requests = []
-        for number, each in enumerate(inputs):
+        for number, each in enumerate(self.inputs(body)):
             prefix = each if echoes and isinstance(each, str) else ""
             index = number * body.choices
             stream = ChoiceStream(
                 http_request, completion.head, index, self.delta, self.logprobs, prefix
             )
-            requests.append(Request(each, body.parameters, stream=stream, fills_limit=True))
-        return requests
+            yield each, stream if body.stream else None
 
     def _logprobs(self, details: Mapping[str, Any]) -> dict[str, Any]:
         tokens = scored_in(details)
         return {} if tokens is None else {"logprobs": self.logprobs(tokens, 0)}
 
-    def _head(self, kind: str) -> dict[str, Any]:
+    def _head(self, body: Sampling) -> dict[str, Any]:
         return {
             "id": f"{self.id_prefix}-{uuid.uuid4().hex}",
-            "object": kind,
+            "object": self.chunk_kind if body.stream else self.kind,
             "created": int(time.time()),
-            "model": self.model.name,
+            "model": served_name(self.model, body.model),
         }
 
 
@@ -306,7 +306,9 @@ class Completions(GenerationEndpoint):
 def error_body(error: RequestError) -> dict[str, Any]:
     """Return an error as OpenAI has it."""
     kind = "server_error" if error.status >= 500 else "invalid_request_error"
-    return {"error": {"message": str(error), "type": kind, "param": None, "code": None}}
+    unknown = isinstance(error, ModelNotFound)
+    cause = {"param": "model", "code": "model_not_found"} if unknown else {}
+    return {"error": {"message": str(error), "type": kind, "param": None, "code": None, **cause}}
 
 
 def _list_in(content: Any, name: str) -> list[Any] | None:

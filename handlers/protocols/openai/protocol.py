@@ -1,8 +1,8 @@
 """OpenAI's API below the model's path: `chat/completions`, `completions`, `responses`, `models`.
 
 A client's base URL is `http://host:8080/predictions/<model>/<version>/v1`. `models` lists the one
-model that is served here. KServe's V1 requests the readiness of a model below the same path, so
-`models/<name>` has its keys `name` and `ready` as well.
+model that is served here, and its LoRA adapters. KServe's V1 requests the readiness of a model
+below the same path, so `models/<name>` has its keys `name` and `ready` as well.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.http.server_sent_events import EVENTS, streaming_started
 from handlers.protocols.base import BaseProtocol, Exchange
+from handlers.protocols.openai.adapters import model_entries
 from handlers.protocols.openai.generation import (
     Chat,
     Completions,
@@ -36,7 +37,7 @@ Endpoint = GenerationEndpoint | Responses
 
 
 class Protocol(BaseProtocol):
-    """Requests of OpenAI's clients; `model` may be any name, since the path selects the model."""
+    """Requests of OpenAI's clients; without adapters, `model` may be any name."""
 
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
@@ -71,10 +72,12 @@ class Protocol(BaseProtocol):
         return http_request.path.removeprefix("v1/")
 
     def _models(self, http_request: HttpRequest) -> dict[str, Any]:
-        model = {"id": self.model.name, "object": "model", "created": 0, "owned_by": "torchserve"}
-        if http_request.path.rsplit("/", maxsplit=1)[-1] != MODELS:
-            return {**model, "name": self.model.name, "ready": True}
-        return {"object": "list", "data": [model]}
+        entries = model_entries(self.model)
+        name = http_request.path.rpartition(f"{MODELS}/")[2]
+        if name.rpartition("/")[2] != MODELS:
+            entry = entries.get(name, entries[self.model.name])
+            return {**entry, "name": entry["id"], "ready": True}
+        return {"object": "list", "data": list(entries.values())}
 
     def _failed(self, exchange: Exchange, error: RequestError) -> HttpResponse:
         """Return an error; as the last event, where a part of the response was sent."""

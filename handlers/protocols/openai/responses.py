@@ -32,6 +32,7 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.http.server_sent_events import EVENTS, EventStream, event
 from handlers.protocols.base import Exchange, check_count, check_generates, check_not_explained
+from handlers.protocols.openai.adapters import adapter_parameters, served_name
 from handlers.protocols.openai.bodies import Items, Sampling
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.parameters import WholeNumbers, parse_body
@@ -232,7 +233,7 @@ class ResponseTemplate:
             "status": status,
             "error": None,
             "incomplete_details": None,
-            "model": self.endpoint.model.name,
+            "model": served_name(self.endpoint.model, self.body.model),
             "output": [],
             "usage": None,
             **{name: getattr(self.body, name) for name in settings},
@@ -273,7 +274,8 @@ class Responses:
             self, body, f"resp_{uuid.uuid4().hex}", f"msg_{uuid.uuid4().hex}", int(time.time())
         )
         stream = ResponseStream(http_request, template) if body.stream else None
-        request = Request(body.messages, body.parameters, stream=stream, fills_limit=True)
+        parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
+        request = Request(body.messages, parameters, stream=stream, fills_limit=True)
         return Exchange(http_request, [request], template)
 
     def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:

@@ -310,12 +310,13 @@ class ResponseEvent(TypedDict):
 
 
 class ServedModel(TypedDict):
-    """A model that is served."""
+    """A model that is served; a LoRA adapter has the name of the model as its parent."""
 
     id: str
     object: Literal["model"]
     created: int
     owned_by: str
+    parent: NotRequired[str]
 
 
 class ModelList(TypedDict):
@@ -330,8 +331,8 @@ class OpenAIProblem(TypedDict):
 
     message: str
     type: Literal["invalid_request_error", "server_error"]
-    param: None
-    code: None
+    param: Literal["model"] | None
+    code: Literal["model_not_found"] | None
 
 
 class OpenAIError(TypedDict):

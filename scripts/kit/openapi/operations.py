@@ -269,7 +269,7 @@ def _models(mode: str, known: Known) -> Operation:
         f"{BELOW}models",
         "listModels",
         OPENAI,
-        "List the one model.",
+        "List the model and its LoRA adapters.",
         {JSON: ref("ModelList")},
         errors=("OpenAIError",),
     )

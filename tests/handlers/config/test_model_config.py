@@ -125,3 +125,16 @@ def test_a_request_may_have_eight_times_the_rows_of_one_text() -> None:
 def test_a_request_may_have_the_sequences_of_one_prompt() -> None:
     settings = HandlerSection(mode="text_generation", max_rows=1, max_sequences=16)
     assert settings.request_rows == 16
+
+
+@pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "a b", "ä", "-a", "a" * 65])
+def test_the_name_of_an_adapter_is_part_of_a_path(name: str) -> None:
+    with pytest.raises(WrongConfig, match=r"handler\.adapters has the name '.*; use at most 64"):
+        ModelConfig.parse({"handler": {"mode": "text_generation", "adapters": {name: "org/name"}}})
+
+
+def test_the_default_adapter_is_one_of_the_adapters() -> None:
+    handler = {"mode": "text_generation", "parameters": {"adapter_id": "dutch"}}
+    sentence = "has parameters.adapter_id 'dutch'; the names of adapters are french"
+    with pytest.raises(WrongConfig, match=sentence):
+        ModelConfig.parse({"handler": {**handler, "adapters": {"french": "org/name"}}})

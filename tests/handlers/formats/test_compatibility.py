@@ -76,3 +76,21 @@ def test_pretrained_supports_every_mode_and_dtype(mode: str, dtype: str) -> None
 @pytest.mark.parametrize("save_mode", save_modes())
 def test_every_required_package_has_an_install_command(save_mode: str) -> None:
     assert all("pip install" in how for how in formats.get(save_mode).packages.values())
+
+
+@pytest.mark.parametrize(
+    ("keys", "more", "obstacle"),
+    [
+        ({"save_mode": "openvino"}, {}, "handler.save_mode is openvino"),
+        ({"mode": "sequence_classification"}, {}, "handler.mode is sequence_classification"),
+        ({}, {"pt2": COMPILE}, "pt2.compile is enabled"),
+    ],
+)
+def test_adapters_need_a_model_that_chooses_them_for_each_request(
+    keys: Any, more: Any, obstacle: str
+) -> None:
+    handler = {"mode": "text_generation", "adapters": {"french": "org/name"}}
+    check_config(ModelConfig.parse({"handler": handler}))
+    sentence = f"handler.adapters is set and {obstacle}, where a request cannot choose an adapter; "
+    with pytest.raises(WrongConfig, match=sentence):
+        check_config(ModelConfig.parse({"handler": {**handler, **keys}, **more}))

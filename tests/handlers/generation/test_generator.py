@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from handlers.errors import InternalError, OutOfTime
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.parameters import GenerationParameters
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
+from handlers.runtime.model import ForwardOnlyModel
 from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
 from tests import tiny
@@ -121,8 +121,9 @@ def test_prompts_near_the_last_position_do_not_break_their_batch(
 
 
 def test_a_text_ends_at_the_eos_token_even_if_its_id_is_0(model: Served) -> None:
-    class Fixed:
-        padded_limit, runs_alone, assistant = math.inf, False, None
+    class Fixed(ForwardOnlyModel):
+        def forward(self, batch: Any) -> Any:
+            raise NotImplementedError
 
         def generate(self, batch: Any, config: Any, **_: Any) -> torch.Tensor:
             new = torch.tensor([[5, 0, 7, 8]]).expand(len(batch["input_ids"]), -1)
@@ -130,7 +131,7 @@ def test_a_text_ends_at_the_eos_token_even_if_its_id_is_0(model: Served) -> None
 
     base, padding = GenerationConfig(eos_token_id=0), Padding({"input_ids": 0}, "left")
     tokenizer: Any = model.engine.task.tokenizer
-    generator = Generator(Fixed(), tokenizer, base, padding, Meter())  # type: ignore[arg-type]
+    generator = Generator(Fixed(), tokenizer, base, padding, Meter())
     prompts = [
         Prompt({"input_ids": ids}, None, GenerationParameters(), new_tokens)
         for ids, new_tokens in (([3, 4], 4), ([3], 1))

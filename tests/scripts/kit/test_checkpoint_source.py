@@ -4,15 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from handlers.config.handler_section import HandlerSection
 from scripts.kit.checkpoint_source import Source
 
 COMMIT = "564e9b582944a57a3e586bbb98fd6f0a4118db7f"
 SOURCE = Source(model_name="org/name", revision="main", commit=COMMIT, files={"config.json": 2})
-
-
-def handler(model_name: str, revision: str | None) -> HandlerSection:
-    return HandlerSection(mode="text_generation", model_name=model_name, revision=revision)
 
 
 def test_a_source_round_trips_through_its_file(tmp_path: Path) -> None:
@@ -41,7 +36,7 @@ def test_a_missing_or_invalid_source_file_is_read_as_none(tmp_path: Path, text: 
 def test_a_source_matches_its_model_and_revision(
     model_name: str, revision: str | None, matches: bool
 ) -> None:
-    assert SOURCE.matches(handler(model_name, revision)) is matches
+    assert SOURCE.matches(model_name, revision) is matches
 
 
 def test_a_missing_or_truncated_file_makes_it_incomplete(tmp_path: Path) -> None:

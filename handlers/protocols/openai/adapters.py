@@ -1,0 +1,46 @@
+"""OpenAI's `model` as the choice of a LoRA adapter, as in vLLM.
+
+A model without adapters takes any name there, since the path selects it. With adapters, `model` is
+the name of one of them, or that of the model itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from handlers.config.quoting import enumerate_names, quote
+from handlers.errors import NotFound
+from handlers.schemas.model_info import ModelInfo
+
+
+class ModelNotFound(NotFound):
+    """The name is neither that of the model nor that of one of its adapters."""
+
+    def __init__(self, requested: str, model: ModelInfo) -> None:
+        known = enumerate_names([model.name, *model.adapters])
+        super().__init__(f"There is no model {quote(requested)} here; there are {known}.")
+
+
+def adapter_parameters(model: ModelInfo, requested: str | None) -> dict[str, Any]:
+    """Return the parameters of the task that the `model` of a body stands for.
+
+    Raises:
+        ModelNotFound: it is neither the model nor one of its adapters.
+    """
+    if not model.adapters or requested is None:
+        return {}
+    if requested in (model.name, *model.adapters):
+        return {"adapter_id": None if requested == model.name else requested}
+    raise ModelNotFound(requested, model)
+
+
+def served_name(model: ModelInfo, requested: str | None) -> str:
+    """Return the name of what answers: the adapter that a body names, or the model."""
+    return requested if requested and requested in model.adapters else model.name
+
+
+def model_entries(model: ModelInfo) -> dict[str, dict[str, Any]]:
+    """Return the entry of the model and of each adapter in the list of models, by their names."""
+    head = {"object": "model", "created": 0, "owned_by": "torchserve"}
+    adapters = {name: {"id": name, **head, "parent": model.name} for name in model.adapters}
+    return {model.name: {"id": model.name, **head}, **adapters}
