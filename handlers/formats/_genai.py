@@ -32,9 +32,11 @@ from handlers.errors import (
     summarize,
 )
 from handlers.formats._cache import BLOCK
+from handlers.formats._genai_grammar import GrammarTrials
 from handlers.generation.generator import Prompt, end_tokens
 from handlers.generation.parameters import GenerationParameters
 from handlers.generation.scheduler import ContinuousModel, NewTokens, Receive
+from handlers.generation.text_grammar import TextGrammar
 from handlers.runtime.model import Model
 
 logger = logging.getLogger(__name__)
@@ -94,6 +96,7 @@ class GenAiModel(ContinuousModel):
         max_waiting: how many texts may wait for others to end.
         base: the checkpoint's generation config.
         load_static: loads the model for forward passes and batches, which explanations need.
+        trials: tries grammars; None for a model that cannot have any.
     """
 
     def __init__(
@@ -104,7 +107,9 @@ class GenAiModel(ContinuousModel):
         max_waiting: int,
         base: GenerationConfig,
         load_static: Callable[[], Model],
+        trials: GrammarTrials | None,
     ) -> None:
+        self._trials = trials
         self._base, self._ends = _settings_of_checkpoint(base), sorted(end_tokens(base))
         self._limit = scheduler["max_num_seqs"] + max_waiting
         self._cached_tokens = scheduler["num_kv_blocks"] * BLOCK
@@ -115,6 +120,7 @@ class GenAiModel(ContinuousModel):
             "directory": str(directory),
             "properties": dict(properties),
             "scheduler": dict(scheduler),
+            "vocabulary": str(trials.folder) if trials else None,
         }
         self._engine = _Engine(arguments)
         weakref.finalize(self, self._engine.close)
@@ -126,6 +132,8 @@ class GenAiModel(ContinuousModel):
                 f"{self._engine.texts:,} texts are running or waiting; send the request again"
                 " later."
             )
+        if prompt.grammar:
+            settings["structural_tag"] = self._structural_tag(prompt.grammar)
         own = next(self._numbers)
         tokens = [int(token) for token in prompt.features["input_ids"]]
         self._engine.start(own, tokens, settings, partial(self._receive, receive))
@@ -171,6 +179,12 @@ class GenAiModel(ContinuousModel):
                 )
             )
 
+    def _structural_tag(self, grammar: TextGrammar) -> str:
+        if self._trials is None:
+            grammar.compile()
+            raise Unprocessable("Grammars are not possible with this model; leave them out.")
+        return self._trials.structural_tag(grammar)
+
     def _settings(self, prompt: Prompt, number: int) -> dict[str, Any]:
         """Return the values of openvino-genai's `GenerationConfig` for a prompt.
 
@@ -178,11 +192,6 @@ class GenAiModel(ContinuousModel):
             Unprocessable: openvino-genai cannot do what a parameter says.
         """
         parameters = prompt.parameters
-        if prompt.grammar:
-            raise Unprocessable(
-                "response_format, grammar and tools cannot be done by this model, which has"
-                " continuousBatching; leave them out."
-            )
         given = {**self._base, **parameters.for_generate, **_of_openai(parameters)}
         beams = given.get("num_beams", 1) > 1
         chosen = [name for name in NOT_WITH_BEAMS if beams and given.get(name)]
@@ -202,6 +211,11 @@ class GenAiModel(ContinuousModel):
         settings = {
             name: given[name] for name in known if given.get(name) not in (None, known[name])
         }
+        if prompt.grammar and "min_new_tokens" in settings:
+            raise Unprocessable(
+                "min_new_tokens cannot be done with response_format, grammar or tools by this"
+                " model, which has continuousBatching; leave one of them out."
+            )
         if not given.get("do_sample"):
             settings = {name: each for name, each in settings.items() if name not in OF_SAMPLING}
         elif "top_k" not in given:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,11 @@ from handlers.batching.rows import RowOutcome
 from handlers.batching.tokenization import Window
 from handlers.errors import OutOfTime, RequestError, Unprocessable, attempt_all
 from handlers.generation.decoding import WITH_SPECIAL_TOKENS, IncrementalDecoder
-from handlers.generation.grammar import CompiledGrammar, GrammarMatcher, GrammarProcessor
+from handlers.generation.grammar import (
+    CompiledGrammar,
+    GrammarMatcher,
+    GrammarProcessor,
+)
 from handlers.generation.logits import (
     LogprobRecorder,
     penalties_for,
@@ -39,6 +43,7 @@ from handlers.generation.stopping import (
     RowCriterion,
     SequenceCriterion,
 )
+from handlers.generation.text_grammar import TextGrammar
 from handlers.generation.tool_calls import ToolSyntax
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
@@ -51,13 +56,17 @@ READ_PROMPT = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length
 
 @dataclass(frozen=True)
 class Prompt(Window):
-    """The tokens of a prompt, its parameters, and the maximum number of new tokens."""
+    """The tokens of a prompt, its parameters, and the maximum number of new tokens.
+
+    `compiled` is its grammar as `generate` needs it.
+    """
 
     parameters: GenerationParameters
     new_tokens: int
     stream: TextStream | None = None
-    grammar: CompiledGrammar | None = None
+    grammar: TextGrammar | None = None
     syntax: ToolSyntax | None = None
+    compiled: CompiledGrammar | None = None
 
     @property
     def sequences(self) -> int:
@@ -76,6 +85,14 @@ class Prompt(Window):
         parameters = self.parameters
         single = parameters.num_beams * parameters.num_return_sequences == 1
         return self.stream is not None and single and not parameters.prompt_lookup_num_tokens
+
+    def with_compiled_grammar(self) -> Prompt:
+        """Return the prompt with its grammar compiled, if it has one.
+
+        Raises:
+            RequestError: it cannot be compiled, or this model cannot have grammars.
+        """
+        return replace(self, compiled=self.grammar.compile()) if self.grammar else self
 
     def may_repeat(self) -> bool:
         """Return whether its text may be generated again, because no part of it was sent."""
@@ -273,9 +290,9 @@ def _matchers(prompts: Sequence[Prompt]) -> dict[int, GrammarMatcher]:
     """Return the matcher of each row whose prompt has a grammar."""
     copies = prompts[0].parameters.num_return_sequences
     return {
-        number * copies + copy: prompt.grammar.matcher()
+        number * copies + copy: prompt.compiled.matcher()
         for number, prompt in enumerate(prompts)
-        if prompt.grammar
+        if prompt.compiled
         for copy in range(copies)
     }
 
