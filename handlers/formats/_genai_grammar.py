@@ -129,8 +129,8 @@ def check_schema(schema: Mapping[str, Any] | bool) -> None:
         if isinstance(each, dict):
             if ignored := _ignored(each):
                 raise Unprocessable(
-                    f"The engine of this model, which has continuousBatching, ignores {ignored} in"
-                    " this JSON schema; leave it out, or strict: true."
+                    f"The engine of this model, which has continuousBatching, may ignore {ignored}"
+                    " in this JSON schema; leave it out, or strict: true."
                 )
             waiting.extend(_parts(each))
 
