@@ -53,6 +53,7 @@ from handlers.errors import (
 )
 from handlers.generation.generator import Prompt
 from handlers.generation.scheduler import ContinuousModel, NewTokens, Receive, check_load
+from handlers.generation.text_grammar import TextGrammar
 from handlers.runtime.model import Model
 
 logger = logging.getLogger(__name__)
@@ -298,12 +299,22 @@ class EngineModel(ContinuousModel, ABC):
         """
 
     @abstractmethod
+    def _constraints(self, grammar: TextGrammar) -> dict[str, Any]:
+        """Return the engine's settings for a grammar.
+
+        Raises:
+            RequestError: the grammar is invalid, or the engine cannot follow it.
+        """
+
+    @abstractmethod
     def _failure(self, reason: str) -> RequestError:
         """Return the error of a text that the engine does not generate."""
 
     def start(self, prompt: Prompt, number: int, receive: Receive) -> Callable[[], None]:
         settings = self._settings(prompt, number)
         check_load(self._process.texts, self._limit)
+        if prompt.grammar:
+            settings |= self._constraints(prompt.grammar)
         own = next(self._numbers)
         tokens = [int(token) for token in prompt.features["input_ids"]]
         text = Text(own, tokens, settings, in_parts=prompt.is_followed)

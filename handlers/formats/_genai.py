@@ -22,7 +22,9 @@ from handlers.formats._engine_settings import (
     given_settings,
     settings_of_checkpoint,
 )
+from handlers.formats._genai_grammar import GrammarTrials
 from handlers.generation.generator import Prompt, end_tokens
+from handlers.generation.text_grammar import TextGrammar
 from handlers.runtime.model import Model
 
 PROGRAM = EngineProgram(
@@ -64,6 +66,7 @@ class GenAiModel(EngineModel):
         max_waiting: how many texts may wait for others to end.
         base: the checkpoint's generation config.
         load_static: loads the model for forward passes and batches, which explanations need.
+        trials: tries grammars; None for a model that cannot have any.
         has_gradients: whether that model has gradients.
     """
 
@@ -75,9 +78,11 @@ class GenAiModel(EngineModel):
         max_waiting: int,
         base: GenerationConfig,
         load_static: Callable[[], Model],
+        trials: GrammarTrials | None,
         *,
         has_gradients: bool = False,
     ) -> None:
+        self._trials = trials
         self._base = _base_of(base)
         self._ends = sorted(end_tokens(base))
         self._cached_tokens = scheduler["num_kv_blocks"] * BLOCK
@@ -85,6 +90,7 @@ class GenAiModel(EngineModel):
             "directory": str(directory),
             "properties": dict(properties),
             "scheduler": dict(scheduler),
+            "vocabulary": str(trials.folder) if trials else None,
         }
         process = EngineProcess(PROGRAM, arguments)
         limit = scheduler["max_num_seqs"] + max_waiting
@@ -96,6 +102,12 @@ class GenAiModel(EngineModel):
             f" {self._cached_tokens:,} tokens); send a shorter prompt, or ask for less."
         )
 
+    def _constraints(self, grammar: TextGrammar) -> dict[str, Any]:
+        if self._trials is None:
+            grammar.compile()
+            raise Unprocessable("Grammars are not possible with this model; leave them out.")
+        return {"structural_tag": self._trials.structural_tag(grammar)}
+
     def _settings(self, prompt: Prompt, number: int) -> dict[str, Any]:
         """Return the values of openvino-genai's `GenerationConfig` for a prompt.
 
@@ -103,11 +115,6 @@ class GenAiModel(EngineModel):
             Unprocessable: openvino-genai cannot do what a parameter says.
         """
         parameters = prompt.parameters
-        if prompt.grammar:
-            raise Unprocessable(
-                "response_format, grammar and tools cannot be done by this model, which has"
-                " continuousBatching; leave them out."
-            )
         given = given_settings(self._base, parameters)
         beams = given.get("num_beams", 1) > 1
         chosen = [name for name in NOT_WITH_BEAMS if beams and given.get(name)]
@@ -124,6 +131,11 @@ class GenAiModel(EngineModel):
         settings = {
             name: given[name] for name in known if given.get(name) not in (None, known[name])
         }
+        if prompt.grammar and "min_new_tokens" in settings:
+            raise Unprocessable(
+                "min_new_tokens cannot be done with response_format, grammar or tools by this"
+                " model, which has continuousBatching; leave one of them out."
+            )
         if not given.get("do_sample"):
             settings = {name: each for name, each in settings.items() if name not in OF_SAMPLING}
         elif "top_k" not in given:

@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ import openvino
 import openvino_genai
 
 CHUNK = 1 << 16
+# Each takes some megabytes where the vocabulary is large.
+MAX_GRAMMARS = 32
+ANY_TEXT = '{"type": "structural_tag", "format": {"type": "any_text"}}'
 # The word of transformers' `early_stopping`, and when a beam search of OpenVINO stops.
 STOP_CRITERIA = {"True": "EARLY", "False": "HEURISTIC", "never": "NEVER"}
 
@@ -110,10 +114,11 @@ class Process:
     Args:
         channel: the connection to the worker.
         pipeline: openvino-genai's `ContinuousBatchingPipeline`.
+        grammars: the grammars that it has compiled; None for a model that cannot have any.
     """
 
-    def __init__(self, channel: Channel, pipeline: Any) -> None:
-        self._channel, self._pipeline = channel, pipeline
+    def __init__(self, channel: Channel, pipeline: Any, grammars: Grammars | None) -> None:
+        self._channel, self._pipeline, self._grammars = channel, pipeline, grammars
         self._running: dict[int, RunningText] = {}
 
     def run(self) -> None:
@@ -134,6 +139,8 @@ class Process:
     ) -> str | None:
         """Start a text; return why the pipeline refuses it."""
         tokens = openvino.Tensor(np.array([prompt], dtype=np.int64))
+        if self._grammars and "structural_tag" in settings:
+            self._grammars.add(settings["structural_tag"])
         try:
             handle = self._pipeline.add_request(start, tokens, _config(settings))
         except Exception as error:  # noqa: BLE001 - it checks values in several ways
@@ -159,18 +166,54 @@ class Process:
                 del self._running[event["id"]]
 
 
-def load(directory: str, properties: dict[str, Any], scheduler: dict[str, Any]) -> Any:
-    """Return a pipeline.
+class Grammars:
+    """The grammars that a tokenizer has compiled, of which it forgets none by itself.
+
+    It keeps them for the last number of logits that it was used with, so that one text of a model
+    with another number makes it forget them. Running texts keep theirs.
+
+    Args:
+        tokenizer: openvino-genai's `Tokenizer`.
+        directory: a model without weights, which has another number of logits.
+    """
+
+    def __init__(self, tokenizer: Any, directory: Path) -> None:
+        self._other = openvino_genai.LLMPipeline(
+            directory, tokenizer, "CPU", ATTENTION_BACKEND="SDPA"
+        )
+        self._seen: set[str] = set()
+
+    def add(self, tag: str) -> None:
+        """Note that a text has a grammar."""
+        if tag in self._seen:
+            return
+        if len(self._seen) == MAX_GRAMMARS:
+            config = _config({"max_new_tokens": 1, "structural_tag": ANY_TEXT})
+            self._other.generate(openvino.Tensor(np.zeros((1, 1), dtype=np.int64)), config)
+            self._seen.clear()
+        self._seen.add(tag)
+
+
+def load(
+    directory: str, properties: dict[str, Any], scheduler: dict[str, Any], vocabulary: str | None
+) -> tuple[Any, Grammars | None]:
+    """Return a pipeline and its grammars.
 
     Args:
         directory: the folder with the model.
         properties: OpenVINO's properties.
         scheduler: values of openvino-genai's `SchedulerConfig`.
+        vocabulary: the folder with the vocabulary; None for a model that cannot have grammars.
     """
     config = openvino_genai.SchedulerConfig()
     for name, value in scheduler.items():
         setattr(config, name, value)
-    return openvino_genai.ContinuousBatchingPipeline(directory, config, "CPU", properties)
+    pipeline = openvino_genai.ContinuousBatchingPipeline
+    if vocabulary is None:
+        return pipeline(directory, config, "CPU", properties), None
+    tokenizer = openvino_genai.Tokenizer(vocabulary)
+    grammars = Grammars(tokenizer, Path(vocabulary) / "other")
+    return pipeline(directory, tokenizer, config, "CPU", **properties), grammars
 
 
 def _config(settings: dict[str, Any]) -> Any:
@@ -181,6 +224,10 @@ def _config(settings: dict[str, Any]) -> Any:
         if name == "early_stopping":
             word = STOP_CRITERIA[str(value)]
             config.stop_criteria = getattr(openvino_genai.StopCriteria, word)
+        elif name == "structural_tag":
+            config.structured_output_config = openvino_genai.StructuredOutputConfig(
+                structural_tags_config=value
+            )
         else:
             setattr(config, name, set(value) if name == "stop_token_ids" else value)
     return config
@@ -190,9 +237,9 @@ def main() -> None:
     """Serve the commands of the socket whose number is the first argument."""
     channel = Channel(int(sys.argv[1]))
     try:
-        pipeline = load(**json.loads(sys.argv[2]))
+        pipeline, grammars = load(**json.loads(sys.argv[2]))
         channel.send({"ready": True})
-        Process(channel, pipeline).run()
+        Process(channel, pipeline, grammars).run()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     except Exception as error:  # noqa: BLE001 - the worker reports it and ends

@@ -32,6 +32,7 @@ from handlers.formats._engine_settings import (
 )
 from handlers.generation.generator import Prompt, end_tokens
 from handlers.generation.parameters import MAX_TOP_TOKENS, GenerationParameters
+from handlers.generation.text_grammar import TextGrammar
 from handlers.runtime.model import Model
 
 logger = logging.getLogger(__name__)
@@ -105,14 +106,15 @@ class VllmModel(EngineModel):
         self._ends = sorted(end_tokens(base))
 
     def _settings(self, prompt: Prompt, number: int) -> dict[str, Any]:
-        if prompt.grammar:
-            raise Unprocessable(
-                "response_format, grammar and tools cannot be done by this model, which has"
-                f" {ENGINE}; leave them out."
-            )
         settings = sampling_settings(self._base, prompt.parameters, number)
         # vLLM does not read the tokenizer, which has the end token.
         return {**settings, "max_tokens": prompt.new_tokens, "stop_token_ids": self._ends}
+
+    def _constraints(self, grammar: TextGrammar) -> dict[str, Any]:
+        raise Unprocessable(
+            "response_format, grammar and tools cannot be done by this model, which has"
+            f" {ENGINE}; leave them out."
+        )
 
     def _failure(self, reason: str) -> RequestError:
         logger.error("vLLM failed at a text: %s", reason)

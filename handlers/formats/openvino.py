@@ -25,17 +25,19 @@ import torch
 from transformers import GenerationConfig
 
 from handlers.batching.packing import PackedBatch
+from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.dtypes import cpu_has_bfloat16, name_of, pick_dtype
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.trial_rows import short_positions
 from handlers.config.handler_section import CHECKPOINT
 from handlers.config.model_config import ModelConfig
-from handlers.errors import WrongCheckpoint, summarize
+from handlers.errors import Unprocessable, WrongCheckpoint, summarize
 from handlers.export.manifest import ExportManifest, Signature
 from handlers.export.parity import check_parity, parity_batches
 from handlers.export.quantize import AccuracyTarget, Quantized, quantize
 from handlers.formats._cache import cache_blocks
 from handlers.formats._genai import GenAiModel, check_generation_config
+from handlers.formats._genai_grammar import GrammarTrials
 from handlers.formats._graph import (
     PackedGraph,
     build_graph,
@@ -47,6 +49,8 @@ from handlers.formats._graph import (
 from handlers.formats.base import BaseFormat
 from handlers.formats.pretrained import Format as CheckpointFormat
 from handlers.formats.pretrained import read_weights
+from handlers.generation.generator import end_tokens
+from handlers.generation.grammar import token_bytes
 from handlers.runtime.model import ForwardOnlyModel, Model
 
 FILE = "openvino_model.xml"
@@ -138,6 +142,7 @@ class Format(BaseFormat):
             partial(CheckpointFormat().load, checkpoint)
             if checkpoint
             else partial(self._load_static, spec, settings),
+            _grammar_trials(spec.checkpoint),
             has_gradients=checkpoint is not None,
         )
 
@@ -340,6 +345,16 @@ def _compile_settings(dtype: str) -> dict[str, int | str]:
     if precision := PRECISIONS.get(dtype):
         settings["INFERENCE_PRECISION_HINT"] = precision
     return settings
+
+
+def _grammar_trials(checkpoint: Checkpoint) -> GrammarTrials | None:
+    """Return the trials of grammars for a model; None if it cannot have any."""
+    ends = end_tokens(checkpoint.generation_config)
+    try:
+        tokens = token_bytes(checkpoint.tokenizer, checkpoint.vocab_size, ends)
+    except Unprocessable:
+        return None
+    return GrammarTrials(tokens, ends)
 
 
 def _names(ports: Sequence[Any]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from handlers.batching.rows import RowOutcome
 from handlers.errors import OutOfTime, RequestError, attempt
-from handlers.generation.decoding import IncrementalDecoder
+from handlers.generation.decoding import WITH_SPECIAL_TOKENS, IncrementalDecoder
 from handlers.generation.generator import Prompt, end_tokens
 from handlers.generation.logits import MIN_LOGPROB, TokenScores
 from handlers.generation.scheduler import NewTokens, TextEngine
@@ -169,8 +169,13 @@ class ContinuousGenerator:
         an entry for each sequence.
         """
         changed = threading.Event()
-        decoder = IncrementalDecoder(self.tokenizer)
-        started = [attempt(self._start, prompt, decoder, changed) for prompt in prompts]
+        plain = IncrementalDecoder(self.tokenizer)
+        # A special token may begin a tool call.
+        special = IncrementalDecoder(self.tokenizer, WITH_SPECIAL_TOKENS)
+        started = [
+            attempt(self._start, prompt, special if prompt.syntax else plain, changed)
+            for prompt in prompts
+        ]
         running = [text for texts in started if isinstance(texts, list) for text in texts]
         self._wait(running, changed)
         for text in running:
@@ -212,6 +217,7 @@ class ContinuousGenerator:
             prompt.parameters.stop,
             end_tokens(self.base),
             prompt.new_tokens,
+            prompt.syntax,
         )
 
     def _outcome(self, prompt: Prompt, running: Sequence[RunningText]) -> RowOutcome:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,11 @@ from handlers.batching.rows import RowOutcome
 from handlers.batching.tokenization import Window
 from handlers.errors import OutOfTime, RequestError, Unprocessable, attempt_all
 from handlers.generation.decoding import WITH_SPECIAL_TOKENS, IncrementalDecoder
-from handlers.generation.grammar import CompiledGrammar, GrammarMatcher, GrammarProcessor
+from handlers.generation.grammar import (
+    CompiledGrammar,
+    GrammarMatcher,
+    GrammarProcessor,
+)
 from handlers.generation.logits import (
     LogprobRecorder,
     penalties_for,
@@ -43,6 +47,7 @@ from handlers.generation.stopping import (
     RowCriterion,
     SequenceCriterion,
 )
+from handlers.generation.text_grammar import TextGrammar
 from handlers.generation.tool_calls import ToolSyntax
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
@@ -57,16 +62,17 @@ READ_PROMPT = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length
 class Prompt(Window):
     """The tokens of a prompt, its parameters, and the maximum number of new tokens.
 
-    `future` takes the outcome as soon as the prompt's own texts have ended. Where it is cancelled,
-    they go on no further.
+    `compiled` is its grammar as `generate` needs it. `future` takes the outcome as soon as the
+    prompt's own texts have ended; where it is cancelled, they go on no further.
     """
 
     parameters: GenerationParameters
     new_tokens: int
     stream: TextStream | None = None
-    grammar: CompiledGrammar | None = None
+    grammar: TextGrammar | None = None
     syntax: ToolSyntax | None = None
     future: Future[RowOutcome] | None = None
+    compiled: CompiledGrammar | None = None
 
     @property
     def sequences(self) -> int:
@@ -95,6 +101,14 @@ class Prompt(Window):
     def is_followed(self) -> bool:
         """Whether its tokens are needed as they come: to send them, or to find a stop string."""
         return self.is_streamed or bool(self.parameters.stop)
+
+    def with_compiled_grammar(self) -> Prompt:
+        """Return the prompt with its grammar compiled, if it has one.
+
+        Raises:
+            RequestError: it cannot be compiled, or this model cannot have grammars.
+        """
+        return replace(self, compiled=self.grammar.compile()) if self.grammar else self
 
     def may_repeat(self) -> bool:
         """Return whether its text may be generated again, because no part of it was sent."""
@@ -369,8 +383,8 @@ def _matchers(prompts: Sequence[Prompt]) -> dict[int, GrammarMatcher]:
     """Return the matcher of each row whose prompt has a grammar."""
     copies = prompts[0].parameters.num_return_sequences
     return {
-        number * copies + copy: prompt.grammar.matcher()
+        number * copies + copy: prompt.compiled.matcher()
         for number, prompt in enumerate(prompts)
-        if prompt.grammar
+        if prompt.compiled
         for copy in range(copies)
     }

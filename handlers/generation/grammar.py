@@ -62,6 +62,8 @@ CACHED_GRAMMARS = 16
 WHITESPACE = r" |\n {0,16}|\n\t{0,4}"
 # A slash ends a regular expression in Lark, unless a backslash is before it.
 SLASH = re.compile(r"(\\.)|/", re.DOTALL)
+# A special token with the name of one is part of a call.
+CALL_MARKERS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]")
 # Where in the source an error of llguidance is, and that source.
 PLACE, SOURCE = re.compile(r"^at \d+\(\d+\): "), re.compile(r"\n *\d+ \| ")
 
@@ -242,15 +244,45 @@ class GrammarCompiler:
 
     @cached_property
     def _vocabulary(self) -> LLTokenizer:
-        if not self._ends:
-            raise Unprocessable("This model has no end token, so no text of it has a grammar.")
-        size = max(self._vocab_size, len(self._tokenizer))
-        try:
-            return from_tokenizer(self._tokenizer, n_vocab=size, eos_token=sorted(self._ends))
-        except (ValueError, AttributeError) as error:
-            raise Unprocessable(
-                f"Grammars are not possible with this model's tokenizer ({summarize(error)})."
-            ) from None
+        return _vocabulary(self._tokenizer, self._vocab_size, self._ends)
+
+
+def token_bytes(
+    tokenizer: PreTrainedTokenizerBase, vocab_size: int, ends: frozenset[int]
+) -> list[bytes]:
+    """Return the bytes of each token; a special token has none, unless it marks tool calls.
+
+    Args:
+        tokenizer: the tokenizer.
+        vocab_size: the number of ids that the model has.
+        ends: ids of the tokens that end a text.
+
+    Raises:
+        Unprocessable: grammars are not possible with this tokenizer.
+    """
+    vocabulary = _vocabulary(tokenizer, vocab_size, ends)
+    names = tokenizer.convert_ids_to_tokens(list(range(min(vocab_size, len(tokenizer)))))
+    tokens = [
+        vocabulary.decode_bytes([number])
+        if number not in ends and not vocabulary.is_special_token(number)
+        else (name.encode() if name in CALL_MARKERS else b"")
+        for number, name in enumerate(names)
+    ]
+    return [*tokens, *[b""] * (vocab_size - len(tokens))]
+
+
+def _vocabulary(
+    tokenizer: PreTrainedTokenizerBase, vocab_size: int, ends: frozenset[int]
+) -> LLTokenizer:
+    if not ends:
+        raise Unprocessable("This model has no end token, so no text of it has a grammar.")
+    size = max(vocab_size, len(tokenizer))
+    try:
+        return from_tokenizer(tokenizer, n_vocab=size, eos_token=sorted(ends))
+    except (ValueError, AttributeError) as error:
+        raise Unprocessable(
+            f"Grammars are not possible with this model's tokenizer ({summarize(error)})."
+        ) from None
 
 
 def _is_tractable(lark: str) -> bool:
@@ -275,15 +307,27 @@ def to_lark(grammar: Grammar) -> str:
         BadRequest: its value does not fit its type.
         RequestTooLarge: its value is too long.
     """
+    content = grammar_content(grammar)
+    if isinstance(content, str):
+        return f"/{SLASH.sub(lambda found: found[1] or chr(92) + '/', content)}/"
+    return json_rule(content, strict=grammar.strict)
+
+
+def grammar_content(grammar: Grammar) -> str | Mapping[str, Any] | bool:
+    """Return the regular expression of a grammar, or its JSON schema.
+
+    Raises:
+        BadRequest: its value does not fit its type.
+        RequestTooLarge: its value is too long.
+    """
     if grammar.type == "regex":
-        pattern = check_text(grammar.value, "The regex of the grammar", MAX_CHARACTERS)
-        return f"/{SLASH.sub(lambda found: found[1] or chr(92) + '/', pattern)}/"
+        return check_text(grammar.value, "The regex of the grammar", MAX_CHARACTERS)
     value = grammar.value
     if grammar.type == "json_schema":
         if not isinstance(value, dict) or "schema" not in value:
             raise BadRequest('The value of a json_schema grammar must be {"schema": …}.')
         value = value["schema"]
-    return json_rule(_parse_schema(value), strict=grammar.strict)
+    return _parse_schema(value)
 
 
 def json_rule(schema: Mapping[str, Any] | bool, *, strict: bool) -> str:

@@ -15,9 +15,21 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from handlers.errors import Unprocessable
-from handlers.generation.grammar import json_rule
+from handlers.generation.grammar import CALL_MARKERS, json_rule
+from handlers.generation.structural_tag import (
+    Format,
+    any_of,
+    json_of,
+    literal,
+    matching,
+    sequence,
+    tag,
+    tags,
+    text_until,
+)
 from handlers.schemas.structured_output import Tool
 
 # Returns the Lark expression of a text, which may be a special token.
@@ -25,7 +37,9 @@ Spell = Callable[[str], str]
 
 DECODER = json.JSONDecoder()
 # What vocabularies have special tokens for.
-MARKER = re.compile(r"(</?tool_call>|\[TOOL_CALLS\])")
+MARKER = re.compile(f"({'|'.join(map(re.escape, CALL_MARKERS))})")
+# A text that is no call, where a text that begins with `{` is one.
+NO_CALL = r"([^{](.|\n)*)?"
 # OpenAI's API takes a function without parameters for one that has no arguments.
 NO_ARGUMENTS = {"properties": {}, "additionalProperties": False}
 
@@ -100,11 +114,20 @@ class ToolSyntax:
             *(f"{name}: {self._call(tool)}" for name, tool in zip(names, tools, strict=True)),
         ]
 
+    def format(self, tools: Sequence[Tool], *, parallel: bool) -> Format:
+        """Return the format of a structural tag of calls, from the opening on."""
+        each = [
+            tag(self._head(tool.function.name), json_of(arguments_schema(tool)), "}")
+            for tool in tools
+        ]
+        calls = tags(each, self.separator) if parallel and self.separator else any_of(*each)
+        if not self.opening:
+            return calls
+        return tag(self.opening, sequence(self._start_format, calls), self.end)
+
     def _call(self, tool: Tool) -> str:
-        function = tool.function
-        schema = {**(function.parameters or NO_ARGUMENTS), "type": "object"}
-        arguments = json_rule(schema, strict=bool(function.strict))
-        return f'{json.dumps(self._head(function.name))} {arguments} "}}"'
+        arguments = json_rule(arguments_schema(tool), strict=bool(tool.function.strict))
+        return f'{json.dumps(self._head(tool.function.name))} {arguments} "}}"'
 
     def _head(self, name: str) -> str:
         return f'{{"name": "{name}", "{self.key}": '
@@ -113,6 +136,10 @@ class ToolSyntax:
     def _start(self) -> str:
         """The Lark expression of `start`."""
         return json.dumps(self.start) if self.start else ""
+
+    @property
+    def _start_format(self) -> Format:
+        return literal(self.start)
 
 
 class MistralSyntax(ToolSyntax):
@@ -128,6 +155,10 @@ class MistralSyntax(ToolSyntax):
     def _start(self) -> str:
         return r"/ ?\[/"
 
+    @property
+    def _start_format(self) -> Format:
+        return matching(r" ?\[")
+
 
 HERMES = ToolSyntax(
     opening="<tool_call>",
@@ -139,6 +170,11 @@ MISTRAL = MistralSyntax(opening="[TOOL_CALLS]", start="[", separator=", ", end="
 LLAMA = ToolSyntax(opening="", start="", separator="", end="", key="parameters")
 # What the template of each family has; the first that occurs decides.
 FAMILIES = {"<tool_call>": HERMES, "[TOOL_CALLS]": MISTRAL, '"parameters": ': LLAMA}
+
+
+def arguments_schema(tool: Tool) -> dict[str, Any]:
+    """Return the JSON schema of the arguments of a tool."""
+    return {**(tool.function.parameters or NO_ARGUMENTS), "type": "object"}
 
 
 def syntax_of(template: str) -> ToolSyntax:
@@ -172,11 +208,7 @@ class ToolUse:
         Raises:
             Unprocessable: the beginning of a text does not tell whether it is a call.
         """
-        if answer is not None and not (self.required or self.syntax.opening):
-            raise Unprocessable(
-                "This model writes tool calls as plain JSON, so a text cannot have both tools and a"
-                " grammar; send one of them."
-            )
+        self._check_answer(answer)
         opening = spell(self.syntax.opening) if self.syntax.opening else ""
         if self.required:
             start = [f"start: {opening} calls"]
@@ -188,11 +220,42 @@ class ToolUse:
         last = [] if answer is None or self.required else [f"answer: {answer}"]
         return "\n".join([*start, *rules, *last])
 
+    def format(self, answer: Format | None = None) -> Format:
+        """Return the format of a structural tag of a text.
+
+        Args:
+            answer: the format of a text without calls; None where it is free.
+
+        Raises:
+            Unprocessable: the beginning of a text does not tell whether it is a call.
+        """
+        self._check_answer(answer)
+        calls = self.syntax.format(self.tools, parallel=self.parallel)
+        if self.required:
+            return calls
+        if answer is not None:
+            return any_of(answer, calls)
+        if self.syntax.opening:
+            return text_until(self.syntax.opening, calls)
+        return any_of(matching(NO_CALL), calls)
+
+    @property
+    def strict_schemas(self) -> list[dict[str, Any]]:
+        """The schemas of arguments of which no keyword may be ignored."""
+        return [arguments_schema(tool) for tool in self.tools if tool.function.strict]
+
+    def _check_answer(self, answer: str | Format | None) -> None:
+        if answer is not None and not (self.required or self.syntax.opening):
+            raise Unprocessable(
+                "This model writes tool calls as plain JSON, so a text cannot have both tools and a"
+                " grammar; send one of them."
+            )
+
 
 def _free_start(opening: str) -> list[str]:
     """Return the rules of a free text that may end with calls."""
     if not opening:
-        return ["start: TEXT | calls", r"TEXT: /([^{](.|\n)*)?/"]
+        return ["start: TEXT | calls", f"TEXT: /{NO_CALL}/"]
     if token := re.fullmatch(r"<\[(\d+)\]>", opening):
         return [f"start: free | free {opening} calls", f"free: <[^{token[1]}]>*"]
     return [

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar, NotRequired
 
 from pydantic import Field
@@ -32,11 +32,12 @@ from handlers.generation.chat import Message, chat_template, check_messages, pro
 from handlers.generation.continuous import ContinuousGenerator
 from handlers.generation.decoding import AS_GENERATED
 from handlers.generation.generator import Generator, Prompt, end_tokens
-from handlers.generation.grammar import CompiledGrammar, GrammarCompiler, to_lark
+from handlers.generation.grammar import GrammarCompiler
 from handlers.generation.parameters import GenerationParameters
 from handlers.generation.scheduler import ContinuousModel
 from handlers.generation.static_groups import StaticGroups
 from handlers.generation.stopping import GeneratedText
+from handlers.generation.text_grammar import TextGrammar
 from handlers.generation.tool_calls import ToolSyntax, ToolUse, syntax_of
 from handlers.generation.tool_messages import MessageCall
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
@@ -88,7 +89,7 @@ class PromptQuery:
     stream: TextStream | None = None
     ids: TokenIds | None = None
     fills_limit: bool = False
-    grammar: CompiledGrammar | None = None
+    grammar: TextGrammar | None = None
     syntax: ToolSyntax | None = None
 
 
@@ -181,9 +182,13 @@ class Task(BaseTask[PromptQuery, Prompt]):
             )
         padding, limit = self.padding, self.checkpoint.limit
         generator = Generator(model, self.tokenizer, self.base, padding, meter, limit, deadline)
+        prepared = [attempt(Prompt.with_compiled_grammar, row) for row in rows]
+        ready = [row for row in prepared if isinstance(row, Prompt)]
+        generate = generator.generate
         if isinstance(model, StaticGroups):
-            return model.generate_prompts(generator, rows, self.budget)
-        return generator.generate(rows, self.budget)
+            generate = partial(model.generate_prompts, generator)
+        outcomes = iter(generate(ready, self.budget))
+        return [next(outcomes) if isinstance(row, Prompt) else row for row in prepared]
 
     def decode(self, query: PromptQuery, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
         return [_generated(query, rows[0], text) for text in outputs[0]["texts"]]
@@ -231,22 +236,21 @@ class Task(BaseTask[PromptQuery, Prompt]):
         """Return a query with its grammar.
 
         Raises:
-            RequestError: it cannot be compiled, or this model or these parameters exclude grammars.
+            RequestError: these parameters exclude grammars, or the prompt excludes tools.
         """
         parameters, tools = query.parameters, query.parameters.callable_tools
         if not (parameters.grammar or tools):
             return query
         if parameters.num_beams > 1:
             raise Unprocessable("Beams follow no grammar and call no tools; leave num_beams out.")
-        answer = to_lark(parameters.grammar) if parameters.grammar else None
         if not tools:
-            return replace(query, grammar=self._grammars.compile(f"start: {answer}"))
+            return replace(query, grammar=TextGrammar(parameters.grammar, None, self._grammars))
         if not query.messages:
             raise BadRequest("Tools are called in chats; send messages, or leave tools out.")
         syntax = syntax_of(chat_template(self.tokenizer, tools))
         calls = ToolUse(tools, syntax, parameters.calls_required, parameters.parallel)
-        lark = calls.lark(self._grammars.literal, answer)
-        return replace(query, grammar=self._grammars.compile(lark), syntax=syntax)
+        grammar = TextGrammar(parameters.grammar, calls, self._grammars)
+        return replace(query, grammar=grammar, syntax=syntax)
 
     @cached_property
     def _grammars(self) -> GrammarCompiler:

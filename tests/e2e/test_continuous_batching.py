@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -14,12 +16,14 @@ import httpx
 import psutil
 import pytest
 import yaml
+from safetensors.numpy import load_file, save_file
 
 from scripts.kit.archive import pack
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
 from tests import tiny
 from tests.e2e.asking import CLIENT, ask_json
+from tests.e2e.clients import run_client
 from tests.serving import Served
 from tests.vllm_python import VLLM_PYTHON
 
@@ -29,15 +33,15 @@ CHAT = f"{PATH}/1.0/v1/chat/completions"
 TEMPLATE = "{% for message in messages %}{{ message.content }} {% endfor %}"
 RUNNING, WAITING = 8, 16
 POSITIONS = 2048
+END = 0
 # New tokens of a text that takes seconds.
 LONG = 1200
-# Steps take milliseconds, and no text ends early.
+# Steps take milliseconds.
 SLOW: dict[str, Any] = {
     "n_positions": POSITIONS,
     "n_embd": 256,
     "n_layer": 8,
     "n_head": 8,
-    "eos_token_id": None,
 }
 ENGINES: dict[str, dict[str, str]] = {
     "pretrained": {"save_mode": "pretrained"},
@@ -51,8 +55,16 @@ PROMPTS = [f"Once upon a time there were {number} foxes" for number in range(24)
 @pytest.fixture(scope="module")
 def checkpoint_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tiny.write(tmp_path_factory.mktemp("tiny"), MODE, **SLOW)
+    _make_end_unlikely(folder / "model.safetensors")
     (folder / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
     return folder
+
+
+def _make_end_unlikely(path: Path) -> None:
+    """Give the end token the logit 0, so that no text ends early that has no grammar."""
+    weights = load_file(path)
+    weights["transformer.wte.weight"][END] = 0
+    save_file(weights, path, metadata={"format": "pt"})
 
 
 @pytest.fixture(
@@ -198,6 +210,38 @@ def test_a_mistake_is_answered_beside_running_texts(server: Server, engine: str)
         else:
             assert other.result().status_code == 200
         assert text.result()[0]["generated_text"].startswith(PROMPTS[0])
+
+
+def test_the_client_of_openai_parses_texts_and_calls_tools_beside_running_texts(
+    server: Server,
+) -> None:
+    url = f"{server.inference_url}{PATH}/1.0/v1"
+    alone = [generate(server, prompt, max_new_tokens=100) for prompt in PROMPTS[:4]]
+    with ThreadPoolExecutor(5) as threads:
+        client = threads.submit(run_client, "openai_structured_client", base_url=url)
+        beside = []
+        while not client.done():
+            beside.append(
+                list(threads.map(partial(generate, server, max_new_tokens=100), PROMPTS[:4]))
+            )
+    assert client.result() == {
+        "parsed": ["Animal", "stop"],
+        "object": "{",
+        "required": [["Animal"], "tool_calls"],
+        "named": [["Animal"], "tool_calls"],
+        "streamed": [["Animal"], "tool_calls"],
+        "auto": True,
+        "mistake": 400,
+    }
+    assert all(texts == alone for texts in beside)
+
+
+def test_the_grammar_of_text_generation_inference_is_followed(server: Server) -> None:
+    given = {"grammar": {"type": "regex", "value": "[0-9]{3}-[a-f]{4}"}, "details": True}
+    body = {"inputs": PROMPTS[0], "parameters": given}
+    answer = ask_json(server, f"{PATH}/1.0/generate", body).json()
+    assert re.fullmatch("[0-9]{3}-[a-f]{4}", answer["generated_text"])
+    assert answer["details"]["finish_reason"] == "eos_token"
 
 
 def test_with_a_full_queue_a_request_is_told_to_come_back(server: Server) -> None:

@@ -158,18 +158,16 @@ def test_what_the_engine_itself_refuses_is_the_error_of_its_text(engine: Engine)
     assert not engine.device_failed
 
 
-def test_a_grammar_is_refused(engine: Engine) -> None:
-    grammar = {"type": "regex", "value": "[0-9]+"}
-    [outcome] = engine.predict([Request(PROMPT, {"grammar": grammar})])
-    assert isinstance(outcome, Unprocessable)
-
-
 def test_a_checkpoint_without_an_end_token_generates(tmp_path: Path) -> None:
     tiny.write(tmp_path, MODE, eos_token_id=None)
     formats.export(tmp_path, config(), tmp_path)
     parameters = {"max_new_tokens": 5, "details": True}
-    outcome: Any = Engine.load(tmp_path, config()).predict([Request(PROMPT, parameters)])[0]
+    engine = Engine.load(tmp_path, config())
+    outcome: Any = engine.predict([Request(PROMPT, parameters)])[0]
     assert outcome[0]["details"]["generated_tokens"] == 5
+    [refused] = engine.predict([Request(PROMPT, {"grammar": {"type": "regex", "value": "a"}})])
+    assert isinstance(refused, Unprocessable)
+    assert "no end token" in str(refused)
 
 
 @pytest.mark.parametrize(

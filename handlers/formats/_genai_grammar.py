@@ -1,0 +1,204 @@
+"""Grammars for openvino-genai, which compiles them with xgrammar."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
+from typing import Any
+
+from handlers.errors import BadRequest, RequestError, Unprocessable, summarize, without_frames
+from handlers.generation.text_grammar import TextGrammar
+
+VOCABULARY = Path(__file__).with_name("_genai_vocabulary.py")
+# What a trial may take. On a busy machine the wall clock shows a multiple of the CPU time.
+TRIAL = Path(__file__).with_name("_genai_trial.py")
+TRIAL_CPU_SECONDS, TRIAL_BYTES, TRIAL_TIMEOUT = 1, 4 * 2**30, 30.0
+# The exit statuses of a trial, beside those of a program that fails or is killed.
+REFUSED, TOO_LARGE = 3, 4
+# Clients send the same few grammars again and again.
+CACHED_GRAMMARS = 64
+# A warning that a part of a grammar is ignored.
+IGNORED = re.compile(r"(?:json_schema|regex)_converter\.cc:\d+: Warning: (.*)")
+# Where in the source an error of xgrammar is.
+PLACE = re.compile(r"^.*\.cc:\d+: ", re.DOTALL)
+# Sets within sets, which xgrammar takes for characters.
+NESTED_SET = re.compile(r"(?<!\\)\[(?:\\.|[^\]\\])*?(?:\[|&&|--|~~)")
+
+ANNOTATIONS = {
+    *("$comment", "$defs", "$id", "$schema", "definitions", "deprecated", "description"),
+    *("default", "examples", "readOnly", "title", "writeOnly", "type"),
+}
+# Keywords that xgrammar reads alone.
+ALONE = ("$ref", "const", "enum", "anyOf", "oneOf", "allOf")
+OF_STRING = {"minLength", "maxLength", "pattern", "format"}
+RANGE = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
+OF_TYPE: Mapping[str, set[str]] = {
+    "string": OF_STRING,
+    "integer": RANGE,
+    "number": RANGE,
+    "array": {"items", "prefixItems", "minItems", "maxItems"},
+    "object": {"properties", "required", "additionalProperties"},
+}
+
+
+class GrammarTrials:
+    """Tries grammars before an engine compiles them, each once.
+
+    Args:
+        tokens: the bytes of each token.
+        ends: ids of the tokens that end a text.
+    """
+
+    def __init__(self, tokens: Sequence[bytes], ends: frozenset[int]) -> None:
+        self._folder = TemporaryDirectory(prefix="vocabulary-")
+        self._end = min(ends)
+        content = {"tokens": [each.hex() for each in tokens], "ends": sorted(ends)}
+        command = [sys.executable, "-P", str(VOCABULARY), str(self.folder)]
+        subprocess.run(command, input=json.dumps(content).encode(), check=True)
+        self._try_once = lru_cache(CACHED_GRAMMARS)(self._outcome)
+        # The limits hold for one grammar.
+        self._lock = Lock()
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the vocabulary."""
+        return Path(self._folder.name)
+
+    def structural_tag(self, grammar: TextGrammar) -> str:
+        """Return the structural tag of a grammar that the engine can compile.
+
+        Raises:
+            BadRequest: the grammar has a mistake, or takes too much time or memory.
+            RequestTooLarge: it has too many characters.
+            Unprocessable: the engine cannot follow it.
+        """
+        for schema in grammar.strict_schemas:
+            check_schema(schema)
+        for pattern in grammar.patterns:
+            check_pattern(pattern)
+        grammar.compile()
+        tag = json.dumps({"type": "structural_tag", "format": grammar.format})
+        with self._lock:
+            outcome = self._try_once(tag)
+        if isinstance(outcome, RequestError):
+            raise outcome
+        if outcome and (grammar.strict_schemas or grammar.patterns):
+            raise _cannot(outcome)
+        return tag
+
+    def _outcome(self, tag: str) -> str | RequestError:
+        """Return what is ignored of a grammar, or why it cannot be followed."""
+        limits = (str(TRIAL_CPU_SECONDS), str(TRIAL_BYTES))
+        command = [sys.executable, "-P", str(TRIAL), str(self.folder), str(self._end), *limits]
+        too_complex = BadRequest(
+            "The grammar takes too much time or memory to compile; simplify it."
+        )
+        try:
+            done = subprocess.run(
+                command, input=tag.encode(), capture_output=True, timeout=TRIAL_TIMEOUT, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return too_complex
+        if done.returncode == REFUSED:
+            reason = PLACE.sub("", done.stdout.decode(errors="replace"))
+            return without_frames(_cannot(reason))
+        if done.returncode < 0 or done.returncode == TOO_LARGE:
+            return too_complex
+        if done.returncode > 0:
+            raise RuntimeError("the trial of grammars does not start")
+        ignored = IGNORED.search(done.stderr.decode(errors="replace"))
+        return ignored[1] if ignored else ""
+
+
+def check_schema(schema: Mapping[str, Any] | bool) -> None:
+    """Check that xgrammar ignores no keyword of a JSON schema.
+
+    Raises:
+        Unprocessable: with one that it ignores.
+    """
+    waiting: list[Any] = [schema]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            if ignored := _ignored(each):
+                raise Unprocessable(
+                    f"The engine of this model, which has continuousBatching, may ignore {ignored}"
+                    " in this JSON schema; leave it out, or strict: true."
+                )
+            waiting.extend(_parts(each))
+
+
+def check_pattern(pattern: str) -> None:
+    """Check that xgrammar reads a regular expression as it is meant.
+
+    Raises:
+        Unprocessable: it has a set of characters within another.
+    """
+    if NESTED_SET.search(pattern):
+        raise Unprocessable(
+            "The engine of this model, which has continuousBatching, knows no sets of characters"
+            " within others in a regex; write the characters out, or escape the bracket."
+        )
+
+
+def _ignored(schema: Mapping[str, Any]) -> str | None:
+    """Return a keyword that xgrammar ignores; None if there is none.
+
+    What is no schema at all is left to the compiler, which says what is wrong.
+    """
+    keywords = schema.keys() - ANNOTATIONS
+    alone = next((name for name in ALONE if name in keywords), None)
+    if alone == "allOf" and len(_list(schema["allOf"])) > 1:
+        return "allOf with several schemas"
+    if alone:
+        others = sorted(keywords - {alone})
+        return f"{others[0]} beside {alone}" if others else None
+    unknown = sorted(keywords - _known(schema.get("type", ["object", "array"])))
+    if unknown:
+        return unknown[0]
+    beside = next((name for name in ("pattern", "format") if name in keywords), None)
+    others = sorted(keywords & OF_STRING - {beside}) if beside else []
+    if others:
+        return f"{others[0]} beside {beside}"
+    if NESTED_SET.search(str(schema.get("pattern", ""))):
+        return "sets of characters within others in pattern"
+    given = _dict(schema.get("properties"))
+    missing = [name for name in _list(schema.get("required")) if str(name) not in given]
+    return f"required {missing[0]}, which is not among the properties," if missing else None
+
+
+def _known(types: Any) -> set[str]:
+    names = [types] if isinstance(types, str) else _list(types)
+    return {keyword for name in names for keyword in OF_TYPE.get(str(name), ())}
+
+
+def _parts(schema: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the schemas in a schema."""
+    for name in ("properties", "$defs", "definitions"):
+        yield from _dict(schema.get(name)).values()
+    for name in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        yield from _list(schema.get(name))
+    for name in ("items", "additionalProperties"):
+        yield schema.get(name)
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _cannot(reason: str) -> Unprocessable:
+    return Unprocessable(
+        "The engine of this model, which has continuousBatching, cannot follow this grammar"
+        f" ({summarize(Exception(reason))}); simplify it."
+    )

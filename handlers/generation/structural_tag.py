@@ -1,0 +1,63 @@
+"""Structural tags: the grammars of xgrammar, which engines with a compiler of their own read.
+
+https://xgrammar.mlc.ai/docs/tutorials/structural_tag.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Format = Mapping[str, Any]
+
+
+def matching(pattern: str) -> Format:
+    """Return the format of the texts that match a regular expression."""
+    return {"type": "regex", "pattern": pattern}
+
+
+def json_of(schema: Mapping[str, Any] | bool) -> Format:
+    """Return the format of the JSON that matches a schema."""
+    return {"type": "json_schema", "json_schema": schema}
+
+
+def literal(text: str) -> Format:
+    """Return the format of one text, which is not empty."""
+    return {"type": "const_string", "value": text}
+
+
+def sequence(*parts: Format) -> Format:
+    """Return the format of parts one after another."""
+    return {"type": "sequence", "elements": list(parts)}
+
+
+def any_of(*choices: Format) -> Format:
+    """Return the format of a text in one of several formats."""
+    return {"type": "or", "elements": list(choices)}
+
+
+def tag(begin: str, content: Format, end: str) -> Format:
+    """Return the format of a content between two texts."""
+    return {"type": "tag", "begin": begin, "content": content, "end": end}
+
+
+def tags(each: Sequence[Format], separator: str) -> Format:
+    """Return the format of one or more of several tags."""
+    return {
+        "type": "tags_with_separator",
+        "tags": list(each),
+        "separator": separator,
+        "at_least_one": True,
+        "stop_after_first": False,
+    }
+
+
+def text_until(opening: str, last: Format) -> Format:
+    """Return the format of a free text that may end with a tag, which begins with an opening."""
+    return {
+        "type": "triggered_tags",
+        "triggers": [opening],
+        "tags": [last],
+        "at_least_one": False,
+        "stop_after_first": True,
+    }

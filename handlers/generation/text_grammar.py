@@ -1,0 +1,67 @@
+"""What a text is bound to, for each of the compilers: llguidance, and xgrammar in an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from handlers.generation.grammar import CompiledGrammar, GrammarCompiler, grammar_content, to_lark
+from handlers.generation.structural_tag import Format, json_of, matching
+from handlers.generation.tool_calls import ToolUse
+from handlers.schemas.structured_output import Grammar
+
+
+@dataclass(frozen=True)
+class TextGrammar:
+    """What a text must match: a grammar, calls of tools, or one of both.
+
+    It is compiled when its text begins, by the compiler of what generates the text.
+
+    Attributes:
+        answer: the grammar of a text without calls; None where it is free.
+        calls: the calls that it may have; None where there are none.
+        compiler: llguidance's, for this model.
+    """
+
+    answer: Grammar | None
+    calls: ToolUse | None
+    compiler: GrammarCompiler = field(repr=False)
+
+    def compile(self) -> CompiledGrammar:
+        """Return the grammar as llguidance compiles it.
+
+        Raises:
+            RequestError: it cannot be compiled, or this model cannot have grammars.
+        """
+        answer = to_lark(self.answer) if self.answer else None
+        if not self.calls:
+            return self.compiler.compile(f"start: {answer}")
+        return self.compiler.compile(self.calls.lark(self.compiler.literal, answer))
+
+    @property
+    def format(self) -> Format:
+        """The format of its structural tag, for xgrammar.
+
+        Raises:
+            RequestError: it cannot be written as one.
+        """
+        answers = [_format(grammar_content(self.answer))] if self.answer else []
+        return self.calls.format(*answers) if self.calls else answers[0]
+
+    @property
+    def patterns(self) -> Sequence[str]:
+        """The regular expressions in it, outside of schemas."""
+        content = grammar_content(self.answer) if self.answer else None
+        return [content] if isinstance(content, str) else []
+
+    @property
+    def strict_schemas(self) -> Sequence[Mapping[str, Any] | bool]:
+        """The JSON schemas in it of which no keyword may be ignored."""
+        content = grammar_content(self.answer) if self.answer and self.answer.strict else ""
+        schemas = [] if isinstance(content, str) else [content]
+        return [*schemas, *(self.calls.strict_schemas if self.calls else ())]
+
+
+def _format(content: str | Mapping[str, Any] | bool) -> Format:
+    return matching(content) if isinstance(content, str) else json_of(content)

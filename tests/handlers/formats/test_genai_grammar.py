@@ -1,0 +1,250 @@
+"""Grammars and calls of tools with openvino-genai, which compiles them with xgrammar."""
+
+from __future__ import annotations
+
+import gc
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from handlers import formats
+from handlers.config.model_config import ModelConfig
+from handlers.engine import Engine
+from handlers.errors import BadRequest, Unprocessable
+from handlers.formats._genai_grammar import check_pattern, check_schema
+from handlers.formats._genai_process import MAX_GRAMMARS
+from handlers.schemas.request import Request, TextStream
+from tests import tiny
+from tests.handlers.generation.test_chat import CHAT, TEMPLATE
+
+pytestmark = pytest.mark.openvino
+
+MODE = "text_generation"
+PROMPT = "Once upon a time"
+POSITIONS = 1024
+PERSON = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["fox", "bear"]}, "age": {"type": "integer", "maximum": 20}},
+    "required": ["kind", "age"],
+    "additionalProperties": False,
+}
+FREE = {"max_new_tokens": 40, "return_full_text": False}
+# A tiny model repeats itself, whitespace too, unless that is penalized.
+BOUND = {
+    **FREE,
+    "max_new_tokens": 400,
+    "details": True,
+    "logprobs": False,
+    "frequency_penalty": 2.0,
+}
+TOOLS = [
+    {"type": "function", "function": {"name": "look", "parameters": PERSON, "strict": True}},
+    {"type": "function", "function": {"name": "stop"}},
+]
+LOOK = {"type": "function", "function": {"name": "look"}}
+
+
+def config(**handler: Any) -> ModelConfig:
+    tokenizer = {"model_max_length": POSITIONS}
+    section = {"mode": MODE, "save_mode": "openvino", "tokenizer": tokenizer, **handler}
+    return ModelConfig.parse({"continuousBatching": True, "handler": section})
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    folder = tiny.write(tmp_path_factory.mktemp("genai"), MODE, n_positions=POSITIONS)
+    formats.export(folder, config(), folder)
+    # In bfloat16 the last bits of logits depend on what else is in a step.
+    return Engine.load(folder, config(dtype="float32"))
+
+
+def bound(kind: str, value: Any, **parameters: Any) -> Request:
+    """Return a request for a text that matches a grammar."""
+    return Request(PROMPT, {"grammar": {"type": kind, "value": value}, **BOUND, **parameters})
+
+
+def generated(engine: Engine, request: Request) -> tuple[str, str]:
+    """Return the text of a request and what ended it."""
+    [outcome] = engine.predict([request])
+    assert isinstance(outcome, list), outcome
+    return outcome[0]["generated_text"], outcome[0]["details"]["finish_reason"]
+
+
+def refusal(engine: Engine, request: Request) -> str:
+    [outcome] = engine.predict([request])
+    assert isinstance(outcome, Unprocessable), outcome
+    return str(outcome)
+
+
+@pytest.mark.parametrize("sampling", [{}, {"do_sample": True, "temperature": 1.5, "seed": 4}])
+@pytest.mark.parametrize("others", [{}, {"logprobs": True}, {"stop": ["}}}"]}])
+def test_a_text_matches_its_schema_and_ends_with_it(
+    engine: Engine, sampling: dict[str, Any], others: dict[str, Any]
+) -> None:
+    text, reason = generated(engine, bound("json", PERSON, **sampling, **others))
+    assert reason == "eos_token"
+    Draft202012Validator(PERSON).validate(json.loads(text))
+
+
+def test_a_text_matches_its_regular_expression_also_in_a_stream(engine: Engine) -> None:
+    request = bound("regex", "[0-9]{3}/[a-f]+é")
+    text, reason = generated(engine, request)
+    assert reason == "eos_token"
+    assert re.fullmatch("[0-9]{3}/[a-f]+é", text)
+    parts: list[str] = []
+    stream = TextStream(lambda part, _: parts.append(part))
+    engine.predict([Request(PROMPT, request.parameters, stream=stream)])
+    assert len(parts) > 1
+    assert text.startswith("".join(parts))
+
+
+def test_any_object_is_possible(engine: Engine) -> None:
+    sampling = {"do_sample": True, "temperature": 3.0, "max_new_tokens": 900}
+    texts = [
+        generated(engine, bound("json", {"type": "object"}, seed=seed, **sampling))[0]
+        for seed in range(8)
+    ]
+    assert any(len(text) > 20 for text in texts)
+    assert all(text.lstrip().startswith("{") for text in texts)
+
+
+def test_a_grammar_changes_no_text_beside_it(engine: Engine) -> None:
+    free = [Request(f"Once upon a time {number}", FREE) for number in range(6)]
+    alone = [engine.predict([request])[0] for request in free]
+    grammars = [bound("json", PERSON), bound("regex", "[ab]{40}")] * 3
+    mixed = [request for pair in zip(free, grammars, strict=True) for request in pair]
+    assert engine.predict(mixed)[::2] == alone
+
+
+def test_a_stop_string_and_the_maximum_end_a_text_within_its_grammar(engine: Engine) -> None:
+    assert generated(engine, bound("regex", "a{9}bc", stop=["b"])) == ("a" * 9, "stop_sequence")
+    assert generated(engine, bound("regex", "[ab]{50}", max_new_tokens=4))[1] == "length"
+
+
+@pytest.mark.parametrize(
+    "mark", ["<tool_call>", "[TOOL_CALLS]", '"parameters": '], ids=["hermes", "mistral", "llama"]
+)
+@pytest.mark.parametrize("choice", ["required", LOOK], ids=["required", "named"])
+def test_a_call_is_made_as_the_template_writes_it(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, mark: str, choice: Any
+) -> None:
+    template = f"{{# tools {mark} #}}{TEMPLATE}"
+    monkeypatch.setattr(engine.task.tokenizer, "chat_template", template)
+    parameters = {"tools": TOOLS, "tool_choice": choice, **BOUND, "parallel_tool_calls": False}
+    [outcome] = engine.predict([Request(CHAT, parameters)])
+    assert isinstance(outcome, list), outcome
+    assert outcome[0]["details"]["finish_reason"] == "eos_token"
+    [call] = outcome[0]["tool_calls"]
+    arguments = json.loads(call["function"]["arguments"])
+    name = call["function"]["name"]
+    assert name == "look" if choice == LOOK else name in ("look", "stop")
+    Draft202012Validator(PERSON if name == "look" else {"maxProperties": 0}).validate(arguments)
+
+
+@pytest.mark.parametrize("mark", ["<tool_call>", "[TOOL_CALLS]", '"parameters": '])
+def test_with_tools_a_text_may_be_free(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, mark: str
+) -> None:
+    template = f"{{# tools {mark} #}}{TEMPLATE}"
+    monkeypatch.setattr(engine.task.tokenizer, "chat_template", template)
+    [outcome] = engine.predict([Request(CHAT, {"tools": TOOLS, **FREE})])
+    assert isinstance(outcome, list), outcome
+    assert len(outcome[0]["generated_text"]) > 20
+    assert "tool_calls" not in outcome[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("regex", "(([a-z ]{1,100}){1,100}){1,100}"),
+        ("json", {"type": "string", "pattern": "(([a-z ]{1,100}){1,100}){1,100}"}),
+        ("json", {"type": "nothing"}),
+        ("regex", "[a"),
+    ],
+)
+def test_a_grammar_with_a_mistake_or_without_end_is_refused_beside_running_texts(
+    engine: Engine, kind: str, value: Any
+) -> None:
+    free = Request(PROMPT, FREE)
+    [alone] = engine.predict([free])
+    found, [outcome] = engine.predict([free]), engine.predict([bound(kind, value)])
+    assert found == [alone]
+    assert isinstance(outcome, BadRequest), outcome
+    assert not engine.device_failed
+
+
+def test_what_the_engine_cannot_do_is_refused_by_name_before_a_grammar_is_compiled(
+    engine: Engine,
+) -> None:
+    broken = bound("regex", "[a", min_new_tokens=3)
+    assert refusal(engine, broken).startswith("min_new_tokens cannot be done with ")
+    assert "multipleOf" in refusal(engine, bound("json", {"type": "nope", "multipleOf": 2}))
+    assert "Unicode" in refusal(engine, bound("regex", r"\p{L}+"))
+    assert "'$'" in refusal(engine, bound("regex", "a$|b"))
+
+
+@pytest.mark.parametrize(
+    ("schema", "ignored"),
+    [
+        ({"allOf": [{"type": "string"}, {"maxLength": 3}]}, "allOf with several schemas"),
+        ({"type": "string", "pattern": "a", "maxLength": 3}, "maxLength beside pattern"),
+        ({"type": "string", "pattern": "[a-z&&[^b]]"}, "sets of characters"),
+        ({"properties": {"a": {"$ref": "#/$defs/b", "minimum": 1}}}, "minimum beside $ref"),
+        ({"properties": {"a": {"minLength": 2}}}, "minLength"),
+        ({"type": "object", "properties": {}, "required": ["a"]}, "required a"),
+        ({"items": {"anyOf": [{"type": "array", "uniqueItems": True}]}}, "uniqueItems"),
+    ],
+)
+def test_a_keyword_that_would_be_ignored_is_refused(schema: Any, ignored: str) -> None:
+    with pytest.raises(Unprocessable, match=re.escape(f"may ignore {ignored}")):
+        check_schema(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        PERSON,
+        True,
+        {"$defs": {"a": {"type": "string"}}, "$ref": "#/$defs/a", "title": "A"},
+        {"type": ["string", "null"], "maxLength": 3, "description": "b"},
+        {"type": "array", "prefixItems": [{"type": "number", "minimum": 0}], "items": False},
+        {"allOf": 5, "type": [{}]},
+        {"type": "object", "properties": 3, "required": 3},
+    ],
+)
+def test_other_schemas_are_left_to_the_compiler(schema: Any) -> None:
+    check_schema(schema)
+
+
+def test_a_set_within_a_set_is_refused() -> None:
+    check_pattern(r"[a-z]x[\[b]\[[^c]")
+    for pattern in ("[a-z&&[^b]]", "[[:alpha:]]", "a[b-d--c]"):
+        with pytest.raises(Unprocessable):
+            check_pattern(pattern)
+
+
+@pytest.mark.slow
+def test_grammars_that_are_forgotten_change_no_text(engine: Engine) -> None:
+    """A text that runs while others are forgotten keeps its grammar."""
+    long = bound("regex", "[ab]{600}c", max_new_tokens=700)
+    alone = engine.predict([long])
+    many = [bound("regex", f"{number}x[ab]") for number in range(MAX_GRAMMARS + 2)]
+    outcomes: Any = engine.predict([long, *many])
+    assert outcomes[:1] == alone
+    texts = [outcome[0]["generated_text"] for outcome in outcomes[1:]]
+    assert all(re.fullmatch(f"{number}x[ab]", text) for number, text in enumerate(texts))
+
+
+def test_the_vocabulary_is_removed_with_the_model(tmp_path: Path) -> None:
+    tiny.write(tmp_path, MODE)
+    formats.export(tmp_path, config(), tmp_path)
+    model: Any = Engine.load(tmp_path, config()).model
+    folder = model._trials.folder
+    assert (folder / "openvino_detokenizer.xml").exists()
+    del model
+    gc.collect()
+    assert not folder.exists()
