@@ -130,7 +130,8 @@ class Format(BaseFormat):
         scheduler = {
             "max_num_seqs": handler.max_num_seqs,
             "num_kv_blocks": cache_blocks(spec, str(settings["KV_CACHE_PRECISION"])),
-            "enable_prefix_caching": True,
+            # With it, texts whose prompts begin alike have other tokens in some steps.
+            "enable_prefix_caching": False,
         }
         checkpoint = self._checkpoint_of(spec)
         return GenAiModel(

@@ -58,12 +58,18 @@ class RunningText:
         prompt: the prompt.
         continuation: follows the sequences after it.
         changed: is set at the end of the text.
+        deadline: the time limit of the request, whose client may have gone as well.
     """
 
     def __init__(
-        self, prompt: Prompt, continuation: Continuation, changed: threading.Event
+        self,
+        prompt: Prompt,
+        continuation: Continuation,
+        changed: threading.Event,
+        deadline: Deadline,
     ) -> None:
-        self._prompt, self._continuation, self._changed = prompt, continuation, changed
+        self._prompt, self._continuation = prompt, continuation
+        self._changed, self._deadline = changed, deadline
         self._is_read = prompt.is_followed or prompt.parameters.records_tokens
         self._text = continuation.start()
         self._lock = threading.Lock()
@@ -95,6 +101,8 @@ class RunningText:
         The engine calls it in its own thread: to wake a thread for each text after each step would
         take more time.
         """
+        if self._deadline.passed:
+            self.cancel()
         with self._lock:
             if self.finished:
                 return
@@ -195,7 +203,9 @@ class ContinuousGenerator:
         texts: list[RunningText] = []
         try:
             for number in range(copies):
-                text = RunningText(prompt, self._continuation(prompt, decoder), changed)
+                text = RunningText(
+                    prompt, self._continuation(prompt, decoder), changed, self.deadline
+                )
                 text.start(self.engine, number)
                 texts.append(text)
         except RequestError:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Format = Mapping[str, Any]
+# xgrammar refuses a text and a pattern without any characters.
+EMPTY: Format = {"type": "regex", "pattern": "()"}
 
 
 def matching(pattern: str) -> Format:
@@ -16,8 +18,8 @@ def matching(pattern: str) -> Format:
     return {"type": "regex", "pattern": pattern}
 
 
-def json_of(schema: Mapping[str, Any] | bool) -> Format:
-    """Return the format of the JSON that matches a schema."""
+def schema_of(schema: Mapping[str, Any] | bool) -> Format:
+    """Return the format of the JSON that matches a schema, with any whitespace in it."""
     return {"type": "json_schema", "json_schema": schema}
 
 

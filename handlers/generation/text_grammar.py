@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from handlers.generation.compact_json import compact_json
 from handlers.generation.grammar import CompiledGrammar, GrammarCompiler, grammar_content, to_lark
-from handlers.generation.structural_tag import Format, json_of, matching
+from handlers.generation.structural_tag import Format, matching
 from handlers.generation.tool_calls import ToolUse
 from handlers.schemas.structured_output import Grammar
 
@@ -64,4 +65,4 @@ class TextGrammar:
 
 
 def _format(content: str | Mapping[str, Any] | bool) -> Format:
-    return matching(content) if isinstance(content, str) else json_of(content)
+    return matching(content) if isinstance(content, str) else compact_json(content)

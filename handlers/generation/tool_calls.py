@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from handlers.errors import Unprocessable
+from handlers.generation.compact_json import compact_json
 from handlers.generation.grammar import CALL_MARKERS, json_rule
 from handlers.generation.structural_tag import (
     Format,
     any_of,
-    json_of,
     literal,
     matching,
     sequence,
@@ -117,7 +117,7 @@ class ToolSyntax:
     def format(self, tools: Sequence[Tool], *, parallel: bool) -> Format:
         """Return the format of a structural tag of calls, from the opening on."""
         each = [
-            tag(self._head(tool.function.name), json_of(arguments_schema(tool)), "}")
+            tag(self._head(tool.function.name), compact_json(arguments_schema(tool)), "}")
             for tool in tools
         ]
         calls = tags(each, self.separator) if parallel and self.separator else any_of(*each)

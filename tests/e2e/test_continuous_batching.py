@@ -170,15 +170,23 @@ def test_texts_are_those_of_generate_alone_and_under_load_streamed_or_not(
 
 def test_a_short_text_leaves_before_a_long_one_that_came_with_it(server: Server) -> None:
     """By torch, these penalties need a batch; both wait for a third text, so that they share it."""
-    ended: list[int] = []
+    begun, ended = Event(), list[int]()
+
+    def occupy() -> None:
+        body = {**chat(PROMPTS[1], LONG // 2), "presence_penalty": 0.5}
+        with CLIENT.stream("POST", server.inference_url + CHAT, json=body) as response:
+            for _ in events(response):
+                begun.set()
 
     def note(count: int) -> None:
         generate(server, PROMPTS[0], max_new_tokens=count, presence_penalty=0.5)
         ended.append(count)
 
     with ThreadPoolExecutor(3) as threads:
-        list(threads.map(note, (100, LONG, LONG // 2 + 1)))
-    assert ended == [100, LONG // 2 + 1, LONG]
+        threads.submit(occupy)
+        assert begun.wait(60)
+        list(threads.map(note, (LONG, LONG // 2 + 1)))
+    assert ended == [LONG // 2 + 1, LONG]
 
 
 def test_a_short_text_does_not_wait_for_a_long_one(server: Server) -> None:

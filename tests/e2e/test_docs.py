@@ -1,16 +1,21 @@
-"""The examples with other servers' clients in docs/protocols.md run against a real TorchServe."""
+"""The examples with other servers' clients in the documentation run against a real TorchServe."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 
+import pytest
+
+from scripts.kit.places import ROOT
 from scripts.kit.server import Server
 from tests.docs.pages import DOCS, Block, blocks_of
 from tests.e2e.clients import PYTHON, SECONDS, UNSET
+from tests.e2e.conftest import SHIPPED
 from tests.e2e.gateway import gateway_to
 
-EXAMPLES = [block for block in blocks_of(DOCS / "protocols.md") if block.language == "python"]
+PAGES = (ROOT / "README.md", DOCS / "protocols.md")
+EXAMPLES = [block for page in PAGES for block in blocks_of(page) if block.language == "python"]
 # What each library's example prints.
 PRINTED = {
     "huggingface_hub": "label='POSITIVE'",
@@ -27,6 +32,16 @@ def test_every_client_example_runs(server: Server) -> None:
             text = example.text.replace("127.0.0.1:8080", f"127.0.0.1:{server.ports.inference}")
             printed = run(text.replace("127.0.0.1:8001", address))
             assert expected(example) in printed, (example, printed)
+
+
+@pytest.mark.openvino
+def test_every_example_of_openai_runs_with_the_shipped_model(server: Server) -> None:
+    """Texts side by side, schemas and tools with the format that `save_mode: auto` is here."""
+    address = f"127.0.0.1:{server.ports.inference}"
+    for example in EXAMPLES:
+        if "from openai" in example.text:
+            text = example.text.replace("127.0.0.1:8080", address)
+            run(text.replace("predictions/text_generation/", f"predictions/{SHIPPED}/"))
 
 
 def run(program: str) -> str:

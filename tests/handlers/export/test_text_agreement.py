@@ -46,7 +46,7 @@ def test_the_tokens_after_the_first_that_differs_do_not_count(
         """Changes the tenth new token of each text."""
 
         def __init__(self) -> None:
-            pass
+            self.__dict__.update(vars(engine.model))
 
         def generate(self, batch: Any, config: Any, **extra: Any) -> Any:
             ids = changed(batch, config, **extra).clone()

@@ -112,6 +112,18 @@ def test_any_object_is_possible(engine: Engine) -> None:
     assert all(text.lstrip().startswith("{") for text in texts)
 
 
+def test_json_has_one_space_between_its_parts(engine: Engine) -> None:
+    pair = {"type": "array", "items": PERSON, "minItems": 1, "maxItems": 2}
+    schema = {
+        "type": "object",
+        "properties": {"pair": pair, "more": {"anyOf": [PERSON, {"type": "null"}]}},
+        "required": ["pair"],
+    }
+    text, _ = generated(engine, bound("json", schema, frequency_penalty=0.0))
+    assert text == json.dumps(json.loads(text))
+    assert not list(Draft202012Validator(schema).iter_errors(json.loads(text)))
+
+
 def test_a_grammar_changes_no_text_beside_it(engine: Engine) -> None:
     free = [Request(f"Once upon a time {number}", FREE) for number in range(6)]
     alone = [engine.predict([request])[0] for request in free]

@@ -1,0 +1,135 @@
+"""Structural tags of JSON with one space between its parts.
+
+xgrammar lets a model write any whitespace between the parts of a JSON schema, and small models may
+write whitespace until their last token. So objects, and arrays of a few items, are written out as
+texts with the schemas of their values between them. What cannot be written out remains a schema:
+recursive references, free keys, and arrays without a small `maxItems`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from handlers.generation.structural_tag import (
+    EMPTY,
+    Format,
+    any_of,
+    literal,
+    schema_of,
+    sequence,
+)
+
+Schema = Mapping[str, Any] | bool
+DEFINITIONS = ("$defs", "definitions")
+# What describes a schema and changes no text.
+NOTES = {"title", "description", "default", "examples", "$schema", "$id", "$comment", *DEFINITIONS}
+OF_OBJECTS = {"type", "properties", "required", "additionalProperties"}
+OF_ARRAYS = {"type", "items", "minItems", "maxItems"}
+OF_CHOICES = {"anyOf"}
+MAX_ITEMS = 16
+# Formats in one structural tag; the items of nested arrays multiply.
+MAX_FORMATS = 2_000
+
+
+def compact_json(schema: Schema) -> Format:
+    """Return the format of the JSON that matches a schema."""
+    writer = _Writer(schema)
+    try:
+        return writer.write(schema, ())
+    except _TooLarge:
+        return schema_of(schema)
+
+
+class _TooLarge(Exception):
+    pass
+
+
+class _Writer:
+    """Writes a schema out, together with the definitions that it refers to.
+
+    Args:
+        root: the schema with the definitions.
+    """
+
+    def __init__(self, root: Schema) -> None:
+        given = root if isinstance(root, Mapping) else {}
+        self._definitions = {name: given[name] for name in DEFINITIONS if name in given}
+        self._formats = 0
+
+    def write(self, schema: Schema, within: tuple[str, ...]) -> Format:
+        """Return the format of a schema.
+
+        Args:
+            schema: the schema.
+            within: the references that it is part of.
+
+        Raises:
+            _TooLarge: there are too many formats.
+        """
+        self._formats += 1
+        if self._formats > MAX_FORMATS:
+            raise _TooLarge
+        if not isinstance(schema, Mapping):
+            return self._leaf(schema)
+        keywords = schema.keys() - NOTES
+        if keywords == {"$ref"}:
+            return self._reference(schema, within)
+        if keywords == OF_CHOICES and isinstance(schema["anyOf"], list) and schema["anyOf"]:
+            return any_of(*(self.write(each, within) for each in schema["anyOf"]))
+        if schema.get("type") == "object" and keywords <= OF_OBJECTS:
+            return self._object(schema, within)
+        if schema.get("type") == "array" and keywords <= OF_ARRAYS:
+            return self._array(schema, within)
+        return self._leaf(schema)
+
+    def _leaf(self, schema: Schema) -> Format:
+        refers = isinstance(schema, Mapping) and '"$ref"' in json.dumps(schema)
+        return schema_of({**schema, **self._definitions} if refers else schema)  # type: ignore[dict-item]
+
+    def _reference(self, schema: Mapping[str, Any], within: tuple[str, ...]) -> Format:
+        place = schema["$ref"]
+        parts = place.split("/") if isinstance(place, str) else []
+        if len(parts) != 3 or parts[0] != "#" or place in within:
+            return self._leaf(schema)
+        target = self._definitions.get(parts[1], {})
+        if not isinstance(target, Mapping) or parts[2] not in target:
+            return self._leaf(schema)
+        return self.write(target[parts[2]], (*within, place))
+
+    def _object(self, schema: Mapping[str, Any], within: tuple[str, ...]) -> Format:
+        properties, required = schema.get("properties"), schema.get("required", [])
+        if not isinstance(properties, Mapping) or schema.get("additionalProperties"):
+            return self._leaf(schema)
+        first = next((name for name in properties if name in required), None)
+        if first is None or not set(required) <= properties.keys():
+            return self._leaf(schema)
+        # The comma comes before each other property, so one that is always there is the first.
+        parts = [literal("{"), *self._member(first, properties[first], within)]
+        for name in (each for each in properties if each != first):
+            member = literal(", "), *self._member(name, properties[name], within)
+            parts += member if name in required else [any_of(sequence(*member), EMPTY)]
+        return sequence(*parts, literal("}"))
+
+    def _member(self, name: str, schema: Schema, within: tuple[str, ...]) -> tuple[Format, Format]:
+        key = json.dumps(name, ensure_ascii=False)
+        return literal(f"{key}: "), self.write(schema, within)
+
+    def _array(self, schema: Mapping[str, Any], within: tuple[str, ...]) -> Format:
+        least, most = schema.get("minItems", 0), schema.get("maxItems")
+        if not (isinstance(most, int) and isinstance(least, int) and least <= most <= MAX_ITEMS):
+            return self._leaf(schema)
+        items = [self.write(schema.get("items", True), within) for _ in range(most)]
+        return sequence(literal("["), _items(items, max(0, least)), literal("]"))
+
+
+def _items(items: Sequence[Format], least: int) -> Format:
+    """Return the format of so many items or more, with commas between them."""
+    rest: Format = EMPTY
+    for number in range(len(items), 0, -1):
+        comma = [literal(", ")] if number > 1 else []
+        following = [] if rest is EMPTY else [rest]
+        here = sequence(*comma, items[number - 1], *following)
+        rest = here if number <= least else any_of(here, EMPTY)
+    return rest

@@ -1,0 +1,84 @@
+"""Structural tags of JSON without free whitespace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from handlers.generation.compact_json import MAX_ITEMS, compact_json
+from handlers.generation.structural_tag import EMPTY, any_of, literal, schema_of, sequence
+
+NUMBER = {"type": "integer", "minimum": 0}
+WORD = {"enum": ["fox", "bear"]}
+
+
+def test_an_object_is_written_out_with_its_required_properties_first() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"age": NUMBER, "kind": WORD, "größe": NUMBER},
+        "required": ["kind", "größe"],
+        "title": "Animal",
+    }
+    optional = any_of(sequence(literal(", "), literal('"age": '), schema_of(NUMBER)), EMPTY)
+    assert compact_json(schema) == sequence(
+        *(literal("{"), literal('"kind": '), schema_of(WORD)),
+        optional,
+        *(literal(", "), literal('"größe": '), schema_of(NUMBER)),
+        literal("}"),
+    )
+
+
+def test_a_short_array_has_its_items_one_after_another() -> None:
+    second = any_of(sequence(literal(", "), schema_of(NUMBER)), EMPTY)
+    items = sequence(schema_of(NUMBER), second)
+    schema = {"type": "array", "items": NUMBER, "minItems": 1, "maxItems": 2}
+    assert compact_json(schema) == sequence(literal("["), items, literal("]"))
+
+
+def test_references_and_choices_are_followed() -> None:
+    schema = {"anyOf": [{"$ref": "#/$defs/Word"}, {"type": "null"}], "$defs": {"Word": WORD}}
+    assert compact_json(schema) == any_of(schema_of(WORD), schema_of({"type": "null"}))
+
+
+TREE = {
+    "type": "object",
+    "properties": {"name": WORD, "next": {"$ref": "#/$defs/Tree"}},
+    "required": ["name"],
+}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        True,
+        {"type": "object"},
+        {"type": "object", "properties": {"a": NUMBER}},
+        {"type": "object", "properties": {"a": NUMBER}, "required": ["b"]},
+        {**TREE, "properties": {"a": NUMBER}, "required": ["a"], "additionalProperties": NUMBER},
+        {"type": "array", "items": NUMBER},
+        {"type": "array", "items": NUMBER, "maxItems": MAX_ITEMS + 1},
+        {"type": "array", "prefixItems": [NUMBER], "maxItems": 2},
+        {"$ref": "#/elsewhere"},
+    ],
+)
+def test_what_cannot_be_written_out_remains_a_schema(schema: Any) -> None:
+    assert compact_json(schema) == schema_of(schema)
+
+
+def test_a_recursive_reference_remains_a_schema_with_its_definitions() -> None:
+    root = {"$ref": "#/$defs/Tree", "$defs": {"Tree": TREE}}
+    inner = {"$ref": "#/$defs/Tree", "$defs": {"Tree": TREE}}
+    following = sequence(literal(", "), literal('"next": '), schema_of(inner))
+    assert compact_json(root) == sequence(
+        *(literal("{"), literal('"name": '), schema_of(WORD)),
+        any_of(following, EMPTY),
+        literal("}"),
+    )
+
+
+def test_a_schema_that_multiplies_remains_one() -> None:
+    schema: dict[str, Any] = NUMBER
+    for _ in range(6):
+        schema = {"type": "array", "items": schema, "maxItems": MAX_ITEMS}
+    assert compact_json(schema) == schema_of(schema)
