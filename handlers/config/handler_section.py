@@ -296,6 +296,15 @@ class HandlerSection(_Section):
         return self
 
     @model_validator(mode="after")
+    def _check_assistant_revision(self) -> HandlerSection:
+        if self.assistant_revision and self.assistant_model is None:
+            raise ValueError(
+                "has assistant_revision without assistant_model; add assistant_model, or leave it"
+                " out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_default_adapter(self) -> HandlerSection:
         default = self.parameters.get("adapter_id")
         if default is not None and default not in self.adapters:
@@ -321,7 +330,7 @@ class HandlerSection(_Section):
         if self.assistant_model is None:
             return None
         names = {"model_name": self.assistant_model, "revision": self.assistant_revision}
-        return self.model_copy(update={**names, "assistant_model": None})
+        return self.model_copy(update={**names, "assistant_model": None, "adapters": {}})
 
     @property
     def uses_device_map(self) -> bool:

@@ -152,7 +152,8 @@ def _export_fastest(
     try:
         report = _export_apart(directory, config, choice, target, samples)
     except ConfigError as error:
-        if choice.save_mode == CHECKPOINT:
+        # Only an export can be quantized.
+        if choice.save_mode == CHECKPOINT or config.handler.quantization:
             raise
         choice = replacement(choice, summarize(error, MAX_PROBLEM).rstrip("."))
         report = _export_apart(directory, config, choice, target, samples)

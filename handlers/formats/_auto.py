@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from handlers.config.handler_section import CHECKPOINT
+from handlers.errors import WrongCheckpoint
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +45,15 @@ class Choice:
 
     @classmethod
     def read(cls, path: Path) -> Choice:
-        """Read a choice."""
-        return cls(**json.loads(path.read_text(encoding="utf-8")))
+        """Read a choice.
+
+        Raises:
+            WrongCheckpoint: the file is damaged.
+        """
+        try:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError):
+            raise WrongCheckpoint(FILE, "is damaged", "pack the model again") from None
 
     def log(self, mode: str, device: str) -> None:
         """Log the choice, with a warning if another format is the fastest on a worker's device."""

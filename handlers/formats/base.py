@@ -252,12 +252,20 @@ class BaseFormat(ABC):
         self, config: ModelConfig, task: type[BaseTask[Any, Any]]
     ) -> tuple[str, str] | None:
         handler = config.handler
-        apart = config.continuousBatching or config.torchrun or handler.uses_device_map
-        if handler.assistant_model is None or (self.assists and task.generates and not apart):
+        if handler.assistant_model is None:
+            return None
+        obstacles = {
+            f"handler.mode is {handler.mode}": not task.generates,
+            f"handler.save_mode is {self.name}": not self.assists,
+            "continuousBatching is true": config.continuousBatching,
+            "torchrun is set": config.torchrun is not None,
+            "device_map or model_parallel is set": handler.uses_device_map,
+        }
+        obstacle = next((name for name, applies in obstacles.items() if applies), None)
+        if obstacle is None:
             return None
         return (
-            f"handler.assistant_model is set, handler.mode is {handler.mode} and"
-            f" handler.save_mode is {self.name}",
+            f"handler.assistant_model is set and {obstacle}, where no draft model can help",
             "use mode: text_generation with save_mode: pretrained, without continuousBatching,"
             " torchrun, model_parallel and device_map, or leave assistant_model out",
         )

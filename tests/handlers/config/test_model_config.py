@@ -138,3 +138,11 @@ def test_the_default_adapter_is_one_of_the_adapters() -> None:
     sentence = "has parameters.adapter_id 'dutch'; the names of adapters are french"
     with pytest.raises(WrongConfig, match=sentence):
         ModelConfig.parse({"handler": {**handler, "adapters": {"french": "org/name"}}})
+
+
+def test_a_draft_model_has_none_of_the_adapters() -> None:
+    handler = HandlerSection.model_validate(
+        {"mode": "text_generation", "assistant_model": "org/draft", "adapters": {"a": "org/a"}}
+    )
+    assert handler.assistant is not None
+    assert (handler.assistant.model_name, handler.assistant.adapters) == ("org/draft", {})
