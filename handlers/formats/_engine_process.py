@@ -159,15 +159,22 @@ class EngineProcess:
             "cache_usage": self._cache_usage,
         }
 
-    def start(self, text: Text, receive: Callable[[Mapping[str, Any]], None]) -> None:
+    def start(self, text: Text, limit: int, receive: Callable[[Mapping[str, Any]], None]) -> None:
         """Start a text.
+
+        Args:
+            text: the text.
+            limit: how many texts may run or wait.
+            receive: takes the events of the text.
 
         Raises:
             DeviceFailed: the process has ended.
+            Overloaded: too many texts are running or waiting.
         """
         with self._lock:
             if self._failed:
                 raise DeviceFailed
+            check_load(self.texts, limit)
             self._receivers[text.number] = receive
         self._commands.put(
             {
@@ -217,15 +224,18 @@ class EngineProcess:
             for line in self._lines:
                 event = json.loads(line)
                 if "failed" in event:
-                    logger.error("%s failed: %s", self._program.name, event["failed"])
+                    # The rest of the message may have a part of a request.
+                    kind = event["failed"].partition(":")[0]
+                    logger.error("%s failed: %s", self._program.name, kind)
                     break
                 self._cache_usage = event["cache_usage"]
                 for text in event["texts"]:
                     self._pass_on(text)
         except (OSError, ValueError):  # The socket was closed.
             pass
-        self._fail()
-        self.close()
+        finally:
+            self._fail()
+            self.close()
 
     def _pass_on(self, text: Mapping[str, Any]) -> None:
         number = text["id"]
@@ -318,7 +328,7 @@ class EngineModel(ContinuousModel, ABC):
         own = next(self._numbers)
         tokens = [int(token) for token in prompt.features["input_ids"]]
         text = Text(own, tokens, settings, in_parts=prompt.is_followed)
-        self._process.start(text, partial(self._receive, receive))
+        self._process.start(text, self._limit, partial(self._receive, receive))
         return partial(self._process.cancel, own)
 
     @property

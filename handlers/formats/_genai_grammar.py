@@ -7,13 +7,19 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Any
 
-from handlers.errors import BadRequest, RequestError, Unprocessable, summarize, without_frames
+from handlers.errors import (
+    BadRequest,
+    Overloaded,
+    RequestError,
+    Unprocessable,
+    summarize,
+    without_frames,
+)
 from handlers.generation.text_grammar import TextGrammar
 
 VOCABULARY = Path(__file__).with_name("_genai_vocabulary.py")
@@ -29,7 +35,7 @@ IGNORED = re.compile(r"(?:json_schema|regex)_converter\.cc:\d+: Warning: (.*)")
 # Where in the source an error of xgrammar is.
 PLACE = re.compile(r"^.*\.cc:\d+: ", re.DOTALL)
 # Sets within sets, which xgrammar takes for characters.
-NESTED_SET = re.compile(r"(?<!\\)\[(?:\\.|[^\]\\])*?(?:\[|&&|--|~~)")
+NESTED_SET = re.compile(r"(?<!\\)(?:\\\\)*\[(?:\\.|[^\]\\])*?(?:\[|&&|--|~~)")
 
 ANNOTATIONS = {
     *("$comment", "$defs", "$id", "$schema", "definitions", "deprecated", "description"),
@@ -62,9 +68,9 @@ class GrammarTrials:
         content = {"tokens": [each.hex() for each in tokens], "ends": sorted(ends)}
         command = [sys.executable, "-P", str(VOCABULARY), str(self.folder)]
         subprocess.run(command, input=json.dumps(content).encode(), check=True)
-        self._try_once = lru_cache(CACHED_GRAMMARS)(self._outcome)
+        self._outcomes: dict[str, str | RequestError] = {}
         # The limits hold for one grammar.
-        self._lock = Lock()
+        self._trying = Lock()
 
     @property
     def folder(self) -> Path:
@@ -76,6 +82,7 @@ class GrammarTrials:
 
         Raises:
             BadRequest: the grammar has a mistake, or takes too much time or memory.
+            Overloaded: others take all the time that it may wait.
             RequestTooLarge: it has too many characters.
             Unprocessable: the engine cannot follow it.
         """
@@ -85,13 +92,27 @@ class GrammarTrials:
             check_pattern(pattern)
         grammar.compile()
         tag = json.dumps({"type": "structural_tag", "format": grammar.format})
-        with self._lock:
-            outcome = self._try_once(tag)
+        outcome = self._try_once(tag)
         if isinstance(outcome, RequestError):
             raise outcome
         if outcome and (grammar.strict_schemas or grammar.patterns):
             raise _cannot(outcome)
         return tag
+
+    def _try_once(self, tag: str) -> str | RequestError:
+        known = self._outcomes.get(tag)
+        if known is not None:
+            return known
+        if not self._trying.acquire(timeout=TRIAL_TIMEOUT):
+            raise _busy()
+        try:
+            outcome = self._outcome(tag)
+            while len(self._outcomes) >= CACHED_GRAMMARS:
+                del self._outcomes[next(iter(self._outcomes))]
+            self._outcomes[tag] = outcome
+            return outcome
+        finally:
+            self._trying.release()
 
     def _outcome(self, tag: str) -> str | RequestError:
         """Return what is ignored of a grammar, or why it cannot be followed."""
@@ -104,8 +125,8 @@ class GrammarTrials:
             done = subprocess.run(
                 command, input=tag.encode(), capture_output=True, timeout=TRIAL_TIMEOUT, check=False
             )
-        except subprocess.TimeoutExpired:
-            return too_complex
+        except subprocess.TimeoutExpired:  # It had less CPU time than it may take.
+            raise _busy() from None
         if done.returncode == REFUSED:
             reason = PLACE.sub("", done.stdout.decode(errors="replace"))
             return without_frames(_cannot(reason))
@@ -115,6 +136,12 @@ class GrammarTrials:
             raise RuntimeError("the trial of grammars does not start")
         ignored = IGNORED.search(done.stderr.decode(errors="replace"))
         return ignored[1] if ignored else ""
+
+
+def _busy() -> Overloaded:
+    return Overloaded(
+        "The server is too busy to compile the grammar; send the request again later."
+    )
 
 
 def check_schema(schema: Mapping[str, Any] | bool) -> None:

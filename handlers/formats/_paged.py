@@ -253,18 +253,23 @@ class PagedEngine:
     def _run(self) -> None:
         """Pass tokens on until the engine is closed, or the manager fails."""
         self._manager.start()
+        try:
+            self._pass_all_on()
+        finally:
+            with self._lock:
+                for number in self._running:
+                    self._manager.cancel_request(number)
+            if not self._closed:
+                self._fail()
+            self._manager.stop(block=True)
+
+    def _pass_all_on(self) -> None:
         while not self._closed:
             output = self._manager.get_result(timeout=PATIENCE)
             if output is not None:
                 self._pass_on(output)
             elif not self._manager.is_running():
-                break
-        if not self._closed:
-            self._fail()
-        with self._lock:
-            for number in self._running:
-                self._manager.cancel_request(number)
-        self._manager.stop(block=True)
+                return
 
     def _pass_on(self, output: Any) -> None:
         with self._lock:

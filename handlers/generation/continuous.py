@@ -208,7 +208,7 @@ class ContinuousGenerator:
                 )
                 text.start(self.engine, number)
                 texts.append(text)
-        except RequestError:
+        except BaseException:
             for text in texts:
                 text.cancel()
             raise

@@ -207,11 +207,19 @@ class _Queue:
             if isinstance(first, _Call):
                 self._waiting.remove(first)
             elif first:
-                self._running = self._take_batch(first)
+                self._running = self._batch_of(first)
         if isinstance(first, _Call):
             first.run()
-        elif first:
+        elif first and self._running:
             self._generate(first.generator)
+
+    def _batch_of(self, first: _Waiting) -> list[Prompt]:
+        try:
+            return self._take_batch(first)
+        except Exception as error:  # noqa: BLE001 - the others wait for this thread
+            self._waiting.remove(first)
+            first.prompt.pass_on(InternalError(error))
+            return []
 
     def _take_batch(self, first: _Waiting) -> list[Prompt]:
         """Remove the oldest prompt and those that share its batch, the older ones first."""

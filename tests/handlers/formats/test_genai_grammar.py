@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from handlers import formats
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
-from handlers.errors import BadRequest, Unprocessable
+from handlers.errors import BadRequest, Overloaded, Unprocessable
 from handlers.formats._genai_grammar import check_pattern, check_schema
 from handlers.formats._genai_process import MAX_GRAMMARS
 from handlers.schemas.request import Request, TextStream
@@ -122,6 +122,17 @@ def test_json_has_one_space_between_its_parts(engine: Engine) -> None:
     text, _ = generated(engine, bound("json", schema, frequency_penalty=0.0))
     assert text == json.dumps(json.loads(text))
     assert not list(Draft202012Validator(schema).iter_errors(json.loads(text)))
+
+
+def test_a_trial_without_time_is_no_mistake_of_the_grammar(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = bound("regex", "[xy]{3}")
+    with monkeypatch.context() as patch:
+        patch.setattr("handlers.formats._genai_grammar.TRIAL_TIMEOUT", 0.01)
+        [outcome] = engine.predict([request])
+    assert isinstance(outcome, Overloaded)
+    assert re.fullmatch("[xy]{3}", generated(engine, request)[0])
 
 
 def test_a_grammar_changes_no_text_beside_it(engine: Engine) -> None:
@@ -234,7 +245,7 @@ def test_other_schemas_are_left_to_the_compiler(schema: Any) -> None:
 
 def test_a_set_within_a_set_is_refused() -> None:
     check_pattern(r"[a-z]x[\[b]\[[^c]")
-    for pattern in ("[a-z&&[^b]]", "[[:alpha:]]", "a[b-d--c]"):
+    for pattern in ("[a-z&&[^b]]", "[[:alpha:]]", "a[b-d--c]", r"\\[[a]]"):
         with pytest.raises(Unprocessable):
             check_pattern(pattern)
 
