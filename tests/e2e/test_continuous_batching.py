@@ -70,7 +70,8 @@ def _make_end_unlikely(path: Path) -> None:
 @pytest.fixture(
     scope="module",
     params=[
-        "pretrained",
+        # Its parts are tested in test_static_groups.py and test_paged.py.
+        pytest.param("pretrained", marks=pytest.mark.slow),
         *(pytest.param(each, marks=getattr(pytest.mark, each)) for each in MARKED),
     ],
 )
