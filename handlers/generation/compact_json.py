@@ -31,6 +31,8 @@ OF_CHOICES = {"anyOf"}
 MAX_ITEMS = 16
 # Formats in one structural tag; the items of nested arrays multiply.
 MAX_FORMATS = 2_000
+# Characters of the definitions in it, which each schema that refers to one has again.
+MAX_DEFINITIONS = 100_000
 
 
 def compact_json(schema: Schema) -> Format:
@@ -56,7 +58,8 @@ class _Writer:
     def __init__(self, root: Schema) -> None:
         given = root if isinstance(root, Mapping) else {}
         self._definitions = {name: given[name] for name in DEFINITIONS if name in given}
-        self._formats = 0
+        self._size = len(json.dumps(self._definitions))
+        self._formats = self._repeated = 0
 
     def write(self, schema: Schema, within: tuple[str, ...]) -> Format:
         """Return the format of a schema.
@@ -66,7 +69,7 @@ class _Writer:
             within: the references that it is part of.
 
         Raises:
-            _TooLarge: there are too many formats.
+            _TooLarge: there are too many formats, or too many copies of the definitions.
         """
         self._formats += 1
         if self._formats > MAX_FORMATS:
@@ -85,8 +88,12 @@ class _Writer:
         return self._leaf(schema)
 
     def _leaf(self, schema: Schema) -> Format:
-        refers = isinstance(schema, Mapping) and '"$ref"' in json.dumps(schema)
-        return schema_of({**schema, **self._definitions} if refers else schema)  # type: ignore[dict-item]
+        if not isinstance(schema, Mapping) or '"$ref"' not in json.dumps(schema):
+            return schema_of(schema)
+        self._repeated += self._size
+        if self._repeated > MAX_DEFINITIONS:
+            raise _TooLarge
+        return schema_of({**schema, **self._definitions})
 
     def _reference(self, schema: Mapping[str, Any], within: tuple[str, ...]) -> Format:
         place = schema["$ref"]

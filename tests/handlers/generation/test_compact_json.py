@@ -82,3 +82,14 @@ def test_a_schema_that_multiplies_remains_one() -> None:
     for _ in range(6):
         schema = {"type": "array", "items": schema, "maxItems": MAX_ITEMS}
     assert compact_json(schema) == schema_of(schema)
+
+
+def test_a_schema_that_repeats_its_definitions_remains_one() -> None:
+    words = {"type": "array", "items": {"$ref": "#/$defs/Word"}}
+    schema = {
+        "type": "object",
+        "properties": {f"p{number}": words for number in range(300)},
+        "required": ["p0"],
+        "$defs": {"Word": {"enum": ["fox" * 1_000]}},
+    }
+    assert compact_json(schema) == schema_of(schema)
