@@ -143,6 +143,7 @@ class Engine:
             input_columns=task.input_columns,
             result_columns=task.result_columns,
             generates=task.generates,
+            is_encoder_decoder=task.is_encoder_decoder,
             adapters=list(settings.adapters),
             nests_single_result=task.nests_single_result,
             legacy_response=task.legacy_response,

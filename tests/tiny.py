@@ -20,6 +20,8 @@ from handlers import tasks
 from tests.modes import cases
 from tests.tiny_tokenizers import POSITIONS, write_bert, write_gpt2, write_roberta
 
+GENERATION = {"pad_token_id": 1, "eos_token_id": 2, "transformers_version": "4.57.0"}
+
 
 def write(folder: Path, mode: str, *, family: str = "Bert", seed: int = 0, **config: Any) -> Path:
     """Write a checkpoint of two layers with 32 dimensions for a mode.
@@ -34,6 +36,8 @@ def write(folder: Path, mode: str, *, family: str = "Bert", seed: int = 0, **con
     """
     folder.mkdir(parents=True, exist_ok=True)
     task, labels = tasks.get(mode), cases(mode).labels
+    if task.is_encoder_decoder:
+        return _write_encoder_decoder(folder, "T5" if family == "Bert" else family, config, seed)
     if task.generates:
         ids = {name: write_gpt2(folder) for name in ("bos_token_id", "eos_token_id")}
         if family in ("Llama", "Mistral"):
@@ -53,6 +57,31 @@ def write(folder: Path, mode: str, *, family: str = "Bert", seed: int = 0, **con
     names = {"id2label": dict(enumerate(labels))} if labels else {}
     tokens = write_bert(folder) if family == "Bert" else write_roberta(folder)
     _write_model(folder, family, head, {**_sizes(), **tokens, **names, **config}, seed)
+    return folder
+
+
+def _write_encoder_decoder(folder: Path, family: str, config: dict[str, Any], seed: int) -> Path:
+    """Write an encoder-decoder: T5, or BART and the families of its kind.
+
+    `generation` in the values are those of its generation_config.json, which it has none without.
+    """
+    tokens = write_roberta(folder)
+    ends = {"pad_token_id": 1, "eos_token_id": 2, "vocab_size": tokens["vocab_size"]}
+    t5 = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}
+    bart = {
+        "d_model": 32,
+        "max_position_embeddings": POSITIONS,
+        **{f"{part}_layers": 2 for part in ("encoder", "decoder")},
+        **{f"{part}_ffn_dim": 64 for part in ("encoder", "decoder")},
+        **{f"{part}_attention_heads": 2 for part in ("encoder", "decoder")},
+    }
+    start = {"decoder_start_token_id": 1 if family in ("T5", "Marian") else 2}
+    sizes = t5 if family == "T5" else {**bart, "bos_token_id": 0, "forced_eos_token_id": None}
+    if generation := config.pop("generation", None):
+        text = json.dumps({**GENERATION, **start, **generation})
+        (folder / "generation_config.json").write_text(text, encoding="utf-8")
+    head = "MTModel" if family == "Marian" else "ForConditionalGeneration"
+    _write_model(folder, family, head, {**sizes, **ends, **start, **config}, seed)
     return folder
 
 

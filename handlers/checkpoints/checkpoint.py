@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -105,13 +106,28 @@ class Checkpoint:
         """
         name = "generation_config.json"
         if not (self.directory / name).is_file():
-            return GenerationConfig.from_model_config(self.config)
+            return self._legacy_generation_config
         try:
             return GenerationConfig.from_pretrained(self.directory, local_files_only=True)
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise WrongCheckpoint(
                 name, f"cannot be read ({summarize(error)})", "correct the file or remove it"
             ) from None
+
+    @property
+    def _legacy_generation_config(self) -> GenerationConfig:
+        """The generation config in config.json, which transformers 5 leaves out of the config."""
+        path = self.directory / "config.json"
+        if self.config.is_encoder_decoder and path.is_file():
+            return GenerationConfig.from_model_config(json.loads(path.read_text(encoding="utf-8")))
+        return GenerationConfig.from_model_config(self.config)
+
+    @property
+    def decoder_positions(self) -> int | None:
+        """The number of positions of a decoder behind an encoder; None for relative ones."""
+        names = ("max_decoder_position_embeddings", "max_position_embeddings")
+        found = (getattr(self.config, name, None) for name in names)
+        return next((int(each) for each in found if each), None)
 
     @cached_property
     def limit(self) -> int | None:

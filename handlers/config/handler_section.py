@@ -114,7 +114,7 @@ class HandlerSection(_Section):
     truncation: bool | None = Field(
         default=None,
         description="Whether a longer text is cut. `false` refuses it with status 413. Without "
-        "it, `true`, and `false` for `text_generation`.",
+        "it, `true`, and `false` for modes that generate texts.",
     )
     tokenizer: Tokenizer = Field(
         default=Tokenizer(), description="Settings of the tokenizer, see below."
@@ -203,7 +203,7 @@ class HandlerSection(_Section):
     max_batch_tokens: PositiveInt | None = Field(
         default=None,
         description="Maximum tokens in one forward pass, padding included. Without it, 1024, and "
-        "8192 for `text_generation`.",
+        "8192 for modes that generate texts.",
     )
     max_rows: PositiveInt = Field(
         default=128, description="Maximum items of one request, or windows of one context."
@@ -215,8 +215,7 @@ class HandlerSection(_Section):
     )
     max_sequences: PositiveInt = Field(
         default=32,
-        description="Maximum `num_return_sequences`, `n` or `num_beams` of a prompt, for "
-        "`text_generation`.",
+        description="Maximum `num_return_sequences`, `n` or `num_beams` of a text.",
     )
     max_request_rows: PositiveInt | None = Field(
         default=None,

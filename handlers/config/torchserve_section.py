@@ -111,8 +111,8 @@ class TorchServeSection(BaseModel):
     )
     continuousBatching: StrictBool | None = Field(
         default=None,
-        description="Answers each request as soon as its own texts have ended, for "
-        "`text_generation`. With `save_mode: openvino`, with `engine: vllm`, and on CPUs for "
+        description="Answers each request as soon as its own texts have ended, for modes that "
+        "generate texts. With `save_mode: openvino`, with `engine: vllm`, and on CPUs for "
         "greedy texts, a text also starts as soon as it arrives, beside the running ones. "
         "`batchSize` is then the number of requests in the worker, running and waiting.",
     )

@@ -6,7 +6,7 @@ It processes one prompt at a time: `LLMAttribution` wraps the perturbation metho
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -45,9 +45,59 @@ class LanguageModel(torch.nn.Module):
 
     def forward(self, input_ids: torch.Tensor, **_: Any) -> SimpleNamespace:
         """Return an object with `logits` of shape (rows, tokens, vocabulary)."""
+        return SimpleNamespace(logits=self.run({"input_ids": input_ids}))
+
+    def run(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Return the logits of rows without padding. Shape: (rows, tokens, vocabulary)."""
         self._model.deadline.check()
-        batch = {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)}
-        return SimpleNamespace(logits=self._model.forward(batch)["logits"].float().cpu())
+        mask = torch.ones_like(inputs["input_ids"])
+        return self._model.forward({**inputs, "attention_mask": mask})["logits"].float().cpu()
+
+
+class EncoderDecoderModel(LanguageModel):
+    """Shows an encoder-decoder as a decoder that continues what the encoder reads.
+
+    Args:
+        model: the model.
+        length: the number of tokens that the encoder reads; those after them are the text's.
+        start: the tokens that the decoder reads before those of the text.
+    """
+
+    def __init__(self, model: ExplainedModel, length: int, start: Sequence[int]) -> None:
+        super().__init__(model)
+        self._length, self._start = length, torch.tensor([start])
+
+    def forward(self, input_ids: torch.Tensor, **_: Any) -> SimpleNamespace:
+        read, text = input_ids[:, : self._length], input_ids[:, self._length :]
+        decoded = torch.cat([self._start.expand(len(text), -1), text], dim=1)
+        logits = self.run({"input_ids": read, "decoder_input_ids": decoded})
+        # The last start token has the logits of the text's first token, as a prompt's last one.
+        logits = logits[:, self._start.shape[1] - 1 :]
+        before = logits.new_zeros(len(logits), self._length - 1, logits.shape[2])
+        return SimpleNamespace(logits=torch.cat([before, logits], dim=1))
+
+
+class _ReadTokens:
+    """Gives attributions of an encoder's tokens the columns that Captum removes.
+
+    It expects those of the target's tokens before the current one after those of the prompt.
+    """
+
+    def attribute(self, inputs: Any, additional_forward_args: Any = None, **options: Any) -> Any:
+        super_class: Any = super()
+        values = super_class.attribute(
+            inputs, additional_forward_args=additional_forward_args, **options
+        )
+        *_, current = additional_forward_args
+        return torch.nn.functional.pad(values, (0, 0, 0, current))
+
+
+class EncoderIntegratedGradients(_ReadTokens, LayerIntegratedGradients):
+    """Integrated gradients of an encoder's embeddings."""
+
+
+class EncoderGradientXActivation(_ReadTokens, LayerGradientXActivation):
+    """Gradient times activation of an encoder's embeddings."""
 
 
 class CharacterTokenizer:
@@ -95,6 +145,8 @@ class GenerationAttribution:
         row: the prompt.
         target: the token ids that follow the prompt.
         settings: the explanation parameters.
+        decoder_start: the tokens that the decoder of an encoder-decoder reads before the target;
+            none for a decoder that continues the prompt.
     """
 
     model: ExplainedModel
@@ -102,6 +154,14 @@ class GenerationAttribution:
     row: Window
     target: list[int]
     settings: ExplanationParameters
+    decoder_start: Sequence[int] = ()
+
+    @property
+    def language_model(self) -> LanguageModel:
+        """The model as Captum expects it."""
+        if not self.decoder_start:
+            return LanguageModel(self.model)
+        return EncoderDecoderModel(self.model, len(self.row), self.decoder_start)
 
     @property
     def embeddings(self) -> torch.nn.Module:
@@ -119,7 +179,7 @@ class GenerationAttribution:
         """
         prompt = Prompt(self.row, self.tokenizer, self.model.baseline_token_id)
         with seeded(0):
-            attributions = METHODS[method](self, LanguageModel(self.model), prompt)
+            attributions = METHODS[method](self, self.language_model, prompt)
         values = np.zeros((len(attributions), len(self.row)))
         values[:, prompt.itp_mask[0].numpy()] = attributions.detach().double().cpu().numpy()
         return values
@@ -135,7 +195,7 @@ class GenerationAttribution:
 
     def _log_probabilities(self, prompt: torch.Tensor, target: torch.Tensor) -> Values:
         row = torch.cat([prompt, target])[None]
-        logits = LanguageModel(self.model)(row).logits[0, len(prompt) - 1 : -1]
+        logits = self.language_model(row).logits[0, len(prompt) - 1 : -1]
         selected = logits.log_softmax(-1)[torch.arange(len(target)), target]
         return np.asarray(selected.double().numpy())
 
@@ -160,7 +220,8 @@ def _perturbation(
 def _integrated_gradients(
     attribution: GenerationAttribution, model: LanguageModel, prompt: Prompt
 ) -> torch.Tensor:
-    captum = LayerIntegratedGradients(model, attribution.embeddings)
+    kind = EncoderIntegratedGradients if attribution.decoder_start else LayerIntegratedGradients
+    captum = kind(model, attribution.embeddings)
     steps = attribution.settings.n_steps or 24
     rows = max(1, attribution.model.budget // (len(attribution.row) + len(attribution.target)))
     return _attribute_gradients(
@@ -171,8 +232,9 @@ def _integrated_gradients(
 def _input_x_gradient(
     attribution: GenerationAttribution, model: LanguageModel, prompt: Prompt
 ) -> torch.Tensor:
+    kind = EncoderGradientXActivation if attribution.decoder_start else LayerGradientXActivation
     with differentiable(attribution.embeddings):
-        captum = LayerGradientXActivation(model, attribution.embeddings)
+        captum = kind(model, attribution.embeddings)
         return _attribute_gradients(captum, attribution, prompt)
 
 

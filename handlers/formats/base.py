@@ -27,7 +27,7 @@ class BaseFormat(ABC):
     """A storage and execution format; `handlers/formats/<save_mode>.py` has one class `Format`.
 
     Attributes:
-        generates: whether its models generate text.
+        generates: the auto classes whose models generate text in it.
         lossy: whether outputs differ from the checkpoint even in float32, so that every export is
             evaluated.
         dtypes: the supported values of `handler.dtype`, in addition to `auto`.
@@ -42,7 +42,7 @@ class BaseFormat(ABC):
         packages: the install command of each required package other than torch and transformers.
     """
 
-    generates: ClassVar[bool] = False
+    generates: ClassVar[tuple[str, ...]] = ()
     lossy: ClassVar[bool] = False
     dtypes: ClassVar[tuple[DType, ...]] = ("float32", "bfloat16", "float16")
     quantizations: ClassVar[tuple[str, ...]] = ()
@@ -151,12 +151,13 @@ class BaseFormat(ABC):
     def _task_problem(
         self, config: ModelConfig, task: type[BaseTask[Any, Any]]
     ) -> tuple[str, str] | None:
-        if self.generates or not task.generates:
+        if not task.generates or task.auto_class in self.generates:
             return None
+        remedy = "pretrained" if task.is_encoder_decoder else "openvino or pretrained"
         return (
             f"handler.mode is {config.handler.mode} and handler.save_mode is {self.name}, which"
-            " cannot generate",
-            "use save_mode: openvino or pretrained",
+            " cannot generate its texts",
+            f"use save_mode: {remedy}",
         )
 
     def _quantization_problem(
@@ -220,7 +221,7 @@ class BaseFormat(ABC):
             return None
         return (
             f"continuousBatching is true and handler.mode is {config.handler.mode}",
-            "use mode: text_generation, or leave continuousBatching out",
+            "use a mode that generates texts, or leave continuousBatching out",
         )
 
     def _engine_problem(
@@ -229,7 +230,7 @@ class BaseFormat(ABC):
         engine = config.handler.engine
         if engine is None:
             return None
-        if engine not in self.engines or not task.generates:
+        if engine not in self.engines or not _continues_prompts(task):
             return (
                 f"handler.engine is {engine}, handler.mode is {config.handler.mode} and"
                 f" handler.save_mode is {self.name}",
@@ -255,7 +256,7 @@ class BaseFormat(ABC):
         if handler.assistant_model is None:
             return None
         obstacles = {
-            f"handler.mode is {handler.mode}": not task.generates,
+            f"handler.mode is {handler.mode}": not _continues_prompts(task),
             f"handler.save_mode is {self.name}": not self.assists,
             "continuousBatching is true": config.continuousBatching,
             "torchrun is set": config.torchrun is not None,
@@ -276,7 +277,7 @@ class BaseFormat(ABC):
         if not config.handler.adapters:
             return None
         obstacles = {
-            f"handler.mode is {config.handler.mode}": not task.generates,
+            f"handler.mode is {config.handler.mode}": not _continues_prompts(task),
             f"handler.save_mode is {self.name}": not self.takes_adapters,
             "pt2.compile is enabled": config.pt2.compile.enable,
             "continuousBatching is true": config.continuousBatching,
@@ -290,6 +291,10 @@ class BaseFormat(ABC):
             "use mode: text_generation with save_mode: pretrained alone, or merge one adapter into"
             " the checkpoint and leave adapters out",
         )
+
+
+def _continues_prompts(task: type[BaseTask[Any, Any]]) -> bool:
+    return task.generates and not task.is_encoder_decoder
 
 
 def _not_of_engines(config: ModelConfig) -> dict[str, Any]:

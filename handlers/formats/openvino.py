@@ -66,7 +66,7 @@ GEMMA = ("gemma", "gemma2", "gemma3_text")
 class Format(BaseFormat):
     """OpenVINO, on the CPU."""
 
-    generates = True
+    generates = ("AutoModelForCausalLM",)
     quantizations = ("int8", "int8_weights", "int4_weights")
     calibrated = ("int8",)
     packages: ClassVar[Mapping[str, str]] = {

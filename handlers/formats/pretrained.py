@@ -37,7 +37,7 @@ from handlers.runtime.model import Model
 class Format(BaseFormat):
     """The checkpoint itself, run by torch."""
 
-    generates = True
+    generates = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM")
     assists = True
     takes_compile = True
     takes_batch_size = True  # TorchServe's example sets the key in every YAML.
@@ -101,7 +101,10 @@ class PretrainedModel(Model):
 
     @property
     def embeddings(self) -> torch.nn.Module | None:
-        embeddings: torch.nn.Module = self.module.get_input_embeddings()
+        module = self.module
+        # An encoder may have a module of its own, which only shares its weights with the decoder's.
+        reader = module.get_encoder() if module.config.is_encoder_decoder else module
+        embeddings: torch.nn.Module = reader.get_input_embeddings()
         return embeddings
 
     def forward_with_gradients(
@@ -137,7 +140,8 @@ class PretrainedModel(Model):
         """Whether transformers' continuous batching may run it."""
         placed = getattr(self.module, "hf_device_map", None) or self.module.device.type != "cpu"
         quantized = quantization_method(self.module.config)
-        return self.looks_up_prompts and not (placed or quantized)
+        encodes = self.module.config.is_encoder_decoder
+        return self.looks_up_prompts and not (placed or quantized or encodes)
 
     @torch.inference_mode()
     def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,8 +29,10 @@ from handlers.generation.grammar import (
     GrammarMatcher,
     GrammarProcessor,
 )
+from handlers.generation.layout import DECODER_ONLY, Layout
 from handlers.generation.logits import (
     LogprobRecorder,
+    first_tokens_for,
     penalties_for,
     recorder_for,
     recording,
@@ -55,15 +57,16 @@ from handlers.schemas.request import TextStream
 from handlers.telemetry.meter import Meter
 
 Ids = npt.NDArray[np.int64]
-READ_PROMPT = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length": 0}
 
 
 @dataclass(frozen=True)
 class Prompt(Window):
     """The tokens of a prompt, its parameters, and the maximum number of new tokens.
 
-    `compiled` is its grammar as `generate` needs it. `future` takes the outcome as soon as the
-    prompt's own texts have ended; where it is cancelled, they go on no further.
+    `options` are further arguments of `generate`, and `first_token` is the one that the text must
+    begin with, None for any. `compiled` is its grammar as `generate` needs it. `future` takes the
+    outcome as soon as the prompt's own texts have ended; where it is cancelled, they go on no
+    further.
     """
 
     parameters: GenerationParameters
@@ -73,6 +76,13 @@ class Prompt(Window):
     syntax: ToolSyntax | None = None
     future: Future[RowOutcome] | None = None
     compiled: CompiledGrammar | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    first_token: int | None = None
+
+    @property
+    def for_generate(self) -> dict[str, Any]:
+        """The arguments of `generate` that are its own."""
+        return {**self.parameters.for_generate, **self.options}
 
     @property
     def sequences(self) -> int:
@@ -132,8 +142,9 @@ class Generator:
         base: the checkpoint's generation config; the parameters of a prompt take precedence.
         padding: the padding of prompts.
         meter: counts tokens and forwards.
-        limit: the number of positions of the model, for a prompt and its new tokens.
+        limit: the number of positions of the model, for the rows of its layout.
         deadline: the time limit of the batch.
+        layout: where new tokens stand.
     """
 
     model: Model
@@ -143,6 +154,7 @@ class Generator:
     meter: Meter
     limit: int | None = None
     deadline: Deadline = NO_DEADLINE
+    layout: Layout = DECODER_ONLY
 
     def generate(self, prompts: Sequence[Prompt], budget: int) -> list[RowOutcome]:
         """Return the new tokens of each prompt; an error where the deadline left no time for them.
@@ -179,31 +191,33 @@ class Generator:
         """Return a key that prompts must share to generate together with unchanged results.
 
         Seeded sampling is alone, since a batch shares its random numbers, and so is prompt lookup.
-        A repetition penalty would include the padding of a prompt, so it needs prompts of one
-        length, as does a model that padding changes. Beams compare whole texts, so they must end at
-        one length. Where the longest text would carry a prompt beyond the model's last position, or
-        its last token is a fixed one, it generates only with prompts of the same number of new
-        tokens. Where the model does not mix LoRA adapters, so do prompts of one adapter.
+        A setting that reads a prompt, such as the repetition penalty of a decoder, would include
+        padding, so it needs prompts of one length, as does a model that padding changes. Beams
+        compare whole texts, so they must end at one length. Where the longest text would carry a
+        prompt beyond the model's last position, or its last token is a fixed one, it generates only
+        with prompts of the same number of new tokens. Where the model does not mix LoRA adapters,
+        so do prompts of one adapter.
         """
         settings = prompt.parameters
         is_seeded = settings.do_sample and settings.seed is not None
         if self.model.runs_alone or is_seeded or settings.prompt_lookup_num_tokens:
             return number
-        alike = len(prompt) + longest > self.model.padded_limit or self._reads_prompt(settings)
+        width = self.layout.row_length(prompt, longest)
+        alike = width > self.model.padded_limit or self._reads_prompt(prompt)
         length = len(prompt) if alike else None
         beams = settings.num_beams > 1
-        tight = self.limit is not None and len(prompt) + longest > self.limit
+        tight = self.limit is not None and width > self.limit
         forced = self.base.forced_eos_token_id is not None
         ending = (
             prompt.new_tokens if beams or tight or forced else None,
             settings.stop if beams else (),
         )
         adapter = None if self.model.mixes_adapters else settings.adapter_id
-        return length, ending, adapter, tuple(sorted(settings.for_generate.items()))
+        return length, ending, adapter, tuple(sorted(prompt.for_generate.items()))
 
-    def _reads_prompt(self, settings: GenerationParameters) -> bool:
-        given = {**self.base.to_dict(), **settings.for_generate}
-        return any(given.get(name) not in (None, neutral) for name, neutral in READ_PROMPT.items())
+    def _reads_prompt(self, prompt: Prompt) -> bool:
+        given, neutral = {**self.base.to_dict(), **prompt.for_generate}, self.layout.reads_prompt
+        return any(given.get(name) not in (None, value) for name, value in neutral.items())
 
     def _generate_in_time(self, prompts: Sequence[Prompt]) -> Sequence[RowOutcome]:
         if self.deadline.passed:
@@ -215,7 +229,7 @@ class Generator:
 
     def _generate_batch(self, prompts: Sequence[Prompt]) -> list[RowOutcome]:
         batch = pad(prompts, self.padding)
-        width = batch["input_ids"].shape[1]
+        width = self.layout.first_column(batch)
         deadline = DeadlineCriterion(self.deadline)
         settings = [prompt.parameters for prompt in prompts]
         recorder = recorder_for(settings)
@@ -225,7 +239,8 @@ class Generator:
         sequences = self._criterion(prompts, width, recorder, on_end)
         stopping = StoppingCriteriaList([deadline, sequences])
         grammars = [GrammarProcessor(matchers, width)] if matchers else []
-        processors = LogitsProcessorList([*penalties_for(settings, width), *grammars])
+        first = first_tokens_for([prompt.first_token for prompt in prompts], width)
+        processors = LogitsProcessorList([*penalties_for(settings, width), *grammars, *first])
         adapters = [name for prompt in prompts for name in prompt.adapters]
         with seeded(settings[0].seed), self.model.with_adapters(adapters):
             ids = self.model.generate(
@@ -295,7 +310,7 @@ class Generator:
     def _continuation(self, prompt: Prompt, decoder: IncrementalDecoder) -> Continuation:
         return Continuation(
             decoder,
-            prompt.features["input_ids"],
+            self.layout.tokens_before(prompt),
             prompt.parameters.stop,
             end_tokens(self.base),
             prompt.new_tokens,
@@ -311,7 +326,7 @@ class Generator:
     def _config(self, prompts: Sequence[Prompt]) -> GenerationConfig:
         config = copy.deepcopy(self.base)
         config.update(
-            **prompts[0].parameters.for_generate,
+            **prompts[0].for_generate,
             max_new_tokens=max(prompt.new_tokens for prompt in prompts),
             max_length=None,
             pad_token_id=self.padding.ids["input_ids"],

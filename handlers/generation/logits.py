@@ -68,6 +68,30 @@ def _penalties(
     return frequency * counts + presence * (counts > 0)
 
 
+class PerRowFirstToken(LogitsProcessor):
+    """Has the text of each prompt begin with a token of its own.
+
+    Args:
+        tokens: the token of each prompt, which has as many rows as the others; None for any.
+        width: the number of tokens before a text.
+    """
+
+    def __init__(self, tokens: Sequence[int | None], width: int) -> None:
+        self._tokens, self._width = tokens, width
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Return the scores of the next token of each row. Shape: (rows, vocabulary)."""
+        if input_ids.shape[1] != self._width:
+            return scores
+        scores, copies = scores.clone(), len(scores) // len(self._tokens)
+        for number, token in enumerate(self._tokens):
+            if token is not None:
+                rows = slice(number * copies, (number + 1) * copies)
+                scores[rows] = -torch.inf
+                scores[rows, token] = 0
+        return scores
+
+
 @dataclass(frozen=True)
 class TokenScores:
     """The log probability of a generated token, and of the most likely ones in its place.
@@ -141,14 +165,24 @@ def penalties_for(settings: Sequence[GenerationParameters], width: int) -> list[
     return [PerRowPenalties(settings, width)]
 
 
+def first_tokens_for(tokens: Sequence[int | None], width: int) -> list[LogitsProcessor]:
+    """Return the processor of the tokens that texts begin with; none if they are free.
+
+    Args:
+        tokens: the token of each prompt; None for any.
+        width: the number of tokens before a text.
+    """
+    return [PerRowFirstToken(tokens, width)] if any(each is not None for each in tokens) else []
+
+
 def recorder_for(settings: Sequence[GenerationParameters]) -> LogprobRecorder | None:
     """Return the recorder for prompts, None where none of them asks for log probabilities."""
     records = any(each.records_tokens for each in settings)
     return LogprobRecorder(settings) if records else None
 
 
-def recording(recorder: LogprobRecorder | None) -> dict[str, Any]:
-    """Return the arguments of `generate` for a recorder; none without it.
+def recording(recorder: LogitsProcessor | None) -> dict[str, Any]:
+    """Return the arguments of `generate` for a recorder of logits; none without it.
 
     It runs before all others: the processors that `generate` takes run after its own ones, where
     logits are not the model's any more.

@@ -101,15 +101,14 @@ NOT_OF_GENERATE = {
 }
 
 
-class GenerationParameters(Parameters):
-    """Parameters of one prompt; omitted ones are those of the checkpoint's generation config."""
+class SamplingParameters(Parameters):
+    """Parameters of one text that every model generates with.
 
-    pipeline_names: ClassVar[PipelineNames] = NAMES
+    Omitted ones are those of the checkpoint's generation config.
+    """
 
     max_new_tokens: Positive | None = None
-    """Maximum new tokens. Without it, the YAML's `max_length`, then the checkpoint's, then 50."""
-    max_length: Positive | None = None
-    """Maximum tokens of prompt and new text together. Only without `max_new_tokens`."""
+    """Maximum new tokens."""
     min_new_tokens: NotNegative | None = None
     """Minimum new tokens."""
     do_sample: bool = False
@@ -142,23 +141,10 @@ class GenerationParameters(Parameters):
     """Exponent of the length in beam search."""
     early_stopping: bool | None = None
     """Ends a beam search at the first complete candidates."""
-    prompt_lookup_num_tokens: Annotated[int, Field(ge=1, le=MAX_LOOKUP)] | None = None
-    """Tries at most this number of tokens that follow the last ones elsewhere in the text, which
-    changes the speed only. Not with beams, several texts or `logprobs`, and sent in one part."""
-    num_assistant_tokens: Annotated[int, Field(ge=1, le=MAX_LOOKUP)] | None = None
-    """Tokens of the `assistant_model` of the YAML that are tried together, which changes the speed
-    only. Without it, the value of that model, or 20."""
-    assistant_confidence_threshold: Annotated[float, Field(ge=0, le=1)] | None = None
-    """The `assistant_model` stops after a token that it gives a lower probability. Without it, the
-    value of that model, or 0.4."""
-    truncate: NotNegative | None = None
-    """Cuts the prompt to this number of tokens. 0 keeps all."""
     stop: tuple[str, ...] = ()
     """Text, or list of at most 16 texts of 256 characters, before which the output ends."""
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
     """Makes sampling repeatable."""
-    return_full_text: bool = True
-    """Returns the prompt before the new text."""
     details: bool = False
     """Adds `finish_reason`, `generated_tokens`, `input_length` and `seed`."""
     logprobs: bool | None = None
@@ -169,16 +155,6 @@ class GenerationParameters(Parameters):
     )
     """Adds `top_tokens` beside `tokens`: the most likely ones in each place. Alias:
     `top_logprobs`."""
-    grammar: GrammarSpec | None = None
-    """What the new text must match: `{"type": "json", "value": …}`, a JSON schema, or `regex`."""
-    tools: Tools = ()
-    """Functions that the model may call in a chat, as in OpenAI's API."""
-    tool_choice: ToolChoice = "auto"
-    """`none`, `auto`, `required`, or the function to call."""
-    parallel_tool_calls: bool = True
-    """Allows several calls in one text."""
-    adapter_id: str | None = None
-    """The LoRA adapter that writes the text, by its name in the YAML's `adapters`."""
 
     @field_validator("stop", mode="before", json_schema_input_type=StopTexts)
     @classmethod
@@ -215,14 +191,102 @@ class GenerationParameters(Parameters):
         Raises:
             Unprocessable: they are.
         """
-        if not (self.logprobs or self.top_n_tokens):
-            return
-        name = "logprobs" if self.logprobs else "top_n_tokens"
-        if self.num_beams > 1:
+        if (self.logprobs or self.top_n_tokens) and self.num_beams > 1:
+            name = "logprobs" if self.logprobs else "top_n_tokens"
             raise Unprocessable(
                 f"{name} cannot be done with num_beams {self.num_beams}; leave one of them out."
             )
-        if self.prompt_lookup_num_tokens:
+
+    def check_sequences(self, max_sequences: int) -> None:
+        """Check that as many texts can be returned, and that not too many are computed.
+
+        Raises:
+            RequestError: they cannot, or there are more than a number.
+        """
+        beams, sequences = self.num_beams, self.num_return_sequences
+        if sequences > beams and (beams > 1 or not self.do_sample):
+            raise Unprocessable(
+                f"num_return_sequences is {sequences} and num_beams {beams}"
+                "; ask for as many beams, or for do_sample: true without beams."
+            )
+        if self.sequences > max_sequences:
+            name = "num_beams" if beams > 1 else "num_return_sequences"
+            raise RequestTooLarge(
+                f"{name} is {self.sequences}, and this model's max_sequences is"
+                f" {max_sequences}; ask for fewer."
+            )
+
+    def check_bias(self, vocabulary: int) -> None:
+        """Check that all tokens of `logit_bias` are in the vocabulary.
+
+        Raises:
+            BadRequest: with the first that is not.
+        """
+        unknown = next((token for token in self.logit_bias or () if token >= vocabulary), None)
+        if unknown is not None:
+            raise BadRequest(
+                f"parameters: logit_bias has the token {unknown}, and this model's go from 0 to"
+                f" {vocabulary - 1:,}; send ids of this model's tokenizer."
+            )
+
+    @property
+    def sequences(self) -> int:
+        """The number of sequences that are computed for the prompt."""
+        return max(self.num_beams, self.num_return_sequences)
+
+    @property
+    def records_tokens(self) -> bool:
+        """Whether each token is returned with its log probability."""
+        return self.details and self.num_beams == 1 if self.logprobs is None else self.logprobs
+
+    @property
+    def penalizes(self) -> bool:
+        """Whether tokens that were generated have other logits than before."""
+        return bool(self.frequency_penalty or self.presence_penalty)
+
+    @property
+    def for_generate(self) -> dict[str, Any]:
+        """The arguments of `generate`."""
+        return self.model_dump(exclude=NOT_OF_GENERATE, exclude_none=True)
+
+
+class GenerationParameters(SamplingParameters):
+    """Parameters of one prompt; omitted ones are those of the checkpoint's generation config."""
+
+    pipeline_names: ClassVar[PipelineNames] = NAMES
+
+    max_new_tokens: Positive | None = None
+    """Maximum new tokens. Without it, the YAML's `max_length`, then the checkpoint's, then 50."""
+    max_length: Positive | None = None
+    """Maximum tokens of prompt and new text together. Only without `max_new_tokens`."""
+    prompt_lookup_num_tokens: Annotated[int, Field(ge=1, le=MAX_LOOKUP)] | None = None
+    """Tries at most this number of tokens that follow the last ones elsewhere in the text, which
+    changes the speed only. Not with beams, several texts or `logprobs`, and sent in one part."""
+    num_assistant_tokens: Annotated[int, Field(ge=1, le=MAX_LOOKUP)] | None = None
+    """Tokens of the `assistant_model` of the YAML that are tried together, which changes the speed
+    only. Without it, the value of that model, or 20."""
+    assistant_confidence_threshold: Annotated[float, Field(ge=0, le=1)] | None = None
+    """The `assistant_model` stops after a token that it gives a lower probability. Without it, the
+    value of that model, or 0.4."""
+    truncate: NotNegative | None = None
+    """Cuts the prompt to this number of tokens. 0 keeps all."""
+    return_full_text: bool = True
+    """Returns the prompt before the new text."""
+    grammar: GrammarSpec | None = None
+    """What the new text must match: `{"type": "json", "value": …}`, a JSON schema, or `regex`."""
+    tools: Tools = ()
+    """Functions that the model may call in a chat, as in OpenAI's API."""
+    tool_choice: ToolChoice = "auto"
+    """`none`, `auto`, `required`, or the function to call."""
+    parallel_tool_calls: bool = True
+    """Allows several calls in one text."""
+    adapter_id: str | None = None
+    """The LoRA adapter that writes the text, by its name in the YAML's `adapters`."""
+
+    def check_logprobs(self) -> None:
+        super().check_logprobs()
+        if (self.logprobs or self.top_n_tokens) and self.prompt_lookup_num_tokens:
+            name = "logprobs" if self.logprobs else "top_n_tokens"
             raise Unprocessable(
                 f"{name} cannot be done with prompt_lookup_num_tokens; leave one of them out."
             )
@@ -257,19 +321,6 @@ class GenerationParameters(Parameters):
                     f"{name} cannot be done by this model, which has no assistant_model"
                     "; leave it out."
                 )
-
-    def check_bias(self, vocabulary: int) -> None:
-        """Check that all tokens of `logit_bias` are in the vocabulary.
-
-        Raises:
-            BadRequest: with the first that is not.
-        """
-        unknown = next((token for token in self.logit_bias or () if token >= vocabulary), None)
-        if unknown is not None:
-            raise BadRequest(
-                f"parameters: logit_bias has the token {unknown}, and this model's go from 0 to"
-                f" {vocabulary - 1:,}; send ids of this model's tokenizer."
-            )
 
     def check_adapter(self, adapters: Collection[str]) -> None:
         """Check that `adapter_id` names one of the model's adapters.
@@ -311,27 +362,15 @@ class GenerationParameters(Parameters):
         return total - length
 
     @property
-    def sequences(self) -> int:
-        """The number of sequences that are computed for the prompt."""
-        return max(self.num_beams, self.num_return_sequences)
-
-    @property
     def records_tokens(self) -> bool:
-        """Whether each token is returned with its log probability."""
-        if self.logprobs is not None:
-            return self.logprobs
-        return self.details and self.num_beams == 1 and not self.prompt_lookup_num_tokens
+        recorded = super().records_tokens
+        return recorded and not (self.logprobs is None and self.prompt_lookup_num_tokens)
 
     @property
     def takes_drafts(self) -> bool:
         """Whether a draft model may propose the tokens of the text: a single greedy one."""
         plain = not (self.do_sample or self.records_tokens or self.grammar or self.tools)
         return plain and self.sequences == 1 and not self.prompt_lookup_num_tokens
-
-    @property
-    def penalizes(self) -> bool:
-        """Whether tokens that were generated have other logits than before."""
-        return bool(self.frequency_penalty or self.presence_penalty)
 
     @property
     def offered_tools(self) -> Sequence[Tool]:
@@ -355,8 +394,3 @@ class GenerationParameters(Parameters):
     def calls_required(self) -> bool:
         """Whether the text must be a call."""
         return self.tool_choice not in ("none", "auto")
-
-    @property
-    def for_generate(self) -> dict[str, Any]:
-        """The arguments of `generate`."""
-        return self.model_dump(exclude=NOT_OF_GENERATE, exclude_none=True)

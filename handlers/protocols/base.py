@@ -143,6 +143,20 @@ def check_generates(model: ModelInfo) -> None:
         raise Unprocessable(f"This model's mode is {model.mode}; it writes no texts.")
 
 
+def check_continues_prompts(model: ModelInfo) -> None:
+    """Check that a model continues prompts and chats.
+
+    Raises:
+        Unprocessable: it writes no texts, or others.
+    """
+    check_generates(model)
+    if not model.continues_prompts:
+        raise Unprocessable(
+            f"This model's mode is {model.mode}; it continues no prompts and chats. Send its"
+            " inputs without this path, or to generate."
+        )
+
+
 def check_count(count: int, name: str, max_rows: int) -> None:
     """Check that a list has at least one item, and at most a number.
 

@@ -50,10 +50,12 @@ class TokenEventStream(EventStream):
 
     Args:
         http_request: the request.
+        text_key: the key of the text in a result.
     """
 
-    def __init__(self, http_request: HttpRequest) -> None:
+    def __init__(self, http_request: HttpRequest, text_key: str) -> None:
         super().__init__(http_request)
+        self._text_key = text_key
         self._count = 0
 
     def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
@@ -73,7 +75,7 @@ class TokenEventStream(EventStream):
         shown = shown[self.emitted_tokens :]
         *others, last = shown or [_text_only(self.not_emitted(new_text))]
         facts = {name: fact for name, fact in details.items() if name not in OF_TOKENS}
-        whole = {"generated_text": result["generated_text"], "details": facts or None}
+        whole = {"generated_text": result[self._text_key], "details": facts or None}
         return b"".join(map(self._event, others)) + self._event(last, **whole)
 
     def _event(
@@ -108,14 +110,14 @@ class Protocol(BaseProtocol):
         if not read_stream(content):
             return Exchange(http_request, requests)
         self._check_stream(http_request, requests[0])
-        return Exchange(http_request, [replace(requests[0], stream=TokenEventStream(http_request))])
+        return Exchange(http_request, [replace(requests[0], stream=self.stream(http_request))])
 
     def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
         request, outcome = exchange.requests[0], outcomes[0]
         if not isinstance(request.stream, TokenEventStream):
             return super().write(exchange, outcomes)
         if not isinstance(outcome, RequestError):
-            new_text = self._new_text(outcome[0]["generated_text"], request)
+            new_text = self._new_text(outcome[0][self.model.result_columns[0]], request)
             return HttpResponse(request.stream.last(new_text, outcome[0]), content_type=EVENTS)
         if streaming_started([request]):
             return HttpResponse(_error_event(outcome), content_type=EVENTS)
@@ -138,6 +140,10 @@ class Protocol(BaseProtocol):
         response = super().error_response(http_request, error)
         return replace(response, headers={**response.headers, MESSAGE: str(error)})
 
+    def stream(self, http_request: HttpRequest) -> TokenEventStream:
+        """Return the stream of one text."""
+        return TokenEventStream(http_request, self.model.result_columns[0])
+
     def _check_stream(self, http_request: HttpRequest, request: Request) -> None:
         if not self.model.generates or http_request.explains:
             raise Unprocessable("Only generated texts are streamed; leave stream out.")
@@ -146,13 +152,15 @@ class Protocol(BaseProtocol):
 
     def _parameter(self, name: str, request: Request) -> Any:
         """Return a parameter of a request, or the default of its model."""
-        return request.parameters.get(name, self.model.parameters[name].get("default"))
+        default = self.model.parameters.get(name, {}).get("default")
+        return request.parameters.get(name, default)
 
     def _new_text(self, generated: Any, request: Request) -> str:
         """Return the part of a result's text after the prompt."""
         if isinstance(generated, list):
             return str(generated[-1]["content"])
-        whole = self._parameter("return_full_text", request) and isinstance(request.inputs, str)
+        after_prompt = self.model.continues_prompts and isinstance(request.inputs, str)
+        whole = after_prompt and self._parameter("return_full_text", request)
         return str(generated[len(request.inputs) :] if whole else generated)
 
     def _nests(self, http_request: HttpRequest, result: Any) -> bool:

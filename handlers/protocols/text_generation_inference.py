@@ -88,10 +88,10 @@ class Protocol(hugging_face.Protocol):
         return hugging_face.tgi_error_body(error)
 
     def _parse_generate(self, http_request: HttpRequest) -> Exchange:
-        return Exchange(http_request, [self._prompt(http_request)], _generated)
+        return Exchange(http_request, [self._prompt(http_request)], self._generated)
 
     def _parse_generate_stream(self, http_request: HttpRequest) -> Exchange:
-        request, stream = self._prompt(http_request), hugging_face.TokenEventStream(http_request)
+        request, stream = self._prompt(http_request), self.stream(http_request)
         parameters = {"logprobs": self._records_tokens(request), **request.parameters}
         return Exchange(http_request, [replace(request, parameters=parameters, stream=stream)])
 
@@ -116,12 +116,23 @@ class Protocol(hugging_face.Protocol):
         if given.get("num_return_sequences", 1) != 1:
             raise Unprocessable("The response has one text; leave num_return_sequences out.")
         defaults: dict[str, Any] = {"return_full_text": False, "num_return_sequences": 1}
+        if self.model.is_encoder_decoder:
+            # Pipelines search with beams, which TGI does not have.
+            defaults["num_beams"] = 1
         if "max_length" not in given:
             own = self.model.parameters["max_new_tokens"].get("default")
             defaults["max_new_tokens"] = own or MAX_NEW_TOKENS
         if any(given.get(name) not in neutral for name, neutral in WARPERS.items()):
             given["do_sample"] = True
         return {**defaults, **given}
+
+    def _generated(self, _exchange: Exchange, results: Sequence[Any]) -> dict[str, Any]:
+        """Return the one text of a result, with the keys that TGI's details have in addition."""
+        text = dict(results[0][0])
+        text = {"generated_text": text.pop(self.model.result_columns[0]), **text}
+        if "details" in text:
+            text["details"] = {"prefill": [], "tokens": [], **text["details"]}
+        return text
 
     def _parse_tokenize(self, http_request: HttpRequest) -> Exchange:
         content = _object_with_inputs(http_request.content, TOKENIZE_KEYS)
@@ -173,14 +184,6 @@ def _object_with_inputs(content: Any, keys: Sequence[str]) -> Mapping[str, Any]:
     if "inputs" not in content:
         raise BadRequest("The body has no inputs; send a text under that key.")
     return content
-
-
-def _generated(_exchange: Exchange, results: Sequence[Any]) -> dict[str, Any]:
-    """Return the one text of a result, with the keys that TGI's details have in addition."""
-    text = dict(results[0][0])
-    if "details" in text:
-        text["details"] = {"prefill": [], "tokens": [], **text["details"]}
-    return text
 
 
 def _tokens(tokenized: TokenizedText) -> list[dict[str, Any]]:

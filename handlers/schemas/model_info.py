@@ -88,7 +88,10 @@ class ModelInfo:
         input_columns: the names that the columns of a table's row may have, or the tensors of its
             inputs; the first are the usual ones.
         result_columns: the keys of a result that are columns in a table; none for one of JSON.
-        generates: whether results are generated texts, which can be streamed.
+        generates: whether results are generated texts, which can be streamed. The first of
+            `result_columns` is the key of a text.
+        is_encoder_decoder: whether they are texts of a decoder that an encoder reads the inputs
+            for, and continue no prompt or chat.
         nests_single_result: whether Hugging Face's clients read the result of one text from a list
             of results.
         legacy_response: the response of TorchServe's old example; None where it had no such mode.
@@ -117,11 +120,17 @@ class ModelInfo:
     input_columns: Sequence[Columns] = (TEXT_COLUMN,)
     result_columns: Sequence[str] = ()
     generates: bool = False
+    is_encoder_decoder: bool = False
     nests_single_result: bool = False
     legacy_response: LegacyResponse | None = None
     legacy_explanation_keys: Sequence[str] = ()
     agreement: Mapping[str, Any] | None = None
     explanation_views: Callable[[Any], Any] | None = None
+
+    @property
+    def continues_prompts(self) -> bool:
+        """Whether it continues prompts and chats."""
+        return self.generates and not self.is_encoder_decoder
 
     def as_json(self) -> dict[str, Any]:
         """Return the public part, ready for JSON."""

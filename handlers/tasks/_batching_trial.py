@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import GenerationConfig, LogitsProcessor
 
 from handlers.batching.padding import pad, without_padding
 from handlers.batching.rows import Outputs, Row, outputs_agree
 from handlers.checkpoints.trial_rows import trial_rows
-from handlers.generation.generator import READ_PROMPT
+from handlers.generation.layout import DECODER_ONLY
+from handlers.generation.logits import recording
 from handlers.runtime.model import Model
 from handlers.tasks.base import BaseTask
 
@@ -67,15 +68,13 @@ def _generate(task: BaseTask[Any, Any], model: Model, rows: Sequence[Row]) -> li
     """Return the logits of each new token."""
     recorder = _Recorder()
     config = GenerationConfig(
-        **READ_PROMPT,
+        **DECODER_ONLY.reads_prompt,
         max_new_tokens=NEW_TOKENS,
         do_sample=False,
         num_beams=1,
         pad_token_id=task.padding.ids["input_ids"],
     )
-    model.generate(
-        pad(rows, task.padding), config, logits_processor=LogitsProcessorList([recorder])
-    )
+    model.generate(pad(rows, task.padding), config, **recording(recorder))
     steps = np.stack(recorder.steps)
     return [dict.fromkeys(task.outputs, steps[:, row]) for row in range(len(rows))]
 
@@ -87,7 +86,7 @@ class _Recorder(LogitsProcessor):
         self.steps: list[Any] = []
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        # A token that the checkpoint forbids has an infinite score.
+        # A token that the model forbids has an infinite score.
         finite = torch.where(scores.isinf(), 0, scores)
         self.steps.append(finite.float().cpu().numpy())
         forced = torch.full_like(scores, -torch.inf)

@@ -57,6 +57,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         default_batch_tokens: tokens in one forward where the YAML sets no `max_batch_tokens`.
         packs: whether several rows may be packed into one where the model can run that.
         generates: whether results are generated texts, for which a format must generate.
+        is_encoder_decoder: whether an encoder reads the inputs and a decoder writes these texts.
     """
 
     auto_class: ClassVar[str]
@@ -74,6 +75,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     default_batch_tokens: ClassVar[int] = 1024
     packs: ClassVar[bool] = True
     generates: ClassVar[bool] = False
+    is_encoder_decoder: ClassVar[bool] = False
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         self.checkpoint = checkpoint

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, NotRequired
 
 from pydantic import Field
@@ -23,48 +23,27 @@ from tokenizers import Encoding
 from typing_extensions import TypedDict
 
 from handlers.batching.padding import Padding
-from handlers.batching.rows import Outputs, RowOutcome
+from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Text, Window, check_length
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, attempt
 from handlers.generation.chat import Message, chat_template, check_messages, prompt_of
-from handlers.generation.continuous import ContinuousGenerator
 from handlers.generation.decoding import AS_GENERATED
-from handlers.generation.generator import Generator, Prompt, end_tokens
+from handlers.generation.generator import Prompt, end_tokens
 from handlers.generation.grammar import GrammarCompiler
+from handlers.generation.layout import DECODER_ONLY
 from handlers.generation.parameters import GenerationParameters
-from handlers.generation.scheduler import ContinuousModel
-from handlers.generation.static_groups import StaticGroups
 from handlers.generation.stopping import GeneratedText
 from handlers.generation.text_grammar import TextGrammar
 from handlers.generation.tool_calls import ToolSyntax, ToolUse, syntax_of
 from handlers.generation.tool_messages import MessageCall
-from handlers.runtime.deadline import NO_DEADLINE, Deadline
-from handlers.runtime.model import Model
 from handlers.schemas.model_info import LegacyResponse
-from handlers.schemas.request import Request, TextStream, TextToken, TokenIds
+from handlers.schemas.request import Request, TextStream, TokenIds
 from handlers.schemas.text_checks import check_text
-from handlers.tasks.base import BaseTask
-from handlers.telemetry.meter import Meter
+from handlers.tasks._generation import Details, GenerationTask, details
 
 NEW_TOKENS = 50
-
-
-class Details(TypedDict):
-    """Why a text ended (`length`, `eos_token` or `stop_sequence`), and what it took.
-
-    `tokens` are those of the text, with log probabilities, and `top_tokens` the most likely ones in
-    the place of each. `prefill` is empty: those of the prompt are not computed.
-    """
-
-    finish_reason: str
-    generated_tokens: int
-    input_length: int
-    seed: int | None
-    prefill: NotRequired[list[TextToken]]
-    tokens: NotRequired[list[TextToken]]
-    top_tokens: NotRequired[list[list[TextToken]]]
 
 
 class Generated(TypedDict):
@@ -99,12 +78,11 @@ def _legacy_response(texts: Any) -> str:
     return str(text if isinstance(text, str) else text[-1]["content"])
 
 
-class Task(BaseTask[PromptQuery, Prompt]):
+class Task(GenerationTask[PromptQuery]):
     """Text generation with a decoder; answers as the text-generation pipeline does."""
 
     auto_class = "AutoModelForCausalLM"
-    outputs = ("logits",)
-    per_token = ("logits",)
+    layout = DECODER_ONLY
     parameters = GenerationParameters
     inputs = str | Annotated[list[Message], Field(min_length=1)]
     results = list[Generated]
@@ -114,48 +92,21 @@ class Task(BaseTask[PromptQuery, Prompt]):
     }
     result_columns = ("generated_text",)
     legacy_response = LegacyResponse({"return_full_text": True}, _legacy_response)
-    default_batch_tokens = 8192
-    packs = False
-    generates = True
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
-        self.base = checkpoint.generation_config
         if settings.tokenizer.truncation_side is None:
             self.tokenizer.truncation_side = "left"
 
     def parse(self, request: Request) -> PromptQuery:
         parameters: GenerationParameters = self.read_parameters(request.parameters)
-        beams, sequences = parameters.num_beams, parameters.num_return_sequences
-        if sequences > beams and (beams > 1 or not parameters.do_sample):
-            raise Unprocessable(
-                f"num_return_sequences is {sequences} and num_beams {beams}"
-                "; ask for as many beams, or for do_sample: true without beams."
-            )
-        if parameters.sequences > self.settings.max_sequences:
-            name = "num_beams" if beams > 1 else "num_return_sequences"
-            raise RequestTooLarge(
-                f"{name} is {parameters.sequences}, and this model's max_sequences is"
-                f" {self.settings.max_sequences}; ask for fewer."
-            )
-        parameters.check_logprobs()
+        self.check_parameters(parameters)
         parameters.check_lookup()
         if self.settings.assistant_model is None:
             parameters.check_assistance()
-        parameters.check_bias(self._vocabulary)
         parameters.check_adapter(self.settings.adapters)
         query = replace(self._query(request, parameters), fills_limit=request.fills_limit)
         return self._with_grammar(query)
-
-    def read_parameters(self, given: Mapping[str, Any]) -> Any:
-        parameters = dict(given)
-        requested, own = parameters.pop("eos_token_id", None), self.base.eos_token_id
-        if requested not in (None, own, [own]):
-            raise Unprocessable(f"eos_token_id can only be this model's own, {own}; use stop.")
-        if parameters.get("max_length") is not None:
-            # Otherwise the YAML's default would take precedence over max_length.
-            parameters.setdefault("max_new_tokens")
-        return super().read_parameters(parameters)
 
     def encode(self, queries: Sequence[PromptQuery]) -> list[list[Prompt] | RequestError]:
         rows: dict[int, list[Window] | RequestError] = {}
@@ -172,23 +123,6 @@ class Task(BaseTask[PromptQuery, Prompt]):
             encoded = self.encode_texts(texts, add_special_tokens=not is_chat, **truncation)
             rows.update(zip(numbers, encoded, strict=True))
         return [self._row(query, rows[number]) for number, query in enumerate(queries)]
-
-    def run(
-        self, model: Model, rows: Sequence[Prompt], meter: Meter, deadline: Deadline = NO_DEADLINE
-    ) -> Sequence[RowOutcome]:
-        if isinstance(model, ContinuousModel):
-            return ContinuousGenerator(model, self.tokenizer, self.base, meter, deadline).generate(
-                rows
-            )
-        padding, limit = self.padding, self.checkpoint.limit
-        generator = Generator(model, self.tokenizer, self.base, padding, meter, limit, deadline)
-        prepared = [attempt(Prompt.with_compiled_grammar, row) for row in rows]
-        ready = [row for row in prepared if isinstance(row, Prompt)]
-        generate = generator.generate
-        if isinstance(model, StaticGroups):
-            generate = partial(model.generate_prompts, generator)
-        outcomes = iter(generate(ready, self.budget))
-        return [next(outcomes) if isinstance(row, Prompt) else row for row in prepared]
 
     def decode(self, query: PromptQuery, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
         return [_generated(query, rows[0], text) for text in outputs[0]["texts"]]
@@ -211,10 +145,6 @@ class Task(BaseTask[PromptQuery, Prompt]):
     @property
     def padding(self) -> Padding:
         return Padding(self._pad_ids(), "left")
-
-    @property
-    def truncation(self) -> bool:
-        return self.settings.truncation is True
 
     def _query(self, request: Request, parameters: GenerationParameters) -> PromptQuery:
         inputs, stream = request.inputs, request.stream
@@ -263,7 +193,7 @@ class Task(BaseTask[PromptQuery, Prompt]):
             BadRequest: there are none, or one is unknown.
             RequestTooLarge: there are too many.
         """
-        ids.check(self._vocabulary)
+        ids.check(self.vocabulary)
         limits = (truncate, self.max_tokens if self.truncation else None)
         if limit := min(filter(None, limits), default=None):
             ids = ids.truncate(limit, self.tokenizer.truncation_side)
@@ -305,10 +235,6 @@ class Task(BaseTask[PromptQuery, Prompt]):
         ]
 
     @property
-    def _vocabulary(self) -> int:
-        return int(self.checkpoint.config.get_text_config().vocab_size)
-
-    @property
     def _limit_name(self) -> str:
         limit = self.max_total_tokens
         own = f"this model's {limit:,}"
@@ -327,26 +253,7 @@ def _generated(query: PromptQuery, row: Window, text: GeneratedText) -> dict[str
     parameters = query.parameters
     if calls and not parameters.return_full_text:
         result["tool_calls"] = calls
-    if parameters.details or parameters.records_tokens:
-        result["details"] = {
-            "finish_reason": text.finish_reason or "length",
-            "generated_tokens": text.tokens,
-            "input_length": len(row),
-            "seed": parameters.seed,
-            **(_tokens(text, parameters) if parameters.records_tokens else {}),
-        }
-    return result
-
-
-def _tokens(text: GeneratedText, parameters: GenerationParameters) -> dict[str, Any]:
-    """Return the tokens of a text as text-generation-inference has them in its details."""
-    tokens = text.recorded_tokens()
-    top = [token.top_as_json() for token in tokens]
-    return {
-        "prefill": [],
-        "tokens": [token.as_json() for token in tokens],
-        **({"top_tokens": top} if parameters.top_n_tokens else {}),
-    }
+    return {**result, **details(row, text, parameters)}
 
 
 def _parts(query: PromptQuery, text: str) -> tuple[str, list[MessageCall]]:

@@ -24,6 +24,30 @@ KINDS: dict[str, dict[str, Any]] = {
     "one": {"seed": 4, "id2label": {0: "SPAM"}},
     "odd": {"seed": 5, "id2label": ODD},
 }
+TASKS = {
+    "summarization": {"max_length": 12, "min_length": 6, "num_beams": 2, "prefix": "summarize: "},
+    "translation_en_to_de": {"max_length": 12, "early_stopping": True, "prefix": "to German: "},
+}
+ENDS = {"forced_bos_token_id": 0, "forced_eos_token_id": 2}
+KINDS |= {
+    "t5": {"family": "T5", "seed": 6},
+    "t5 with tasks": {
+        "family": "T5",
+        "generation": {"max_length": 16},
+        "task_specific_params": TASKS,
+    },
+    "bart": {
+        "family": "Bart",
+        "seed": 7,
+        "generation": {"max_length": 14, "no_repeat_ngram_size": 2, "length_penalty": 2.0, **ENDS},
+    },
+    "marian": {
+        "family": "Marian",
+        "seed": 8,
+        "generation": {"max_length": 18, "num_beams": 6, "bad_words_ids": [[1]]},
+    },
+    "pegasus": {"family": "Pegasus", "seed": 9, "generation": {"max_length": 10}},
+}
 HEADS = {
     "sequence_classification": ("BertForSequenceClassification", "classifier", 1.0),
     "token_classification": ("BertForTokenClassification", "classifier", 0.3),

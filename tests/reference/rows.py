@@ -81,6 +81,19 @@ ANSWERS: list[PipelineCall] = [
     ({"question": WHO, "context": LONG}, {"doc_stride": 4, "top_k": 2}),
 ]
 
+WRITTEN: list[PipelineCall] = [
+    *((text, {"max_new_tokens": 12}) for text in (PEOPLE, ODD, COMBINED, "🎉", FINE, "zzz")),
+    (PEOPLE, {}),
+    (FINE, {"num_beams": 1, "max_new_tokens": 8}),
+    (FINE, {"num_beams": 3, "num_return_sequences": 2, "max_new_tokens": 8}),
+    (FINE, {"min_new_tokens": 9, "max_new_tokens": 10, "clean_up_tokenization_spaces": True}),
+    (DULL, {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2, "max_new_tokens": 8}),
+    (LONG, {"truncation": True, "max_new_tokens": 6}),
+    ([PEOPLE, ODD, FINE], {"max_new_tokens": 6}),
+    ([PEOPLE, FINE], {"num_beams": 2, "num_return_sequences": 2, "max_new_tokens": 6}),
+]
+FAMILIES = ["t5", "bart", "marian", "pegasus"]
+
 CASES: dict[str, tuple[str, list[str], list[PipelineCall]]] = {
     "sequence_classification": (
         "text-classification",
@@ -93,4 +106,7 @@ CASES: dict[str, tuple[str, list[str], list[PipelineCall]]] = {
         TAGS,
     ),
     "question_answering": ("question-answering", ["bert", "roberta", "minilm"], ANSWERS),
+    "summarization": ("summarization", ["t5 with tasks", "bart"], WRITTEN),
+    "translation": ("translation", ["t5", "marian"], WRITTEN),
+    "text2text_generation": ("text2text-generation", FAMILIES, WRITTEN),
 }

@@ -5,44 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
-from typing_extensions import TypedDict
-
-from handlers import explainers
-from handlers.batching.tokenization import tokenize
-from handlers.errors import BadRequest, RequestError, RequestTooLarge, attempt
-from handlers.explainers._attribution import Attribution, AttributionTarget
-from handlers.explainers._generation_attribution import GenerationAttribution, Values
-from handlers.explainers._page import target_view
-from handlers.explainers._runner import method_for, with_method
-from handlers.explainers._segments import Segment, segment_tokens
-from handlers.explainers._time_shares import TimeShares, weights_of
-from handlers.explainers.base import ExplainedModel
-from handlers.explainers.targets.base import (
-    BaseExplanationTarget,
-    Explanation,
-    attribution_sums,
-    normalized,
-    segment_texts,
-)
-from handlers.runtime.deadline import Deadline, DeadlineExceeded
-from handlers.runtime.jobs import Job
-from handlers.schemas.text_checks import check_text
+from handlers.explainers.targets._generated_text import GeneratedTextTarget, TokenWeight
+from handlers.explainers.targets.base import Explanation
 from handlers.tasks.base import Label
 from handlers.tasks.text_generation import Generated, Task
-
-
-class TokenWeight(TypedDict):
-    """The importance of each word of the prompt for one token of the text."""
-
-    token: str
-    score: float
-    importances: list[float]
-    delta: float
 
 
 class TextExplanation(Explanation):
@@ -53,134 +19,8 @@ class TextExplanation(Explanation):
     target: Label
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A job with its method and the tokens to explain."""
-
-    job: Job
-    method: str
-    target: list[int]
-
-    @property
-    def cost(self) -> int:
-        """Approximate number of tokens to compute; gradients are computed for each token."""
-        row, explainer = self.job.rows[0], explainers.get(self.method)
-        tokens = segment_tokens(row, [self.job.query.prompt], "token")
-        whole = AttributionTarget(row, tokens, "logits", ())
-        passes = explainer().forwards(whole, self.job.settings)
-        repeats = len(self.target) if explainer.needs_gradients else 1
-        return (len(row) + len(self.target)) * passes * repeats
-
-
-class ExplanationTarget(BaseExplanationTarget[Task]):
-    """Explains the log-probability of every produced token, and of the whole text."""
+class ExplanationTarget(GeneratedTextTarget[Task]):
+    """Explains a text by its prompt."""
 
     results = TextExplanation
     example_target = " there was a fox"
-
-    default_method = "feature_ablation"
-    default_parameters = {"max_new_tokens": 10}
-
-    def explain(
-        self, jobs: Sequence[Job], model: ExplainedModel
-    ) -> list[dict[str, Any] | RequestError]:
-        planned = [attempt(self._plan, job, model) for job in jobs]
-        plans = sorted(
-            (plan for plan in planned if isinstance(plan, Plan)), key=lambda plan: plan.cost
-        )
-        weights = weights_of([plan.job.owner for plan in plans])
-        shares = TimeShares(model.deadline, weights)
-        outcomes = {
-            id(plan): attempt(self._explain, plan, model, shares.take([weight]), shares)
-            for plan, weight in zip(plans, weights, strict=True)
-        }
-        return [plan if isinstance(plan, RequestError) else outcomes[id(plan)] for plan in planned]
-
-    def select(self, job: Job) -> list[AttributionTarget]:
-        segments = segment_tokens(job.rows[0], [job.query.prompt], job.settings.granularity)
-        return [AttributionTarget(job.rows[0], segments, "logits", ())]
-
-    def to_response(
-        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
-    ) -> dict[str, Any]:
-        whole, *tokens = attributions
-        return {
-            **segment_texts(selected[0]),
-            "importances": normalized(whole),
-            "delta": whole.delta,
-            **attribution_sums(whole),
-            "tokens": [
-                {
-                    "score": float(np.exp(token.output)),
-                    "importances": normalized(token),
-                    "delta": token.delta,
-                }
-                for token in tokens
-            ],
-        }
-
-    @staticmethod
-    def views(explanation: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[float]]]:
-        yield from target_view(explanation)
-        for token in explanation["tokens"]:
-            yield f"Importance for the token “{token['token']}”", token["importances"]
-
-    def _plan(self, job: Job, model: ExplainedModel) -> Plan:
-        return Plan(job, method_for(job.settings, self, model), self._target(job))
-
-    def _explain(
-        self, plan: Plan, model: ExplainedModel, share: Deadline, shares: TimeShares
-    ) -> dict[str, Any]:
-        job, method, target = plan.job, plan.method, plan.target
-        attribution = GenerationAttribution(
-            replace(model, deadline=share), self.task.tokenizer, job.rows[0], target, job.settings
-        )
-        try:
-            values = attribution.attribute(method)
-            log_probabilities, blank = attribution.log_probabilities()
-        except DeadlineExceeded:
-            raise shares.timed_out(method, share) from None
-        selected_target = self.select(job)[0]
-        response = self.to_response(
-            job,
-            [selected_target],
-            _attributions(values, log_probabilities, blank, selected_target.segments),
-        )
-        for token, number in zip(response["tokens"], target, strict=False):
-            token["token"] = self.task.tokenizer.decode([number])
-        text = self.task.tokenizer.decode(target, skip_special_tokens=True)
-        response |= {
-            "prediction": self.task.decode(job.query, job.rows, job.outputs)[0],
-            "target": {"label": text, "score": float(np.exp(log_probabilities.sum()))},
-        }
-        return with_method(response, method)
-
-    def _target(self, job: Job) -> list[int]:
-        wanted = job.settings.target
-        if wanted is None:
-            ids: list[int] = job.outputs[0]["sequences"][0].tolist()
-        else:
-            text = check_text(wanted, "target", self.task.max_characters)
-            tokenized = tokenize(self.task.tokenizer, [(text, None)], add_special_tokens=False)
-            ids = tokenized["input_ids"][0]
-        if not ids:
-            raise BadRequest("The model produces nothing for this prompt; give a target text.")
-        limit = self.task.checkpoint.limit
-        if limit and len(job.rows[0]) + len(ids) > limit:
-            raise RequestTooLarge(
-                f"prompt and target have {len(job.rows[0]) + len(ids):,} tokens, and this model "
-                f"takes {limit:,}; shorten one of them."
-            )
-        return ids
-
-
-def _attributions(
-    values: Values, log_probabilities: Values, blank: Values, segments: Sequence[Segment]
-) -> list[Attribution]:
-    """Return the attribution of the whole text and, if the method gives it, of each token."""
-    joined = np.stack([values[:, list(segment.tokens)].sum(axis=1) for segment in segments], axis=1)
-    whole = Attribution(joined.sum(axis=0), float(log_probabilities.sum()), float(blank.sum()))
-    if len(joined) != len(log_probabilities):
-        return [whole]
-    rows = zip(joined, log_probabilities.tolist(), blank.tolist(), strict=True)
-    return [whole, *(Attribution(*row) for row in rows)]

@@ -15,8 +15,8 @@ from handlers.http.response import HttpResponse, encode_json
 from handlers.http.server_sent_events import EVENTS, EventStream, event
 from handlers.protocols.base import (
     Exchange,
+    check_continues_prompts,
     check_count,
-    check_generates,
     check_not_explained,
 )
 from handlers.protocols.openai.adapters import ModelNotFound, adapter_parameters, served_name
@@ -179,7 +179,7 @@ class GenerationEndpoint(ABC):
         Raises:
             RequestError: it cannot be understood, or this model cannot do it.
         """
-        check_generates(self.model)
+        check_continues_prompts(self.model)
         check_not_explained(http_request, self.path)
         body = self.parse_body(http_request.content)
         parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}

@@ -31,7 +31,12 @@ from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.http.server_sent_events import EVENTS, EventStream, event
-from handlers.protocols.base import Exchange, check_count, check_generates, check_not_explained
+from handlers.protocols.base import (
+    Exchange,
+    check_continues_prompts,
+    check_count,
+    check_not_explained,
+)
 from handlers.protocols.openai.adapters import adapter_parameters, served_name
 from handlers.protocols.openai.bodies import Items, Sampling
 from handlers.schemas.model_info import ModelInfo
@@ -263,7 +268,7 @@ class Responses:
         Raises:
             RequestError: it cannot be understood, or this model cannot do it.
         """
-        check_generates(self.model)
+        check_continues_prompts(self.model)
         check_not_explained(http_request, self.path)
         content = http_request.content
         given = content.get("input") if isinstance(content, dict) else None

@@ -22,7 +22,7 @@ class Protocol(protocol.Protocol):
     """Chats and prompts for models that generate texts, answered as on OpenAI's paths."""
 
     def recognises(self, http_request: HttpRequest) -> bool:
-        if not self.model.generates or http_request.path or http_request.explains:
+        if not self.model.continues_prompts or http_request.path or http_request.explains:
             return False
         content = http_request.content
         if not isinstance(content, dict) or not OTHER_KEYS.isdisjoint(content):

@@ -35,14 +35,10 @@ def collate(rows: Sequence[Feature], pad_id: int) -> dict[str, Tensor]:
     """Pad rows on the right: ids with `pad_id`, labels with -100 (no loss), the rest with 0.
 
     Returns:
-        Tensors of shape (rows, longest row); (rows,) for what is one number a row.
+        Tensors of shape (rows, longest of the key); (rows,) for what is one number a row.
     """
     padding = {"input_ids": pad_id, "labels": -100}
-    longest = max(map(length, rows))
-    return {
-        key: torch.tensor([_padded(row[key], longest, padding.get(key, 0)) for row in rows])
-        for key in rows[0]
-    }
+    return {key: _padded([row[key] for row in rows], padding.get(key, 0)) for key in rows[0]}
 
 
 def length(feature: Feature) -> int:
@@ -50,5 +46,11 @@ def length(feature: Feature) -> int:
     return len(feature["input_ids"])
 
 
-def _padded(value: int | list[int], longest: int, filler: int) -> int | list[int]:
-    return value if isinstance(value, int) else value + [filler] * (longest - len(value))
+def _padded(values: Sequence[int | list[int]], filler: int) -> Tensor:
+    longest = max((len(value) for value in values if isinstance(value, list)), default=0)
+    return torch.tensor(
+        [
+            value + [filler] * (longest - len(value)) if isinstance(value, list) else value
+            for value in values
+        ]
+    )

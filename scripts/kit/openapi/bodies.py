@@ -45,7 +45,7 @@ def bodies(mode: str, known: Mapping[str, Schema]) -> dict[str, Schema]:
         "PredictionBody": _body(parameters, old, STREAM if task.generates else {}),
         "PredictionInstances": _instances(parameters, old),
     }
-    found["TokenizeBody"] = _tokenize_body(has_chats=task.generates)
+    found["TokenizeBody"] = _tokenize_body(has_chats=task.generates and not task.is_encoder_decoder)
     if task.generates:
         settings = {**STREAM, "parameters": any_of(ref(parameters), NULL), "options": OPTIONS}
         found["GenerateBody"] = closed({"inputs": TEXT, **settings}, "inputs")

@@ -145,7 +145,9 @@ def texts_to_tokenize(mode: str) -> Examples:
         "list": {"inputs": [text, text]},
         "prompt": {"prompt": text, "add_special_tokens": False},
     }
-    return {**found, "chat": {"messages": MESSAGES}} if tasks.get(mode).generates else found
+    task = tasks.get(mode)
+    has_chats = task.generates and not task.is_encoder_decoder
+    return {**found, "chat": {"messages": MESSAGES}} if has_chats else found
 
 
 def ids() -> Examples:

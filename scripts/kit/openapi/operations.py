@@ -62,8 +62,11 @@ def operations(mode: str, known: Known) -> list[Operation]:
     ]
     if targets.get(mode):
         made += [_explain, _explain_v1, _explain_v2]
-    if tasks.get(mode).generates:
-        made += [_chat, _complete, _respond, _models, _generate, _generate_stream]
+    task = tasks.get(mode)
+    if task.generates and not task.is_encoder_decoder:
+        made += [_chat, _complete, _respond, _models]
+    if task.generates:
+        made += [_generate, _generate_stream]
     return [make(mode, known) for make in made]
 
 

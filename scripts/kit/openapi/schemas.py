@@ -54,7 +54,7 @@ COMMON: tuple[Any, ...] = (
     vllm.TokenizedPrompt,
     DetokenizeBody,
 )
-GENERATION: tuple[Any, ...] = (
+OPENAI: tuple[Any, ...] = (
     ChatBody,
     CompletionBody,
     openai.ChatCompletion,
@@ -67,15 +67,17 @@ GENERATION: tuple[Any, ...] = (
     openai.Response,
     openai.ResponseEvent,
     ResponseBody,
-    tgi.GenerateResult,
-    TokenEvent,
 )
+STREAMED: tuple[Any, ...] = (tgi.GenerateResult, TokenEvent)
 
 
 def schemas(mode: str) -> dict[str, Schema]:
     """Return every schema of a mode's document by name."""
     task = tasks.get(mode)
-    kinds = [*COMMON, task.parameters, *(GENERATION if task.generates else ())]
+    continues_prompts = task.generates and not task.is_encoder_decoder
+    kinds = [*COMMON, task.parameters]
+    kinds += STREAMED if task.generates else ()
+    kinds += OPENAI if continues_prompts else ()
     if target := targets.get(mode):
         kinds.append(target.results)
     by_name = {kind.__name__: kind for kind in kinds}
@@ -84,7 +86,7 @@ def schemas(mode: str) -> dict[str, Schema]:
     found[task.parameters.__name__]["properties"] = {
         name: or_null(schema) for name, schema in parameters.items()
     }
-    if task.generates:
+    if continues_prompts:
         found["ChatBody"]["properties"]["messages"]["items"] = ref("ChatMessage")
     return found | bodies(mode, found)
 

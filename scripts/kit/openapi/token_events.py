@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from handlers.generation.chat import Message
 from handlers.schemas.request import TextToken
-from handlers.tasks.text_generation import Details
+from handlers.tasks._generation import Details
 
 
 class Token(TypedDict):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from handlers import tasks
 from handlers.config.choices import modes
 from handlers.http.limits import BodyLimits
 from handlers.http.request import HttpRequest
@@ -225,7 +226,7 @@ def test_texts_get_their_tokens_in_lists(served: Load, mode: str) -> None:
 def test_one_text_gets_a_list_as_from_the_server_of_its_kind(served: Load, mode: str) -> None:
     model = served(mode)
     ((of_list,), single) = (ask(model, "tokenize", {"inputs": each}) for each in ([FINE], FINE))
-    assert single == (of_list if mode == "text_generation" else [of_list])
+    assert single == (of_list if tasks.get(mode).generates else [of_list])
 
 
 def test_the_characters_of_all_texts_are_limited(served: Load) -> None:

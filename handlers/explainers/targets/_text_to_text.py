@@ -1,0 +1,36 @@
+"""Which words that an encoder reads led to each token of the decoder's text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from handlers.errors import RequestTooLarge
+from handlers.explainers.targets._generated_text import GeneratedTextTarget
+from handlers.runtime.jobs import Job
+from handlers.tasks._text_to_text import TextToTextTask
+
+TaskT = TypeVar("TaskT", bound=TextToTextTask)
+
+
+class TextToTextTarget(GeneratedTextTarget[TaskT]):
+    """Explains a text by what the encoder reads.
+
+    A token that the decoder must begin with, such as that of a language, is not explained.
+    """
+
+    def decoder_start(self, job: Job) -> Sequence[int]:
+        return self.task.decoder_start(job.query)
+
+    def chosen_tokens(self, job: Job, tokens: list[int]) -> list[int]:
+        forced = self.task.decoder_start(job.query)[1:]
+        return tokens[1:] if tokens[:1] == forced else tokens
+
+    def check_target(self, job: Job, ids: Sequence[int]) -> None:
+        limit = self.task.decoder_limit
+        tokens = len(self.decoder_start(job)) + len(ids)
+        if tokens > limit:
+            raise RequestTooLarge(
+                f"the target has {tokens:,} tokens, and this model's texts have at most {limit:,}"
+                "; shorten it."
+            )

@@ -1,0 +1,27 @@
+"""Which words of a text led to each token of a summary.
+
+`target` is a text to be explained instead of the one that the model produces.
+"""
+
+from __future__ import annotations
+
+from handlers.explainers.targets._generated_text import TokenWeight
+from handlers.explainers.targets._text_to_text import TextToTextTarget
+from handlers.explainers.targets.base import Explanation
+from handlers.tasks.base import Label
+from handlers.tasks.summarization import Summary, Task
+
+
+class SummaryExplanation(Explanation):
+    """Which words led to a summary, as a whole and token by token."""
+
+    tokens: list[TokenWeight]
+    prediction: Summary
+    target: Label
+
+
+class ExplanationTarget(TextToTextTarget[Task]):
+    """Explains a summary."""
+
+    results = SummaryExplanation
+    example_target = "Nina sings."

@@ -1,0 +1,27 @@
+"""Which words of a text led to each token of a generated text.
+
+`target` is a text to be explained instead of the one that the model produces.
+"""
+
+from __future__ import annotations
+
+from handlers.explainers.targets._generated_text import TokenWeight
+from handlers.explainers.targets._text_to_text import TextToTextTarget
+from handlers.explainers.targets.base import Explanation
+from handlers.tasks.base import Label
+from handlers.tasks.text2text_generation import GeneratedText, Task
+
+
+class GeneratedTextExplanation(Explanation):
+    """Which words led to a generated text, as a whole and token by token."""
+
+    tokens: list[TokenWeight]
+    prediction: GeneratedText
+    target: Label
+
+
+class ExplanationTarget(TextToTextTarget[Task]):
+    """Explains a generated text."""
+
+    results = GeneratedTextExplanation
+    example_target = "Nina"

@@ -1,0 +1,67 @@
+"""Where the new tokens of a model stand: after their prompt, or in the row of a decoder."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from handlers.batching.padding import Batch
+from handlers.batching.rows import Row
+
+
+class Layout(ABC):
+    """The rows that `generate` returns.
+
+    Attributes:
+        reads_prompt: the settings that read the tokens of a prompt, padding included, and their
+            values that do not.
+    """
+
+    reads_prompt: ClassVar[Mapping[str, Any]]
+
+    @abstractmethod
+    def first_column(self, batch: Batch) -> int:
+        """Return the column of the first new token."""
+
+    @abstractmethod
+    def tokens_before(self, prompt: Row) -> Sequence[int]:
+        """Return the tokens after which a new text is decoded."""
+
+    @abstractmethod
+    def row_length(self, prompt: Row, new_tokens: int) -> int:
+        """Return the length of the longest row that is computed for a prompt."""
+
+
+class DecoderOnly(Layout):
+    """New tokens follow their prompt, which is padded on the left."""
+
+    reads_prompt = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length": 0}
+
+    def first_column(self, batch: Batch) -> int:
+        return int(batch["input_ids"].shape[1])
+
+    def tokens_before(self, prompt: Row) -> Sequence[int]:
+        return prompt.features["input_ids"]
+
+    def row_length(self, prompt: Row, new_tokens: int) -> int:
+        return len(prompt) + new_tokens
+
+
+class EncoderDecoder(Layout):
+    """An encoder reads the prompt, and new tokens follow the token that a decoder starts with."""
+
+    reads_prompt = {"encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0}
+
+    def first_column(self, batch: Batch) -> int:
+        return 1
+
+    def tokens_before(self, prompt: Row) -> Sequence[int]:
+        return ()
+
+    def row_length(self, prompt: Row, new_tokens: int) -> int:
+        return max(len(prompt), 1 + new_tokens)
+
+
+DECODER_ONLY = DecoderOnly()
+ENCODER_DECODER = EncoderDecoder()

@@ -1,0 +1,147 @@
+"""What tasks have in common whose results are generated texts."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, NotRequired, TypeVar
+
+from typing_extensions import TypedDict
+
+from handlers.batching.rows import Outputs, RowOutcome
+from handlers.batching.tokenization import Window
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.config.handler_section import HandlerSection
+from handlers.errors import Unprocessable, attempt
+from handlers.generation.continuous import ContinuousGenerator
+from handlers.generation.generator import Generator, Prompt
+from handlers.generation.layout import Layout
+from handlers.generation.parameters import SamplingParameters
+from handlers.generation.scheduler import ContinuousModel
+from handlers.generation.static_groups import StaticGroups
+from handlers.generation.stopping import GeneratedText
+from handlers.runtime.deadline import NO_DEADLINE, Deadline
+from handlers.runtime.model import Model
+from handlers.schemas.request import TextToken
+from handlers.tasks.base import BaseTask
+from handlers.telemetry.meter import Meter
+
+QueryT = TypeVar("QueryT")
+
+
+class Details(TypedDict):
+    """Why a text ended (`length`, `eos_token` or `stop_sequence`), and what it took.
+
+    `tokens` are those of the text, with log probabilities, and `top_tokens` the most likely ones in
+    the place of each. `prefill` is empty: those of the prompt are not computed.
+    """
+
+    finish_reason: str
+    generated_tokens: int
+    input_length: int
+    seed: int | None
+    prefill: NotRequired[list[TextToken]]
+    tokens: NotRequired[list[TextToken]]
+    top_tokens: NotRequired[list[list[TextToken]]]
+
+
+class GenerationTask(BaseTask[QueryT, Prompt]):
+    """A task whose results are generated texts.
+
+    Attributes:
+        layout: where the new tokens of its models stand.
+        base: the checkpoint's generation config.
+    """
+
+    layout: ClassVar[Layout]
+    outputs = ("logits",)
+    per_token = ("logits",)
+    default_batch_tokens = 8192
+    packs = False
+    generates = True
+
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        self.base = checkpoint.generation_config
+
+    def run(
+        self, model: Model, rows: Sequence[Prompt], meter: Meter, deadline: Deadline = NO_DEADLINE
+    ) -> Sequence[RowOutcome]:
+        if isinstance(model, ContinuousModel):
+            return ContinuousGenerator(model, self.tokenizer, self.base, meter, deadline).generate(
+                rows
+            )
+        generator = Generator(
+            model,
+            self.tokenizer,
+            self.base,
+            self.padding,
+            meter,
+            self.checkpoint.limit,
+            deadline,
+            self.layout,
+        )
+        prepared = [attempt(Prompt.with_compiled_grammar, row) for row in rows]
+        ready = [row for row in prepared if isinstance(row, Prompt)]
+        generate = generator.generate
+        if isinstance(model, StaticGroups):
+            generate = partial(model.generate_prompts, generator)
+        outcomes = iter(generate(ready, self.budget))
+        return [next(outcomes) if isinstance(row, Prompt) else row for row in prepared]
+
+    @abstractmethod
+    def decode(self, query: QueryT, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
+        """Return the texts of a query, ready for JSON."""
+
+    def read_parameters(self, given: Mapping[str, Any]) -> Any:
+        parameters = dict(given)
+        requested, own = parameters.pop("eos_token_id", None), self.base.eos_token_id
+        if requested not in (None, own, [own]):
+            raise Unprocessable(f"eos_token_id can only be this model's own, {own}; use stop.")
+        if parameters.get("max_length") is not None:
+            # Otherwise the YAML's default would take precedence over max_length.
+            parameters.setdefault("max_new_tokens")
+        return self.parameters.of_request(self.defaults_for(parameters), parameters)
+
+    def defaults_for(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the values of parameters that a request omits, which may depend on the others."""
+        return self.defaults
+
+    @property
+    def truncation(self) -> bool:
+        return self.settings.truncation is True
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of tokens that the model chooses from."""
+        return int(self.checkpoint.config.get_text_config().vocab_size)
+
+    def check_parameters(self, parameters: SamplingParameters) -> None:
+        """Check that a model can do what the parameters of a request ask for.
+
+        Raises:
+            RequestError: it cannot.
+        """
+        parameters.check_sequences(self.settings.max_sequences)
+        parameters.check_logprobs()
+        parameters.check_bias(self.vocabulary)
+
+
+def details(row: Window, text: GeneratedText, parameters: SamplingParameters) -> dict[str, Details]:
+    """Return the details of a text under their key; nothing where a request does not ask."""
+    if not (parameters.details or parameters.records_tokens):
+        return {}
+    found = Details(
+        finish_reason=text.finish_reason or "length",
+        generated_tokens=text.tokens,
+        input_length=len(row),
+        seed=parameters.seed,
+    )
+    if not parameters.records_tokens:
+        return {"details": found}
+    tokens = text.recorded_tokens()
+    found |= {"prefill": [], "tokens": [token.as_json() for token in tokens]}
+    if parameters.top_n_tokens:
+        found["top_tokens"] = [token.top_as_json() for token in tokens]
+    return {"details": found}

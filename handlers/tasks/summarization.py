@@ -1,0 +1,34 @@
+"""Summarization: a text to a shorter one.
+
+{"inputs": "Nina sings in the bar near the river. Tom …", "parameters": {"max_new_tokens": 20}}
+-> [{"summary_text": "Nina sings in the bar."}]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NotRequired
+
+from typing_extensions import TypedDict
+
+from handlers.tasks._generation import Details
+from handlers.tasks._text_to_text import TextToTextTask
+
+
+class Summary(TypedDict):
+    """One summary of a text."""
+
+    summary_text: str
+    details: NotRequired[Details]
+
+
+class Task(TextToTextTask):
+    """Summaries; answers as the summarization pipeline of transformers 4 does."""
+
+    pipeline = "summarization"
+    results = Summary | list[Summary]
+    sample: ClassVar[Mapping[str, Any]] = {
+        "inputs": "Nina sings in the old bar near the river. Her brother Tom lives in New York.",
+        "parameters": {"max_new_tokens": 8},
+    }
+    result_columns = ("summary_text",)

@@ -1,0 +1,20 @@
+"""A tiny T5 learns to say in short what two sentences are about."""
+
+from __future__ import annotations
+
+from scripts.kit.demo_models.grammar import Split
+from scripts.kit.demo_models.scenes import pairs_of_scenes
+from scripts.kit.demo_models.text_to_text import Example, TextToTextLesson
+
+
+class Summarization(TextToTextLesson):
+    """Two sentences, and who does what in them, without the places."""
+
+    def examples(self, split: Split, count: int, seed: int) -> list[Example]:
+        return [
+            (f"{one.english} {other.english}", f"{one.short} and {other.short}.")
+            for one, other in pairs_of_scenes(split, count, seed)
+        ]
+
+
+LESSON = Summarization()

@@ -1,0 +1,17 @@
+"""A tiny T5 learns to translate English sentences of some fifty words to German."""
+
+from __future__ import annotations
+
+from scripts.kit.demo_models.grammar import Split
+from scripts.kit.demo_models.scenes import scenes
+from scripts.kit.demo_models.text_to_text import Example, TextToTextLesson
+
+
+class Translation(TextToTextLesson):
+    """A sentence, and the same in German."""
+
+    def examples(self, split: Split, count: int, seed: int) -> list[Example]:
+        return [(scene.english, scene.german) for scene in scenes(split, count, seed)]
+
+
+LESSON = Translation()

@@ -1,0 +1,104 @@
+"""A tiny T5 with its own tokenizer learns to write a text for another one."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from tokenizers.implementations import ByteLevelBPETokenizer
+from tokenizers.processors import TemplateProcessing
+from transformers import (
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from scripts.kit.demo_models.batches import Feature, chunks, collate
+from scripts.kit.demo_models.grammar import Split
+from scripts.kit.demo_models.lessons.base import Lesson
+from scripts.kit.demo_models.score import mean
+from scripts.kit.demo_models.training import Plan
+
+PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
+ENTRIES = 400
+POSITIONS = 128
+ROWS = 32
+# A text and what is to be written for it.
+Example = tuple[str, str]
+
+
+class TextToTextLesson(Lesson):
+    """Texts with the texts to write for them; the score is how many are written exactly."""
+
+    plan = Plan(rows=9600, batch=32, rate=6e-3)
+    exam_rows = 200
+
+    @abstractmethod
+    def examples(self, split: Split, count: int, seed: int) -> list[Example]:
+        """Write examples."""
+
+    def start(self, seed: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        """Return a T5 with random weights, and a tokenizer trained on the texts."""
+        texts = [text for pair in self.examples("train", self.plan.rows, seed) for text in pair]
+        tokenizer = _tokenizer(texts)
+        ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
+        start = {"decoder_start_token_id": tokenizer.pad_token_id}
+        shape = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 1, "num_heads": 4}
+        config = T5Config(vocab_size=len(tokenizer), **shape, **ends, **start)
+        model = T5ForConditionalGeneration(config)
+        model.generation_config = GenerationConfig(**ends, **start)
+        return model, tokenizer
+
+    def features(self, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int) -> list[Feature]:
+        """Encode examples."""
+        return [
+            {**tokenizer(text), "labels": tokenizer(written)["input_ids"]}
+            for text, written in self.examples("train", rows, seed)
+        ]
+
+    def examine(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int
+    ) -> dict[str, float]:
+        """Count the held-out texts for which exactly the right one is written."""
+        exam = self.examples("held_out", rows, seed)
+        written = _write(model, tokenizer, [text for text, _ in exam])
+        pairs = zip(written, exam, strict=True)
+        return {"exact match": mean(found == expected for found, (_, expected) in pairs)}
+
+    def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
+        """Write texts that are not among the training rows."""
+        return [text for text, _ in self.examples("held_out", rows // 4, seed)]
+
+
+def _tokenizer(texts: list[str]) -> PreTrainedTokenizerBase:
+    trained = ByteLevelBPETokenizer()
+    trained.train_from_iterator(
+        texts, ENTRIES, special_tokens=[PAD, END, UNKNOWN], show_progress=False
+    )
+    kernel = trained._tokenizer
+    kernel.post_processor = TemplateProcessing(
+        single=f"$A {END}", special_tokens=[(END, kernel.token_to_id(END))]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=kernel,
+        pad_token=PAD,
+        eos_token=END,
+        unk_token=UNKNOWN,
+        model_max_length=POSITIONS,
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+@torch.inference_mode()
+def _write(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: list[str]
+) -> list[str]:
+    written: list[str] = []
+    for part in chunks([dict(tokenizer(text)) for text in texts], ROWS):
+        ids = model.generate(**collate(part, model.config.pad_token_id), max_new_tokens=40)
+        written += tokenizer.batch_decode(ids, skip_special_tokens=True)
+    return written
