@@ -21,6 +21,9 @@ PIP := -m pip install --quiet --disable-pip-version-check
 # In environments of tests, Python compiles only the modules that it imports.
 TEST_PIP := $(PIP) --no-compile
 TESTED := models browser wrk $(CLIENTS)/.ready $(DOCS)/.ready
+# MODES="fill_mask summarization" names the modes of demo, serve, archives and models;
+# scripts/kit/default_modes.py has those that they take without it.
+SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.kit.default_modes))
 
 .DEFAULT_GOAL := help
 .PHONY: archives bench bench-generation browser clean demo docs help install lint lock models serve stop test \
@@ -28,8 +31,9 @@ TESTED := models browser wrk $(CLIENTS)/.ready $(DOCS)/.ready
 
 help:
 	@echo "make install      create .venv with the kit, its dependencies and the tools of the tests"
-	@echo "make demo         train four small models, serve them, send each a request, stop"
+	@echo "make demo         train small models, serve them, send each a request, stop"
 	@echo "make serve        start the same server on 127.0.0.1:8080"
+	@echo "                  both take MODES=\"fill_mask summarization\", the tasks to serve"
 	@echo "make stop         stop that server"
 	@echo "make test         run the tests, without the slow ones"
 	@echo "make test-all     run every test"
@@ -87,17 +91,16 @@ lock: $(LOCK)/.ready
 	$(LOCK)/bin/python scripts/lock_requirements.py $(if $(UPGRADE),--upgrade)
 
 models: $(READY)
-	$(RUN) -m scripts.make_demo_models
+	$(RUN) -m scripts.make_demo_models $(MODES)
 
 archives: models
-	$(RUN) -m scripts.create_archive
+	$(RUN) -m scripts.create_archive $(MODES:%=model_configs/%.yaml)
 
-demo: $(READY)
-	$(RUN) -m scripts.make_demo_models
-	$(RUN) -m scripts.demo
+demo: models
+	$(RUN) -m scripts.demo $(MODES:%=--mode %)
 
 serve: archives
-	$(RUN) -m scripts.serve start
+	$(RUN) -m scripts.serve start $(SERVED:%=--models %)
 
 stop: $(READY)
 	$(RUN) -m scripts.serve stop
