@@ -9,6 +9,7 @@ KitError
     ├── NotFound             404  unknown path below the path of the model
     ├── RequestTooLarge      413  too many rows or too long a text
     ├── Unprocessable        422  well-formed, but not supported by this model
+    │   └── LackingInEngine  422  not supported by the engine of its texts, but by `generate`
     ├── Overloaded           503  temporarily not available
     │   ├── OutOfTime        503  the time limit of the batch passed
     │   └── DeviceFailed     503  the accelerator failed, and the worker starts again
@@ -98,6 +99,10 @@ class Unprocessable(RequestError):
 
     status = 422
     kind = "UnprocessableEntityException"
+
+
+class LackingInEngine(Unprocessable):
+    """The engine that runs texts side by side does not support the request; `generate` does."""
 
 
 class Overloaded(RequestError):

@@ -39,7 +39,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from transformers import GenerationConfig
@@ -51,13 +51,16 @@ from handlers.errors import (
     WrongCheckpoint,
     summarize,
 )
+from handlers.generation.continuous import ContinuousModel
 from handlers.generation.generator import Prompt
-from handlers.generation.scheduler import ContinuousModel, NewTokens, Receive, check_load
+from handlers.generation.scheduler import NewTokens, Receive, check_load
 from handlers.generation.text_grammar import TextGrammar
+from handlers.runtime.lazy_load import LazyLoad
 from handlers.runtime.model import Model
 
 logger = logging.getLogger(__name__)
 
+Result = TypeVar("Result")
 START_SECONDS = 600
 
 
@@ -277,7 +280,7 @@ class EngineModel(ContinuousModel, ABC):
     Args:
         process: the process.
         limit: how many texts may run or wait for others to end.
-        load_static: loads the model for forward passes and batches, which explanations need.
+        static: the model for forward passes and batches, which explanations need.
         has_gradients: whether that model has gradients.
     """
 
@@ -285,14 +288,12 @@ class EngineModel(ContinuousModel, ABC):
         self,
         process: EngineProcess,
         limit: int,
-        load_static: Callable[[], Model],
+        static: LazyLoad[Model],
         *,
         has_gradients: bool,
     ) -> None:
         self._process, self._limit = process, limit
-        self._load_static, self._static = load_static, threading.Lock()
-        self._has_gradients = has_gradients
-        self._static_model: Model | None = None
+        self._static, self._has_gradients = static, has_gradients
         self._numbers = itertools.count(1)
         weakref.finalize(self, process.close)
 
@@ -322,21 +323,28 @@ class EngineModel(ContinuousModel, ABC):
 
     def start(self, prompt: Prompt, number: int, receive: Receive) -> Callable[[], None]:
         settings = self._settings(prompt, number)
-        check_load(self._process.texts, self._limit)
+        limit = self._limit - self._static_texts
+        check_load(self._process.texts, limit)
         if prompt.grammar:
             settings |= self._constraints(prompt.grammar)
         own = next(self._numbers)
         tokens = [int(token) for token in prompt.features["input_ids"]]
         text = Text(own, tokens, settings, in_parts=prompt.is_followed)
-        self._process.start(text, self._limit, partial(self._receive, receive))
+        self._process.start(text, limit, partial(self._receive, receive))
         return partial(self._process.cancel, own)
 
     @property
     def load_metrics(self) -> Mapping[str, float]:
-        return self._process.load_metrics
+        static = self._static_metrics
+        return {
+            name: value + static.get(name, 0) for name, value in self._process.load_metrics.items()
+        }
+
+    def run_exclusively(self, function: Callable[[], Result]) -> Result:
+        return self._static.get().run_exclusively(function)
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        return self._static_copy().forward(batch)
+        return self._static.get().forward(batch)
 
     @property
     def has_gradients(self) -> bool:
@@ -344,24 +352,28 @@ class EngineModel(ContinuousModel, ABC):
 
     @property
     def embeddings(self) -> torch.nn.Module | None:
-        return self._static_copy().embeddings if self._has_gradients else None
+        return self._static.get().embeddings if self._has_gradients else None
 
     def forward_with_gradients(
         self, batch: Mapping[str, torch.Tensor]
     ) -> Mapping[str, torch.Tensor]:
-        return self._static_copy().forward_with_gradients(batch)
+        return self._static.get().forward_with_gradients(batch)
 
     def generate(
         self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any
     ) -> torch.Tensor:
-        return self._static_copy().generate(batch, config, **extra)
+        return self._static.get().generate(batch, config, **extra)
 
-    def _static_copy(self) -> Model:
-        """Return the model for forward passes, which the first explanation loads."""
-        with self._static:
-            if self._static_model is None:
-                self._static_model = self._load_static()
-            return self._static_model
+    @property
+    def _static_metrics(self) -> Mapping[str, float]:
+        static = self._static.loaded
+        return static.load_metrics if static else {}
+
+    @property
+    def _static_texts(self) -> int:
+        """How many texts the model for batches generates or has waiting."""
+        metrics = self._static_metrics
+        return int(metrics.get("running_texts", 0) + metrics.get("waiting_texts", 0))
 
     def _receive(self, receive: Receive, event: Mapping[str, Any]) -> None:
         if "refused" in event:

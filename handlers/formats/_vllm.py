@@ -33,6 +33,7 @@ from handlers.formats._engine_settings import (
 from handlers.generation.generator import Prompt, end_tokens
 from handlers.generation.parameters import MAX_TOP_TOKENS, GenerationParameters
 from handlers.generation.text_grammar import TextGrammar
+from handlers.runtime.lazy_load import LazyLoad
 from handlers.runtime.model import Model
 
 logger = logging.getLogger(__name__)
@@ -101,7 +102,7 @@ class VllmModel(EngineModel):
         base: GenerationConfig,
         load_static: Callable[[], Model],
     ) -> None:
-        super().__init__(process, limit, load_static, has_gradients=True)
+        super().__init__(process, limit, LazyLoad(load_static), has_gradients=True)
         self._base = _base_of(base)
         self._ends = sorted(end_tokens(base))
 

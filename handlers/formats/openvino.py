@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 import torch
 from transformers import GenerationConfig
 
+from handlers import tasks
 from handlers.batching.packing import PackedBatch
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.dtypes import cpu_has_bfloat16, name_of, pick_dtype
@@ -52,6 +53,7 @@ from handlers.formats.pretrained import read_weights
 from handlers.generation.generator import end_tokens
 from handlers.generation.grammar import token_bytes
 from handlers.runtime.model import ForwardOnlyModel, Model
+from handlers.tasks._warmup import choose_batching
 
 FILE = "openvino_model.xml"
 WEIGHTS = "*.safetensors"
@@ -140,11 +142,9 @@ class Format(BaseFormat):
             scheduler,
             handler.max_waiting,
             spec.checkpoint.generation_config,
-            partial(CheckpointFormat().load, checkpoint)
-            if checkpoint
-            else partial(self._load_static, spec, settings),
+            partial(self._load_static, spec, settings),
+            partial(_load_checkpoint, checkpoint) if checkpoint else None,
             _grammar_trials(spec.checkpoint),
-            has_gradients=checkpoint is not None,
         )
 
     def _checkpoint_of(self, spec: ModelSpec) -> ModelSpec | None:
@@ -346,6 +346,13 @@ def _compile_settings(dtype: str) -> dict[str, int | str]:
     if precision := PRECISIONS.get(dtype):
         settings["INFERENCE_PRECISION_HINT"] = precision
     return settings
+
+
+def _load_checkpoint(spec: ModelSpec) -> Model:
+    """Load the checkpoint beside an engine, and find out which of its rows may share a batch."""
+    model, handler = CheckpointFormat().load(spec), spec.config.handler
+    choose_batching(tasks.get(handler.mode)(spec.checkpoint, handler), model)
+    return model
 
 
 def _grammar_trials(checkpoint: Checkpoint) -> GrammarTrials | None:

@@ -38,10 +38,17 @@ class StaticGroups(Model):
         model: the model, after the trial of its batches.
         max_running: the maximum number of texts in a batch.
         max_waiting: how many texts may wait for others to end.
+        others: counts the texts that run or wait elsewhere, and for which the limit holds as well.
     """
 
-    def __init__(self, model: Model, max_running: int, max_waiting: int) -> None:
-        self._model = model
+    def __init__(
+        self,
+        model: Model,
+        max_running: int,
+        max_waiting: int,
+        others: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._model, self._others = model, others
         self.padded_limit, self.runs_alone = model.padded_limit, model.runs_alone
         self._limit, self._admitting = max_running + max_waiting, threading.Lock()
         self._queue = _Queue(max_running)
@@ -83,7 +90,8 @@ class StaticGroups(Model):
         """
         with self._admitting:
             load = self.load_metrics
-            check_load(int(load["running_texts"] + load["waiting_texts"]), self._limit, new)
+            own = int(load["running_texts"] + load["waiting_texts"])
+            check_load(own + self._others(), self._limit, new)
             yield
 
     @property

@@ -29,12 +29,11 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, attempt
 from handlers.generation.chat import Message, chat_template, check_messages, prompt_of
-from handlers.generation.continuous import ContinuousGenerator
+from handlers.generation.continuous import ContinuousModel
 from handlers.generation.decoding import AS_GENERATED
-from handlers.generation.generator import Generator, Prompt, end_tokens
+from handlers.generation.generator import Generator, Prompt, end_tokens, with_grammars
 from handlers.generation.grammar import GrammarCompiler
 from handlers.generation.parameters import GenerationParameters
-from handlers.generation.scheduler import ContinuousModel
 from handlers.generation.static_groups import StaticGroups
 from handlers.generation.stopping import GeneratedText
 from handlers.generation.text_grammar import TextGrammar
@@ -176,19 +175,14 @@ class Task(BaseTask[PromptQuery, Prompt]):
     def run(
         self, model: Model, rows: Sequence[Prompt], meter: Meter, deadline: Deadline = NO_DEADLINE
     ) -> Sequence[RowOutcome]:
-        if isinstance(model, ContinuousModel):
-            return ContinuousGenerator(model, self.tokenizer, self.base, meter, deadline).generate(
-                rows
-            )
         padding, limit = self.padding, self.checkpoint.limit
         generator = Generator(model, self.tokenizer, self.base, padding, meter, limit, deadline)
-        prepared = [attempt(Prompt.with_compiled_grammar, row) for row in rows]
-        ready = [row for row in prepared if isinstance(row, Prompt)]
+        if isinstance(model, ContinuousModel):
+            return model.generate_prompts(generator, rows, self.budget)
         generate = generator.generate
         if isinstance(model, StaticGroups):
             generate = partial(model.generate_prompts, generator)
-        outcomes = iter(generate(ready, self.budget))
-        return [next(outcomes) if isinstance(row, Prompt) else row for row in prepared]
+        return with_grammars(partial(generate, budget=self.budget), rows)
 
     def decode(self, query: PromptQuery, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
         return [_generated(query, rows[0], text) for text in outputs[0]["texts"]]

@@ -54,11 +54,17 @@ def config(**handler: Any) -> ModelConfig:
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tiny.write(tmp_path_factory.mktemp("genai"), MODE, n_positions=POSITIONS)
     formats.export(folder, config(), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> Engine:
+    """An engine of an archive without the weights of the checkpoint."""
     # In bfloat16 the last bits of logits depend on what else is in a step.
-    return Engine.load(folder, config(dtype="float32"))
+    return Engine.load(folder, config(dtype="float32", captum_explanation=False))
 
 
 def bound(kind: str, value: Any, **parameters: Any) -> Request:
@@ -207,6 +213,17 @@ def test_what_the_engine_cannot_do_is_refused_by_name_before_a_grammar_is_compil
     assert "multipleOf" in refusal(engine, bound("json", {"type": "nope", "multipleOf": 2}))
     assert "Unicode" in refusal(engine, bound("regex", r"\p{L}+"))
     assert "'$'" in refusal(engine, bound("regex", "a$|b"))
+
+
+def test_what_the_engine_cannot_do_is_generated_by_the_checkpoint(folder: Path) -> None:
+    """With llguidance, which also says what is wrong with a grammar."""
+    engine = Engine.load(folder, config(dtype="float32"))
+    even = {"type": "integer", "multipleOf": 2, "minimum": 4, "maximum": 9}
+    assert json.loads(generated(engine, bound("json", even))[0]) in (4, 6, 8)
+    nested = generated(engine, bound("regex", "[a-z&&[^b]]{7}", min_new_tokens=2))[0]
+    assert re.fullmatch("[ac-z]{7}", nested)
+    [outcome] = engine.predict([bound("regex", "[a", min_new_tokens=3)])
+    assert isinstance(outcome, BadRequest)
 
 
 @pytest.mark.parametrize(
