@@ -51,6 +51,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         input_columns: the columns that the inputs may have in a table, or the names of their
             tensors; the first are the usual ones.
         result_columns: the keys of a result that are columns in a table; none for one of JSON.
+        takes_pairs: whether a list of two texts is one request, a pair, and not two of them.
         nests_single_result: whether Hugging Face's hub returns the result of one text in a list.
         legacy_response: the response of TorchServe's old example; None where it had no such mode.
         labels: names of the classes, by class number; empty where there are none.
@@ -68,6 +69,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     sample: ClassVar[Mapping[str, Any]]
     input_columns: ClassVar[Sequence[Columns]] = (TEXT_COLUMN,)
     result_columns: ClassVar[Sequence[str]] = ()
+    takes_pairs: ClassVar[bool] = False
     nests_single_result: ClassVar[bool] = False
     legacy_response: ClassVar[LegacyResponse | None] = None
     labels: Sequence[str] = ()
