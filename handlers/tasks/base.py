@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from transformers import BatchEncoding
@@ -14,6 +14,7 @@ from handlers.batching.padding import Padding, run
 from handlers.batching.rows import Outputs, Row, RowOutcome
 from handlers.batching.tokenization import Text, Window, check_length, tokenize, window
 from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.text_reduction import TextReduction
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError, WrongConfig, attempt
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
@@ -132,6 +133,14 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         return run(
             before(deadline, model.forward), rows, padded_limit=model.padded_limit, **options
         )
+
+    @property
+    def reduction(self) -> Callable[[], TextReduction] | None:
+        """Returns what reduces the model's outputs for tokens in its graph; None for no reduction.
+
+        `outputs` then has the name that the reduction writes.
+        """
+        return None
 
     @property
     def padding(self) -> Padding:
