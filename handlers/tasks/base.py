@@ -58,6 +58,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         default_batch_tokens: tokens in one forward where the YAML sets no `max_batch_tokens`.
         packs: whether several rows may be packed into one where the model can run that.
         generates: whether results are generated texts, for which a format must generate.
+        embeds: whether outputs are vectors, whose cosines are what has to agree in exports.
     """
 
     auto_class: ClassVar[str]
@@ -75,6 +76,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     default_batch_tokens: ClassVar[int] = 1024
     packs: ClassVar[bool] = True
     generates: ClassVar[bool] = False
+    embeds: ClassVar[bool] = False
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         self.checkpoint = checkpoint
@@ -188,15 +190,28 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         ]
 
     def fit(
-        self, text: Text, encoding: BatchEncoding, number: int, options: Mapping[str, Any]
+        self,
+        text: Text,
+        encoding: BatchEncoding,
+        number: int,
+        options: Mapping[str, Any],
+        truncate: bool | None = None,
     ) -> list[Window]:
         """Return one text of an encoding as a row, truncated if it is too long.
 
+        Args:
+            text: the text or pair.
+            encoding: the encoding of several texts.
+            number: the number of the text in it.
+            options: the options of the tokenizer.
+            truncate: whether it is truncated; by default as the YAML says.
+
         Raises:
-            RequestTooLarge: it is too long, and the YAML says `truncation: false`.
+            RequestTooLarge: it is too long, and is not truncated.
         """
         length = len(encoding["input_ids"][number])
-        if self.max_tokens is not None and length > self.max_tokens and self.truncation:
+        truncate = self.truncation if truncate is None else truncate
+        if self.max_tokens is not None and length > self.max_tokens and truncate:
             truncation = {"truncation": True, "max_length": self.max_tokens}
             encoding = tokenize(self.tokenizer, [text], **{**options, **truncation})
             number, length = 0, self.max_tokens
