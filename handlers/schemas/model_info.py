@@ -89,6 +89,7 @@ class ModelInfo:
             inputs; the first are the usual ones.
         result_columns: the keys of a result that are columns in a table; none for one of JSON.
         generates: whether results are generated texts, which can be streamed.
+        takes_pairs: whether a list of two texts is one request, a pair, and not two of them.
         nests_single_result: whether Hugging Face's clients read the result of one text from a list
             of results.
         legacy_response: the response of TorchServe's old example; None where it had no such mode.
@@ -117,6 +118,7 @@ class ModelInfo:
     input_columns: Sequence[Columns] = (TEXT_COLUMN,)
     result_columns: Sequence[str] = ()
     generates: bool = False
+    takes_pairs: bool = False
     nests_single_result: bool = False
     legacy_response: LegacyResponse | None = None
     legacy_explanation_keys: Sequence[str] = ()

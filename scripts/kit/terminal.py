@@ -115,8 +115,10 @@ def _strings(item: Any) -> list[str]:
 def _explained_texts(explanation: Mapping[str, Any], inputs: Any) -> list[str]:
     """Return the texts that the offsets of an explanation refer to.
 
-    They are the input where it is as many texts, and otherwise the words at their offsets.
+    They are those of the explanation or of the input, and otherwise the words at their offsets.
     """
+    if "texts" in explanation:
+        return list(explanation["texts"])
     sequences = [number for number in explanation["sequence_ids"] if number is not None]
     count = 1 + max(sequences, default=-1)
     texts = _texts(inputs)
