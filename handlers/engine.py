@@ -91,7 +91,15 @@ class Engine:
         checkpoint = read_checkpoint(directory, config.handler)
         check_head(checkpoint.config, config.handler, kind.auto_class)
         task = kind(checkpoint, config.handler)
-        spec = ModelSpec(directory, checkpoint, kind.auto_class, kind.outputs, config, device)
+        spec = ModelSpec(
+            directory,
+            checkpoint,
+            kind.auto_class,
+            kind.outputs,
+            config,
+            device,
+            reduction=task.reduction,
+        )
         report = ParityReport.find(directory)
         spec = resolve_auto(spec, report)
         model_format = formats.get(config.handler.save_mode)
@@ -146,6 +154,7 @@ class Engine:
             operation=task.operation,
             prompts=list(task.prompts),
             adapters=list(settings.adapters),
+            takes_pairs=task.takes_pairs,
             nests_single_result=task.nests_single_result,
             legacy_response=task.legacy_response,
             legacy_explanation_keys=target.legacy_keys if target else (),

@@ -1,11 +1,11 @@
 """`save_mode: openvino`: OpenVINO, primarily for CPUs.
 
-Encoders that support packed rows are converted by this module, all other models by optimum-intel's
-OVModel classes. `dtype` sets OpenVINO's inference precision and `quantization` that of weights and
-activations. With `dtype: auto`, the manifest has the dtype that was measured when the model was
-exported: what the processor supports, or float32 where that changes too many labels. It also
-loads the files of `optimum-cli export openvino`, for which `auto` is OpenVINO's default for the
-processor.
+Encoders that support packed rows, and models of embeddings, are converted by this module, all other
+models by optimum-intel's OVModel classes. `dtype` sets OpenVINO's inference precision and
+`quantization` that of weights and activations. With `dtype: auto`, the manifest has the dtype that
+was measured when the model was exported: what the processor supports, or float32 where that changes
+too many labels. It also loads the files of `optimum-cli export openvino`, for which `auto` is
+OpenVINO's default for the processor.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class Format(BaseFormat):
         _check_positions(spec)
         if spec.config.continuousBatching:
             check_generation_config(spec.checkpoint.generation_config)
-        manifest = spec.padding and self._export_packed(spec, target, inputs)
-        (manifest or self._export_padded(spec, target)).write(target)
+        manifest = self._export_graph(spec, target, inputs)
+        (manifest or self._export_with_optimum(spec, target)).write(target)
         for path in spec.directory.glob("*config.json"):
             if not (target / path.name).exists():
                 shutil.copyfile(path, target / path.name)
@@ -107,8 +107,8 @@ class Format(BaseFormat):
         with translate_load_errors(FILE):
             graph = openvino.Core().read_model(path)
             signature = Signature(_names(graph.inputs), spec.outputs)
-            if signature.packs:
-                return PackedModel(openvino.compile_model(graph, "CPU", settings), signature)
+            if signature.packs or spec.reduction:
+                return ConvertedModel(openvino.compile_model(graph, "CPU", settings), signature)
         del graph
         # By default, OpenVINO keeps the keys and values of tokens in 8 bits, which changes texts.
         precision = PRECISIONS[self.served_dtype(spec)]
@@ -159,14 +159,20 @@ class Format(BaseFormat):
         # OpenVINO computes in float32 where the processor lacks bfloat16.
         return dtype if dtype != "bfloat16" or cpu_has_bfloat16() else "float32"
 
-    def _export_packed(
+    def _export_graph(
         self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]
     ) -> ExportManifest | None:
-        """Export a graph for packed rows; returns None if the model does not support them."""
+        """Export a graph for packed rows, or for padded rows whose tokens are reduced.
+
+        Returns:
+            The manifest; None if the model does not support packed rows and has no reduction.
+        """
+        if not (spec.padding or spec.reduction):
+            return None
         openvino = self.require("openvino")
         module = read_weights(spec.in_float32()).eval().requires_grad_(requires_grad=False)
         graph = build_graph(module, spec, inputs)
-        if not isinstance(graph, PackedGraph):
+        if not (isinstance(graph, PackedGraph) or spec.reduction):
             return None
         batches = parity_batches(module, inputs)
         with translate_export_errors(module):
@@ -174,13 +180,13 @@ class Format(BaseFormat):
             _set_names(converted.inputs, graph.signature.inputs)
             _set_names(converted.outputs, graph.signature.outputs)
         settings = _compile_settings("float32")
-        model = PackedModel(openvino.compile_model(converted, "CPU", settings), graph.signature)
+        model = ConvertedModel(openvino.compile_model(converted, "CPU", settings), graph.signature)
         check_parity(module, model, batches, FILE)
         quantized = self._quantize(spec, converted, graph.signature)
         openvino.save_model(quantized.graph, target / FILE, compress_to_fp16=False)
         return ExportManifest(graph.signature, quantized.dtype)
 
-    def _export_padded(self, spec: ModelSpec, target: Path) -> ExportManifest:
+    def _export_with_optimum(self, spec: ModelSpec, target: Path) -> ExportManifest:
         """Export a model with optimum-intel."""
         model = self._convert(spec)
         signature = Signature(_names(model.model.inputs), spec.outputs)
@@ -242,15 +248,15 @@ class Format(BaseFormat):
         return getattr(intel, f"OV{spec.auto_class.removeprefix('Auto')}")
 
 
-class PackedModel(ForwardOnlyModel):
-    """A compiled graph for packed rows."""
+class ConvertedModel(ForwardOnlyModel):
+    """A compiled graph that this module has converted, for packed rows or for padded ones."""
 
     def __init__(self, compiled: Any, signature: Signature) -> None:
         self._compiled, self._signature = compiled, signature
 
     @property
     def packs(self) -> bool:
-        return True
+        return self._signature.packs
 
     @property
     def compiles_shapes(self) -> bool:

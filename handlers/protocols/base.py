@@ -116,14 +116,20 @@ class BaseProtocol(ABC):
         """Return a request for each item of a list, or one request for other inputs.
 
         Args:
-            inputs: the inputs in the body; the messages of a chat are one request.
+            inputs: the inputs in the body.
             parameters: the parameters of every request.
             name: the key of the inputs in the body, for errors.
         """
-        if not isinstance(inputs, list) or is_chat(inputs):
+        if not self.is_list(inputs):
             return [Request(inputs, parameters)]
         self.check_count(len(inputs), name)
         return [Request(item, parameters, alone=False) for item in inputs]
+
+    def is_list(self, inputs: Any) -> bool:
+        """Return whether inputs are a list of items: a chat, and a pair of texts, are one item."""
+        if not isinstance(inputs, list) or is_chat(inputs):
+            return False
+        return not (self.model.takes_pairs and is_pair(inputs))
 
     def check_count(self, count: int, name: str) -> None:
         """Check that a body has at least one item, and at most `max_rows` of the YAML.
@@ -223,6 +229,11 @@ def check_count(count: int, name: str, max_rows: int) -> None:
 def result_or_error_body(outcome: Any) -> Any:
     """Return a result as it is, and an error as the body that stands in the result's place."""
     return outcome.body() if isinstance(outcome, RequestError) else outcome
+
+
+def is_pair(inputs: Sequence[Any]) -> bool:
+    """Return whether a list holds two texts."""
+    return len(inputs) == 2 and all(isinstance(item, str) for item in inputs)
 
 
 def is_chat(inputs: Any) -> bool:

@@ -15,10 +15,11 @@ from handlers.errors import BadRequest, RequestTooLarge
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.protocols import hugging_face
-from handlers.protocols.base import Exchange, check_not_explained
+from handlers.protocols.base import Exchange, check_not_explained, is_chat
 from handlers.protocols.items import check_keys
 from handlers.runtime.waves import text_size
 from handlers.schemas.model_info import ModelInfo
+from handlers.schemas.request import Request
 from handlers.schemas.text_checks import json_type
 from handlers.schemas.tokenized_text import TokenizedText
 
@@ -67,7 +68,7 @@ class InferenceServer(hugging_face.Protocol):
     def _parse_tokenize(self, http_request: HttpRequest) -> Exchange:
         content = read_object(http_request.content, ["inputs"], TOKENIZE_KEYS)
         parameters = {"add_special_tokens": content.get("add_special_tokens")}
-        requests = self.requests(content["inputs"], parameters)
+        requests = self._texts(content["inputs"], parameters)
         characters, limit = text_size(content["inputs"]), self.model.limits.max_characters
         if characters > limit:
             raise RequestTooLarge(
@@ -75,6 +76,13 @@ class InferenceServer(hugging_face.Protocol):
                 "; send it in parts."
             )
         return Exchange(http_request, requests, self._tokenized, "tokenize")
+
+    def _texts(self, inputs: Any, parameters: Mapping[str, Any]) -> list[Request]:
+        """Return a request for each text; two texts are no pair, whatever the model's mode."""
+        if not isinstance(inputs, list) or is_chat(inputs):
+            return [Request(inputs, parameters)]
+        self.check_count(len(inputs), "inputs")
+        return [Request(each, parameters, alone=False) for each in inputs]
 
     def _tokenized(self, exchange: Exchange, results: Sequence[Any]) -> Any:
         limit = exchange.http_request.limits.max_response_bytes

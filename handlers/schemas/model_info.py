@@ -93,6 +93,7 @@ class ModelInfo:
         generates: whether results are generated texts, which can be streamed.
         operation: what it does under an embedding server's name; None where such servers lack it.
         prompts: names of the checkpoint's prompts, one of which a request can put before its text.
+        takes_pairs: whether a list of two texts is one request, a pair, and not two of them.
         nests_single_result: whether Hugging Face's clients read the result of one text from a list
             of results.
         legacy_response: the response of TorchServe's old example; None where it had no such mode.
@@ -123,6 +124,7 @@ class ModelInfo:
     generates: bool = False
     operation: Operation | None = None
     prompts: Sequence[str] = ()
+    takes_pairs: bool = False
     nests_single_result: bool = False
     legacy_response: LegacyResponse | None = None
     legacy_explanation_keys: Sequence[str] = ()

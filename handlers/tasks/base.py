@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from transformers import BatchEncoding
@@ -14,6 +14,7 @@ from handlers.batching.padding import Padding, run
 from handlers.batching.rows import Outputs, Row, RowOutcome
 from handlers.batching.tokenization import Text, Window, check_length, tokenize, window
 from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.text_reduction import TextReduction
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError, WrongConfig, attempt
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
@@ -51,6 +52,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         input_columns: the columns that the inputs may have in a table, or the names of their
             tensors; the first are the usual ones.
         result_columns: the keys of a result that are columns in a table; none for one of JSON.
+        takes_pairs: whether a list of two texts is one request, a pair, and not two of them.
         nests_single_result: whether Hugging Face's hub returns the result of one text in a list.
         legacy_response: the response of TorchServe's old example; None where it had no such mode.
         labels: names of the classes, by class number; empty where there are none.
@@ -71,6 +73,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     sample: ClassVar[Mapping[str, Any]]
     input_columns: ClassVar[Sequence[Columns]] = (TEXT_COLUMN,)
     result_columns: ClassVar[Sequence[str]] = ()
+    takes_pairs: ClassVar[bool] = False
     nests_single_result: ClassVar[bool] = False
     legacy_response: ClassVar[LegacyResponse | None] = None
     labels: Sequence[str] = ()
@@ -135,6 +138,14 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         return run(
             before(deadline, model.forward), rows, padded_limit=model.padded_limit, **options
         )
+
+    @property
+    def reduction(self) -> Callable[[], TextReduction] | None:
+        """Returns what reduces the model's outputs for tokens in its graph; None for no reduction.
+
+        `outputs` then has the name that the reduction writes.
+        """
+        return None
 
     @property
     def padding(self) -> Padding:

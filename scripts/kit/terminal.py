@@ -50,7 +50,7 @@ def explanation_lines(explanation: Mapping[str, Any], inputs: Any) -> Group:
     """
     importances = _importances(explanation)
     largest = max(map(abs, importances), default=0.0) or 1.0
-    texts = [Text(each) for each in _texts(inputs)]
+    texts = [Text(each) for each in explanation.get("texts") or _texts(inputs)]
     words: dict[str, float] = {}
     places = zip(explanation["sequence_ids"], explanation["offsets"], importances, strict=True)
     for sequence, (start, end), importance in places:

@@ -25,6 +25,7 @@ class ModeCases:
         parameters: sets of parameters, each for all of the inputs.
         brief: parameters for a short result, used with every wire format.
         labels: names of the classes of its tiny checkpoints; empty if the mode has none.
+        config: values of the config of its tiny checkpoints.
         with_text: returns inputs that contain a text.
         text_name: the name of that text in errors.
         in_windows: whether a text that is too long is read in windows, and never refused.
@@ -37,6 +38,7 @@ class ModeCases:
     parameters: Sequence[dict[str, Any]]
     brief: Mapping[str, Any] = field(default_factory=dict)
     labels: Sequence[str] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
     with_text: Callable[[Any], Any] = same
     text_name: str = "inputs"
     in_windows: bool = False

@@ -50,5 +50,5 @@ def length(feature: Feature) -> int:
     return len(feature["input_ids"])
 
 
-def _padded(value: int | list[int], longest: int, filler: int) -> int | list[int]:
-    return value if isinstance(value, int) else value + [filler] * (longest - len(value))
+def _padded(value: float | list[int], longest: int, filler: int) -> float | list[int]:
+    return value + [filler] * (longest - len(value)) if isinstance(value, list) else value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,8 @@ from handlers.protocols.cohere import Protocol
 from handlers.schemas.model_info import Operation
 from handlers.schemas.request import Request
 from tests.handlers.protocols.test_protocols import MODEL
-from tests.serving import read_json
+from tests.samples import FINE, ODD
+from tests.serving import Served, differences, read_json
 
 QUERY = {"query": "a", "documents": ["b", {"text": "c", "id": 5}]}
 
@@ -203,3 +204,27 @@ def test_paths_that_are_alike_have_their_own_protocols(path: str, body: Any, mod
     known = protocols.create(MODEL)
     chosen = next(each for each in known if each.recognises(request_to(path, body)))
     assert type(chosen).__module__ == f"handlers.protocols.{module}"
+
+
+@pytest.fixture
+def ranker(served: Callable[..., Served]) -> Served:
+    return served("sentence_ranking")
+
+
+def test_documents_are_ranked(ranker: Served) -> None:
+    body = {"query": "Who sings?", "documents": [FINE, {"text": ODD}, "Nina"], "top_n": 2}
+    ((status, answer),) = ranker.post(request_to("v2/rerank", body))
+    expected = ranker.ask({"query": "Who sings?", "texts": [FINE, ODD, "Nina"]}, top_n=2)
+    found = [
+        {"index": each["index"], "score": each["relevance_score"]} for each in answer["results"]
+    ]
+    assert status == 200 and not differences(found, expected, 1e-5)
+    tokenizer = ranker.engine.task.tokenizer
+    read = sum(len(tokenizer("Who sings?", text)["input_ids"]) for text in (FINE, ODD, "Nina"))
+    assert answer["usage"]["total_tokens"] == read
+
+
+def test_a_wrong_document_is_named(ranker: Served) -> None:
+    body = {"query": "Who sings?", "documents": ["a", {"title": "b"}]}
+    ((status, answer),) = ranker.post(request_to("v2/rerank", body))
+    assert (status, answer["message"]) == (400, "documents[1] must be a text, and is null.")

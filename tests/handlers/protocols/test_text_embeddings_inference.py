@@ -230,3 +230,44 @@ def test_one_wrong_text_to_tokenize_is_an_error_of_all(classifier: Served) -> No
     status, error = call(classifier, "tokenize", {"inputs": [FINE, ""]})
     assert (status, error["error_type"]) == (400, "Validation")
     assert error["error"] == "inputs[1]: inputs is empty; send a text."
+
+
+@pytest.fixture
+def ranker(served: Load) -> Served:
+    return served("sentence_ranking")
+
+
+QUERY = {"query": "Who sings?", "texts": [FINE, ODD, "Nina"]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "parameters"),
+    [
+        ({}, {}),
+        ({"raw_scores": True, "return_text": True}, {"raw_scores": True, "return_documents": True}),
+    ],
+)
+def test_texts_are_ranked(ranker: Served, settings: Any, parameters: Any) -> None:
+    status, ranked = call(ranker, "rerank", {**QUERY, **settings})
+    assert status == 200
+    assert not differences(ranked, ranker.ask(QUERY, **parameters), 1e-5)
+
+
+def test_two_texts_to_tokenize_are_no_pair(ranker: Served) -> None:
+    status, tokens = call(ranker, "tokenize", {"inputs": [FINE, ODD]})
+    assert (status, len(tokens)) == (200, 2)
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ({**QUERY, "query": ""}, "query is empty"),
+        ({**QUERY, "query": None}, "query must be a text, and is null."),
+        ({**QUERY, "texts": ["a", ""]}, "texts[1] is empty"),
+        ({**QUERY, "texts": ["a", 5]}, "texts[1] must be a text"),
+        ({**QUERY, "truncate": 5}, "parameters: truncate is 5"),
+    ],
+)
+def test_a_wrong_text_to_rank_is_named(ranker: Served, body: Any, sentence: str) -> None:
+    status, error = call(ranker, "rerank", body)
+    assert (status, error["error"][: len(sentence)]) == (400, sentence)
