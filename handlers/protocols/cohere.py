@@ -229,7 +229,8 @@ class Protocol(BaseProtocol):
         return HttpResponse(encode_json(call.body(exchange, outcomes)))
 
     def error_body(self, error: RequestError) -> Any:
-        return {"id": str(uuid.uuid4()), "message": str(error)}
+        """Return an error as Cohere has it, with the key that Jina's clients read as well."""
+        return {"id": str(uuid.uuid4()), "message": str(error), "detail": str(error)}
 
     def _parse_embed(self, http_request: HttpRequest) -> Exchange:
         check_operation(self.model, "embed")
