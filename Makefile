@@ -7,6 +7,8 @@ READY := $(VENV)/.ready
 LATEST := .venv-latest
 # Clients of other servers, which the tests run against this one.
 CLIENTS := .venv-clients
+# LangChain and LlamaIndex, whose classes the tests run against this server.
+FRAMEWORKS := .venv-frameworks
 # LitServe, which the benchmark measures.
 BENCH_VENV := .venv-bench
 # MLServer, whose environment takes 4 GB: make .venv-mlserver/.ready bench BENCH=--all
@@ -20,7 +22,7 @@ LOCK := .venv-lock
 PIP := -m pip install --quiet --disable-pip-version-check
 # In environments of tests, Python compiles only the modules that it imports.
 TEST_PIP := $(PIP) --no-compile
-TESTED := models browser wrk $(CLIENTS)/.ready $(DOCS)/.ready
+TESTED := models browser wrk $(CLIENTS)/.ready $(FRAMEWORKS)/.ready $(DOCS)/.ready
 # MODES="fill_mask summarization" names the modes of demo, serve, archives and models;
 # scripts/kit/default_modes.py has those that they take without it.
 SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.kit.default_modes))
@@ -68,8 +70,8 @@ $(CLIENTS)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt
 	.venv-$*/bin/python $(TEST_PIP) --no-deps -e .
 	touch $@
 
-# The documentation tool and other servers, which import nothing of the kit.
-$(DOCS)/.ready $(BENCH_VENV)/.ready $(MLSERVER)/.ready: .venv-%/.ready: requirements/%.txt
+# The documentation tool, frameworks and other servers, which import nothing of the kit.
+$(DOCS)/.ready $(FRAMEWORKS)/.ready $(BENCH_VENV)/.ready $(MLSERVER)/.ready: .venv-%/.ready: requirements/%.txt
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python $(TEST_PIP) -r requirements/$*.txt
 	touch $@
@@ -130,7 +132,7 @@ test-all: $(TESTED)
 	$(RUN) -m pytest -m "not vllm"
 
 # The models that `make models` trained are served here too.
-test-latest: $(LATEST)/.ready models $(CLIENTS)/.ready
+test-latest: $(LATEST)/.ready models $(CLIENTS)/.ready $(FRAMEWORKS)/.ready
 	$(LATEST)/bin/python -m pytest -m "not openvino and not slow and not vllm" tests/handlers tests/scripts
 
 test-vllm: $(READY) $(VLLM)/.ready

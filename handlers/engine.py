@@ -151,6 +151,8 @@ class Engine:
             input_columns=task.input_columns,
             result_columns=task.result_columns,
             generates=task.generates,
+            operation=task.operation,
+            prompts=list(task.prompts),
             adapters=list(settings.adapters),
             takes_pairs=task.takes_pairs,
             nests_single_result=task.nests_single_result,
@@ -261,7 +263,8 @@ class Engine:
         )
 
     def _parse(self, request: Request) -> Job:
-        return Job(self.task.parse(request), stream=request.stream)
+        query = self.task.parse(request)
+        return Job(query, stream=request.stream, token_count=request.token_count)
 
     def _parse_explanation(self, request: Request) -> Job:
         if self._explanation_target is None:
@@ -275,6 +278,8 @@ class Engine:
         return Job(query, ExplanationParameters.of_request({}, explanation))
 
     def _decode(self, job: Job) -> Any:
+        if job.token_count is not None:
+            job.token_count.tokens = sum(map(len, job.rows))
         return self.task.decode(job.query, job.rows, job.outputs)
 
     def _explained(self, jobs: Sequence[Job], deadline: Deadline) -> list[Outcome]:

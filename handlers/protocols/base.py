@@ -10,8 +10,20 @@ from typing import Any, Literal
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
-from handlers.schemas.model_info import ModelInfo
+from handlers.schemas.model_info import ModelInfo, Operation
 from handlers.schemas.request import Request
+
+# Errors whose cause is in their item.
+OF_ITEM = (BadRequest, RequestTooLarge, Unprocessable)
+# What a model without the operation does not do, for errors.
+OPERATIONS: Mapping[Operation, str] = {
+    "embed": "makes no embeddings of texts",
+    "embed_all": "makes no embeddings of tokens",
+    "embed_sparse": "makes no sparse embeddings",
+    "rerank": "ranks no texts",
+    "similarity": "compares no sentences",
+    "predict": "classifies no texts",
+}
 
 
 @dataclass(frozen=True)
@@ -147,6 +159,55 @@ def check_generates(model: ModelInfo) -> None:
     """
     if not model.generates:
         raise Unprocessable(f"This model's mode is {model.mode}; it writes no texts.")
+
+
+def check_operation(model: ModelInfo, *operations: Operation) -> None:
+    """Check that a model does one of these operations.
+
+    Raises:
+        Unprocessable: its mode is another one.
+    """
+    if model.operation not in operations:
+        lack = OPERATIONS[operations[0]]
+        raise Unprocessable(f"This model's mode is {model.mode}; it {lack}.")
+
+
+def texts_or_ids(value: Any, name: str, max_rows: int) -> list[Any]:
+    """Return the texts of a body: one or several, or the token ids of one or of several.
+
+    Args:
+        value: a text, a list of texts, the token ids of a text, or a list of such lists.
+        name: its key in the body, for errors.
+        max_rows: the maximum number of texts.
+
+    Raises:
+        BadRequest: the list is empty.
+        RequestTooLarge: there are too many.
+    """
+    is_list = isinstance(value, list) and type(next(iter(value), None)) is not int
+    texts = value if is_list else [value]
+    check_count(len(texts), name, max_rows)
+    return texts
+
+
+def tokens_read(requests: Sequence[Request]) -> int:
+    """Return how many tokens the model read for requests that count them."""
+    return sum(each.token_count.tokens for each in requests if each.token_count)
+
+
+def first_error(outcomes: Sequence[Any], name: str | None) -> RequestError | None:
+    """Return the first error among outcomes, for a format without errors in lists.
+
+    If other items have results, its sentence begins with its item, such as `input[2]`; it does not
+    where the items have no name.
+    """
+    errors = {at: each for at, each in enumerate(outcomes) if isinstance(each, RequestError)}
+    if not errors:
+        return None
+    at, error = next(iter(errors.items()))
+    if name and len(errors) < len(outcomes) and isinstance(error, OF_ITEM):
+        return type(error)(f"{name}[{at}]: {error}")
+    return error
 
 
 def check_count(count: int, name: str, max_rows: int) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from handlers.config.handler_section import HandlerSection
 
 Schema = Mapping[str, Any]
 Columns = tuple[str, ...]
+# What a mode does, under the names that embedding servers have for it.
+Operation = Literal["embed", "embed_all", "embed_sparse", "rerank", "similarity", "predict"]
 # The columns of inputs that are one text, which stands by itself and not in an object.
 TEXT_COLUMN: Columns = ("text",)
 PUBLIC = (
@@ -89,6 +91,8 @@ class ModelInfo:
             inputs; the first are the usual ones.
         result_columns: the keys of a result that are columns in a table; none for one of JSON.
         generates: whether results are generated texts, which can be streamed.
+        operation: what it does under an embedding server's name; None where such servers lack it.
+        prompts: names of the checkpoint's prompts, one of which a request can put before its text.
         takes_pairs: whether a list of two texts is one request, a pair, and not two of them.
         nests_single_result: whether Hugging Face's clients read the result of one text from a list
             of results.
@@ -118,6 +122,8 @@ class ModelInfo:
     input_columns: Sequence[Columns] = (TEXT_COLUMN,)
     result_columns: Sequence[str] = ()
     generates: bool = False
+    operation: Operation | None = None
+    prompts: Sequence[str] = ()
     takes_pairs: bool = False
     nests_single_result: bool = False
     legacy_response: LegacyResponse | None = None

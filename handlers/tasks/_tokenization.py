@@ -28,6 +28,13 @@ class TokenizationParameters(Parameters):
     """Ends the prompt of a chat where the assistant's message begins."""
 
 
+class DetokenizationParameters(Parameters):
+    """Parameters of one list of token ids."""
+
+    skip_special_tokens: bool = False
+    """Leaves the special tokens out."""
+
+
 def tokenize_request(task: BaseTask[Any, Any], request: Request) -> TokenizedText:
     """Return the tokens of a request, whose inputs are a text or the messages of a chat.
 
@@ -55,18 +62,20 @@ def tokenize_request(task: BaseTask[Any, Any], request: Request) -> TokenizedTex
 
 
 def detokenize_request(task: BaseTask[Any, Any], request: Request) -> str:
-    """Return the text of a request's :class:`TokenIds`, special tokens included.
+    """Return the text of a request's :class:`TokenIds`.
 
     Raises:
-        BadRequest: there are none, or one is not in the vocabulary.
+        BadRequest: there are none, one is not in the vocabulary, or a parameter is wrong.
         RequestTooLarge: there are more than a text may have characters.
     """
     ids = request.inputs
+    parameters = DetokenizationParameters.of_request({}, request.parameters)
     if not isinstance(ids, TokenIds):
         raise BadRequest(f"tokens must be a list of token ids, and is {json_type(ids)}.")
     ids.check_length(task.max_characters)
     ids.check(task.checkpoint.vocab_size)
-    return str(task.tokenizer.decode(list(ids.ids), **AS_WRITTEN))
+    options = {**parameters.model_dump(), "clean_up_tokenization_spaces": False}
+    return str(task.tokenizer.decode(list(ids.ids), **options))
 
 
 def _text_of(task: BaseTask[Any, Any], inputs: Any, parameters: TokenizationParameters) -> str:

@@ -19,7 +19,7 @@ from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError, WrongConfig, attempt
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
 from handlers.runtime.model import Model
-from handlers.schemas.model_info import TEXT_COLUMN, Columns, LegacyResponse
+from handlers.schemas.model_info import TEXT_COLUMN, Columns, LegacyResponse, Operation
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
@@ -60,6 +60,9 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         packs: whether several rows may be packed into one where the model can run that.
         generates: whether results are generated texts, for which a format must generate.
         embeds: whether outputs are vectors, whose cosines are what has to agree in exports.
+        operation: what the mode does under an embedding server's name, by which the protocols of
+            such servers find it; None where they have no such thing.
+        prompts: names of the checkpoint's prompts, which a request chooses by `prompt_name`.
     """
 
     auto_class: ClassVar[str]
@@ -79,6 +82,8 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     packs: ClassVar[bool] = True
     generates: ClassVar[bool] = False
     embeds: ClassVar[bool] = False
+    operation: ClassVar[Operation | None] = None
+    prompts: Sequence[str] = ()
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         self.checkpoint = checkpoint

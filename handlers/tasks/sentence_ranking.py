@@ -126,6 +126,7 @@ class Task(BaseTask[RankingQuery, Window]):
     }
     input_columns = (("text", "text_pair"), *(("query", name) for name in LISTS))
     takes_pairs = True
+    operation = "rerank"
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
