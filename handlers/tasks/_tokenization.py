@@ -16,7 +16,6 @@ from handlers.schemas.tokenized_text import TokenizedText
 from handlers.tasks.base import BaseTask
 
 IDS_ONLY: dict[str, Any] = {"return_attention_mask": False, "return_token_type_ids": False}
-AS_WRITTEN = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
 
 
 class TokenizationParameters(Parameters):
