@@ -129,6 +129,31 @@ def test_json_has_one_space_between_its_parts(engine: Engine) -> None:
     assert not list(Draft202012Validator(schema).iter_errors(json.loads(text)))
 
 
+@pytest.mark.parametrize("least", [0, 1, 3])
+def test_an_array_without_end_has_no_free_whitespace(engine: Engine, least: int) -> None:
+    schema = {"type": "array", "items": {"maximum": 9, "type": "integer"}, "minItems": least}
+    sampling = {"do_sample": True, "temperature": 2.0, "frequency_penalty": 0.0}
+    found = [generated(engine, bound("json", schema, seed=seed, **sampling)) for seed in range(4)]
+    ended = [text for text, reason in found if reason == "eos_token"]
+    assert ended
+    for text in ended:
+        assert text == json.dumps(json.loads(text))
+        Draft202012Validator(schema).validate(json.loads(text))
+
+
+def test_arrays_without_end_may_be_parts_of_others(engine: Engine) -> None:
+    words = {"type": "array", "items": {"enum": ["fox", "bear"]}}
+    schema = {
+        "type": "object",
+        "properties": {"rows": {"type": "array", "items": words}, "last": words},
+        "required": ["rows", "last"],
+    }
+    text, reason = generated(engine, bound("json", schema, do_sample=True, seed=1))
+    assert reason == "eos_token"
+    assert text == json.dumps(json.loads(text))
+    Draft202012Validator(schema).validate(json.loads(text))
+
+
 def test_a_trial_without_time_is_no_mistake_of_the_grammar(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
