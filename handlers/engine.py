@@ -144,6 +144,7 @@ class Engine:
             result_columns=task.result_columns,
             generates=task.generates,
             adapters=list(settings.adapters),
+            generation=self.model.generation if task.generates else None,
             nests_single_result=task.nests_single_result,
             legacy_response=task.legacy_response,
             legacy_explanation_keys=target.legacy_keys if target else (),
