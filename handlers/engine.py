@@ -155,6 +155,7 @@ class Engine:
             prompts=list(task.prompts),
             adapters=list(settings.adapters),
             takes_pairs=task.takes_pairs,
+            generation=self.model.generation if task.generates else None,
             nests_single_result=task.nests_single_result,
             legacy_response=task.legacy_response,
             legacy_explanation_keys=target.legacy_keys if target else (),

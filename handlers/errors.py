@@ -13,6 +13,7 @@ KitError
     ├── Overloaded           503  temporarily not available
     │   ├── OutOfTime        503  the time limit of the batch passed
     │   └── DeviceFailed     503  the accelerator failed, and the worker starts again
+    │       └── EngineFailed 503  the engine of texts failed, and the worker starts again
     ├── OutOfMemory          507  the request alone does not fit in memory
     └── InternalError        500  a bug in this kit
 """
@@ -127,11 +128,18 @@ class OutOfTime(Overloaded):
 class DeviceFailed(Overloaded):
     """The accelerator failed; this process cannot use it any more."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "accelerator") -> None:
         super().__init__(
-            "The accelerator of this worker failed, and the worker starts again; send the request"
+            f"The {what} of this worker failed, and the worker starts again; send the request"
             " again."
         )
+
+
+class EngineFailed(DeviceFailed):
+    """The engine that runs texts side by side failed; this process has no other one."""
+
+    def __init__(self) -> None:
+        super().__init__("engine")
 
 
 class OutOfMemory(RequestError):

@@ -45,7 +45,7 @@ import torch
 from transformers import GenerationConfig
 
 from handlers.errors import (
-    DeviceFailed,
+    EngineFailed,
     RequestError,
     Unprocessable,
     WrongCheckpoint,
@@ -62,6 +62,8 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 START_SECONDS = 600
+# How long the process may take to end, before it is killed.
+END_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,12 @@ class EngineProcess:
         self._closing = threading.Lock()
         self._wait_until_ready()
         # The threads end with the socket, and hold no reference to the model.
-        for run in (self._read, self._write):
-            threading.Thread(target=run, name=program.name, daemon=True).start()
+        self._threads = [
+            threading.Thread(target=run, name=program.name, daemon=True)
+            for run in (self._read, self._write)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def texts(self) -> int:
@@ -171,12 +177,12 @@ class EngineProcess:
             receive: takes the events of the text.
 
         Raises:
-            DeviceFailed: the process has ended.
+            EngineFailed: the process has ended.
             Overloaded: too many texts are running or waiting.
         """
         with self._lock:
             if self._failed:
-                raise DeviceFailed
+                raise EngineFailed
             check_load(self.texts, limit)
             self._receivers[text.number] = receive
         self._commands.put(
@@ -201,9 +207,16 @@ class EngineProcess:
         with suppress(OSError):  # It has ended.
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+        self._signal(signal.SIGTERM)
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):  # All of them have ended.
-            os.killpg(self._process.pid, signal.SIGTERM)
-        self._process.wait()
+            os.killpg(self._process.pid, number)
 
     def _wait_until_ready(self) -> None:
         self._socket.settimeout(START_SECONDS)
@@ -391,6 +404,6 @@ class EngineModel(ContinuousModel, ABC):
                 )
             )
         elif event["error"] is None:
-            receive(NewTokens(error=DeviceFailed()))
+            receive(NewTokens(error=EngineFailed()))
         else:
             receive(NewTokens(error=self._failure(summarize(Exception(event["error"])))))

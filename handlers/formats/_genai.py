@@ -24,6 +24,7 @@ from handlers.formats._engine_settings import (
     MAX_SEED,
     OF_GENERATE_ALONE,
     given_settings,
+    lacking_parameters,
     settings_of_checkpoint,
 )
 from handlers.formats._genai_grammar import GrammarTrials
@@ -32,6 +33,7 @@ from handlers.generation.static_groups import StaticGroups
 from handlers.generation.text_grammar import TextGrammar
 from handlers.runtime.lazy_load import LazyLoad
 from handlers.runtime.model import Model
+from handlers.schemas.model_info import GenerationInfo
 
 PROGRAM = EngineProgram(
     "openvino-genai",
@@ -123,6 +125,13 @@ class GenAiModel(EngineModel):
             next(generated) if lacks else outcome
             for outcome, lacks in zip(outcomes, lacking, strict=True)
         ]
+
+    @property
+    def generation(self) -> GenerationInfo:
+        lacking = lacking_parameters(LACKING, BEAM_NGRAMS)
+        if self._groups is None:
+            return GenerationInfo(PROGRAM.name, refused=lacking)
+        return GenerationInfo(PROGRAM.name, by_generate=lacking)
 
     def _failure(self, reason: str) -> RequestError:
         return RequestTooLarge(

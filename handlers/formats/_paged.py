@@ -27,7 +27,7 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 from handlers.batching.rows import RowOutcome
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.trial_rows import trial_rows
-from handlers.errors import DeviceFailed
+from handlers.errors import EngineFailed, RequestError, classify
 from handlers.formats._cache import BLOCK as CACHE_BLOCK
 from handlers.formats._cache import cache_blocks
 from handlers.formats._genai import BEAM_NGRAMS, LACKING, OF_SAMPLING, SETTINGS
@@ -208,11 +208,11 @@ class PagedEngine:
             receive: takes its tokens, in a thread of the engine; it must return at once.
 
         Raises:
-            DeviceFailed: the manager has ended.
+            EngineFailed: the manager has ended.
         """
         with self._lock:
             if self._failed:
-                raise DeviceFailed
+                raise EngineFailed
             self._started += 1
             blocks = math.ceil((len(prompt) + prompt.new_tokens) / BLOCK)
             text = _Text(prompt, receive, str(self._started), blocks)
@@ -282,8 +282,15 @@ class PagedEngine:
             if finished or failed:
                 del self._running[text.number]
                 self._start_waiting()
-        error = DeviceFailed() if failed else None
+        error = self._error(output.error) if failed else None
         text.receive(NewTokens([new], finished=finished, error=error))
+
+    def _error(self, message: str) -> RequestError:
+        """Return the error of a text; the manager goes on, unless it has stopped itself."""
+        if self._manager.stop_event.is_set():
+            return EngineFailed()
+        logger.error("transformers' continuous batching failed at a text")
+        return classify(RuntimeError(message))
 
     def _fail(self) -> None:
         with self._lock:
@@ -291,7 +298,7 @@ class PagedEngine:
             texts = [*self._running.values(), *self._waiting]
             self._running, self._waiting = {}, deque()
         for text in texts:
-            text.receive(NewTokens(error=DeviceFailed()))
+            text.receive(NewTokens(error=EngineFailed()))
 
 
 def as_paged(model: Model, module: PreTrainedModel, spec: ModelSpec) -> PagedModel | None:

@@ -16,6 +16,7 @@ from handlers.batching.padding import Padding
 from handlers.batching.rows import TrialRows
 from handlers.config.handler_section import Compile
 from handlers.runtime.assistant import Assistant
+from handlers.schemas.model_info import GenerationInfo
 
 Result = TypeVar("Result")
 
@@ -84,6 +85,11 @@ class Model(ABC):
                 free.
         """
         return nullcontext()
+
+    @property
+    def generation(self) -> GenerationInfo:
+        """How its texts are generated."""
+        return GenerationInfo()
 
     @property
     def load_metrics(self) -> Mapping[str, float]:

@@ -30,6 +30,7 @@ PUBLIC = (
     "sample",
     "architecture",
     "adapters",
+    "generation",
 )
 PUBLIC_SETTINGS = ("quantization", "responses")
 
@@ -51,6 +52,22 @@ class Limits:
     max_characters: int
     truncation: bool
     max_total_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class GenerationInfo:
+    """How the texts of a model are generated.
+
+    Attributes:
+        engine: what generates them.
+        by_generate: the parameters with which the checkpoint's weights and transformers' `generate`
+            generate a text instead.
+        refused: the parameters that are refused.
+    """
+
+    engine: str = "transformers"
+    by_generate: Sequence[str] = ()
+    refused: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -100,6 +117,7 @@ class ModelInfo:
         legacy_explanation_keys: the keys of that example's explanations.
         agreement: how often it agrees with its checkpoint in float32, measured when it was packed;
             None where that was not measured.
+        generation: how its texts are generated; None where it generates none.
         explanation_views: returns titles and importances of the highlighted texts of an
             explanation on the HTML page; None where the model is not explained.
     """
@@ -129,10 +147,12 @@ class ModelInfo:
     legacy_response: LegacyResponse | None = None
     legacy_explanation_keys: Sequence[str] = ()
     agreement: Mapping[str, Any] | None = None
+    generation: GenerationInfo | None = None
     explanation_views: Callable[[Any], Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the public part, ready for JSON."""
         facts = {name: getattr(self, name) for name in PUBLIC}
         settings = {name: getattr(self.settings, name) for name in PUBLIC_SETTINGS}
-        return {**facts, **settings, "limits": asdict(self.limits)}
+        generation = asdict(self.generation) if self.generation else None
+        return {**facts, **settings, "limits": asdict(self.limits), "generation": generation}

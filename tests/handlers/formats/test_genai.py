@@ -18,7 +18,7 @@ from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import (
     BadRequest,
-    DeviceFailed,
+    EngineFailed,
     OutOfTime,
     Overloaded,
     RequestTooLarge,
@@ -152,6 +152,18 @@ def test_what_the_engine_lacks_is_generated_by_the_checkpoint(
     found, expected = engine.predict([request]), reference.predict([request])
     assert not any(isinstance(outcome, Exception) for outcome in found)
     assert not differences(found, expected, 1e-4)
+
+
+def test_the_description_says_what_is_generated_how(
+    engine: Engine, alone: Engine, reference: Engine
+) -> None:
+    names = sorted(name for name, _ in LACKING)
+    found = [each.describe().as_json()["generation"] for each in (engine, alone, reference)]
+    assert [tuple(each.values()) for each in found] == [
+        ("openvino-genai", names, ()),
+        ("openvino-genai", (), names),
+        ("transformers", (), ()),
+    ]
 
 
 def test_engine_and_checkpoint_share_the_texts_of_a_request(
@@ -370,7 +382,7 @@ def test_the_end_of_the_process_fails_its_texts_and_later_ones(
     threading.Thread(target=_end_after, args=(begun, process)).start()
     running = Request(PROMPT, {"max_new_tokens": 120}, stream=stream)
     outcomes = [engine.predict([request])[0] for request in (running, Request(PROMPT))]
-    assert isinstance(outcomes[1], DeviceFailed)
+    assert isinstance(outcomes[1], EngineFailed)
     assert engine.device_failed
 
 

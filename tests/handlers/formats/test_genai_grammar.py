@@ -306,6 +306,20 @@ def test_grammars_that_are_forgotten_change_no_text(engine: Engine) -> None:
     assert all(re.fullmatch(f"{number}x[ab]", text) for number, text in enumerate(texts))
 
 
+def test_what_xgrammar_says_about_a_schema_is_not_logged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    engine = Engine.load(folder, config(dtype="float32", captum_explanation=False))
+    monkeypatch.setattr(
+        engine.task.tokenizer, "chat_template", f"{{# tools <tool_call> #}}{TEMPLATE}"
+    )
+    ignored = {"properties": {"a": {"type": "string", "pattern": "b", "maxLength": 3}}}
+    tools = [{"type": "function", "function": {"name": "look", "parameters": ignored}}]
+    [outcome] = engine.predict([Request(CHAT, {"tools": tools, "tool_choice": "required", **FREE})])
+    assert isinstance(outcome, list), outcome
+    assert ".cc:" not in "".join(capfd.readouterr())
+
+
 def test_the_vocabulary_is_removed_with_the_model(tmp_path: Path) -> None:
     tiny.write(tmp_path, MODE)
     formats.export(tmp_path, config(), tmp_path)
