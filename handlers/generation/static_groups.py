@@ -22,13 +22,11 @@ from handlers.batching.rows import RowOutcome
 from handlers.errors import InternalError, OutOfTime, RequestError, attempt
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.scheduler import check_load
-from handlers.runtime.deadline import NO_DEADLINE, Deadline
+from handlers.runtime.deadline import NO_DEADLINE, PATIENCE, Deadline
 from handlers.runtime.model import Model
 from handlers.telemetry.meter import Meter
 
 Result = TypeVar("Result")
-# How long a request waits before it looks at its deadline, in seconds.
-PATIENCE = 0.1
 
 
 class StaticGroups(Model):
