@@ -302,7 +302,8 @@ class Engine:
             padded_limit=self.model.padded_limit,
         )
         explain = partial(self._explanation_target.explain, model=model)
-        return self.model.run_exclusively(partial(self._explain_by_adapter, explain, jobs))
+        explain_all = partial(self._explain_by_adapter, explain, jobs)
+        return self.model.run_exclusively(explain_all, deadline)
 
     def _explain_by_adapter(
         self, explain: Callable[[Sequence[Job]], list[Outcome]], jobs: Sequence[Job]

@@ -36,6 +36,7 @@ from handlers.generation.generator import Generator, Prompt, end_tokens
 from handlers.generation.parameters import GenerationParameters
 from handlers.generation.scheduler import NewTokens, Receive, TextEngine
 from handlers.generation.static_groups import StaticGroups
+from handlers.runtime.deadline import PATIENCE
 from handlers.runtime.model import Model
 
 logger = logging.getLogger(__name__)
@@ -44,8 +45,6 @@ logger = logging.getLogger(__name__)
 BLOCK = 16
 SPARE_BLOCKS = 1
 STEP_TOKENS = 256
-# How long the thread that passes tokens on waits until it looks whether the manager runs, in s.
-PATIENCE = 0.5
 NEUTRAL: Mapping[str, Any] = {**SETTINGS, **LACKING, **BEAM_NGRAMS}
 TRIAL_TOKENS = 4
 TRIAL_SECONDS = 60.0

@@ -20,12 +20,9 @@ from handlers.generation.generator import Generator, Prompt, end_tokens
 from handlers.generation.logits import MIN_LOGPROB, TokenScores
 from handlers.generation.scheduler import NewTokens, TextEngine
 from handlers.generation.stopping import Continuation, GeneratedText
-from handlers.runtime.deadline import NO_DEADLINE, Deadline
+from handlers.runtime.deadline import NO_DEADLINE, PATIENCE, Deadline
 from handlers.runtime.model import Model
 from handlers.telemetry.meter import Meter
-
-# How long a request waits for the end of a text before it looks at its deadline, in seconds.
-PATIENCE = 0.25
 
 
 class TokenClock:
