@@ -59,6 +59,8 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         default_batch_tokens: tokens in one forward where the YAML sets no `max_batch_tokens`.
         packs: whether several rows may be packed into one where the model can run that.
         generates: whether results are generated texts, for which a format must generate.
+        fastest_formats: the fastest format by type of device, for `save_mode: auto`; the checkpoint
+            itself on all others.
         embeds: whether outputs are vectors, whose cosines are what has to agree in exports.
         operation: what the mode does under an embedding server's name, by which the protocols of
             such servers find it; None where they have no such thing.
@@ -81,6 +83,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     default_batch_tokens: ClassVar[int] = 1024
     packs: ClassVar[bool] = True
     generates: ClassVar[bool] = False
+    fastest_formats: ClassVar[Mapping[str, str]] = {}
     embeds: ClassVar[bool] = False
     operation: ClassVar[Operation | None] = None
     prompts: Sequence[str] = ()

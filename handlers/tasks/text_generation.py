@@ -116,6 +116,7 @@ class Task(BaseTask[PromptQuery, Prompt]):
     default_batch_tokens = 8192
     packs = False
     generates = True
+    fastest_formats: ClassVar[Mapping[str, str]] = {"cpu": "openvino"}
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
