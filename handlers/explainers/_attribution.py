@@ -21,20 +21,22 @@ class Comparison:
     """A vector, to which the similarity of an output is explained.
 
     Attributes:
-        vector: the vector. Shape: (size,).
+        vector: the vector, which is compared with the first dimensions of the output. Shape:
+            (size,).
         similarity: the name of the similarity.
         normalizes: whether the output gets a length of 1 before it is compared.
     """
 
     vector: torch.Tensor
-    similarity: str
-    normalizes: bool
+    similarity: str = "cosine"
+    normalizes: bool = False
 
     def score(self, outputs: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
         """Return the similarity of each output to the vector of its row. Shape: (rows,)."""
         if self.normalizes:
             outputs = torch.nn.functional.normalize(outputs, dim=-1)
-        return SIMILARITIES[self.similarity](outputs, vectors.to(outputs.device))
+        first_dimensions = outputs[:, : vectors.shape[1]]
+        return SIMILARITIES[self.similarity](first_dimensions, vectors.to(outputs.device))
 
 
 @dataclass(frozen=True)
