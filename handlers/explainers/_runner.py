@@ -59,8 +59,8 @@ class AttributionJob:
     def batch_key(self) -> Hashable:
         """The properties that jobs must have in common to share forward passes."""
         settings = (self.settings.n_steps, self.settings.n_samples)
-        compared = self.target.compared
-        size = None if compared is None else len(compared)
+        comparison = self.target.comparison
+        size = None if comparison is None else len(comparison.vector)
         return self.method, self.target.output, len(self.target.index), size, *settings
 
 

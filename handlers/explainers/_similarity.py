@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from handlers.batching.rows import Row
 from handlers.batching.tokenization import Window
 from handlers.errors import BadRequest
-from handlers.explainers._attribution import AttributionTarget
+from handlers.explainers._attribution import AttributionTarget, Comparison
 from handlers.explainers._segments import segment_tokens
 from handlers.schemas.explanation_parameters import Granularity
 
@@ -33,7 +34,8 @@ def similarity_target(
     if not isinstance(row, Window):
         raise BadRequest("Token ids are not explained; send a text.")
     segments = segment_tokens(row, [text], granularity)
-    return AttributionTarget(row, segments, output, (), cosine(*vectors), vectors[1])
+    comparison = Comparison(torch.from_numpy(vectors[1]))
+    return AttributionTarget(row, segments, output, (), cosine(*vectors), comparison)
 
 
 def cosine(first: Vector, second: Vector) -> float:

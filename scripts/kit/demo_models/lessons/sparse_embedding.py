@@ -29,8 +29,8 @@ BIAS = -6.0
 class SparseEmbedding(Lesson):
     """Questions and passages; each token predicts its word, some of them masked."""
 
-    plan = Plan(rows=1600, batch=24, rate=1e-3)
-    exam_rows = 100
+    plan = Plan(rows=640, batch=16, rate=1e-3)
+    exam_rows = 40
 
     def start(self, seed: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         """Return MiniLM with a new head over its vocabulary."""
