@@ -29,6 +29,7 @@ class ModelSpec:
         calibration: representative batches for a quantized export.
         padding: padding ids, if the export should support packed rows where possible.
         per_token: names of the outputs that have a value for each token.
+        embeds: whether the outputs are vectors, whose cosines have to agree.
         reduction: returns what reduces the outputs of the model in its graph; None where they stay
             as they are.
     """
@@ -42,6 +43,7 @@ class ModelSpec:
     calibration: Sequence[Batch] = ()
     padding: Padding | None = None
     per_token: tuple[str, ...] = ()
+    embeds: bool = False
     reduction: Callable[[], TextReduction] | None = None
 
     def with_settings(self, **settings: Any) -> ModelSpec:

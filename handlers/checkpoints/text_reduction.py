@@ -28,7 +28,7 @@ from handlers.batching.packing import COLUMNS, ROWS, SEGMENTS
 class TextSlots:
     """The slots of a batch that hold the tokens of each text, in packed or in padded rows.
 
-    The slots of a text are consecutive.
+    The slots of a text are consecutive. One of a row of padding alone has none.
 
     Attributes:
         members: whether a slot holds a token of a text. Shape: (texts, rows * width).
@@ -102,15 +102,19 @@ class TextSlots:
 
     def first(self, values: torch.Tensor) -> torch.Tensor:
         """Return the vector of the first token of each text. Shape: (texts, size)."""
-        return values.flatten(0, 1)[self._starts]
+        return self._of_texts(values.flatten(0, 1)[self._starts])
 
     def last(self, values: torch.Tensor) -> torch.Tensor:
         """Return the vector of the last token of each text. Shape: (texts, size)."""
-        return values.flatten(0, 1)[self._starts + self.lengths[:, 0] - 1]
+        return self._of_texts(values.flatten(0, 1)[self._starts + self.lengths[:, 0] - 1])
 
     @property
     def _starts(self) -> torch.Tensor:
         return self.members.int().argmax(1)
+
+    def _of_texts(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Return a vector for each text, of zeros for one without tokens."""
+        return torch.where(self.members.any(1)[:, None], vectors, 0)
 
     def _without_padding(self, values: torch.Tensor) -> torch.Tensor:
         """Return a vector for each slot, of zeros for padding, whose values may be NaN."""
@@ -130,7 +134,7 @@ class TextReduction(torch.nn.Module):
 
     reads: ClassVar[str] = "last_hidden_state"
     writes: ClassVar[str]
-    inputs: ClassVar[tuple[str, ...]] = ()
+    inputs: tuple[str, ...] = ()
     pools: ClassVar[bool] = True
 
     @abstractmethod
@@ -161,7 +165,7 @@ class ReducedModel(PreTrainedModel):
     def __init__(self, module: PreTrainedModel, reduction: TextReduction) -> None:
         super().__init__(module.config)
         self.module = module
-        self.reduction = reduction.to(device=module.device, dtype=module.dtype)
+        self.reduction = reduction.to(module.device)
 
     @property
     def base_model(self) -> torch.nn.Module:

@@ -34,7 +34,9 @@ from handlers.config.model_config import ModelConfig
 from handlers.errors import Unprocessable, WrongCheckpoint, summarize
 from handlers.export.manifest import ExportManifest, Signature
 from handlers.export.parity import check_parity, parity_batches
+from handlers.export.parity_report import compare_outputs
 from handlers.export.quantize import AccuracyTarget, Quantized, quantize
+from handlers.export.vector_agreement import compare_vectors
 from handlers.formats._cache import cache_blocks
 from handlers.formats._genai import GenAiModel, check_generation_config
 from handlers.formats._genai_grammar import GrammarTrials
@@ -235,7 +237,10 @@ class Format(BaseFormat):
             [_named_arrays(signature, batch) for batch in spec.calibration],
             AccuracyTarget(
                 handler.min_agreement,
-                spec.checkpoint.independent_labels,
+                compare_vectors
+                if spec.embeds
+                else partial(compare_outputs, independent=spec.checkpoint.independent_labels),
+                spec.per_token,
                 {dtype: _compile_settings(dtype) for dtype in dtypes},
             ),
             nncf=nncf,

@@ -15,7 +15,7 @@ from handlers.schemas.text_checks import check_text, json_type
 from handlers.schemas.tokenized_text import TokenizedText
 from handlers.tasks.base import BaseTask
 
-IDS_ONLY = {"return_attention_mask": False, "return_token_type_ids": False}
+IDS_ONLY: dict[str, Any] = {"return_attention_mask": False, "return_token_type_ids": False}
 
 
 class TokenizationParameters(Parameters):
@@ -45,7 +45,10 @@ def tokenize_request(task: BaseTask[Any, Any], request: Request) -> TokenizedTex
     is_chat = isinstance(request.inputs, list)
     text = _text_of(task, request.inputs, parameters)
     special = parameters.add_special_tokens
-    options = {"add_special_tokens": not is_chat if special is None else special, **IDS_ONLY}
+    options: dict[str, Any] = {
+        "add_special_tokens": not is_chat if special is None else special,
+        **IDS_ONLY,
+    }
     encoding = tokenize(task.tokenizer, [(text, None)], **options)[0]
     if len(encoding) > task.max_characters:
         raise RequestTooLarge(

@@ -62,6 +62,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         operation: what the mode does under an embedding server's name, by which the protocols of
             such servers find it; None where they have no such thing.
         prompts: names of the checkpoint's prompts, which a request chooses by `prompt_name`.
+        embeds: whether outputs are vectors, whose cosines are what has to agree in exports.
     """
 
     auto_class: ClassVar[str]
@@ -82,6 +83,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     generates: ClassVar[bool] = False
     operation: ClassVar[Operation | None] = None
     prompts: Sequence[str] = ()
+    embeds: ClassVar[bool] = False
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         self.checkpoint = checkpoint
@@ -195,15 +197,28 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         ]
 
     def fit(
-        self, text: Text, encoding: BatchEncoding, number: int, options: Mapping[str, Any]
+        self,
+        text: Text,
+        encoding: BatchEncoding,
+        number: int,
+        options: Mapping[str, Any],
+        truncate: bool | None = None,
     ) -> list[Window]:
         """Return one text of an encoding as a row, truncated if it is too long.
 
+        Args:
+            text: the text or pair.
+            encoding: the encoding of several texts.
+            number: the number of the text in it.
+            options: the options of the tokenizer.
+            truncate: whether it is truncated; by default as the YAML says.
+
         Raises:
-            RequestTooLarge: it is too long, and the YAML says `truncation: false`.
+            RequestTooLarge: it is too long, and is not truncated.
         """
         length = len(encoding["input_ids"][number])
-        if self.max_tokens is not None and length > self.max_tokens and self.truncation:
+        truncate = self.truncation if truncate is None else truncate
+        if self.max_tokens is not None and length > self.max_tokens and truncate:
             truncation = {"truncation": True, "max_length": self.max_tokens}
             encoding = tokenize(self.tokenizer, [text], **{**options, **truncation})
             number, length = 0, self.max_tokens

@@ -221,7 +221,7 @@ class Task(BaseTask[RankingQuery, Window]):
             check_length(len(rows[long[0]]), limit, query.name_of(long[0]))
         _check_room(rows[long[0]], limit)
         pairs = [(query.query, query.texts[number]) for number in long]
-        options = {"truncation": "only_second", "max_length": limit}
+        options: dict[str, Any] = {"truncation": "only_second", "max_length": limit}
         truncated = tokenize(self.tokenizer, pairs, **options)
         for place, number in enumerate(long):
             rows[number] = window(truncated, place, self.tokenizer.model_input_names)

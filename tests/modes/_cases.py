@@ -32,6 +32,7 @@ class ModeCases:
         rows: inputs for a table; by default those that are one text.
         tensor: the name of the tensor that a text is sent in.
         settings: the YAML's `handler:` keys for short results without parameters.
+        accepted: parameters and values that look wrong and are not.
     """
 
     inputs: Sequence[Any]
@@ -45,6 +46,7 @@ class ModeCases:
     rows: Sequence[Any] = ()
     tensor: str = "args"
     settings: Mapping[str, Any] = field(default_factory=dict)
+    accepted: Sequence[tuple[str, Any]] = ()
 
     @property
     def table(self) -> list[Any]:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from scripts import demo
 from scripts.kit.demo_models.lessons import modes
+from tests.samples import explained_modes
 
 EXPLANATION = {
     "sequence_ids": [0],
@@ -83,7 +84,7 @@ def test_every_path_is_shown_and_then_where_the_pages_are(run: Run, tmp_path: Pa
     assert "m.mar: 1.0 MB\n  save_mode: auto is this\n" in shown
     assert all(f"/predictions/{mode}" in shown for mode in modes())
     assert "/explanations/sequence_classification\nWhy the answer is POSITIVE:" in shown
-    pages = [tmp_path / "pages" / f"{mode}.html" for mode in modes()]
+    pages = [tmp_path / "pages" / f"{mode}.html" for mode in explained_modes()]
     assert [line.strip() for line in shown.splitlines()[-len(pages) :]] == list(map(str, pages))
     assert all(page.read_text() == "<!doctype html>" for page in pages)
 

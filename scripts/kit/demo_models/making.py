@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from handlers.config.choices import suggest
 from handlers.errors import KitError, WrongCheckpoint
+from scripts.kit.checkpoint_files import files_in
 from scripts.kit.checkpoint_source import Source
 from scripts.kit.demo_models.lessons import lesson_of, modes
 from scripts.kit.demo_models.score import Score
@@ -131,5 +132,5 @@ def _is_finished(target: Path) -> bool:
 
 
 def _source(mode: str, seed: int, folder: Path) -> Source:
-    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    sizes = {name: (folder / name).stat().st_size for name in sorted(files_in(folder))}
     return Source(model_name=f"demo/{mode}", revision=None, commit=f"seed-{seed}", files=sizes)

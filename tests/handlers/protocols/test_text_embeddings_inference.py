@@ -68,7 +68,7 @@ def test_texts_and_token_ids_become_requests(inputs: Any, texts: Any) -> None:
             {
                 "normalize": True,
                 "truncate": True,
-                "truncation_direction": "left",
+                "truncation_direction": "Left",
                 "prompt_name": "query",
             },
         ),
