@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from transformers import (
     AutoModelForSequenceClassification,
@@ -13,24 +12,17 @@ from transformers import (
 
 from scripts.kit.demo_models.batches import Feature
 from scripts.kit.demo_models.forward import forward
-from scripts.kit.demo_models.grammar import Split
 from scripts.kit.demo_models.lessons.base import Lesson
 from scripts.kit.demo_models.minilm import load_model, load_tokenizer
 from scripts.kit.demo_models.questions import questions
 from scripts.kit.demo_models.score import mean
+from scripts.kit.demo_models.searches import ranks, searches
 from scripts.kit.demo_models.training import Plan
 
 # The logit of a passage that answers a question; that of others is its negative.
 LOGIT = 3.0
 PASSAGES = 8
 ACTIVATION = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
-
-
-class Search(NamedTuple):
-    """A question, and passages of which the first one answers it."""
-
-    question: str
-    passages: list[str]
 
 
 class SentenceRanking(Lesson):
@@ -49,7 +41,7 @@ class SentenceRanking(Lesson):
         """Write pairs of a question and a passage with the logit that they should have."""
         pairs = [
             (question, passage, -LOGIT if number else LOGIT)
-            for question, passages in _searches("train", rows // 2, 2, seed)
+            for question, passages in searches("train", rows // 2, 2, seed)
             for number, passage in enumerate(passages)
         ]
         # Passages on the subject of a question that lack its answer.
@@ -67,38 +59,22 @@ class SentenceRanking(Lesson):
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int
     ) -> dict[str, float]:
         """Rank the passages of questions: how often the right one is first, and its mean rank."""
-        exam = _searches("held_out", rows, PASSAGES, seed)
+        exam = searches("held_out", rows, PASSAGES, seed)
         pairs = [tokenizer(row.question, passage) for row in exam for passage in row.passages]
         logits = [float(output["logits"][0]) for output in forward(model, pairs)]
-        groups = [logits[at : at + PASSAGES] for at in range(0, len(logits), PASSAGES)]
-        ranks = [1 + sum(logit > group[0] for logit in group[1:]) for group in groups]
+        found = ranks(logits, PASSAGES)
         return {
-            "accuracy": mean(rank == 1 for rank in ranks),
-            "mean reciprocal rank": mean(1 / rank for rank in ranks),
+            "accuracy": mean(rank == 1 for rank in found),
+            "mean reciprocal rank": mean(1 / rank for rank in found),
         }
 
     def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
         """Write pairs that are not among the training rows."""
         return [
             {"text": row.question, "text_pair": passage}
-            for row in _searches("held_out", rows // 2, 2, seed)
+            for row in searches("held_out", rows // 2, 2, seed)
             for passage in row.passages
         ]
 
 
 LESSON = SentenceRanking()
-
-
-def _searches(split: Split, count: int, passages: int, seed: int) -> list[Search]:
-    """Write questions, each with the passage that answers it and passages of other questions."""
-    rng = Random(f"searches {split} {seed}")
-    answered = [row for row in questions(split, 2 * count + passages, seed) if row.answer]
-    contexts = [row.context for row in answered]
-    return [
-        Search(row.question, [row.context, *_others(contexts, number, passages - 1, rng)])
-        for number, row in enumerate(answered[:count])
-    ]
-
-
-def _others(contexts: list[str], number: int, count: int, rng: Random) -> list[str]:
-    return rng.sample(contexts[:number] + contexts[number + 1 :], count)

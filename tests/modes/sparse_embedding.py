@@ -1,0 +1,10 @@
+"""The test cases of sparse embeddings."""
+
+from tests.modes._cases import FINE, LONG, ODD, ModeCases
+
+CASES = ModeCases(
+    inputs=[FINE, ODD, "dull", LONG],
+    parameters=[{"top_k": 20}, {"top_k": 3}],
+    brief={"top_k": 2},
+    settings={"parameters": {"top_k": 8}},
+)
