@@ -274,8 +274,9 @@ class Engine:
             )
         explanation, own = split_parameters(request.parameters)
         own = {**self._explanation_target.default_parameters, **self.task.defaults, **own}
-        query = self.task.parse(replace(request, parameters=own))
-        return Job(query, ExplanationParameters.of_request({}, explanation))
+        settings = ExplanationParameters.of_request({}, explanation)
+        query = self._explanation_target.parse(replace(request, parameters=own), settings)
+        return Job(query, settings)
 
     def _decode(self, job: Job) -> Any:
         if job.token_count is not None:

@@ -24,6 +24,8 @@ class AttributionTarget:
         output: name of the model output that contains F.
         index: index of F in that output, without the batch dimension.
         score: F, if the prediction has computed it.
+        compared: a vector whose cosine with the first dimensions of the output is F, in place of a
+            number of the output. Shape: (dimensions,).
     """
 
     row: Window
@@ -31,6 +33,7 @@ class AttributionTarget:
     output: str
     index: tuple[int, ...]
     score: float | None = None
+    compared: npt.NDArray[np.float32] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

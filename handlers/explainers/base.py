@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.nn.functional import cosine_similarity
 
 from handlers.batching.padding import Batch, Padding, pad, unpadded
 from handlers.explainers._attribution import Attribution, AttributionTarget
@@ -53,8 +54,9 @@ class AttributionBatch:
         targets: the targets, one for each row.
         ids: token ids. Shape: (rows, width).
         baseline: token ids of the baseline. Shape: (rows, width).
-        extra: the other model inputs and the indices of the targets, each with a first
-            dimension of rows: `additional_forward_args` of Captum.
+        extra: the other model inputs and the indices of the targets, or the vectors that outputs
+            are compared with, each with a first dimension of rows: `additional_forward_args` of
+            Captum.
     """
 
     def __init__(self, model: ExplainedModel, targets: Sequence[AttributionTarget]) -> None:
@@ -63,8 +65,8 @@ class AttributionBatch:
         self.ids = batch.pop("input_ids")
         self._names = list(batch)
         self._output = targets[0].output
-        indices = torch.tensor([target.index for target in targets])
-        self.extra = (*batch.values(), indices)
+        self._compares = targets[0].compared is not None
+        self.extra = (*batch.values(), self._selection())
         self.baseline = self._baseline()
 
     @property
@@ -82,10 +84,13 @@ class AttributionBatch:
     def score(self, ids: torch.Tensor, *extra: torch.Tensor) -> torch.Tensor:
         """Return F of each row; the function that Captum attributes. Shape: (rows,)."""
         self.model.deadline.check()
-        *inputs, indices = extra
+        *inputs, selection = extra
         batch = {"input_ids": ids, **dict(zip(self._names, inputs, strict=True))}
         output = self.model.forward(batch)[self._output].float()
-        return output[(torch.arange(len(ids)), *indices.T)].cpu()
+        if self._compares:
+            size = selection.shape[1]
+            return cosine_similarity(output[:, :size], selection.to(output.device)).cpu()
+        return output[(torch.arange(len(ids)), *selection.T)].cpu()
 
     @torch.no_grad()
     def scores(self) -> list[tuple[float, float]]:
@@ -132,6 +137,12 @@ class AttributionBatch:
             for index, segment in enumerate(replaceable):
                 indices[row, [first + token for token in segment.tokens]] = index
         return indices
+
+    def _selection(self) -> torch.Tensor:
+        vectors = [each.compared for each in self.targets if each.compared is not None]
+        if vectors:
+            return torch.from_numpy(np.stack(vectors))
+        return torch.tensor([target.index for target in self.targets])
 
     def _baseline(self) -> torch.Tensor:
         return torch.where(self._segment_indices() >= 0, self.model.baseline_token_id, self.ids)
