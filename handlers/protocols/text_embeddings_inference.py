@@ -183,11 +183,7 @@ class Protocol(InferenceServer):
 
 def _parameters(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Return the task's parameters among the keys of a body; null is the default there."""
-    parameters = {name: given[name] for name in names if given.get(name) is not None}
-    direction = parameters.get("truncation_direction")
-    if isinstance(direction, str):  # TEI's own clients write Left and Right.
-        parameters["truncation_direction"] = direction.lower()
-    return parameters
+    return {name: given[name] for name in names if given.get(name) is not None}
 
 
 def _raw_scores(content: Mapping[str, Any]) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BeforeValidator
 from tokenizers import normalizers
 from transformers import BatchEncoding
 
@@ -22,6 +23,7 @@ from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, attempt
 from handlers.schemas.parameters import Parameters
+from handlers.schemas.pipeline_names import in_lower_case
 from handlers.schemas.request import TokenIds
 from handlers.schemas.text_checks import check_text
 from handlers.tasks.base import BaseTask
@@ -41,7 +43,7 @@ class PromptParameters(Parameters):
     truncate: bool | None = None
     """Cuts a text that is too long, instead of refusing it. Without it, `truncation` of the YAML.
     """
-    truncation_direction: Side = "right"
+    truncation_direction: Annotated[Side, BeforeValidator(in_lower_case)] = "right"
     """The end of a text that is cut."""
 
 
@@ -75,6 +77,7 @@ class EmbeddingTask(BaseTask[QueryT, Row]):
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
+        self.prompts = sorted(self.modules.settings.prompts)
         if self.modules.limits.do_lower_case:
             _read_in_lower_case(self.tokenizer.backend_tokenizer)
         if not self.modules.pooling.include_prompt:

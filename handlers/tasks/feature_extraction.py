@@ -47,6 +47,7 @@ class Task(BaseTask[FeatureQuery, Window]):
     outputs = ("last_hidden_state",)
     per_token = ("last_hidden_state",)
     embeds = True
+    operation = "embed_all"
     parameters = FeatureParameters
     inputs = str
     results = list[list[list[float]]]

@@ -63,6 +63,7 @@ class Task(EmbeddingTask[EmbeddingQuery]):
     """Embeddings of texts; answers as sentence-transformers does."""
 
     parameters: ClassVar[type[Parameters]] = EmbeddingParameters
+    operation = "embed"
     inputs = str
     results = list[float] | str
     sample: ClassVar[Mapping[str, Any]] = {"inputs": "A fine film with a great cast."}

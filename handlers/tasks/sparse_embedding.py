@@ -67,6 +67,7 @@ class Task(BaseTask[SparseQuery, Window]):
     """Sparse embeddings of a masked language model."""
 
     auto_class = "AutoModelForMaskedLM"
+    operation = "embed_sparse"
     outputs = (OUTPUT,)
     parameters = SparseParameters
     inputs = str

@@ -1,7 +1,8 @@
-"""LlamaIndex's classes: embeddings by three protocols where the job has texts, and rankings."""
+"""LlamaIndex's classes: embeddings by three protocols, and rankings by three."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from typing import Any
@@ -16,12 +17,17 @@ from llama_index.postprocessor.tei_rerank import TextEmbeddingInference as TeiRe
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
-    return embedded(job) if "texts" in job else ranked(job)
+    return {"embeddings": embedded(job["embed"]), "rankings": ranked(job["rerank"])}
 
 
 def embedded(job: dict[str, Any]) -> dict[str, Any]:
     """Return the embeddings of texts, and of the first of them as a query."""
-    url = f"{job['url']}/1.0"
+    return asyncio.run(_embedded(job))
+
+
+async def _embedded(job: dict[str, Any]) -> dict[str, Any]:
+    """Run in one event loop: the class for Hugging Face keeps connections, which belong to one."""
+    url, texts = f"{job['url']}/1.0", job["texts"]
     classes = {
         "openai": OpenAILikeEmbedding(model_name="m", api_base=f"{url}/v1", api_key="none"),
         "tei": TextEmbeddingsInference(model_name="m", base_url=url),
@@ -29,8 +35,8 @@ def embedded(job: dict[str, Any]) -> dict[str, Any]:
     }
     return {
         name: [
-            each.get_text_embedding_batch(job["texts"]),
-            each.get_query_embedding(job["texts"][0]),
+            await each.aget_text_embedding_batch(texts),
+            await each.aget_query_embedding(texts[0]),
         ]
         for name, each in classes.items()
     }

@@ -68,7 +68,7 @@ def test_texts_and_token_ids_become_requests(inputs: Any, texts: Any) -> None:
             {
                 "normalize": True,
                 "truncate": True,
-                "truncation_direction": "left",
+                "truncation_direction": "Left",
                 "prompt_name": "query",
             },
         ),
@@ -271,3 +271,65 @@ def test_two_texts_to_tokenize_are_no_pair(ranker: Served) -> None:
 def test_a_wrong_text_to_rank_is_named(ranker: Served, body: Any, sentence: str) -> None:
     status, error = call(ranker, "rerank", body)
     assert (status, error["error"][: len(sentence)]) == (400, sentence)
+
+
+@pytest.mark.parametrize("inputs", [FINE, [FINE, ODD]])
+def test_texts_are_embedded(served: Load, inputs: Any) -> None:
+    model, texts = served("sentence_embedding"), [inputs] if isinstance(inputs, str) else inputs
+    status, found = call(model, "embed", {"inputs": inputs, "dimensions": 8})
+    expected = [model.ask(text, normalize=True, dimensions=8) for text in texts]
+    assert status == 200 and not differences(found, expected, 1e-5)
+
+
+def test_the_embeddings_of_sentences_are_compared(served: Load) -> None:
+    model = served("sentence_embedding")
+    inputs = {"source_sentence": FINE, "sentences": [FINE, ODD]}
+    status, found = call(model, "similarity", {"inputs": inputs})
+    one, other = (model.ask(text, normalize=True) for text in (FINE, ODD))
+    cosine = sum(first * second for first, second in zip(one, other, strict=True))
+    assert (status, found) == (200, pytest.approx([1.0, cosine], abs=1e-5))
+
+
+def test_each_token_has_a_vector(served: Load) -> None:
+    model = served("feature_extraction")
+    status, found = call(model, "embed_all", {"inputs": [FINE, ODD]})
+    expected = [vectors for text in (FINE, ODD) for vectors in model.ask(text)]
+    assert status == 200 and not differences(found, expected, 1e-5)
+
+
+def test_words_have_weights(served: Load) -> None:
+    model = served("sparse_embedding")
+    status, (found,) = call(model, "embed_sparse", {"inputs": FINE})
+    expected = [{name: each[name] for name in ("index", "value")} for each in model.ask(FINE)]
+    assert status == 200 and not differences(found, expected, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("mode", "path", "body", "sentence"),
+    [
+        ("sentence_embedding", "embed", {"inputs": [FINE, ""]}, "inputs[1]: inputs is empty"),
+        ("sentence_embedding", "embed", {"inputs": [FINE, 5]}, "inputs[1]: inputs must be a text"),
+        ("sentence_embedding", "embed", {"inputs": [10**6]}, "The prompt has the token 1000000"),
+        ("sentence_embedding", "embed", {"inputs": FINE, "dimensions": 999}, "parameters: dim"),
+        ("sentence_embedding", "embed", {"inputs": FINE, "prompt_name": "x"}, "parameters: prompt"),
+        ("feature_extraction", "embed_all", {"inputs": [FINE, None]}, "inputs[1]: inputs must be"),
+        ("sparse_embedding", "embed_sparse", {"inputs": ""}, "inputs is empty"),
+    ],
+)
+def test_a_wrong_text_to_embed_is_named(
+    served: Load, mode: str, path: str, body: Any, sentence: str
+) -> None:
+    status, error = call(served(mode), path, body)
+    assert (status, error["error"][: len(sentence)]) == (400, sentence)
+
+
+def test_a_text_that_is_too_long_is_refused_or_cut_as_the_request_says(served: Load) -> None:
+    model = served("sentence_embedding")
+    text = "Nina sings. " * 200
+    status, error = call(model, "embed", {"inputs": [FINE, text], "truncate": False})
+    assert (status, error["error"].startswith("inputs[1]: ")) == (413, True)
+    left, right = (
+        call(model, "embed", {"inputs": f"Ada {text}", "truncation_direction": side})[1]
+        for side in ("Left", "Right")
+    )
+    assert differences(left, right, 1e-5)
