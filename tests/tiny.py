@@ -34,6 +34,7 @@ def write(folder: Path, mode: str, *, family: str = "Bert", seed: int = 0, **con
     """
     folder.mkdir(parents=True, exist_ok=True)
     task, labels = tasks.get(mode), cases(mode).labels
+    config = {**cases(mode).config, **config}
     if task.generates:
         ids = {name: write_gpt2(folder) for name in ("bos_token_id", "eos_token_id")}
         if family in ("Llama", "Mistral"):
