@@ -111,6 +111,14 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     def decode(self, query: QueryT, rows: Sequence[RowT], outputs: Sequence[Outputs]) -> Any:
         """Return the result of a query, ready for JSON, from its rows and their outputs."""
 
+    def keep(self, row: Row, outputs: Outputs) -> Outputs:
+        """Return what is kept of a row's outputs until `decode`.
+
+        A mode whose outputs are large copies the part that it reads, so that the rest is freed
+        after each forward.
+        """
+        return outputs
+
     def adapter_of(self, query: QueryT) -> str | None:
         """Return the name of the LoRA adapter that a query chooses; None for the model itself."""
         return None
@@ -137,6 +145,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
             "budget": 0 if model.runs_alone else self.budget,
             "per_token": self.per_token,
             "meter": meter,
+            "keep": self.keep,
         }
         if model.packs and (len(rows) > 1 or model.compiles_shapes):
             return run_packed(before(deadline, model.forward_packed), rows, **options)
