@@ -55,6 +55,7 @@ from handlers.generation.continuous import ContinuousModel
 from handlers.generation.generator import Prompt
 from handlers.generation.scheduler import NewTokens, Receive, check_load
 from handlers.generation.text_grammar import TextGrammar
+from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.lazy_load import LazyLoad
 from handlers.runtime.model import Model
 
@@ -353,8 +354,10 @@ class EngineModel(ContinuousModel, ABC):
             name: value + static.get(name, 0) for name, value in self._process.load_metrics.items()
         }
 
-    def run_exclusively(self, function: Callable[[], Result]) -> Result:
-        return self._static.get().run_exclusively(function)
+    def run_exclusively(
+        self, function: Callable[[], Result], deadline: Deadline = NO_DEADLINE
+    ) -> Result:
+        return self._static.get(deadline).run_exclusively(function, deadline)
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         return self._static.get().forward(batch)

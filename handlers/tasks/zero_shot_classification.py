@@ -200,7 +200,7 @@ class Task(BaseTask[ZeroShotQuery, Window]):
         for number in long:
             _check_room(rows[number], limit)
         pairs = [(query.premise, query.hypotheses[number]) for number in long]
-        options = {"truncation": "only_first", "max_length": limit}
+        options: dict[str, Any] = {"truncation": "only_first", "max_length": limit}
         truncated = tokenize(self.tokenizer, pairs, **options)
         for place, number in enumerate(long):
             rows[number] = window(truncated, place, names)
