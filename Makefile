@@ -7,6 +7,8 @@ READY := $(VENV)/.ready
 LATEST := .venv-latest
 # Clients of other servers, which the tests run against this one.
 CLIENTS := .venv-clients
+# LangChain and LlamaIndex, whose classes the tests run against this server.
+FRAMEWORKS := .venv-frameworks
 # LitServe, which the benchmark measures.
 BENCH_VENV := .venv-bench
 # MLServer, whose environment takes 4 GB: make .venv-mlserver/.ready bench BENCH=--all
@@ -20,7 +22,10 @@ LOCK := .venv-lock
 PIP := -m pip install --quiet --disable-pip-version-check
 # In environments of tests, Python compiles only the modules that it imports.
 TEST_PIP := $(PIP) --no-compile
-TESTED := models browser wrk $(CLIENTS)/.ready $(DOCS)/.ready
+TESTED := models browser wrk $(CLIENTS)/.ready $(FRAMEWORKS)/.ready $(DOCS)/.ready
+# MODES="fill_mask summarization" names the modes of demo, serve, archives and models;
+# scripts/kit/default_modes.py has those that they take without it.
+SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.kit.default_modes))
 
 .DEFAULT_GOAL := help
 .PHONY: archives bench bench-generation browser clean demo docs help install lint lock models serve stop test \
@@ -28,8 +33,9 @@ TESTED := models browser wrk $(CLIENTS)/.ready $(DOCS)/.ready
 
 help:
 	@echo "make install      create .venv with the kit, its dependencies and the tools of the tests"
-	@echo "make demo         train four small models, serve them, send each a request, stop"
+	@echo "make demo         train small models, serve them, send each a request, stop"
 	@echo "make serve        start the same server on 127.0.0.1:8080"
+	@echo "                  both take MODES=\"fill_mask summarization\", the tasks to serve"
 	@echo "make stop         stop that server"
 	@echo "make test         run the tests, without the slow ones"
 	@echo "make test-all     run every test"
@@ -64,8 +70,8 @@ $(CLIENTS)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt
 	.venv-$*/bin/python $(TEST_PIP) --no-deps -e .
 	touch $@
 
-# The documentation tool and other servers, which import nothing of the kit.
-$(DOCS)/.ready $(BENCH_VENV)/.ready $(MLSERVER)/.ready: .venv-%/.ready: requirements/%.txt
+# The documentation tool, frameworks and other servers, which import nothing of the kit.
+$(DOCS)/.ready $(FRAMEWORKS)/.ready $(BENCH_VENV)/.ready $(MLSERVER)/.ready: .venv-%/.ready: requirements/%.txt
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python $(TEST_PIP) -r requirements/$*.txt
 	touch $@
@@ -87,17 +93,16 @@ lock: $(LOCK)/.ready
 	$(LOCK)/bin/python scripts/lock_requirements.py $(if $(UPGRADE),--upgrade)
 
 models: $(READY)
-	$(RUN) -m scripts.make_demo_models
+	$(RUN) -m scripts.make_demo_models $(MODES)
 
 archives: models
-	$(RUN) -m scripts.create_archive
+	$(RUN) -m scripts.create_archive $(MODES:%=model_configs/%.yaml)
 
-demo: $(READY)
-	$(RUN) -m scripts.make_demo_models
-	$(RUN) -m scripts.demo
+demo: models
+	$(RUN) -m scripts.demo $(MODES:%=--mode %)
 
 serve: archives
-	$(RUN) -m scripts.serve start
+	$(RUN) -m scripts.serve start $(SERVED:%=--models %)
 
 stop: $(READY)
 	$(RUN) -m scripts.serve stop
@@ -127,7 +132,7 @@ test-all: $(TESTED)
 	$(RUN) -m pytest -m "not vllm"
 
 # The models that `make models` trained are served here too.
-test-latest: $(LATEST)/.ready models $(CLIENTS)/.ready
+test-latest: $(LATEST)/.ready models $(CLIENTS)/.ready $(FRAMEWORKS)/.ready
 	$(LATEST)/bin/python -m pytest -m "not openvino and not slow and not vllm" tests/handlers tests/scripts
 
 test-vllm: $(READY) $(VLLM)/.ready

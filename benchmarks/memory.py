@@ -24,8 +24,8 @@ import typer
 from handlers import tasks
 from handlers.config.model_config import ModelConfig
 from scripts.kit.archive import pack
+from scripts.kit.default_modes import default_modes
 from scripts.kit.demo_models import ensure
-from scripts.kit.demo_models.lessons import modes
 from scripts.kit.places import BUILD, MODEL_CONFIGS
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
@@ -69,7 +69,7 @@ class MixedLoad:
         self.statuses: Counter[tuple[str, int]] = Counter()
         self._url = url
         self._stopped = threading.Event()
-        for mode in modes():
+        for mode in default_modes():
             tasks.get(mode)  # Threads that import one module at the same time may see half of it.
         self._threads = [
             threading.Thread(target=self._send_until_stopped, args=(seed,), daemon=True)
@@ -92,7 +92,7 @@ class MixedLoad:
             while not self._stopped.is_set():
                 count += 1
                 verb = "explanations" if count % EXPLAINED_EVERY == 0 else "predictions"
-                mode = drawn.choice(modes())
+                mode = drawn.choice(default_modes())
                 response = client.post(
                     f"{self._url}/{verb}/{mode}", json={"inputs": _inputs(mode, drawn)}
                 )
@@ -150,11 +150,11 @@ def main(
     output: Annotated[Path, typer.Option(help="The file of the result.")] = BUILD / "memory.json",
 ) -> None:
     """Measure the memory of each worker over time under a mixed load."""
-    ensure(modes())
+    ensure()
     with TemporaryDirectory(prefix="memory-") as scratch:
         store = Path(scratch) / "model_store"
         store.mkdir()
-        for mode in modes():
+        for mode in default_modes():
             pack(_config(Path(scratch), mode, dtype), export_path=store, checked=False)
         with TorchServe(model_store=store, workdir=Path(scratch) / "work", timeout=300) as server:
             curves = measure(server, minutes=minutes, clients=clients, every=every)

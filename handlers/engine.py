@@ -91,7 +91,15 @@ class Engine:
         checkpoint = read_checkpoint(directory, config.handler)
         check_head(checkpoint.config, config.handler, kind.auto_class)
         task = kind(checkpoint, config.handler)
-        spec = ModelSpec(directory, checkpoint, kind.auto_class, kind.outputs, config, device)
+        spec = ModelSpec(
+            directory,
+            checkpoint,
+            kind.auto_class,
+            kind.outputs,
+            config,
+            device,
+            reduction=task.reduction,
+        )
         report = ParityReport.find(directory)
         spec = resolve_auto(spec, report)
         model_format = formats.get(config.handler.save_mode)
@@ -144,7 +152,11 @@ class Engine:
             result_columns=task.result_columns,
             generates=task.generates,
             is_encoder_decoder=task.is_encoder_decoder,
+            operation=task.operation,
+            prompts=list(task.prompts),
             adapters=list(settings.adapters),
+            takes_pairs=task.takes_pairs,
+            generation=self.model.generation if task.generates else None,
             nests_single_result=task.nests_single_result,
             legacy_response=task.legacy_response,
             legacy_explanation_keys=target.legacy_keys if target else (),
@@ -253,7 +265,8 @@ class Engine:
         )
 
     def _parse(self, request: Request) -> Job:
-        return Job(self.task.parse(request), stream=request.stream)
+        query = self.task.parse(request)
+        return Job(query, stream=request.stream, token_count=request.token_count)
 
     def _parse_explanation(self, request: Request) -> Job:
         if self._explanation_target is None:
@@ -263,10 +276,13 @@ class Engine:
             )
         explanation, own = split_parameters(request.parameters)
         own = {**self._explanation_target.default_parameters, **self.task.defaults, **own}
-        query = self.task.parse(replace(request, parameters=own))
-        return Job(query, ExplanationParameters.of_request({}, explanation))
+        settings = ExplanationParameters.of_request({}, explanation)
+        query = self._explanation_target.parse(replace(request, parameters=own), settings)
+        return Job(query, settings)
 
     def _decode(self, job: Job) -> Any:
+        if job.token_count is not None:
+            job.token_count.tokens = sum(map(len, job.rows))
         return self.task.decode(job.query, job.rows, job.outputs)
 
     def _explained(self, jobs: Sequence[Job], deadline: Deadline) -> list[Outcome]:
@@ -287,7 +303,8 @@ class Engine:
             padded_limit=self.model.padded_limit,
         )
         explain = partial(self._explanation_target.explain, model=model)
-        return self.model.run_exclusively(partial(self._explain_by_adapter, explain, jobs))
+        explain_all = partial(self._explain_by_adapter, explain, jobs)
+        return self.model.run_exclusively(explain_all, deadline)
 
     def _explain_by_adapter(
         self, explain: Callable[[Sequence[Job]], list[Outcome]], jobs: Sequence[Job]

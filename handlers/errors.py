@@ -9,9 +9,11 @@ KitError
     ├── NotFound             404  unknown path below the path of the model
     ├── RequestTooLarge      413  too many rows or too long a text
     ├── Unprocessable        422  well-formed, but not supported by this model
+    │   └── LackingInEngine  422  not supported by the engine of its texts, but by `generate`
     ├── Overloaded           503  temporarily not available
     │   ├── OutOfTime        503  the time limit of the batch passed
     │   └── DeviceFailed     503  the accelerator failed, and the worker starts again
+    │       └── EngineFailed 503  the engine of texts failed, and the worker starts again
     ├── OutOfMemory          507  the request alone does not fit in memory
     └── InternalError        500  a bug in this kit
 """
@@ -100,6 +102,10 @@ class Unprocessable(RequestError):
     kind = "UnprocessableEntityException"
 
 
+class LackingInEngine(Unprocessable):
+    """The engine that runs texts side by side does not support the request; `generate` does."""
+
+
 class Overloaded(RequestError):
     """The model cannot process the request now; the client may retry."""
 
@@ -122,11 +128,18 @@ class OutOfTime(Overloaded):
 class DeviceFailed(Overloaded):
     """The accelerator failed; this process cannot use it any more."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "accelerator") -> None:
         super().__init__(
-            "The accelerator of this worker failed, and the worker starts again; send the request"
+            f"The {what} of this worker failed, and the worker starts again; send the request"
             " again."
         )
+
+
+class EngineFailed(DeviceFailed):
+    """The engine that runs texts side by side failed; this process has no other one."""
+
+    def __init__(self) -> None:
+        super().__init__("engine")
 
 
 class OutOfMemory(RequestError):

@@ -24,7 +24,7 @@ out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_
 
 def main(
     configs: Annotated[
-        list[Path] | None, typer.Argument(help="YAML files; none: all of model_configs/.")
+        list[Path] | None, typer.Argument(help="YAML files; default: those of the most used modes.")
     ] = None,
     archive_format: Annotated[
         FormatName, typer.Option("--format", help="The archive's format.")

@@ -1,9 +1,10 @@
-"""Prepare four small models, serve them, send each a request, show the answers, and stop."""
+"""Prepare small models, serve them, send each a request, show the answers, and stop."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import httpx
 import typer
@@ -11,10 +12,10 @@ from rich.console import Console
 
 from handlers.explainers import targets
 from scripts.kit.archive import pack
-from scripts.kit.command import plain_errors
+from scripts.kit.command import plain_errors, split_names
+from scripts.kit.default_modes import default_modes
 from scripts.kit.demo_models import ensure
-from scripts.kit.demo_models.lessons import modes
-from scripts.kit.places import ARTIFACTS, BUILD, MODEL_CONFIGS, MODEL_STORE
+from scripts.kit.places import ARTIFACTS, BUILD, MODEL_STORE, config_path_of
 from scripts.kit.server import Server
 from scripts.kit.terminal import (
     answer_text,
@@ -25,6 +26,7 @@ from scripts.kit.terminal import (
 )
 from scripts.kit.torchserve import TorchServe
 
+# The mode that is explained in the terminal where none is named; pages are written for each.
 EXPLAINED = "sequence_classification"
 PAGES = BUILD / "explanations"
 SECONDS = 120
@@ -32,22 +34,26 @@ SECONDS = 120
 console = Console(highlight=False)
 
 
-def main() -> None:
+def main(
+    mode: Annotated[
+        list[str] | None,
+        typer.Option(help="A mode, repeated or with commas; default: the most used ones."),
+    ] = None,
+) -> None:
     """Train, pack, serve and query the demo models; the exit code is 1 when a request failed."""
+    named = split_names(mode)
+    modes = named or default_modes()
     with plain_errors():
-        ensure(modes())
-        for mode in modes():
-            # The server below loads each archive right away, so it is not loaded here as well.
-            archive = pack(MODEL_CONFIGS / f"{mode}.yaml", checked=False)
-            console.print(f"{archive.path.name}: {archive.size / 1e6:.1f} MB")
-            if archive.choice:
-                console.print(f"  {archive.choice}", markup=False)
-        models = {mode: f"{mode}.mar" for mode in modes()}
+        ensure(modes)
+        _pack(modes)
+        models = {each: f"{each}.mar" for each in modes}
         torchserve = TorchServe(BUILD / "demo", MODEL_STORE, models, timeout=300)
         with console.status("Starting TorchServe"):
             server = torchserve.start()
         try:
-            failed = [*_predict(server), *_explain(server), *_write_pages(server)]
+            explained = list(filter(targets.get, named or [EXPLAINED]))
+            failed = _predict(server, modes) + _explain(server, explained)
+            failed += _write_pages(server, list(filter(targets.get, modes)))
         finally:
             server.stop()
     if failed:
@@ -61,10 +67,19 @@ def sample(mode: str) -> dict[str, Any]:
     return body
 
 
-def _predict(server: Server) -> list[str]:
+def _pack(modes: Sequence[str]) -> None:
+    for mode in modes:
+        # The server loads each archive right away, so it is not loaded here as well.
+        archive = pack(config_path_of(mode), checked=False)
+        console.print(f"{archive.path.name}: {archive.size / 1e6:.1f} MB")
+        if archive.choice:
+            console.print(f"  {archive.choice}", markup=False)
+
+
+def _predict(server: Server, modes: Sequence[str]) -> list[str]:
     """Show what every model answers; return the paths that did not answer."""
     table, failed = exchange_table(), []
-    for mode in modes():
+    for mode in modes:
         path, inputs = f"/predictions/{mode}", sample(mode)["inputs"]
         answer = _post(server, path)
         failed += [] if answer.is_success else [path]
@@ -73,25 +88,28 @@ def _predict(server: Server) -> list[str]:
     return failed
 
 
-def _explain(server: Server) -> list[str]:
-    """Show why one model answered as it did; return its path if it did not answer."""
-    path, inputs = f"/explanations/{EXPLAINED}", sample(EXPLAINED)["inputs"]
-    answer = _post(server, path)
-    console.print(f"\n[bold]{path}[/bold]")
-    if not answer.is_success:
-        console.print(answer_text(_read(answer), inputs))
-        return [path]
-    explanation = answer.json()
-    console.print(f"Why the answer is {target_of(explanation)}:", markup=False)
-    console.print(explanation_lines(explanation, inputs))
-    return []
+def _explain(server: Server, modes: Sequence[str]) -> list[str]:
+    """Show why models answered as they did; return the paths that did not answer."""
+    failed = []
+    for mode in modes:
+        path, inputs = f"/explanations/{mode}", sample(mode)["inputs"]
+        answer = _post(server, path)
+        console.print(f"\n[bold]{path}[/bold]")
+        if answer.is_success:
+            explanation = answer.json()
+            console.print(f"Why the answer is {target_of(explanation)}:", markup=False)
+            console.print(explanation_lines(explanation, inputs))
+        else:
+            console.print(answer_text(_read(answer), inputs))
+            failed.append(path)
+    return failed
 
 
-def _write_pages(server: Server) -> list[str]:
+def _write_pages(server: Server, modes: Sequence[str]) -> list[str]:
     """Write each explanation as an HTML page; return the paths that did not answer."""
     PAGES.mkdir(parents=True, exist_ok=True)
     failed, pages = [], []
-    for mode in filter(targets.get, modes()):
+    for mode in modes:
         path, page = f"/explanations/{mode}", PAGES / f"{mode}.html"
         answer = _post(server, path, accept="text/html")
         if answer.is_success:

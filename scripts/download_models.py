@@ -29,7 +29,7 @@ out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_
 
 def main(
     configs: Annotated[
-        list[Path] | None, typer.Argument(help="YAML files; none: all of model_configs/.")
+        list[Path] | None, typer.Argument(help="YAML files; default: those of the most used modes.")
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Look at the hub again even where all is here.")

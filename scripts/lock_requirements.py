@@ -22,6 +22,7 @@ ENVIRONMENTS = {
     "latest": ("dependencies", "onnx", "dev"),
     "gateway": ("gateway",),
     "clients": ("gateway", "clients"),
+    "frameworks": ("frameworks",),
     "bench": ("dependencies", "bench"),
     "docs": ("docs",),
     "mlserver": ("mlserver",),

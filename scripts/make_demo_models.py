@@ -1,4 +1,4 @@
-"""Train the demo models: small checkpoints for every mode, without a model hub."""
+"""Train the demo models: small checkpoints for the modes, without a model hub."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_
 
 
 def main(
-    modes: Annotated[list[str] | None, typer.Argument(help="Modes; default: all.")] = None,
+    modes: Annotated[
+        list[str] | None, typer.Argument(help="Modes; default: the most used ones.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Train them again.")] = False,
 ) -> None:
     """Train the demo models into artifacts/models/<mode>/; existing ones are kept."""

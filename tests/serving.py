@@ -59,9 +59,9 @@ def read_json(body: bytes) -> Any:
 
 
 def differences(found: Any, expected: Any, tolerance: float, place: str = "answer") -> list[str]:
-    """Describe where two JSON values differ; floats may differ by the tolerance."""
+    """Describe where two JSON values differ; floats above 1 may differ by more in proportion."""
     if isinstance(found, float) and isinstance(expected, float):
-        same = abs(found - expected) <= tolerance
+        same = abs(found - expected) <= tolerance * max(1.0, abs(expected))
     elif type(found) is type(expected) and (keys := _keys(found)) == _keys(expected) and keys:
         inside = [(found[key], expected[key], f"{place}.{key}") for key in keys]
         return [

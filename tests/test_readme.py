@@ -19,8 +19,8 @@ import pytest
 import yaml
 
 from handlers.config.model_config import ModelConfig
+from scripts.kit.default_modes import default_modes
 from scripts.kit.demo_models import ensure
-from scripts.kit.demo_models.lessons import modes
 from scripts.kit.places import MODEL_CONFIGS, MODELS, ROOT
 from scripts.kit.ports import free_ports
 from tests.docs.pages import DOCS, blocks_of
@@ -60,7 +60,7 @@ def test_every_curl_is_followed_by_what_it_answers_or_is_named_in_the_text() -> 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The output of each shell block, by block; all are run in order in one shell."""
-    ensure(modes())
+    ensure()
     copy = tmp_path_factory.mktemp("readme") / "kit"
     _copy_repository(copy)
     port = _use_free_ports(copy)
@@ -84,7 +84,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
 @pytest.mark.slow
 def test_the_demo_shows_every_mode(outputs: dict[str, str]) -> None:
     shown = outputs["make demo\n"]
-    assert all(f"/predictions/{mode}" in shown for mode in modes())
+    assert all(f"/predictions/{mode}" in shown for mode in default_modes())
     assert "/explanations/sequence_classification" in shown
     assert "Why the answer is POSITIVE:" in shown
 

@@ -16,7 +16,7 @@ import torch
 
 from handlers.batching.memory import Halvable, memory_errors
 from handlers.batching.padding import Batch, Padding, to_numpy
-from handlers.batching.rows import Outputs, Row, RowOutcome
+from handlers.batching.rows import Keep, Outputs, Row, RowOutcome, keep_all
 from handlers.errors import RequestError, without_frames
 from handlers.telemetry.meter import Meter
 
@@ -166,6 +166,7 @@ def run_packed(
     budget: int,
     per_token: Iterable[str],
     meter: Meter,
+    keep: Keep = keep_all,
 ) -> list[RowOutcome]:
     """Run every text once in packed rows and return the outcome of each text, in their order.
 
@@ -180,6 +181,7 @@ def run_packed(
         budget: the maximum number of slots per forward.
         per_token: names of the outputs that have a value for each token.
         meter: counts forwards, tokens and slots.
+        keep: returns what is kept of a text's outputs.
     """
     results: list[RowOutcome] = [{}] * len(texts)
     groups = Halvable(_group(best_fit([len(text) for text in texts]), texts, budget))
@@ -195,7 +197,7 @@ def run_packed(
                 results[text.index] = without_frames(error)
             continue
         for text, found in zip(packed.texts, outputs, strict=True):
-            results[text.index] = found
+            results[text.index] = keep(texts[text.index], found)
         tokens = sum(len(texts[text.index]) for text in packed.texts)
         meter.count(forwards=1, tokens=tokens, slots=packed.segments.numel())
     return results

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from handlers.batching.memory import Halvable, memory_errors
-from handlers.batching.rows import Outputs, Row, RowOutcome
+from handlers.batching.rows import Keep, Outputs, Row, RowOutcome, keep_all
 from handlers.errors import RequestError, without_frames
 from handlers.telemetry.meter import Meter
 
@@ -107,6 +107,7 @@ def run(
     per_token: Iterable[str],
     meter: Meter,
     padded_limit: float = math.inf,
+    keep: Keep = keep_all,
 ) -> list[RowOutcome]:
     """Run every row once, grouped by length, and return the outcome of each row in their order.
 
@@ -121,6 +122,7 @@ def run(
         per_token: names of the outputs that have a value for each token; padding is removed.
         meter: counts forwards, tokens and slots.
         padded_limit: the longest row that may share a forward with shorter ones.
+        keep: returns what is kept of a row's outputs.
     """
     results: list[RowOutcome] = [{}] * len(rows)
     lengths = [len(row) for row in rows]
@@ -138,7 +140,7 @@ def run(
                 results[index] = without_frames(error)
             continue
         for index, found in zip(group, outputs, strict=True):
-            results[index] = found
+            results[index] = keep(rows[index], found)
         meter.count(forwards=1, tokens=sum(map(len, members)), slots=batch["input_ids"].numel())
     return results
 

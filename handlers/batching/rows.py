@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,15 @@ class Row:
     def cost(self) -> int:
         """The number of tokens that are computed for it, in all its sequences."""
         return len(self)
+
+
+# Returns what is kept of a row's outputs after the forward pass.
+Keep = Callable[[Row, Outputs], Outputs]
+
+
+def keep_all(row: Row, outputs: Outputs) -> Outputs:
+    """Return all outputs of a row."""
+    return outputs
 
 
 @dataclass(frozen=True)

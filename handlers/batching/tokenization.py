@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from tokenizers import Encoding
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
+from handlers.batching.padding import Side
 from handlers.batching.rows import Row
 from handlers.errors import RequestTooLarge
 
@@ -30,18 +32,32 @@ class Window(Row):
 
 
 def tokenize(
-    tokenizer: PreTrainedTokenizerBase, texts: Sequence[Text], **options: Any
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[Text],
+    *,
+    truncation_side: Side | None = None,
+    **options: Any,
 ) -> BatchEncoding:
     """Tokenize texts, or text pairs, in one call; either all or none of them have a second text.
 
-    Threads tokenize in turn.
+    Threads tokenize in turn. `truncation_side` is the side that is cut; by default that of the
+    tokenizer. Options are passed to the tokenizer.
 
     The result has a list for each input name and text: `encoding["input_ids"][i]`.
     """
     firsts = [first for first, _ in texts]
     seconds = [second for _, second in texts if second is not None] or None
-    with IN_TURN:
+    with IN_TURN, _truncating(tokenizer, truncation_side):
         return tokenizer(firsts, seconds, verbose=False, **options)
+
+
+@contextmanager
+def _truncating(tokenizer: PreTrainedTokenizerBase, side: Side | None) -> Iterator[None]:
+    own, tokenizer.truncation_side = tokenizer.truncation_side, side or tokenizer.truncation_side
+    try:
+        yield
+    finally:
+        tokenizer.truncation_side = own
 
 
 def window(encoding: BatchEncoding, index: int, names: Sequence[str]) -> Window:

@@ -14,6 +14,9 @@ from transformers import PreTrainedConfig
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint, summarize
 
+# The auto class of models without a head, which are a part of every model of their type.
+BASE = "AutoModel"
+
 
 def check_head(config: PreTrainedConfig, handler: HandlerSection, auto_class_name: str) -> None:
     """Check that the architecture and labels of a checkpoint match the YAML.
@@ -31,7 +34,7 @@ def check_head(config: PreTrainedConfig, handler: HandlerSection, auto_class_nam
     """
     checkpoint = handler.model_name or config.name_or_path or "the checkpoint"
     required = _class_name(config, auto_class_name, checkpoint)
-    if handler.allow_random_head:
+    if handler.allow_random_head or auto_class_name == BASE:
         return
     _check_architecture(config, required, checkpoint)
     if auto_class_name.endswith("Classification"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 
 from handlers.batching.padding import Batch, Padding
 from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.text_reduction import TextReduction
 from handlers.config.model_config import ModelConfig
 
 
@@ -28,6 +29,9 @@ class ModelSpec:
         calibration: representative batches for a quantized export.
         padding: padding ids, if the export should support packed rows where possible.
         per_token: names of the outputs that have a value for each token.
+        embeds: whether the outputs are vectors, whose cosines have to agree.
+        reduction: returns what reduces the outputs of the model in its graph; None where they stay
+            as they are.
     """
 
     directory: Path
@@ -39,6 +43,8 @@ class ModelSpec:
     calibration: Sequence[Batch] = ()
     padding: Padding | None = None
     per_token: tuple[str, ...] = ()
+    embeds: bool = False
+    reduction: Callable[[], TextReduction] | None = None
 
     def with_settings(self, **settings: Any) -> ModelSpec:
         """Return a copy with other values for keys of the `handler` section."""

@@ -128,7 +128,10 @@ class HandlerSection(_Section):
         description="`legacy` answers bodies of TorchServe's old example in its response shapes.",
     )
     captum_explanation: bool = Field(
-        default=True, description="Whether `/explanations` is available."
+        default=True,
+        description="Whether `/explanations` is available. With `save_mode: openvino` and "
+        "`continuousBatching`, `false` leaves the weights of the checkpoint out of the archive, "
+        "which also generate texts with parameters that openvino-genai lacks.",
     )
     predict_timeout: PositiveFloat | None = Field(
         default=None,

@@ -7,23 +7,49 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from handlers.batching.tokenization import Window
+from handlers.checkpoints.similarity import SIMILARITIES
 from handlers.explainers._segments import Segment
 
 CONVERGENCE_TOLERANCE = 0.05
 
 
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """A vector, to which the similarity of an output is explained.
+
+    Attributes:
+        vector: the vector, which is compared with the first dimensions of the output. Shape:
+            (size,).
+        similarity: the name of the similarity.
+        normalizes: whether the output gets a length of 1 before it is compared.
+    """
+
+    vector: torch.Tensor
+    similarity: str = "cosine"
+    normalizes: bool = False
+
+    def score(self, outputs: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
+        """Return the similarity of each output to the vector of its row. Shape: (rows,)."""
+        if self.normalizes:
+            outputs = torch.nn.functional.normalize(outputs, dim=-1)
+        first_dimensions = outputs[:, : vectors.shape[1]]
+        return SIMILARITIES[self.similarity](first_dimensions, vectors.to(outputs.device))
+
+
 @dataclass(frozen=True)
 class AttributionTarget:
-    """A scalar model output F to explain, for one row.
+    """A scalar F to explain, for one row: a number of an output, or its similarity to a vector.
 
     Attributes:
         row: the row.
         segments: the segments of the row that F is attributed to.
         output: name of the model output that contains F.
-        index: index of F in that output, without the batch dimension.
+        index: index of F in that output, without the batch dimension; empty for a similarity.
         score: F, if the prediction has computed it.
+        comparison: the vector to which the output is similar; None where F is one of its numbers.
     """
 
     row: Window
@@ -31,6 +57,7 @@ class AttributionTarget:
     output: str
     index: tuple[int, ...]
     score: float | None = None
+    comparison: Comparison | None = None
 
 
 @dataclass(frozen=True)

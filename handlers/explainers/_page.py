@@ -108,5 +108,10 @@ def _marks(explanation: Mapping[str, Any], importances: Sequence[float]) -> list
 
 def _label(answer: Mapping[str, Any]) -> str:
     text = answer.get("label", answer.get("answer", answer.get("generated_text", "")))
-    score = f" ({answer['score']:.1%})" if "score" in answer else ""
+    score = f" ({_score(answer['score'])})" if "score" in answer else ""
     return f"{text}{score}"
+
+
+def _score(score: float) -> str:
+    """Return a probability in percent, and a score that is none as a number."""
+    return f"{score:.1%}" if 0 <= score <= 1 else f"{score:.3g}"

@@ -59,7 +59,9 @@ class AttributionJob:
     def batch_key(self) -> Hashable:
         """The properties that jobs must have in common to share forward passes."""
         settings = (self.settings.n_steps, self.settings.n_samples)
-        return self.method, self.target.output, len(self.target.index), *settings
+        comparison = self.target.comparison
+        size = None if comparison is None else len(comparison.vector)
+        return self.method, self.target.output, len(self.target.index), size, *settings
 
 
 class ExplanationRunner:

@@ -53,8 +53,8 @@ class AttributionBatch:
         targets: the targets, one for each row.
         ids: token ids. Shape: (rows, width).
         baseline: token ids of the baseline. Shape: (rows, width).
-        extra: the other model inputs and the indices of the targets, each with a first
-            dimension of rows: `additional_forward_args` of Captum.
+        extra: the other model inputs, and the indices of the targets or the vectors that they are
+            compared with, each with a first dimension of rows: `additional_forward_args` of Captum.
     """
 
     def __init__(self, model: ExplainedModel, targets: Sequence[AttributionTarget]) -> None:
@@ -63,8 +63,8 @@ class AttributionBatch:
         self.ids = batch.pop("input_ids")
         self._names = list(batch)
         self._output = targets[0].output
-        indices = torch.tensor([target.index for target in targets])
-        self.extra = (*batch.values(), indices)
+        self._comparison = targets[0].comparison
+        self.extra = (*batch.values(), self._places())
         self.baseline = self._baseline()
 
     @property
@@ -82,10 +82,12 @@ class AttributionBatch:
     def score(self, ids: torch.Tensor, *extra: torch.Tensor) -> torch.Tensor:
         """Return F of each row; the function that Captum attributes. Shape: (rows,)."""
         self.model.deadline.check()
-        *inputs, indices = extra
+        *inputs, places = extra
         batch = {"input_ids": ids, **dict(zip(self._names, inputs, strict=True))}
         output = self.model.forward(batch)[self._output].float()
-        return output[(torch.arange(len(ids)), *indices.T)].cpu()
+        if self._comparison:
+            return self._comparison.score(output, places).cpu()
+        return output[(torch.arange(len(ids)), *places.T)].cpu()
 
     @torch.no_grad()
     def scores(self) -> list[tuple[float, float]]:
@@ -122,6 +124,12 @@ class AttributionBatch:
             segments = np.array([join(row, segment) for segment in target.segments])
             results.append(Attribution(segments, *ends))
         return results
+
+    def _places(self) -> torch.Tensor:
+        """Return the index of each target, or the vector that it is compared with."""
+        compared = [target.comparison.vector for target in self.targets if target.comparison]
+        indices = [target.index for target in self.targets]
+        return torch.stack(compared) if compared else torch.tensor(indices)
 
     def _segment_indices(self) -> torch.Tensor:
         """Return the index of the replaceable segment of each token; -1 for other tokens."""

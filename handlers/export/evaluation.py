@@ -11,6 +11,7 @@ from handlers.batching.padding import Batch, pad, run
 from handlers.batching.rows import Outputs, Row, require_outputs
 from handlers.errors import RequestError, WrongCheckpoint, WrongConfig, attempt
 from handlers.export.parity_report import ParityReport, compare_outputs
+from handlers.export.vector_agreement import compare_vectors
 from handlers.runtime.model import Model
 from handlers.schemas.request import Request, place_of
 from handlers.tasks._warmup import choose_batching
@@ -79,9 +80,12 @@ def evaluate(
     """
     for each in (reference, model):
         choose_batching(task, each)
+    expected, found = _outputs(task, reference, rows), _outputs(task, model, rows)
+    if task.embeds:
+        return compare_vectors(expected, found)
     return compare_outputs(
-        _outputs(task, reference, rows),
-        _outputs(task, model, rows),
+        expected,
+        found,
         independent=task.checkpoint.independent_labels,
         places=[each.place for each in rows],
         labels=task.labels,

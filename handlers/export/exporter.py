@@ -197,6 +197,8 @@ def _specify(directory: Path, config: ModelConfig) -> tuple[BaseTask[Any, Any], 
         torch.device("cpu"),
         padding=task.padding if task_class.packs and config.handler.BetterTransformer else None,
         per_token=task_class.per_token,
+        embeds=task_class.embeds,
+        reduction=task.reduction,
     )
     # Drafts change the speed only, and are not beside a checkpoint before it is packed.
     return task, spec.with_settings(assistant_model=None)

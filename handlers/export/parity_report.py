@@ -87,6 +87,35 @@ class TextAgreement:
 
 
 @dataclass(frozen=True)
+class VectorAgreement:
+    """The comparison of the vectors of two models for the same texts.
+
+    Attributes:
+        cosine: the mean cosine of both vectors of a text, or of a token.
+        lowest_cosine: the lowest one.
+        rank_correlation: Spearman's, of the similarities of all pairs of texts.
+        pairs: the number of pairs.
+    """
+
+    cosine: float
+    lowest_cosine: float
+    rank_correlation: float
+    pairs: int
+
+    @property
+    def agreement(self) -> float:
+        """The smaller of mean cosine and rank correlation."""
+        return min(self.cosine, self.rank_correlation)
+
+    def __str__(self) -> str:
+        return (
+            f"has vectors with a mean cosine of {self.cosine:.4f} (lowest"
+            f" {self.lowest_cosine:.4f}) to the checkpoint's, and a rank correlation of"
+            f" {self.rank_correlation:.4f} of the similarities of {self.pairs:,} pairs"
+        )
+
+
+@dataclass(frozen=True)
 class ParityReport:
     """The comparison of two models on the same rows.
 
@@ -100,6 +129,7 @@ class ParityReport:
         rejected: the report of the dtype that `dtype: auto` selects, if the agreement was too low
             and float32 is served instead.
         generated: the comparison of texts, with `continuousBatching`.
+        vectors: the comparison of vectors, of a mode without labels, which has no decisions.
         changes: the changed decisions with the largest margins. They are not written to the file.
     """
 
@@ -111,18 +141,22 @@ class ParityReport:
     dtype: str | None = None
     rejected: ParityReport | None = None
     generated: TextAgreement | None = None
+    vectors: VectorAgreement | None = None
     changes: tuple[Change, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
+        rejected = f"; in {self.rejected.dtype} it {self.rejected}" if self.rejected else ""
+        return f"{self.vectors or self._decided()}{rejected}"
+
+    def _decided(self) -> str:
         low, high = self.interval
         calls = f"; {self.close_calls} of the {self.changed} that differ are close calls"
         close = calls if self.changed else ""
         generated = f"; {self.generated}" if self.generated else ""
-        rejected = f"; in {self.rejected.dtype} it {self.rejected}" if self.rejected else ""
         return (
             f"agrees with the checkpoint on {self.label_agreement:.2%} of {self.decisions} labels"
             f" (95% interval {low:.1%} to {high:.1%}, {self.rows} rows), largest score difference"
-            f" {self.largest_score_difference:.3f}{close}{generated}{rejected}"
+            f" {self.largest_score_difference:.3f}{close}{generated}"
         )
 
     def reaches(self, min_agreement: float) -> bool:
@@ -132,7 +166,12 @@ class ParityReport:
         interval has to reach the minimum.
         """
         texts_agree = self.generated is None or self.generated.interval[1] >= min_agreement
-        return self.label_agreement >= min_agreement and texts_agree
+        return self.agreement >= min_agreement and texts_agree
+
+    @property
+    def agreement(self) -> float:
+        """The share of equal decisions, or the agreement of vectors."""
+        return self.vectors.agreement if self.vectors else self.label_agreement
 
     @property
     def changed(self) -> int:
@@ -182,9 +221,11 @@ class ParityReport:
     def _of_json(cls, document: Mapping[str, Any]) -> ParityReport:
         known = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
         rejected, generated = document.get("rejected"), document.get("generated")
+        vectors = document.get("vectors")
         parts = {
             "rejected": cls._of_json(rejected) if rejected else None,
             "generated": TextAgreement(**generated) if generated else None,
+            "vectors": VectorAgreement(**vectors) if vectors else None,
         }
         return cls(**{**known, **parts})
 
@@ -197,6 +238,8 @@ def wilson_interval(share: float, count: int) -> tuple[float, float]:
     Source: E. B. Wilson, "Probable inference, the law of succession, and statistical inference",
     Journal of the American Statistical Association 22 (1927), 209-212.
     """
+    if not count:
+        return 0.0, 1.0
     scale = 1 + Z**2 / count
     center = (share + Z**2 / (2 * count)) / scale
     half = Z / scale * math.sqrt(share * (1 - share) / count + Z**2 / (4 * count**2))

@@ -9,7 +9,7 @@ import logging
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +19,14 @@ import numpy.typing as npt
 from handlers.batching.packing import SEGMENTS
 from handlers.batching.rows import Outputs
 from handlers.config.handler_section import Quantization
-from handlers.export.parity_report import ParityReport, compare_outputs
+from handlers.export.parity_report import ParityReport
 
 logger = logging.getLogger(__name__)
 
 ModelInputs = Mapping[str, Any]
 CompileSettings = Mapping[str, int | str]
 CompileModel = Callable[[Any, str, dict[str, Any]], Any]
+Compare = Callable[[Iterable[Outputs], Iterable[Outputs]], ParityReport]
 QuantizeExcept = Callable[[Sequence[str], Sequence[ModelInputs]], Any]
 
 # Shares of the blocks that stay in floating point. They are tried in this order until the agreement
@@ -49,14 +50,16 @@ class AccuracyTarget:
     """The criterion for a quantized model, which is also applied to the finished export.
 
     Attributes:
-        min_agreement: the minimum share of equal labels; 0 disables the check.
-        independent: whether each label is a separate decision.
+        min_agreement: the minimum agreement; 0 disables the check.
+        compare: compares the outputs of the float32 model with those of another one.
+        per_token: names of the outputs that have a value for each token.
         settings: OpenVINO's settings for each dtype that the served graph may compute in, the
             preferred dtype first.
     """
 
     min_agreement: float
-    independent: bool
+    compare: Compare
+    per_token: Sequence[str]
     settings: Mapping[str, CompileSettings]
 
     @property
@@ -70,8 +73,9 @@ class AccuracyTarget:
         The finished export has to reach the minimum on other rows.
         """
         minimum = self.min_agreement
-        error = math.sqrt(minimum * (1 - minimum) / report.decisions)
-        return report.label_agreement >= min(1.0, minimum + error)
+        decisions = report.decisions
+        error = math.sqrt(minimum * (1 - minimum) / decisions) if decisions else 0.0
+        return report.agreement >= min(1.0, minimum + error)
 
 
 @dataclass(frozen=True)
@@ -150,10 +154,10 @@ class _Search:
                     "%g of the blocks in %s: %.2f%% agreement",
                     share,
                     dtype,
-                    100 * report.label_agreement,
+                    100 * report.agreement,
                 )
-                if report.label_agreement > best_agreement:
-                    best_agreement, best = report.label_agreement, Quantized(graph, dtype)
+                if report.agreement > best_agreement:
+                    best_agreement, best = report.agreement, Quantized(graph, dtype)
                 if self._target.is_sufficient(report):
                     return best
         return best
@@ -186,12 +190,13 @@ class _Search:
 
     def _compare(self, graph: Any, settings: CompileSettings) -> ParityReport:
         found = self._run(graph, settings, self._batches)
-        return compare_outputs(self._expected, found, independent=self._target.independent)
+        return self._target.compare(self._expected, found)
 
     def _run(
         self, graph: Any, settings: CompileSettings, batches: Sequence[ModelInputs]
     ) -> list[Outputs]:
-        return list(_outputs(self._compile_model(graph, "CPU", dict(settings)), graph, batches))
+        compiled = self._compile_model(graph, "CPU", dict(settings))
+        return list(_outputs(compiled, graph, batches, self._target.per_token))
 
 
 def _squared_error(expected: Any, found: Any) -> float:
@@ -209,13 +214,18 @@ def _int8(nncf: Any, graph: Any, batches: Sequence[ModelInputs], ignored: Any) -
     )
 
 
-def _outputs(compiled: Any, graph: Any, batches: Sequence[ModelInputs]) -> Iterator[Outputs]:
+def _outputs(
+    compiled: Any, graph: Any, batches: Sequence[ModelInputs], per_token: Sequence[str]
+) -> Iterator[Outputs]:
     """Yield the outputs of a compiled graph for each batch, without those of padding."""
     for batch in batches:
         outputs = compiled(batch)
         mask = batch[SEGMENTS] >= 0 if SEGMENTS in batch else batch["attention_mask"] > 0
         names = _names(graph.outputs)
-        yield {name: _without_padding(outputs[name], mask) for name in names}
+        yield {
+            name: _without_padding(outputs[name], mask) if name in per_token else outputs[name]
+            for name in names
+        }
 
 
 def _without_padding(values: Any, mask: npt.NDArray[np.bool_]) -> Any:

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from handlers import tasks
 from handlers.config.handler_section import CHECKPOINT
 from handlers.errors import WrongCheckpoint
 
 logger = logging.getLogger(__name__)
 
 FILE = "save_mode.json"
-# The fastest format by mode and device; of all others it is the checkpoint itself.
-FASTEST: Mapping[tuple[str, str], str] = {("text_generation", "cpu"): "openvino"}
 
 
 @dataclass(frozen=True)
@@ -69,8 +67,8 @@ class Choice:
 
 
 def fastest(mode: str, device: str) -> Choice:
-    """Return the fastest format for a mode on a type of device."""
-    save_mode = FASTEST.get((mode, device), CHECKPOINT)
+    """Return the fastest format for a mode on a type of device; else the checkpoint itself."""
+    save_mode = tasks.get(mode).fastest_formats.get(device, CHECKPOINT)
     return Choice(save_mode, device, f"it is the fastest for {mode} on {device}")
 
 

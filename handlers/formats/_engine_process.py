@@ -39,26 +39,32 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from transformers import GenerationConfig
 
 from handlers.errors import (
-    DeviceFailed,
+    EngineFailed,
     RequestError,
     Unprocessable,
     WrongCheckpoint,
     summarize,
 )
+from handlers.generation.continuous import ContinuousModel
 from handlers.generation.generator import Prompt
-from handlers.generation.scheduler import ContinuousModel, NewTokens, Receive, check_load
+from handlers.generation.scheduler import NewTokens, Receive, check_load
 from handlers.generation.text_grammar import TextGrammar
+from handlers.runtime.deadline import NO_DEADLINE, Deadline
+from handlers.runtime.lazy_load import LazyLoad
 from handlers.runtime.model import Model
 
 logger = logging.getLogger(__name__)
 
+Result = TypeVar("Result")
 START_SECONDS = 600
+# How long the process may take to end, before it is killed.
+END_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -140,8 +146,12 @@ class EngineProcess:
         self._closing = threading.Lock()
         self._wait_until_ready()
         # The threads end with the socket, and hold no reference to the model.
-        for run in (self._read, self._write):
-            threading.Thread(target=run, name=program.name, daemon=True).start()
+        self._threads = [
+            threading.Thread(target=run, name=program.name, daemon=True)
+            for run in (self._read, self._write)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def texts(self) -> int:
@@ -168,12 +178,12 @@ class EngineProcess:
             receive: takes the events of the text.
 
         Raises:
-            DeviceFailed: the process has ended.
+            EngineFailed: the process has ended.
             Overloaded: too many texts are running or waiting.
         """
         with self._lock:
             if self._failed:
-                raise DeviceFailed
+                raise EngineFailed
             check_load(self.texts, limit)
             self._receivers[text.number] = receive
         self._commands.put(
@@ -198,9 +208,16 @@ class EngineProcess:
         with suppress(OSError):  # It has ended.
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+        self._signal(signal.SIGTERM)
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):  # All of them have ended.
-            os.killpg(self._process.pid, signal.SIGTERM)
-        self._process.wait()
+            os.killpg(self._process.pid, number)
 
     def _wait_until_ready(self) -> None:
         self._socket.settimeout(START_SECONDS)
@@ -277,7 +294,7 @@ class EngineModel(ContinuousModel, ABC):
     Args:
         process: the process.
         limit: how many texts may run or wait for others to end.
-        load_static: loads the model for forward passes and batches, which explanations need.
+        static: the model for forward passes and batches, which explanations need.
         has_gradients: whether that model has gradients.
     """
 
@@ -285,14 +302,12 @@ class EngineModel(ContinuousModel, ABC):
         self,
         process: EngineProcess,
         limit: int,
-        load_static: Callable[[], Model],
+        static: LazyLoad[Model],
         *,
         has_gradients: bool,
     ) -> None:
         self._process, self._limit = process, limit
-        self._load_static, self._static = load_static, threading.Lock()
-        self._has_gradients = has_gradients
-        self._static_model: Model | None = None
+        self._static, self._has_gradients = static, has_gradients
         self._numbers = itertools.count(1)
         weakref.finalize(self, process.close)
 
@@ -322,21 +337,30 @@ class EngineModel(ContinuousModel, ABC):
 
     def start(self, prompt: Prompt, number: int, receive: Receive) -> Callable[[], None]:
         settings = self._settings(prompt, number)
-        check_load(self._process.texts, self._limit)
+        limit = self._limit - self._static_texts
+        check_load(self._process.texts, limit)
         if prompt.grammar:
             settings |= self._constraints(prompt.grammar)
         own = next(self._numbers)
         tokens = [int(token) for token in prompt.features["input_ids"]]
         text = Text(own, tokens, settings, in_parts=prompt.is_followed)
-        self._process.start(text, self._limit, partial(self._receive, receive))
+        self._process.start(text, limit, partial(self._receive, receive))
         return partial(self._process.cancel, own)
 
     @property
     def load_metrics(self) -> Mapping[str, float]:
-        return self._process.load_metrics
+        static = self._static_metrics
+        return {
+            name: value + static.get(name, 0) for name, value in self._process.load_metrics.items()
+        }
+
+    def run_exclusively(
+        self, function: Callable[[], Result], deadline: Deadline = NO_DEADLINE
+    ) -> Result:
+        return self._static.get(deadline).run_exclusively(function, deadline)
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        return self._static_copy().forward(batch)
+        return self._static.get().forward(batch)
 
     @property
     def has_gradients(self) -> bool:
@@ -344,24 +368,28 @@ class EngineModel(ContinuousModel, ABC):
 
     @property
     def embeddings(self) -> torch.nn.Module | None:
-        return self._static_copy().embeddings if self._has_gradients else None
+        return self._static.get().embeddings if self._has_gradients else None
 
     def forward_with_gradients(
         self, batch: Mapping[str, torch.Tensor]
     ) -> Mapping[str, torch.Tensor]:
-        return self._static_copy().forward_with_gradients(batch)
+        return self._static.get().forward_with_gradients(batch)
 
     def generate(
         self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any
     ) -> torch.Tensor:
-        return self._static_copy().generate(batch, config, **extra)
+        return self._static.get().generate(batch, config, **extra)
 
-    def _static_copy(self) -> Model:
-        """Return the model for forward passes, which the first explanation loads."""
-        with self._static:
-            if self._static_model is None:
-                self._static_model = self._load_static()
-            return self._static_model
+    @property
+    def _static_metrics(self) -> Mapping[str, float]:
+        static = self._static.loaded
+        return static.load_metrics if static else {}
+
+    @property
+    def _static_texts(self) -> int:
+        """How many texts the model for batches generates or has waiting."""
+        metrics = self._static_metrics
+        return int(metrics.get("running_texts", 0) + metrics.get("waiting_texts", 0))
 
     def _receive(self, receive: Receive, event: Mapping[str, Any]) -> None:
         if "refused" in event:
@@ -379,6 +407,6 @@ class EngineModel(ContinuousModel, ABC):
                 )
             )
         elif event["error"] is None:
-            receive(NewTokens(error=DeviceFailed()))
+            receive(NewTokens(error=EngineFailed()))
         else:
             receive(NewTokens(error=self._failure(summarize(Exception(event["error"])))))

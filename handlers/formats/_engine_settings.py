@@ -33,6 +33,11 @@ OF_GENERATE_ALONE: Mapping[str, Any] = {
 }
 
 
+def lacking_parameters(*lacking: Iterable[str]) -> list[str]:
+    """Return the parameters of a request among the names of what an engine lacks."""
+    return sorted(set().union(*lacking) & GenerationParameters.model_fields.keys())
+
+
 def given_settings(base: Mapping[str, Any], parameters: GenerationParameters) -> dict[str, Any]:
     """Return what a prompt asks for.
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from handlers.errors import (
     BadRequest,
+    LackingInEngine,
     Overloaded,
     RequestError,
-    Unprocessable,
     summarize,
     without_frames,
 )
@@ -84,7 +84,7 @@ class GrammarTrials:
             BadRequest: the grammar has a mistake, or takes too much time or memory.
             Overloaded: others take all the time that it may wait.
             RequestTooLarge: it has too many characters.
-            Unprocessable: the engine cannot follow it.
+            LackingInEngine: the engine cannot follow it.
         """
         for schema in grammar.strict_schemas:
             check_schema(schema)
@@ -148,14 +148,14 @@ def check_schema(schema: Mapping[str, Any] | bool) -> None:
     """Check that xgrammar ignores no keyword of a JSON schema.
 
     Raises:
-        Unprocessable: with one that it ignores.
+        LackingInEngine: with one that it ignores.
     """
     waiting: list[Any] = [schema]
     while waiting:
         each = waiting.pop()
         if isinstance(each, dict):
             if ignored := _ignored(each):
-                raise Unprocessable(
+                raise LackingInEngine(
                     f"The engine of this model, which has continuousBatching, may ignore {ignored}"
                     " in this JSON schema; leave it out, or strict: true."
                 )
@@ -166,10 +166,10 @@ def check_pattern(pattern: str) -> None:
     """Check that xgrammar reads a regular expression as it is meant.
 
     Raises:
-        Unprocessable: it has a set of characters within another.
+        LackingInEngine: it has a set of characters within another.
     """
     if NESTED_SET.search(pattern):
-        raise Unprocessable(
+        raise LackingInEngine(
             "The engine of this model, which has continuousBatching, knows no sets of characters"
             " within others in a regex; write the characters out, or escape the bracket."
         )
@@ -224,8 +224,8 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _cannot(reason: str) -> Unprocessable:
-    return Unprocessable(
+def _cannot(reason: str) -> LackingInEngine:
+    return LackingInEngine(
         "The engine of this model, which has continuousBatching, cannot follow this grammar"
         f" ({summarize(Exception(reason))}); simplify it."
     )

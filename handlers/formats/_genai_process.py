@@ -9,6 +9,7 @@ package, which would load torch. Its commands and events are those of
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
 from collections.abc import Iterator, Mapping
@@ -233,11 +234,19 @@ def _config(settings: dict[str, Any]) -> Any:
     return config
 
 
+def _silence() -> None:
+    """Have nothing written to the worker's log: warnings of xgrammar may quote a request."""
+    with Path(os.devnull).open("wb") as nothing:
+        for descriptor in (1, 2):
+            os.dup2(nothing.fileno(), descriptor)
+
+
 def main() -> None:
     """Serve the commands of the socket whose number is the first argument."""
     channel = Channel(int(sys.argv[1]))
     try:
         pipeline, grammars = load(**json.loads(sys.argv[2]))
+        _silence()
         channel.send({"ready": True})
         Process(channel, pipeline, grammars).run()
     except (EOFError, BrokenPipeError, ConnectionResetError):

@@ -25,6 +25,7 @@ from handlers.batching.padding import Batch, Padding
 from handlers.batching.rows import Row
 from handlers.checkpoints.dtypes import name_of, pick_dtype
 from handlers.checkpoints.model_spec import ModelSpec
+from handlers.checkpoints.text_reduction import ReducedModel, TextSlots
 from handlers.checkpoints.trial_rows import trial_rows
 from handlers.errors import WrongCheckpoint, summarize
 from handlers.export.manifest import ExportManifest, Shape, Signature
@@ -44,7 +45,7 @@ def _all_tokens(_module: PreTrainedModel, mask: torch.Tensor) -> torch.Tensor:
 
 def _by_layer_type(module: PreTrainedModel, mask: torch.Tensor) -> dict[str, torch.Tensor]:
     positions = mask.cumsum(1)
-    distance = (positions[:, :, None] - positions[:, None, :]).abs()
+    distance = positions[:, :, None] - positions[:, None, :]
     return mask_by_layer_type(module, _attended(mask), distance)
 
 
@@ -83,8 +84,11 @@ class PaddedGraph(torch.nn.Module):
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the outputs in the signature's order."""
         batch = dict(zip(self.signature.inputs, inputs, strict=True))
-        mask = self.mask(self.module, batch["attention_mask"])
-        outputs = self.module(**{**batch, "attention_mask": mask})
+        mask = batch["attention_mask"]
+        called: dict[str, Any] = {**batch, "attention_mask": self.mask(self.module, mask)}
+        if isinstance(self.module, ReducedModel):
+            called["slots"] = TextSlots.of_mask(mask)
+        outputs = self.module(**called)
         return tuple(outputs[name] for name in self.signature.outputs)
 
 

@@ -26,6 +26,7 @@ from handlers.batching.padding import Padding, pad, to_numpy
 from handlers.batching.rows import Outputs as RowOutputs
 from handlers.batching.rows import Row, TrialRows, outputs_agree
 from handlers.checkpoints.checkpoint import first_position
+from handlers.checkpoints.text_reduction import ReducedModel, TextSlots
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ STATES = "hidden_states"
 Outputs = Mapping[str, torch.Tensor]
 PoolingLayer = Callable[[PreTrainedModel], torch.nn.Module]
 # Converts two matrices of shape (rows, width, width) to the attention mask of a module: the tokens
-# that attend to each other, and the distance of their positions.
+# of the same text, and how far the first of two is behind the second.
 Mask = Callable[[PreTrainedModel, torch.Tensor, torch.Tensor], Any]
 
 
@@ -55,6 +56,8 @@ class Packable:
     @property
     def pools(self) -> bool:
         """Whether the head has one output for each text."""
+        if isinstance(self.module, ReducedModel):
+            return self.module.reduction.pools
         return self.pooling_layer is not None
 
     def forward(self, packed: Mapping[str, torch.Tensor]) -> Outputs:
@@ -64,6 +67,8 @@ class Packable:
             packed: the tensors of :attr:`PackedBatch.inputs`.
         """
         inputs, starts = self._inputs(packed)
+        if isinstance(self.module, ReducedModel):
+            return self._call({**inputs, "slots": TextSlots.of_packed(packed)})
         if self.pooling_layer is None:
             return self._call(inputs)
         with _only_first_vectors(self.pooling_layer(self.module), starts):
@@ -72,6 +77,8 @@ class Packable:
     def hidden_states(self, packed: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Return the last hidden states without the head. Shape: (rows, width, hidden)."""
         inputs, _ = self._inputs(packed)
+        if isinstance(self.module, ReducedModel):
+            inputs = self.module.model_inputs(inputs)
         states: torch.Tensor = self.module.base_model(**inputs)[0]
         return states
 
@@ -81,10 +88,10 @@ class Packable:
         segments, positions = inputs.pop(SEGMENTS), inputs["position_ids"]
         inputs["position_ids"] = positions + first_position(self.module.config)
         same = segments[:, :, None] == segments[:, None, :]
-        distance = (positions[:, :, None] - positions[:, None, :]).abs()
+        distance = positions[:, :, None] - positions[:, None, :]
         return {**inputs, "attention_mask": self.mask(self.module, same, distance)}, starts
 
-    def _call(self, inputs: Mapping[str, torch.Tensor]) -> Outputs:
+    def _call(self, inputs: Mapping[str, Any]) -> Outputs:
         outputs: Outputs = self.module(**inputs)
         return outputs
 
@@ -99,8 +106,18 @@ def mask_by_layer_type(
     config = module.config.get_text_config()
     if set(config.layer_types) - {"full_attention", "sliding_attention"}:
         raise ValueError(config.layer_types)
-    near = distance <= config.sliding_window
+    near = distance.abs() <= config.sliding_window
     return {"full_attention": same[:, None], "sliding_attention": (same & near)[:, None]}
+
+
+def _earlier_by_layer_type(
+    module: PreTrainedModel, same: torch.Tensor, distance: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """Return the masks of a decoder that has local attention in some of its layers."""
+    config = module.config.get_text_config()
+    earlier = same & (distance >= 0)
+    near = earlier & (distance < config.sliding_window)
+    return {"full_attention": earlier[:, None], "sliding_attention": near[:, None]}
 
 
 def _added_to_scores(same: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -117,6 +134,9 @@ MASKS: tuple[Mask, ...] = (
     lambda _module, same, _distance: same.long(),
     # (rows, 1, width, width), which others add to the scores of attention
     lambda module, same, _distance: _added_to_scores(same, module.dtype)[:, None],
+    # those of decoders, whose tokens attend to earlier ones
+    _earlier_by_layer_type,
+    lambda _module, same, distance: (same & (distance >= 0))[:, None],
 )
 
 
@@ -166,7 +186,7 @@ def as_packable(
 
 def _find(module: PreTrainedModel, trials: _Trials) -> Packable | None:
     pooling_layers: tuple[PoolingLayer | None, ...] = POOLING_LAYERS
-    if trials.per_token:
+    if trials.per_token or isinstance(module, ReducedModel):
         pooling_layers = (None,)
     for mask in MASKS:
         if not _succeeds(trials.same_states, Packable(module, mask, None)):

@@ -27,7 +27,7 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 from handlers.batching.rows import RowOutcome
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.trial_rows import trial_rows
-from handlers.errors import DeviceFailed
+from handlers.errors import EngineFailed, RequestError, classify
 from handlers.formats._cache import BLOCK as CACHE_BLOCK
 from handlers.formats._cache import cache_blocks
 from handlers.formats._genai import BEAM_NGRAMS, LACKING, OF_SAMPLING, SETTINGS
@@ -36,6 +36,7 @@ from handlers.generation.generator import Generator, Prompt, end_tokens
 from handlers.generation.parameters import GenerationParameters
 from handlers.generation.scheduler import NewTokens, Receive, TextEngine
 from handlers.generation.static_groups import StaticGroups
+from handlers.runtime.deadline import PATIENCE
 from handlers.runtime.model import Model
 
 logger = logging.getLogger(__name__)
@@ -44,8 +45,6 @@ logger = logging.getLogger(__name__)
 BLOCK = 16
 SPARE_BLOCKS = 1
 STEP_TOKENS = 256
-# How long the thread that passes tokens on waits until it looks whether the manager runs, in s.
-PATIENCE = 0.5
 NEUTRAL: Mapping[str, Any] = {**SETTINGS, **LACKING, **BEAM_NGRAMS}
 TRIAL_TOKENS = 4
 TRIAL_SECONDS = 60.0
@@ -208,11 +207,11 @@ class PagedEngine:
             receive: takes its tokens, in a thread of the engine; it must return at once.
 
         Raises:
-            DeviceFailed: the manager has ended.
+            EngineFailed: the manager has ended.
         """
         with self._lock:
             if self._failed:
-                raise DeviceFailed
+                raise EngineFailed
             self._started += 1
             blocks = math.ceil((len(prompt) + prompt.new_tokens) / BLOCK)
             text = _Text(prompt, receive, str(self._started), blocks)
@@ -282,8 +281,15 @@ class PagedEngine:
             if finished or failed:
                 del self._running[text.number]
                 self._start_waiting()
-        error = DeviceFailed() if failed else None
+        error = self._error(output.error) if failed else None
         text.receive(NewTokens([new], finished=finished, error=error))
+
+    def _error(self, message: str) -> RequestError:
+        """Return the error of a text; the manager goes on, unless it has stopped itself."""
+        if self._manager.stop_event.is_set():
+            return EngineFailed()
+        logger.error("transformers' continuous batching failed at a text")
+        return classify(RuntimeError(message))
 
     def _fail(self) -> None:
         with self._lock:
@@ -291,7 +297,7 @@ class PagedEngine:
             texts = [*self._running.values(), *self._waiting]
             self._running, self._waiting = {}, deque()
         for text in texts:
-            text.receive(NewTokens(error=DeviceFailed()))
+            text.receive(NewTokens(error=EngineFailed()))
 
 
 def as_paged(model: Model, module: PreTrainedModel, spec: ModelSpec) -> PagedModel | None:

@@ -28,12 +28,15 @@ from handlers.formats._engine_settings import (
     MAX_SEED,
     OF_GENERATE_ALONE,
     given_settings,
+    lacking_parameters,
     settings_of_checkpoint,
 )
 from handlers.generation.generator import Prompt, end_tokens
 from handlers.generation.parameters import MAX_TOP_TOKENS, GenerationParameters
 from handlers.generation.text_grammar import TextGrammar
+from handlers.runtime.lazy_load import LazyLoad
 from handlers.runtime.model import Model
+from handlers.schemas.model_info import GenerationInfo
 
 logger = logging.getLogger(__name__)
 
@@ -101,9 +104,15 @@ class VllmModel(EngineModel):
         base: GenerationConfig,
         load_static: Callable[[], Model],
     ) -> None:
-        super().__init__(process, limit, load_static, has_gradients=True)
+        super().__init__(process, limit, LazyLoad(load_static), has_gradients=True)
         self._base = _base_of(base)
         self._ends = sorted(end_tokens(base))
+
+    @property
+    def generation(self) -> GenerationInfo:
+        return GenerationInfo(
+            PROGRAM.name, refused=lacking_parameters(LACKING, ("grammar", "tools"))
+        )
 
     def _settings(self, prompt: Prompt, number: int) -> dict[str, Any]:
         settings = sampling_settings(self._base, prompt.parameters, number)

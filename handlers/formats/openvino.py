@@ -1,11 +1,11 @@
 """`save_mode: openvino`: OpenVINO, primarily for CPUs.
 
-Encoders that support packed rows are converted by this module, all other models by optimum-intel's
-OVModel classes. `dtype` sets OpenVINO's inference precision and `quantization` that of weights and
-activations. With `dtype: auto`, the manifest has the dtype that was measured when the model was
-exported: what the processor supports, or float32 where that changes too many labels. It also
-loads the files of `optimum-cli export openvino`, for which `auto` is OpenVINO's default for the
-processor.
+Encoders that support packed rows, and models of embeddings, are converted by this module, all other
+models by optimum-intel's OVModel classes. `dtype` sets OpenVINO's inference precision and
+`quantization` that of weights and activations. With `dtype: auto`, the manifest has the dtype that
+was measured when the model was exported: what the processor supports, or float32 where that changes
+too many labels. It also loads the files of `optimum-cli export openvino`, for which `auto` is
+OpenVINO's default for the processor.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 import torch
 from transformers import GenerationConfig
 
+from handlers import tasks
 from handlers.batching.packing import PackedBatch
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.dtypes import cpu_has_bfloat16, name_of, pick_dtype
@@ -34,7 +35,9 @@ from handlers.config.model_config import ModelConfig
 from handlers.errors import Unprocessable, WrongCheckpoint, summarize
 from handlers.export.manifest import ExportManifest, Signature
 from handlers.export.parity import check_parity, parity_batches
+from handlers.export.parity_report import compare_outputs
 from handlers.export.quantize import AccuracyTarget, Quantized, quantize
+from handlers.export.vector_agreement import compare_vectors
 from handlers.formats._cache import cache_blocks
 from handlers.formats._genai import GenAiModel, check_generation_config
 from handlers.formats._genai_grammar import GrammarTrials
@@ -52,6 +55,7 @@ from handlers.formats.pretrained import read_weights
 from handlers.generation.generator import end_tokens
 from handlers.generation.grammar import token_bytes
 from handlers.runtime.model import ForwardOnlyModel, Model
+from handlers.tasks._warmup import choose_batching
 
 FILE = "openvino_model.xml"
 WEIGHTS = "*.safetensors"
@@ -93,8 +97,8 @@ class Format(BaseFormat):
         _check_positions(spec)
         if spec.config.continuousBatching:
             check_generation_config(spec.checkpoint.generation_config)
-        manifest = spec.padding and self._export_packed(spec, target, inputs)
-        (manifest or self._export_padded(spec, target)).write(target)
+        manifest = self._export_graph(spec, target, inputs)
+        (manifest or self._export_with_optimum(spec, target)).write(target)
         for path in spec.directory.glob("*config.json"):
             if not (target / path.name).exists():
                 shutil.copyfile(path, target / path.name)
@@ -107,8 +111,8 @@ class Format(BaseFormat):
         with translate_load_errors(FILE):
             graph = openvino.Core().read_model(path)
             signature = Signature(_names(graph.inputs), spec.outputs)
-            if signature.packs:
-                return PackedModel(openvino.compile_model(graph, "CPU", settings), signature)
+            if signature.packs or spec.reduction:
+                return ConvertedModel(openvino.compile_model(graph, "CPU", settings), signature)
         del graph
         # By default, OpenVINO keeps the keys and values of tokens in 8 bits, which changes texts.
         precision = PRECISIONS[self.served_dtype(spec)]
@@ -140,11 +144,9 @@ class Format(BaseFormat):
             scheduler,
             handler.max_waiting,
             spec.checkpoint.generation_config,
-            partial(CheckpointFormat().load, checkpoint)
-            if checkpoint
-            else partial(self._load_static, spec, settings),
+            partial(self._load_static, spec, settings),
+            partial(_load_checkpoint, checkpoint) if checkpoint else None,
             _grammar_trials(spec.checkpoint),
-            has_gradients=checkpoint is not None,
         )
 
     def _checkpoint_of(self, spec: ModelSpec) -> ModelSpec | None:
@@ -159,14 +161,20 @@ class Format(BaseFormat):
         # OpenVINO computes in float32 where the processor lacks bfloat16.
         return dtype if dtype != "bfloat16" or cpu_has_bfloat16() else "float32"
 
-    def _export_packed(
+    def _export_graph(
         self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]
     ) -> ExportManifest | None:
-        """Export a graph for packed rows; returns None if the model does not support them."""
+        """Export a graph for packed rows, or for padded rows whose tokens are reduced.
+
+        Returns:
+            The manifest; None if the model does not support packed rows and has no reduction.
+        """
+        if not (spec.padding or spec.reduction):
+            return None
         openvino = self.require("openvino")
         module = read_weights(spec.in_float32()).eval().requires_grad_(requires_grad=False)
         graph = build_graph(module, spec, inputs)
-        if not isinstance(graph, PackedGraph):
+        if not (isinstance(graph, PackedGraph) or spec.reduction):
             return None
         batches = parity_batches(module, inputs)
         with translate_export_errors(module):
@@ -174,13 +182,13 @@ class Format(BaseFormat):
             _set_names(converted.inputs, graph.signature.inputs)
             _set_names(converted.outputs, graph.signature.outputs)
         settings = _compile_settings("float32")
-        model = PackedModel(openvino.compile_model(converted, "CPU", settings), graph.signature)
+        model = ConvertedModel(openvino.compile_model(converted, "CPU", settings), graph.signature)
         check_parity(module, model, batches, FILE)
         quantized = self._quantize(spec, converted, graph.signature)
         openvino.save_model(quantized.graph, target / FILE, compress_to_fp16=False)
         return ExportManifest(graph.signature, quantized.dtype)
 
-    def _export_padded(self, spec: ModelSpec, target: Path) -> ExportManifest:
+    def _export_with_optimum(self, spec: ModelSpec, target: Path) -> ExportManifest:
         """Export a model with optimum-intel."""
         model = self._convert(spec)
         signature = Signature(_names(model.model.inputs), spec.outputs)
@@ -229,7 +237,10 @@ class Format(BaseFormat):
             [_named_arrays(signature, batch) for batch in spec.calibration],
             AccuracyTarget(
                 handler.min_agreement,
-                spec.checkpoint.independent_labels,
+                compare_vectors
+                if spec.embeds
+                else partial(compare_outputs, independent=spec.checkpoint.independent_labels),
+                spec.per_token,
                 {dtype: _compile_settings(dtype) for dtype in dtypes},
             ),
             nncf=nncf,
@@ -242,15 +253,15 @@ class Format(BaseFormat):
         return getattr(intel, f"OV{spec.auto_class.removeprefix('Auto')}")
 
 
-class PackedModel(ForwardOnlyModel):
-    """A compiled graph for packed rows."""
+class ConvertedModel(ForwardOnlyModel):
+    """A compiled graph that this module has converted, for packed rows or for padded ones."""
 
     def __init__(self, compiled: Any, signature: Signature) -> None:
         self._compiled, self._signature = compiled, signature
 
     @property
     def packs(self) -> bool:
-        return True
+        return self._signature.packs
 
     @property
     def compiles_shapes(self) -> bool:
@@ -346,6 +357,13 @@ def _compile_settings(dtype: str) -> dict[str, int | str]:
     if precision := PRECISIONS.get(dtype):
         settings["INFERENCE_PRECISION_HINT"] = precision
     return settings
+
+
+def _load_checkpoint(spec: ModelSpec) -> Model:
+    """Load the checkpoint beside an engine, and find out which of its rows may share a batch."""
+    model, handler = CheckpointFormat().load(spec), spec.config.handler
+    choose_batching(tasks.get(handler.mode)(spec.checkpoint, handler), model)
+    return model
 
 
 def _grammar_trials(checkpoint: Checkpoint) -> GrammarTrials | None:

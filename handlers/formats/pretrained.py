@@ -17,9 +17,11 @@ from handlers.batching.padding import Padding
 from handlers.batching.rows import TrialRows
 from handlers.checkpoints.assistant import specify_assistant
 from handlers.checkpoints.dtypes import pick_dtype
+from handlers.checkpoints.heads import BASE
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.placement import compute_device, log_placement, placement_arguments
 from handlers.checkpoints.prequantized import check_dtype, missing_package, quantization_method
+from handlers.checkpoints.text_reduction import ReducedModel
 from handlers.checkpoints.trial_rows import short_positions
 from handlers.config.handler_section import Compile, HandlerSection
 from handlers.config.model_config import ModelConfig
@@ -171,6 +173,9 @@ def _on_cpu(spec: ModelSpec) -> ModelSpec:
 def read_weights(spec: ModelSpec) -> PreTrainedModel:
     """Load the weights into the auto class on the devices of the YAML.
 
+    Returns:
+        The model, with the reduction of the task behind it where there is one.
+
     Raises:
         WrongCheckpoint: the weights cannot be read or lack the head of the task.
         WrongConfig: the weights cannot be placed as the YAML specifies.
@@ -184,16 +189,26 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
         module, info = _from_pretrained(spec, config, placement)
     except Exception as error:  # noqa: BLE001 - each file format has its own error types
         raise _load_error(handler, config, error) from None
+    loaded: PreTrainedModel = module
     missing = sorted(info["missing_keys"])
+    if spec.auto_class == BASE:
+        _remove_unread_parts(loaded)
+        missing = [name for name in missing if not name.startswith("pooler.")]
     if missing and not handler.allow_random_head:
         raise WrongCheckpoint(
             "weights",
             f"have no {missing[0]} ({len(missing)} missing), so its values would be random",
             "serve a fine-tuned checkpoint, or set handler.allow_random_head: true",
         )
-    loaded: PreTrainedModel = module
     pool_last_token(loaded, spec.checkpoint.pad_token_id)
-    return loaded
+    return ReducedModel(loaded, spec.reduction()) if spec.reduction else loaded
+
+
+def _remove_unread_parts(module: PreTrainedModel) -> None:
+    """Have a base model compute the hidden states alone, without its pooler and without a cache."""
+    if getattr(module, "pooler", None) is not None:
+        module.pooler = torch.nn.Identity()
+    module.config.use_cache = False
 
 
 def _frozen(module: PreTrainedModel) -> PreTrainedModel:

@@ -1,15 +1,16 @@
 """Structural tags of JSON with one space between its parts.
 
 xgrammar lets a model write any whitespace between the parts of a JSON schema, and small models may
-write whitespace until their last token. So objects, and arrays of a few items, are written out as
-texts with the schemas of their values between them. What cannot be written out remains a schema:
-recursive references, free keys, and arrays without a small `maxItems`.
+write whitespace until their last token. So objects and arrays are written out as texts with the
+schemas of their values between them. What cannot be written out remains a schema: recursive
+references, free keys, and arrays of at most so many items that they cannot be listed.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
 from handlers.generation.structural_tag import (
@@ -17,8 +18,10 @@ from handlers.generation.structural_tag import (
     Format,
     any_of,
     literal,
+    repeated,
     schema_of,
     sequence,
+    tag,
 )
 
 Schema = Mapping[str, Any] | bool
@@ -31,8 +34,8 @@ OF_CHOICES = {"anyOf"}
 MAX_ITEMS = 16
 # Formats in one structural tag; the items of nested arrays multiply.
 MAX_FORMATS = 2_000
-# Characters of the definitions in it, which each schema that refers to one has again.
-MAX_DEFINITIONS = 100_000
+# Characters of the schemas in it; what they refer to is in each of them again.
+MAX_CHARACTERS = 100_000
 
 
 def compact_json(schema: Schema) -> Format:
@@ -58,8 +61,7 @@ class _Writer:
     def __init__(self, root: Schema) -> None:
         given = root if isinstance(root, Mapping) else {}
         self._definitions = {name: given[name] for name in DEFINITIONS if name in given}
-        self._size = len(json.dumps(self._definitions))
-        self._formats = self._repeated = 0
+        self._formats = self._characters = 0
 
     def write(self, schema: Schema, within: tuple[str, ...]) -> Format:
         """Return the format of a schema.
@@ -69,7 +71,7 @@ class _Writer:
             within: the references that it is part of.
 
         Raises:
-            _TooLarge: there are too many formats, or too many copies of the definitions.
+            _TooLarge: there are too many formats, or too many characters in their schemas.
         """
         self._formats += 1
         if self._formats > MAX_FORMATS:
@@ -88,12 +90,12 @@ class _Writer:
         return self._leaf(schema)
 
     def _leaf(self, schema: Schema) -> Format:
-        if not isinstance(schema, Mapping) or '"$ref"' not in json.dumps(schema):
-            return schema_of(schema)
-        self._repeated += self._size
-        if self._repeated > MAX_DEFINITIONS:
+        if isinstance(schema, Mapping) and '"$ref"' in json.dumps(schema):
+            schema = {**schema, **self._definitions}
+        self._characters += len(json.dumps(schema))
+        if self._characters > MAX_CHARACTERS:
             raise _TooLarge
-        return schema_of({**schema, **self._definitions})
+        return schema_of(schema)
 
     def _reference(self, schema: Mapping[str, Any], within: tuple[str, ...]) -> Format:
         place = schema["$ref"]
@@ -124,11 +126,29 @@ class _Writer:
         return literal(f"{key}: "), self.write(schema, within)
 
     def _array(self, schema: Mapping[str, Any], within: tuple[str, ...]) -> Format:
-        least, most = schema.get("minItems", 0), schema.get("maxItems")
-        if not (isinstance(most, int) and isinstance(least, int) and least <= most <= MAX_ITEMS):
+        least, most = schema.get("minItems", 0), schema.get("maxItems", inf)
+        if not (_is_count(least) and (most == inf or _is_count(most)) and least <= most):
+            return self._leaf(schema)
+        if most == inf and least <= MAX_ITEMS:
+            items = [self.write(schema.get("items", True), within) for _ in range(1 + least)]
+            return tag("[", _items_without_end(items), "]")
+        if most > MAX_ITEMS:
             return self._leaf(schema)
         items = [self.write(schema.get("items", True), within) for _ in range(most)]
-        return sequence(literal("["), _items(items, max(0, least)), literal("]"))
+        return sequence(literal("["), _items(items, least), literal("]"))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+def _items_without_end(items: Sequence[Format]) -> Format:
+    """Return the format of all items but the last, and any number of that one."""
+    *first, more = items
+    if not first:
+        return repeated(more, ", ")
+    listed = [part for each in first for part in (literal(", "), each)][1:]
+    return sequence(*listed, repeated(sequence(literal(", "), more), ""))
 
 
 def _items(items: Sequence[Format], least: int) -> Format:

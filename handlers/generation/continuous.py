@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -15,15 +16,13 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase
 from handlers.batching.rows import RowOutcome
 from handlers.errors import OutOfTime, RequestError, attempt
 from handlers.generation.decoding import WITH_SPECIAL_TOKENS, IncrementalDecoder
-from handlers.generation.generator import Prompt, end_tokens
+from handlers.generation.generator import Generator, Prompt, end_tokens
 from handlers.generation.logits import MIN_LOGPROB, TokenScores
 from handlers.generation.scheduler import NewTokens, TextEngine
 from handlers.generation.stopping import Continuation, GeneratedText
-from handlers.runtime.deadline import NO_DEADLINE, Deadline
+from handlers.runtime.deadline import NO_DEADLINE, PATIENCE, Deadline
+from handlers.runtime.model import Model
 from handlers.telemetry.meter import Meter
-
-# How long a request waits for the end of a text before it looks at its deadline, in seconds.
-PATIENCE = 0.25
 
 
 class TokenClock:
@@ -245,6 +244,25 @@ class ContinuousGenerator:
             for ids, text in zip(tokens, texts, strict=True)
         ]
         return {"sequences": sequences, "texts": texts}
+
+
+class ContinuousModel(Model, TextEngine, ABC):
+    """A model whose engine generates its texts."""
+
+    def generate_prompts(
+        self, generator: Generator, prompts: Sequence[Prompt], budget: int
+    ) -> list[RowOutcome]:
+        """Return the new tokens and the texts of each prompt, or its error.
+
+        Args:
+            generator: has the tokenizer, and the meter and the deadline of the request.
+            prompts: the prompts.
+            budget: the maximum number of tokens in a batch, where there are any.
+        """
+        own = generator
+        return ContinuousGenerator(self, own.tokenizer, own.base, own.meter, own.deadline).generate(
+            prompts
+        )
 
 
 def _report_times(clocks: Sequence[TokenClock], meter: Meter) -> None:

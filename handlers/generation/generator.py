@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ from transformers import (
 from handlers.batching.padding import Batch, Padding, group_by_length, pad
 from handlers.batching.rows import RowOutcome
 from handlers.batching.tokenization import Window
-from handlers.errors import OutOfTime, RequestError, Unprocessable, attempt_all
+from handlers.errors import OutOfTime, RequestError, Unprocessable, attempt, attempt_all
 from handlers.generation.decoding import WITH_SPECIAL_TOKENS, IncrementalDecoder
 from handlers.generation.grammar import (
     CompiledGrammar,
@@ -386,6 +386,18 @@ class _Outcomes:
         ended = (row for row, text in rows if text.finish_reason == "eos_token")
         errors = (self.matchers[row].error for row in ended if row in self.matchers)
         return next(filter(None, errors), None)
+
+
+def with_grammars(
+    generate: Callable[[Sequence[Prompt]], Sequence[RowOutcome]], prompts: Sequence[Prompt]
+) -> list[RowOutcome]:
+    """Return what a function generates for prompts, with their grammars compiled.
+
+    A prompt whose grammar cannot be compiled has its error, and is not passed to the function.
+    """
+    prepared = [attempt(Prompt.with_compiled_grammar, prompt) for prompt in prompts]
+    outcomes = iter(generate([prompt for prompt in prepared if isinstance(prompt, Prompt)]))
+    return [next(outcomes) if isinstance(each, Prompt) else each for each in prepared]
 
 
 def end_tokens(base: GenerationConfig) -> frozenset[int]:

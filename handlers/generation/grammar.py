@@ -37,7 +37,7 @@ from handlers.errors import (
     without_frames,
 )
 from handlers.runtime.ranks import broadcast_from_rank0
-from handlers.schemas.structured_output import Grammar
+from handlers.schemas.structured_output import MAX_SCHEMA_DEPTH, Grammar, is_too_deep
 from handlers.schemas.text_checks import check_text, json_type
 
 Mask = npt.NDArray[np.bool_]
@@ -347,6 +347,10 @@ def _parse_schema(value: Any) -> Mapping[str, Any] | bool:
         value = _parse_json(value)
     if not isinstance(value, (dict, bool)):
         raise BadRequest(f"The grammar must be a JSON schema, and is {json_type(value)}.")
+    if is_too_deep(value):
+        raise BadRequest(
+            f"The schema of the grammar is nested more than {MAX_SCHEMA_DEPTH} deep; simplify it."
+        )
     return value
 
 

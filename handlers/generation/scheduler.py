@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from handlers.errors import Overloaded, RequestError
 from handlers.generation.generator import Prompt
-from handlers.runtime.model import Model
 
 
 @dataclass(frozen=True)
@@ -54,10 +53,6 @@ class TextEngine(ABC):
         Raises:
             RequestError: the engine cannot do what the prompt asks, or has too much to do.
         """
-
-
-class ContinuousModel(Model, TextEngine, ABC):
-    """A model whose engine generates all its texts."""
 
 
 def check_load(texts: int, limit: int, new: int = 1) -> None:

@@ -22,13 +22,11 @@ from handlers.batching.rows import RowOutcome
 from handlers.errors import InternalError, OutOfTime, RequestError, attempt
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.scheduler import check_load
-from handlers.runtime.deadline import NO_DEADLINE, Deadline
+from handlers.runtime.deadline import NO_DEADLINE, PATIENCE, Deadline
 from handlers.runtime.model import Model
 from handlers.telemetry.meter import Meter
 
 Result = TypeVar("Result")
-# How long a request waits before it looks at its deadline, in seconds.
-PATIENCE = 0.1
 
 
 class StaticGroups(Model):
@@ -38,10 +36,17 @@ class StaticGroups(Model):
         model: the model, after the trial of its batches.
         max_running: the maximum number of texts in a batch.
         max_waiting: how many texts may wait for others to end.
+        others: counts the texts that run or wait elsewhere, and for which the limit holds as well.
     """
 
-    def __init__(self, model: Model, max_running: int, max_waiting: int) -> None:
-        self._model = model
+    def __init__(
+        self,
+        model: Model,
+        max_running: int,
+        max_waiting: int,
+        others: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._model, self._others = model, others
         self.padded_limit, self.runs_alone = model.padded_limit, model.runs_alone
         self._limit, self._admitting = max_running + max_waiting, threading.Lock()
         self._queue = _Queue(max_running)
@@ -68,8 +73,15 @@ class StaticGroups(Model):
                 generator.meter.count(tokens=tokens, slots=tokens)
         return outcomes
 
-    def run_exclusively(self, function: Callable[[], Result]) -> Result:
-        return self._queue.call(function).result()
+    def run_exclusively(
+        self, function: Callable[[], Result], deadline: Deadline = NO_DEADLINE
+    ) -> Result:
+        future = self._queue.call(function)
+        _wait([future], deadline)
+        if future.cancelled():
+            raise OutOfTime
+        # A function that has begun ends by itself at its deadline.
+        return future.result()
 
     @contextmanager
     def admitted(self, new: int = 1) -> Iterator[None]:
@@ -83,7 +95,8 @@ class StaticGroups(Model):
         """
         with self._admitting:
             load = self.load_metrics
-            check_load(int(load["running_texts"] + load["waiting_texts"]), self._limit, new)
+            own = int(load["running_texts"] + load["waiting_texts"])
+            check_load(own + self._others(), self._limit, new)
             yield
 
     @property
@@ -137,6 +150,8 @@ class _Call:
     future: Future[Any]
 
     def run(self) -> None:
+        if not self.future.set_running_or_notify_cancel():
+            return
         try:
             self.future.set_result(self.function())
         except BaseException as error:  # noqa: BLE001 - the caller raises it
@@ -261,8 +276,8 @@ def _is_cancelled(waiting: _Waiting | _Call) -> bool:
     return future is not None and future.cancelled()
 
 
-def _wait(futures: Sequence[Future[RowOutcome]], deadline: Deadline) -> None:
-    """Wait until each prompt has an outcome; at the deadline, cancel the others."""
+def _wait(futures: Sequence[Future[Any]], deadline: Deadline) -> None:
+    """Wait until each has a result; at the deadline, cancel the others."""
     waiting = set(futures)
     while waiting and not deadline.passed:
         waiting = wait(waiting, PATIENCE).not_done

@@ -43,6 +43,11 @@ def tag(begin: str, content: Format, end: str) -> Format:
     return {"type": "tag", "begin": begin, "content": content, "end": end}
 
 
+def repeated(content: Format, separator: str) -> Format:
+    """Return the format of any number of contents, the last part of a tag."""
+    return {**tags([tag("", content, "")], separator), "at_least_one": False}
+
+
 def tags(each: Sequence[Format], separator: str) -> Format:
     """Return the format of one or more of several tags."""
     return {

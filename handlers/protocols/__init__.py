@@ -11,7 +11,9 @@ from handlers.schemas.model_info import ModelInfo
 # type come before those that read the body.
 ORDER = (
     "describe",
+    "cohere",
     "openai",
+    "text_embeddings_inference",
     "text_generation_inference",
     "vllm",
     "sagemaker",

@@ -10,8 +10,20 @@ from typing import Any, Literal
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
-from handlers.schemas.model_info import ModelInfo
+from handlers.schemas.model_info import ModelInfo, Operation
 from handlers.schemas.request import Request
+
+# Errors whose cause is in their item.
+OF_ITEM = (BadRequest, RequestTooLarge, Unprocessable)
+# What a model without the operation does not do, for errors.
+OPERATIONS: Mapping[Operation, str] = {
+    "embed": "makes no embeddings of texts",
+    "embed_all": "makes no embeddings of tokens",
+    "embed_sparse": "makes no sparse embeddings",
+    "rerank": "ranks no texts",
+    "similarity": "compares no sentences",
+    "predict": "classifies no texts",
+}
 
 
 @dataclass(frozen=True)
@@ -104,14 +116,20 @@ class BaseProtocol(ABC):
         """Return a request for each item of a list, or one request for other inputs.
 
         Args:
-            inputs: the inputs in the body; the messages of a chat are one request.
+            inputs: the inputs in the body.
             parameters: the parameters of every request.
             name: the key of the inputs in the body, for errors.
         """
-        if not isinstance(inputs, list) or is_chat(inputs):
+        if not self.is_list(inputs):
             return [Request(inputs, parameters)]
         self.check_count(len(inputs), name)
         return [Request(item, parameters, alone=False) for item in inputs]
+
+    def is_list(self, inputs: Any) -> bool:
+        """Return whether inputs are a list of items: a chat, and a pair of texts, are one item."""
+        if not isinstance(inputs, list) or is_chat(inputs):
+            return False
+        return not (self.model.takes_pairs and is_pair(inputs))
 
     def check_count(self, count: int, name: str) -> None:
         """Check that a body has at least one item, and at most `max_rows` of the YAML.
@@ -157,6 +175,55 @@ def check_continues_prompts(model: ModelInfo) -> None:
         )
 
 
+def check_operation(model: ModelInfo, *operations: Operation) -> None:
+    """Check that a model does one of these operations.
+
+    Raises:
+        Unprocessable: its mode is another one.
+    """
+    if model.operation not in operations:
+        lack = OPERATIONS[operations[0]]
+        raise Unprocessable(f"This model's mode is {model.mode}; it {lack}.")
+
+
+def texts_or_ids(value: Any, name: str, max_rows: int) -> list[Any]:
+    """Return the texts of a body: one or several, or the token ids of one or of several.
+
+    Args:
+        value: a text, a list of texts, the token ids of a text, or a list of such lists.
+        name: its key in the body, for errors.
+        max_rows: the maximum number of texts.
+
+    Raises:
+        BadRequest: the list is empty.
+        RequestTooLarge: there are too many.
+    """
+    is_list = isinstance(value, list) and type(next(iter(value), None)) is not int
+    texts = value if is_list else [value]
+    check_count(len(texts), name, max_rows)
+    return texts
+
+
+def tokens_read(requests: Sequence[Request]) -> int:
+    """Return how many tokens the model read for requests that count them."""
+    return sum(each.token_count.tokens for each in requests if each.token_count)
+
+
+def first_error(outcomes: Sequence[Any], name: str | None) -> RequestError | None:
+    """Return the first error among outcomes, for a format without errors in lists.
+
+    If other items have results, its sentence begins with its item, such as `input[2]`; it does not
+    where the items have no name.
+    """
+    errors = {at: each for at, each in enumerate(outcomes) if isinstance(each, RequestError)}
+    if not errors:
+        return None
+    at, error = next(iter(errors.items()))
+    if name and len(errors) < len(outcomes) and isinstance(error, OF_ITEM):
+        return type(error)(f"{name}[{at}]: {error}")
+    return error
+
+
 def check_count(count: int, name: str, max_rows: int) -> None:
     """Check that a list has at least one item, and at most a number.
 
@@ -176,6 +243,11 @@ def check_count(count: int, name: str, max_rows: int) -> None:
 def result_or_error_body(outcome: Any) -> Any:
     """Return a result as it is, and an error as the body that stands in the result's place."""
     return outcome.body() if isinstance(outcome, RequestError) else outcome
+
+
+def is_pair(inputs: Sequence[Any]) -> bool:
+    """Return whether a list holds two texts."""
+    return len(inputs) == 2 and all(isinstance(item, str) for item in inputs)
 
 
 def is_chat(inputs: Any) -> bool:

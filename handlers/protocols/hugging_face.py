@@ -9,6 +9,10 @@ place of a token; its id and log probability are null:
 
 The last event has the whole result and, where requested, its details without tokens.
 
+For embeddings the hub's client writes the parameters beside `inputs`, and so may others:
+
+    {"inputs": "a text", "normalize": true}
+
 https://huggingface.co/docs/text-generation-inference/conceptual/streaming
 """
 
@@ -38,6 +42,8 @@ from handlers.schemas.request import GeneratedToken, Request, TextToken
 # The details that a stream has in its events.
 OF_TOKENS = {"prefill", "tokens", "top_tokens"}
 KEYS = ["inputs", "parameters", "options", "stream", "target"]
+# The operations whose parameters may stand beside the inputs.
+EMBEDDINGS = ("embed", "embed_all")
 # For one text these clients read the first of several lists of labels, as the hub returns them.
 NESTING_CLIENTS = ("hf_hub/", "@huggingface/inference/")
 # The header in which the hub's own clients look for an error message.
@@ -102,10 +108,13 @@ class Protocol(BaseProtocol):
 
     def parse(self, http_request: HttpRequest) -> Exchange:
         content = http_request.content
-        check_keys(content, KEYS, "The body")
+        beside = self.model.parameters if self.model.operation in EMBEDDINGS else {}
+        check_keys(content, [*KEYS, *beside], "The body")
         if "inputs" not in content:
             raise BadRequest("The body has no inputs; send them under that key.")
-        parameters = read_parameters(content) | read_target(content, explains=http_request.explains)
+        parameters = {name: content[name] for name in beside if name in content}
+        parameters |= read_parameters(content)
+        parameters |= read_target(content, explains=http_request.explains)
         requests = self.requests(from_base64(content["inputs"]), parameters)
         if not read_stream(content):
             return Exchange(http_request, requests)

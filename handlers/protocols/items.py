@@ -23,7 +23,7 @@ from typing import Any
 from handlers.config.choices import suggest
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import BadRequest
-from handlers.protocols.base import is_chat
+from handlers.protocols.base import is_chat, is_pair
 from handlers.schemas.model_info import TEXT_COLUMN, Columns
 from handlers.schemas.parameters import check_size
 from handlers.schemas.text_checks import json_type
@@ -167,9 +167,14 @@ def _read_inputs(body: dict[str, Any], columns: Sequence[Columns], owner: str) -
     inputs = body[name]
     if name == "features":
         return from_columns(inputs, columns, owner)
-    if isinstance(inputs, list) and not is_chat(inputs):
+    if isinstance(inputs, list) and not (is_chat(inputs) or _may_be_pair(inputs, columns)):
         raise BadRequest(f"{owner} has a list of {name}, and asks about one; send each by itself.")
     return from_base64(inputs)
+
+
+def _may_be_pair(inputs: Sequence[Any], columns: Sequence[Columns]) -> bool:
+    """Return whether a list may be one request of a model whose inputs are no text alone."""
+    return TEXT_COLUMN not in columns and is_pair(inputs)
 
 
 def _read_parts(body: Mapping[str, Any], columns: Sequence[Columns], owner: str) -> Any:

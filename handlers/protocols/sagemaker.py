@@ -23,7 +23,7 @@ from handlers.http.csv import read_csv
 from handlers.http.decoding import check_json_size, parse_json
 from handlers.http.request import HttpRequest
 from handlers.http.response import JSON, HttpResponse
-from handlers.protocols.base import BaseProtocol, Exchange, is_chat
+from handlers.protocols.base import BaseProtocol, Exchange
 from handlers.protocols.items import from_columns, read_item, read_stream
 from handlers.protocols.result_formats import CSV, JSON_LINES, format_results, preferred_type
 from handlers.schemas.model_info import Columns
@@ -114,12 +114,17 @@ class Protocol(BaseProtocol):
 
     def _line(self, text: str, max_values: int, explains: bool) -> Line:
         item = _without_stream(parse_json(text, "The line", max_values))
-        inputs = _list_of_inputs(item)
+        inputs = self._list_of_inputs(item)
         if inputs is None:
             return Line([self._request(item, explains)])
         self.check_count(len(inputs), "inputs")
         requests = [self._request({**item, "inputs": each}, explains) for each in inputs]
         return Line([replace(request, alone=False) for request in requests], is_list=True)
+
+    def _list_of_inputs(self, item: Any) -> list[Any] | None:
+        """Return the list of inputs in a line's item; None where it has none."""
+        inputs = item.get("inputs") if isinstance(item, dict) else None
+        return list(inputs) if inputs is not None and self.is_list(inputs) else None
 
     def _request(self, item: Any, explains: bool) -> Request:
         return Request(*read_item(item, self.model.input_columns, "line", explains=explains))
@@ -132,12 +137,6 @@ class Protocol(BaseProtocol):
         if first and (header := _header(first[0], columns)):
             first, columns = [], [header]
         return (attempt(_row_request, row, columns) for row in chain(first, rows))
-
-
-def _list_of_inputs(item: Any) -> list[Any] | None:
-    """Return the list of inputs in a line's item; None where it has none."""
-    inputs = item.get("inputs") if isinstance(item, dict) else None
-    return inputs if isinstance(inputs, list) and not is_chat(inputs) else None
 
 
 def _without_stream(item: Any) -> Any:

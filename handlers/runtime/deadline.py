@@ -11,6 +11,9 @@ from typing import TypeVar
 from handlers.errors import OutOfTime
 from handlers.runtime.ranks import broadcast_from_rank0
 
+# How long a thread waits for others before it looks whether to go on waiting, in seconds.
+PATIENCE = 0.25
+
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 

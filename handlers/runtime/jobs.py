@@ -9,7 +9,7 @@ from typing import Any
 from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window
 from handlers.schemas.explanation_parameters import ExplanationParameters
-from handlers.schemas.request import TextStream
+from handlers.schemas.request import TextStream, TokenCount
 
 DEFAULT_SETTINGS = ExplanationParameters()
 
@@ -25,6 +25,7 @@ class Job:
         outputs: the model outputs of each row.
         stream: receives generated text as it is produced; None without streaming.
         owner: the number of the HTTP request that it belongs to.
+        token_count: receives the number of tokens in the rows; None where nobody asks.
     """
 
     query: Any
@@ -33,6 +34,7 @@ class Job:
     outputs: Sequence[Outputs] = ()
     stream: TextStream | None = None
     owner: int = 0
+    token_count: TokenCount | None = None
 
     @property
     def streaming_started(self) -> bool:

@@ -16,6 +16,8 @@ from handlers.batching.padding import Padding
 from handlers.batching.rows import TrialRows
 from handlers.config.handler_section import Compile
 from handlers.runtime.assistant import Assistant
+from handlers.runtime.deadline import NO_DEADLINE, Deadline
+from handlers.schemas.model_info import GenerationInfo
 
 Result = TypeVar("Result")
 
@@ -86,6 +88,11 @@ class Model(ABC):
         return nullcontext()
 
     @property
+    def generation(self) -> GenerationInfo:
+        """How its texts are generated."""
+        return GenerationInfo()
+
+    @property
     def load_metrics(self) -> Mapping[str, float]:
         """Numbers about the texts that run, of a model that runs them side by side."""
         return {}
@@ -114,8 +121,14 @@ class Model(ABC):
         """Run a padded batch, with gradients if the format has them."""
         return self.forward(batch)
 
-    def run_exclusively(self, function: Callable[[], Result]) -> Result:
-        """Call a function that runs the model, while nothing else runs it."""
+    def run_exclusively(
+        self, function: Callable[[], Result], deadline: Deadline = NO_DEADLINE
+    ) -> Result:
+        """Call a function that runs the model, while nothing else runs it.
+
+        Raises:
+            OutOfTime: others run it until the deadline.
+        """
         return function()
 
     @abstractmethod

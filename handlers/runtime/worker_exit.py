@@ -20,7 +20,9 @@ def end_worker() -> NoReturn:
     TorchServe must be waiting for a response: a worker that ends between two batches takes the
     requests with it that TorchServe is collecting for the next one, and their clients wait forever.
     """
-    logger.error("The accelerator failed; this worker ends, and TorchServe starts a new one")
+    logger.error(
+        "The accelerator or the engine failed; this worker ends, and TorchServe starts a new one"
+    )
     time.sleep(LAST_RESPONSES_SECONDS)
     sys.stdout.flush()
     os._exit(1)

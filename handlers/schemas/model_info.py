@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from handlers.config.handler_section import HandlerSection
 
 Schema = Mapping[str, Any]
 Columns = tuple[str, ...]
+# What a mode does, under the names that embedding servers have for it.
+Operation = Literal["embed", "embed_all", "embed_sparse", "rerank", "similarity", "predict"]
 # The columns of inputs that are one text, which stands by itself and not in an object.
 TEXT_COLUMN: Columns = ("text",)
 PUBLIC = (
@@ -28,6 +30,7 @@ PUBLIC = (
     "sample",
     "architecture",
     "adapters",
+    "generation",
 )
 PUBLIC_SETTINGS = ("quantization", "responses")
 
@@ -49,6 +52,22 @@ class Limits:
     max_characters: int
     truncation: bool
     max_total_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class GenerationInfo:
+    """How the texts of a model are generated.
+
+    Attributes:
+        engine: what generates them.
+        by_generate: the parameters with which the checkpoint's weights and transformers' `generate`
+            generate a text instead.
+        refused: the parameters that are refused.
+    """
+
+    engine: str = "transformers"
+    by_generate: Sequence[str] = ()
+    refused: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -92,12 +111,17 @@ class ModelInfo:
             `result_columns` is the key of a text.
         is_encoder_decoder: whether they are texts of a decoder that an encoder reads the inputs
             for, and continue no prompt or chat.
+        generates: whether results are generated texts, which can be streamed.
+        operation: what it does under an embedding server's name; None where such servers lack it.
+        prompts: names of the checkpoint's prompts, one of which a request can put before its text.
+        takes_pairs: whether a list of two texts is one request, a pair, and not two of them.
         nests_single_result: whether Hugging Face's clients read the result of one text from a list
             of results.
         legacy_response: the response of TorchServe's old example; None where it had no such mode.
         legacy_explanation_keys: the keys of that example's explanations.
         agreement: how often it agrees with its checkpoint in float32, measured when it was packed;
             None where that was not measured.
+        generation: how its texts are generated; None where it generates none.
         explanation_views: returns titles and importances of the highlighted texts of an
             explanation on the HTML page; None where the model is not explained.
     """
@@ -121,10 +145,14 @@ class ModelInfo:
     result_columns: Sequence[str] = ()
     generates: bool = False
     is_encoder_decoder: bool = False
+    operation: Operation | None = None
+    prompts: Sequence[str] = ()
+    takes_pairs: bool = False
     nests_single_result: bool = False
     legacy_response: LegacyResponse | None = None
     legacy_explanation_keys: Sequence[str] = ()
     agreement: Mapping[str, Any] | None = None
+    generation: GenerationInfo | None = None
     explanation_views: Callable[[Any], Any] | None = None
 
     @property
@@ -136,4 +164,5 @@ class ModelInfo:
         """Return the public part, ready for JSON."""
         facts = {name: getattr(self, name) for name in PUBLIC}
         settings = {name: getattr(self.settings, name) for name in PUBLIC_SETTINGS}
-        return {**facts, **settings, "limits": asdict(self.limits)}
+        generation = asdict(self.generation) if self.generation else None
+        return {**facts, **settings, "limits": asdict(self.limits), "generation": generation}

@@ -93,6 +93,13 @@ class TextStream:
             self._send(new, tokens)
 
 
+@dataclass
+class TokenCount:
+    """Receives how many tokens the model read for a request, special tokens included."""
+
+    tokens: int = 0
+
+
 @dataclass(frozen=True)
 class TokenIds:
     """A tokenized prompt, as OpenAI's `completions` accepts it; no special tokens are added."""
@@ -146,6 +153,7 @@ class Request:
         stream: sends a generated text before it is complete.
         fills_limit: whether a generated text that has no maximum of its own may have all tokens
             that the model's limit leaves, instead of the model's default.
+        token_count: receives the number of its tokens, where the response tells it.
     """
 
     inputs: Any
@@ -153,6 +161,7 @@ class Request:
     alone: bool = True
     stream: TextStream | None = None
     fills_limit: bool = False
+    token_count: TokenCount | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ https://platform.openai.com/docs/api-reference/chat/create
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -26,6 +27,28 @@ from handlers.schemas.json_schema import PlainSchema
 
 # OpenAI accepts as many.
 MAX_TOOLS = 128
+# Levels of objects and lists in a JSON schema: as many as a body has at most.
+MAX_SCHEMA_DEPTH = 64
+
+
+def is_too_deep(schema: Any) -> bool:
+    """Return whether a JSON schema has more levels than compilers can read."""
+    level = [schema]
+    for _ in range(MAX_SCHEMA_DEPTH + 1):
+        level = [inner for each in level for inner in _values(each)]
+    return bool(level)
+
+
+def _values(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _check_depth(schema: Any) -> Any:
+    if is_too_deep(schema):
+        raise ValueError(f"is nested more than {MAX_SCHEMA_DEPTH} deep; simplify it")
+    return schema
 
 
 class Grammar(BaseModel):
@@ -52,7 +75,7 @@ class Function(BaseModel):
 
     name: Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")]
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: Annotated[dict[str, Any] | None, AfterValidator(_check_depth)] = None
     strict: bool | None = None
 
 

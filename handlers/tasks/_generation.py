@@ -13,12 +13,11 @@ from handlers.batching.rows import Outputs, RowOutcome
 from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.errors import Unprocessable, attempt
-from handlers.generation.continuous import ContinuousGenerator
-from handlers.generation.generator import Generator, Prompt
+from handlers.errors import Unprocessable
+from handlers.generation.continuous import ContinuousModel
+from handlers.generation.generator import Generator, Prompt, with_grammars
 from handlers.generation.layout import Layout
 from handlers.generation.parameters import SamplingParameters
-from handlers.generation.scheduler import ContinuousModel
 from handlers.generation.static_groups import StaticGroups
 from handlers.generation.stopping import GeneratedText
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
@@ -68,10 +67,6 @@ class GenerationTask(BaseTask[QueryT, Prompt]):
     def run(
         self, model: Model, rows: Sequence[Prompt], meter: Meter, deadline: Deadline = NO_DEADLINE
     ) -> Sequence[RowOutcome]:
-        if isinstance(model, ContinuousModel):
-            return ContinuousGenerator(model, self.tokenizer, self.base, meter, deadline).generate(
-                rows
-            )
         generator = Generator(
             model,
             self.tokenizer,
@@ -82,13 +77,12 @@ class GenerationTask(BaseTask[QueryT, Prompt]):
             deadline,
             self.layout,
         )
-        prepared = [attempt(Prompt.with_compiled_grammar, row) for row in rows]
-        ready = [row for row in prepared if isinstance(row, Prompt)]
+        if isinstance(model, ContinuousModel):
+            return model.generate_prompts(generator, rows, self.budget)
         generate = generator.generate
         if isinstance(model, StaticGroups):
             generate = partial(model.generate_prompts, generator)
-        outcomes = iter(generate(ready, self.budget))
-        return [next(outcomes) if isinstance(row, Prompt) else row for row in prepared]
+        return with_grammars(partial(generate, budget=self.budget), rows)
 
     @abstractmethod
     def decode(self, query: QueryT, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:

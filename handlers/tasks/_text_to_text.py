@@ -167,8 +167,14 @@ class TextToTextTask(GenerationTask[TextQuery]):
         return [self._row(query, rows[number]) for number, query in enumerate(queries)]
 
     def fit(
-        self, text: Text, encoding: BatchEncoding, number: int, options: Mapping[str, Any]
+        self,
+        text: Text,
+        encoding: BatchEncoding,
+        number: int,
+        options: Mapping[str, Any],
+        truncate: bool | None = None,
     ) -> list[Window]:
+        # `encode` has truncated it where that is wanted.
         check_length(len(encoding["input_ids"][number]), self.max_tokens, "the text")
         return [window(encoding, number, self.tokenizer.model_input_names)]
 

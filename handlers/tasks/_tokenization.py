@@ -15,8 +15,7 @@ from handlers.schemas.text_checks import check_text, json_type
 from handlers.schemas.tokenized_text import TokenizedText
 from handlers.tasks.base import BaseTask
 
-IDS_ONLY = {"return_attention_mask": False, "return_token_type_ids": False}
-AS_WRITTEN = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+IDS_ONLY: dict[str, Any] = {"return_attention_mask": False, "return_token_type_ids": False}
 
 
 class TokenizationParameters(Parameters):
@@ -26,6 +25,13 @@ class TokenizationParameters(Parameters):
     """Adds the tokenizer's special tokens. By default to a text; chat templates have their own."""
     add_generation_prompt: bool = True
     """Ends the prompt of a chat where the assistant's message begins."""
+
+
+class DetokenizationParameters(Parameters):
+    """Parameters of one list of token ids."""
+
+    skip_special_tokens: bool = False
+    """Leaves the special tokens out."""
 
 
 def tokenize_request(task: BaseTask[Any, Any], request: Request) -> TokenizedText:
@@ -39,7 +45,10 @@ def tokenize_request(task: BaseTask[Any, Any], request: Request) -> TokenizedTex
     is_chat = isinstance(request.inputs, list)
     text = _text_of(task, request.inputs, parameters)
     special = parameters.add_special_tokens
-    options = {"add_special_tokens": not is_chat if special is None else special, **IDS_ONLY}
+    options: dict[str, Any] = {
+        "add_special_tokens": not is_chat if special is None else special,
+        **IDS_ONLY,
+    }
     encoding = tokenize(task.tokenizer, [(text, None)], **options)[0]
     if len(encoding) > task.max_characters:
         raise RequestTooLarge(
@@ -52,18 +61,20 @@ def tokenize_request(task: BaseTask[Any, Any], request: Request) -> TokenizedTex
 
 
 def detokenize_request(task: BaseTask[Any, Any], request: Request) -> str:
-    """Return the text of a request's :class:`TokenIds`, special tokens included.
+    """Return the text of a request's :class:`TokenIds`.
 
     Raises:
-        BadRequest: there are none, or one is not in the vocabulary.
+        BadRequest: there are none, one is not in the vocabulary, or a parameter is wrong.
         RequestTooLarge: there are more than a text may have characters.
     """
     ids = request.inputs
+    parameters = DetokenizationParameters.of_request({}, request.parameters)
     if not isinstance(ids, TokenIds):
         raise BadRequest(f"tokens must be a list of token ids, and is {json_type(ids)}.")
     ids.check_length(task.max_characters)
     ids.check(task.checkpoint.vocab_size)
-    return str(task.tokenizer.decode(list(ids.ids), **AS_WRITTEN))
+    options = {**parameters.model_dump(), "clean_up_tokenization_spaces": False}
+    return str(task.tokenizer.decode(list(ids.ids), **options))
 
 
 def _text_of(task: BaseTask[Any, Any], inputs: Any, parameters: TokenizationParameters) -> str:

@@ -16,7 +16,7 @@ from handlers.checkpoints.trial_rows import trial_rows
 from handlers.config.handler_section import Compile
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError
-from handlers.generation.scheduler import ContinuousModel
+from handlers.generation.continuous import ContinuousModel
 from handlers.runtime.model import Model
 from handlers.schemas.request import Request
 from handlers.tasks._batching_trial import set_batching

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from transformers import BatchEncoding
@@ -14,11 +14,12 @@ from handlers.batching.padding import Padding, run
 from handlers.batching.rows import Outputs, Row, RowOutcome
 from handlers.batching.tokenization import Text, Window, check_length, tokenize, window
 from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.text_reduction import TextReduction
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError, WrongConfig, attempt
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
 from handlers.runtime.model import Model
-from handlers.schemas.model_info import TEXT_COLUMN, Columns, LegacyResponse
+from handlers.schemas.model_info import TEXT_COLUMN, Columns, LegacyResponse, Operation
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
@@ -51,12 +52,19 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         input_columns: the columns that the inputs may have in a table, or the names of their
             tensors; the first are the usual ones.
         result_columns: the keys of a result that are columns in a table; none for one of JSON.
+        takes_pairs: whether a list of two texts is one request, a pair, and not two of them.
         nests_single_result: whether Hugging Face's hub returns the result of one text in a list.
         legacy_response: the response of TorchServe's old example; None where it had no such mode.
         labels: names of the classes, by class number; empty where there are none.
         default_batch_tokens: tokens in one forward where the YAML sets no `max_batch_tokens`.
         packs: whether several rows may be packed into one where the model can run that.
         generates: whether results are generated texts, for which a format must generate.
+        fastest_formats: the fastest format by type of device, for `save_mode: auto`; the checkpoint
+            itself on all others.
+        embeds: whether outputs are vectors, whose cosines are what has to agree in exports.
+        operation: what the mode does under an embedding server's name, by which the protocols of
+            such servers find it; None where they have no such thing.
+        prompts: names of the checkpoint's prompts, which a request chooses by `prompt_name`.
         is_encoder_decoder: whether an encoder reads the inputs and a decoder writes these texts.
     """
 
@@ -69,12 +77,17 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     sample: ClassVar[Mapping[str, Any]]
     input_columns: ClassVar[Sequence[Columns]] = (TEXT_COLUMN,)
     result_columns: ClassVar[Sequence[str]] = ()
+    takes_pairs: ClassVar[bool] = False
     nests_single_result: ClassVar[bool] = False
     legacy_response: ClassVar[LegacyResponse | None] = None
     labels: Sequence[str] = ()
     default_batch_tokens: ClassVar[int] = 1024
     packs: ClassVar[bool] = True
     generates: ClassVar[bool] = False
+    fastest_formats: ClassVar[Mapping[str, str]] = {}
+    embeds: ClassVar[bool] = False
+    operation: ClassVar[Operation | None] = None
+    prompts: Sequence[str] = ()
     is_encoder_decoder: ClassVar[bool] = False
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
@@ -99,6 +112,14 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     @abstractmethod
     def decode(self, query: QueryT, rows: Sequence[RowT], outputs: Sequence[Outputs]) -> Any:
         """Return the result of a query, ready for JSON, from its rows and their outputs."""
+
+    def keep(self, row: Row, outputs: Outputs) -> Outputs:
+        """Return what is kept of a row's outputs until `decode`.
+
+        A mode whose outputs are large copies the part that it reads, so that the rest is freed
+        after each forward.
+        """
+        return outputs
 
     def adapter_of(self, query: QueryT) -> str | None:
         """Return the name of the LoRA adapter that a query chooses; None for the model itself."""
@@ -126,12 +147,21 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
             "budget": 0 if model.runs_alone else self.budget,
             "per_token": self.per_token,
             "meter": meter,
+            "keep": self.keep,
         }
         if model.packs and (len(rows) > 1 or model.compiles_shapes):
             return run_packed(before(deadline, model.forward_packed), rows, **options)
         return run(
             before(deadline, model.forward), rows, padded_limit=model.padded_limit, **options
         )
+
+    @property
+    def reduction(self) -> Callable[[], TextReduction] | None:
+        """Returns what reduces the model's outputs for tokens in its graph; None for no reduction.
+
+        `outputs` then has the name that the reduction writes.
+        """
+        return None
 
     @property
     def padding(self) -> Padding:
@@ -181,15 +211,28 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         ]
 
     def fit(
-        self, text: Text, encoding: BatchEncoding, number: int, options: Mapping[str, Any]
+        self,
+        text: Text,
+        encoding: BatchEncoding,
+        number: int,
+        options: Mapping[str, Any],
+        truncate: bool | None = None,
     ) -> list[Window]:
         """Return one text of an encoding as a row, truncated if it is too long.
 
+        Args:
+            text: the text or pair.
+            encoding: the encoding of several texts.
+            number: the number of the text in it.
+            options: the options of the tokenizer.
+            truncate: whether it is truncated; by default as the YAML says.
+
         Raises:
-            RequestTooLarge: it is too long, and the YAML says `truncation: false`.
+            RequestTooLarge: it is too long, and is not truncated.
         """
         length = len(encoding["input_ids"][number])
-        if self.max_tokens is not None and length > self.max_tokens and self.truncation:
+        truncate = self.truncation if truncate is None else truncate
+        if self.max_tokens is not None and length > self.max_tokens and truncate:
             truncation = {"truncation": True, "max_length": self.max_tokens}
             encoding = tokenize(self.tokenizer, [text], **{**options, **truncation})
             number, length = 0, self.max_tokens

@@ -86,6 +86,7 @@ class Task(BaseTask[ClassificationQuery, Window]):
     input_columns = (TEXT_COLUMN, ("text", "text_pair"))
     result_columns = ("label", "score")
     nests_single_result = True
+    operation = "predict"
     legacy_response = LegacyResponse({"top_k": 1}, _legacy_response)
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:

@@ -92,6 +92,7 @@ class Task(GenerationTask[PromptQuery]):
     }
     result_columns = ("generated_text",)
     legacy_response = LegacyResponse({"return_full_text": True}, _legacy_response)
+    fastest_formats: ClassVar[Mapping[str, str]] = {"cpu": "openvino"}
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

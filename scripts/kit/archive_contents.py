@@ -10,7 +10,13 @@ from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.formats import CHOICE_FILE, Choice, check_config
 from handlers.formats import get as get_format
-from scripts.kit.checkpoint_files import adapter_files, config_files, shard_files, weights_file
+from scripts.kit.checkpoint_files import (
+    adapter_files,
+    config_files,
+    files_in,
+    shard_files,
+    weights_file,
+)
 from scripts.kit.manifest import HANDLER_FILE, MANIFEST_FILE, manifest
 from scripts.kit.places import ROOT, assistant_of, checkpoint_of, model_name
 
@@ -77,7 +83,7 @@ def _files(
             f"download the model with `python scripts/download_models.py {config_path}`, or train "
             "the demo models with `python scripts/make_demo_models.py`",
         )
-    names = {path.name for path in folder.iterdir() if path.is_file()}
+    names = files_in(folder)
     required = config_files(names, str(folder)) + ([LABELS] if LABELS in names else [])
     if has_weights:
         weights = weights_file(names, str(folder), allow_pickle=handler.allow_pickle)

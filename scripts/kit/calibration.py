@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from handlers import formats
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
 from handlers.protocols.base import is_chat
@@ -25,7 +26,7 @@ def samples(config_path: Path, config: ModelConfig) -> list[Sample]:
     configured = config.handler.calibration
     default = ARTIFACTS / config.handler.mode / "calibration.jsonl"
     path = config_path.parent / configured if configured else default
-    if not (configured or config.handler.is_exported or path.exists()):
+    if not (configured or formats.plan(config).handler.is_exported or path.exists()):
         return []
     # Not splitlines(), which also splits at other line separators inside a text.
     lines = enumerate(_text(path).split("\n"), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -30,6 +31,12 @@ CONFIG_FILES = (
     "*.spm",
     "chat_template*",
 )
+# Files of sentence-transformers: its modules, their folders and what it says about prompts.
+MODULES = "modules.json"
+MODULE_FILES = re.compile(
+    r"modules\.json|config_sentence_transformers\.json|sentence_[a-z-]+_config\.json"
+    r"|[1-9]_[A-Za-z]+/(config\.json|model\.safetensors|pytorch_model\.bin)"
+)
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
@@ -43,7 +50,9 @@ class ShardIndex(BaseModel):
 
 
 def config_files(names: Collection[str], place: str) -> list[str]:
-    """Return the config and tokenizer files at the root of a repository.
+    """Return the config and tokenizer files of a repository, and those of sentence-transformers.
+
+    A module in a folder has its few weights there; a pickle of them is left out beside safetensors.
 
     Raises:
         WrongCheckpoint: there is no config.json.
@@ -53,7 +62,22 @@ def config_files(names: Collection[str], place: str) -> list[str]:
             place, "has no config.json", "use a checkpoint that transformers can load"
         )
     root = [name for name in names if "/" not in name]
-    return sorted(name for name in root if any(fnmatchcase(name, each) for each in CONFIG_FILES))
+    found = {name for name in root if any(fnmatchcase(name, each) for each in CONFIG_FILES)}
+    return sorted(found | _module_files(names))
+
+
+def files_in(folder: Path) -> set[str]:
+    """Return the names of the files of a folder and of the folders in it."""
+    paths = (path for pattern in ("*", "*/*") for path in folder.glob(pattern) if path.is_file())
+    return {path.relative_to(folder).as_posix() for path in paths}
+
+
+def _module_files(names: Collection[str]) -> set[str]:
+    if MODULES not in names:
+        return set()
+    found = {name for name in names if MODULE_FILES.fullmatch(name)}
+    pickles = (name for name in found if name.endswith("/pytorch_model.bin"))
+    return found - {each for each in pickles if f"{Path(each).parent}/model.safetensors" in found}
 
 
 def weights_file(names: Collection[str], place: str, *, allow_pickle: bool) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import KitError, WrongCheckpoint, WrongConfig
-from scripts.kit.checkpoint_files import config_files, shard_files, weights_file
+from scripts.kit.checkpoint_files import config_files, files_in, shard_files, weights_file
 from scripts.kit.checkpoint_source import Source
 from scripts.kit.hub import Hub, Snapshot
 from scripts.kit.staging import Staging
@@ -87,7 +87,7 @@ def check_folder(handler: HandlerSection, folder: Path) -> tuple[int, int]:
     Raises:
         WrongCheckpoint: it does not fit the config.
     """
-    names = {path.name for path in folder.iterdir() if path.is_file()}
+    names = files_in(folder)
     required = config_files(names, str(folder))
     _check(handler, folder)
     weights = weights_file(names, str(folder), allow_pickle=handler.allow_pickle)

@@ -18,6 +18,21 @@ from scripts.kit.calibration import samples
 from scripts.kit.places import BUILD, ROOT, model_name
 
 FINGERPRINT = ".fingerprint"
+# Keys that TorchServe, or the worker of an exported model, reads and an export does not.
+OF_SERVING = {
+    "minWorkers",
+    "maxWorkers",
+    "maxBatchDelay",
+    "responseTimeout",
+    "startupTimeout",
+    "deviceIds",
+    "maxRetryTimeoutInSec",
+    "clientTimeoutInMills",
+    "jobQueueSize",
+    "useJobTicket",
+    "useVenv",
+}
+OF_WORKERS = {"predict_timeout", "explain_timeout", "max_waiting", "profile"}
 
 
 def exported(config_path: Path, config: ModelConfig, checkpoint: Path) -> dict[str, Path]:
@@ -61,11 +76,14 @@ def _versions(save_mode: str) -> list[str]:
 def _fingerprint(config: ModelConfig, checkpoint: Path, requests: Sequence[Request]) -> str:
     """Return a digest of everything an export depends on.
 
-    This is the config, the format of `save_mode: auto` on this machine, the samples, the code and
-    package versions, the dtype chosen for the processor, and the names, sizes and modification
-    times of the checkpoint files.
+    This is the config without the keys of serving alone, the format of `save_mode: auto` on this
+    machine, the samples, the code and package versions, the dtype chosen for the processor, and the
+    names, sizes and modification times of the checkpoint files.
     """
-    digest = hashlib.sha256(config.model_dump_json().encode())
+    keys = config.model_dump_json(
+        exclude={**dict.fromkeys(OF_SERVING, True), "handler": OF_WORKERS}
+    )
+    digest = hashlib.sha256(keys.encode())
     save_mode = formats.plan(config).handler.save_mode
     digest.update(repr((requests, save_mode, _versions(save_mode))).encode())
     digest.update(str(pick_dtype(config.handler.dtype, torch.device("cpu"))).encode())

@@ -48,7 +48,8 @@ class RemoteFile(BaseModel):
 
     def partial_in(self, folder: Path) -> Path:
         """Return the path of the partial download."""
-        return folder / f"{self.name[:50]}.{self.digest[:12]}.partial"
+        name = self.name.replace("/", ".")
+        return folder / f"{name[:50]}.{self.digest[:12]}.partial"
 
     def remaining_bytes(self, folder: Path) -> int:
         """Return the number of bytes that are still to be downloaded to a folder."""
@@ -148,6 +149,7 @@ class Hub:
         if not file.is_at(partial):
             partial.unlink()
             raise CorruptFile(snapshot.model, file.name)
+        path.parent.mkdir(exist_ok=True)
         return partial.replace(path)
 
     def _model_info(self, model: str, revision: str | None) -> ModelInfo:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
+from scripts.kit.default_modes import default_modes
 
 ROOT = Path(__file__).resolve().parents[2]
 ARTIFACTS = ROOT / "artifacts"
@@ -16,8 +17,13 @@ BUILD = ROOT / "build"
 
 
 def config_paths(named: list[Path] | None) -> list[Path]:
-    """Return the YAML files that a command was given, or every one in `model_configs/`."""
-    return list(named) if named else sorted(MODEL_CONFIGS.glob("*.yaml"))
+    """Return the YAML files that a command was given, or those of the default modes."""
+    return list(named) if named else [config_path_of(mode) for mode in default_modes()]
+
+
+def config_path_of(mode: str) -> Path:
+    """Return the usual YAML file of a mode."""
+    return MODEL_CONFIGS / f"{mode}.yaml"
 
 
 def model_name(config_path: Path) -> str:
@@ -46,7 +52,7 @@ def assistant_of(config_path: Path, assistant: HandlerSection) -> Path:
 
 def _is_usual(config: ModelConfig) -> bool:
     """Tell whether a YAML names the model of its mode's usual YAML."""
-    usual = MODEL_CONFIGS / f"{config.handler.mode}.yaml"
+    usual = config_path_of(config.handler.mode)
     if not usual.is_file():
         return False
     other = ModelConfig.read(usual).handler

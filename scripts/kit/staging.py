@@ -69,8 +69,8 @@ class Staging:
 
     def keep_only(self, names: Collection[str]) -> None:
         """Remove all other files, such as those of an interrupted download of another revision."""
-        for path in self.folder.iterdir():
-            if path.name not in names:
+        for path in [path for path in self.folder.rglob("*") if path.is_file()]:
+            if path.relative_to(self.folder).as_posix() not in names:
                 path.unlink()
 
     def install(self) -> None:

@@ -37,7 +37,7 @@ def answer_text(answer: Any, inputs: Any) -> Text:
     """Show an answer of any task: its labels, entities, spans or texts, with their scores."""
     if isinstance(answer, Mapping) and "code" in answer:
         return Text(f"{answer['code']} {answer.get('message', '')}", ERROR)
-    items = answer if isinstance(answer, list) else [answer]
+    items = _items(answer)
     shown = [_item(item, inputs) for item in items[:SHOWN_ITEMS]]
     left_out = [Text(f"and {len(items) - len(shown)} more", WEAK)] if items[SHOWN_ITEMS:] else []
     return Text(", ").join(shown + left_out) if shown else Text("nothing found", WEAK)
@@ -50,7 +50,7 @@ def explanation_lines(explanation: Mapping[str, Any], inputs: Any) -> Group:
     """
     importances = _importances(explanation)
     largest = max(map(abs, importances), default=0.0) or 1.0
-    texts = [Text(each) for each in _texts(inputs)]
+    texts = [Text(each) for each in _explained_texts(explanation, inputs)]
     words: dict[str, float] = {}
     places = zip(explanation["sequence_ids"], explanation["offsets"], importances, strict=True)
     for sequence, (start, end), importance in places:
@@ -66,9 +66,17 @@ def target_of(explanation: Mapping[str, Any]) -> str:
     return _shortened(" ".join(_strings(explanation["target"])), SHOWN_INPUT)
 
 
+def _items(answer: Any) -> list[Any]:
+    """Return the parts of an answer; one with lists of labels and scores has a part for each."""
+    if isinstance(answer, Mapping) and "labels" in answer:
+        pairs = zip(answer["labels"], answer["scores"], strict=True)
+        return [{"label": label, "score": score} for label, score in pairs]
+    return answer if isinstance(answer, list) else [answer]
+
+
 def _item(item: Any, inputs: Any) -> Text:
     strings = _strings(item)
-    if not strings:
+    if isinstance(item, str) or not strings:
         return Text(_shortened(json.dumps(_rounded(item), ensure_ascii=False), SHOWN_ANSWER))
     if "word" in item:
         # The input has the entity as it was written; the tokenizer's words may be in lower case.
@@ -102,6 +110,32 @@ def _strongest(title: str, sign: int, words: Mapping[str, float]) -> Text:
 def _strings(item: Any) -> list[str]:
     values = item.values() if isinstance(item, Mapping) else [item]
     return [value for value in values if isinstance(value, str)]
+
+
+def _explained_texts(explanation: Mapping[str, Any], inputs: Any) -> list[str]:
+    """Return the texts that the offsets of an explanation refer to.
+
+    They are those of the explanation or of the input, and otherwise the words at their offsets.
+    """
+    if "texts" in explanation:
+        return list(explanation["texts"])
+    sequences = [number for number in explanation["sequence_ids"] if number is not None]
+    count = 1 + max(sequences, default=-1)
+    texts = _texts(inputs)
+    complete = isinstance(inputs, str) or len(texts) == len(inputs)
+    if complete and len(texts) >= count:
+        return texts
+    return [_words_at_their_offsets(explanation, sequence) for sequence in range(count)]
+
+
+def _words_at_their_offsets(explanation: Mapping[str, Any], sequence: int) -> str:
+    keys = ("words", "offsets", "sequence_ids")
+    places = zip(*(explanation[key] for key in keys), strict=True)
+    text = ""
+    for word, (start, end), number in places:
+        if number == sequence:
+            text = text.ljust(start) + word.removeprefix("##")[: end - start].ljust(end - start)
+    return text
 
 
 def _texts(inputs: Any) -> list[str]:

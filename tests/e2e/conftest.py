@@ -18,11 +18,11 @@ import yaml
 from handlers import tasks
 from scripts.kit.archive import pack
 from scripts.kit.demo_models import ensure
-from scripts.kit.demo_models.lessons import modes
 from scripts.kit.demo_models.lessons.text_generation import CHAT_TEMPLATE
 from scripts.kit.places import MODEL_CONFIGS, MODELS
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
+from tests.e2e.served import served_modes
 
 # Several models load and answer on cores that other processes may use.
 PATIENT = {"startupTimeout": 480, "responseTimeout": 600}
@@ -32,20 +32,42 @@ EXPORTED = "onnx"
 SHIPPED = "text_generation_shipped"
 # Without continuous batching, with which TorchServe cannot describe a model.
 STATIC = {"batchSize": 16, "maxBatchDelay": 10}
+TEMPLATE = "chat_template.jinja"
 
 
 @pytest.fixture(scope="session")
-def store(packed: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model store with an archive of each demo model and of one exported model."""
-    ensure(modes())
-    store = tmp_path_factory.mktemp("model_store")
+def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the YAMLs that are packed, with a chat template."""
     configs = tmp_path_factory.mktemp("configs")
-    template = configs / "chat_template.jinja"
-    template.write_text(CHAT_TEMPLATE, encoding="utf-8")
-    for mode in modes():
-        extra = [template] if tasks.get(mode).generates else []
+    (configs / TEMPLATE).write_text(CHAT_TEMPLATE, encoding="utf-8")
+    return configs
+
+
+@pytest.fixture(scope="session")
+def pack_demo(configs: Path) -> Callable[[str, Path], None]:
+    """Pack the demo model of a mode: `pack_demo(mode, store)`."""
+
+    def make(mode: str, store: Path) -> None:
+        ensure([mode])
+        extra = [configs / TEMPLATE] if tasks.get(mode).generates else []
         pack(_exact(configs, mode), export_path=store, extra_files=extra, checked=False)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def store(
+    pack_demo: Callable[[str, Path], None],
+    configs: Path,
+    packed: Callable[..., Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """A model store with an archive of each default demo model and of one exported model."""
+    store = tmp_path_factory.mktemp("model_store")
+    for mode in served_modes():
+        pack_demo(mode, store)
     if importlib.util.find_spec("openvino"):
+        template = configs / TEMPLATE
         pack(_shipped(configs), export_path=store, extra_files=[template], checked=False)
     shutil.copyfile(packed(EXPORTED, "sequence_classification"), store / f"{EXPORTED}.mar")
     return store

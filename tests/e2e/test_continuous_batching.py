@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -213,7 +213,7 @@ def test_a_mistake_is_answered_beside_running_texts(server: Server, engine: str)
         special = {"inputs": "a", "parameters": {"do_sample": True, "typical_p": 0.5}}
         other = threads.submit(ask_json, server, PATH, special)
         assert wrong.result().status_code == 400
-        if engine != "pretrained":
+        if engine == "vllm":
             assert other.result().status_code == 422
             assert other.result().json()["message"].startswith("typical_p is 0.5, which ")
         else:
@@ -270,8 +270,12 @@ def test_with_a_full_queue_a_request_is_told_to_come_back(server: Server) -> Non
     assert refused[0].headers["Retry-After"] == "1"
 
 
-def test_clients_that_hang_up_leave_nothing_behind(server: Server) -> None:
-    body = chat(PROMPTS[0], LONG)
+@pytest.mark.parametrize("settings", [{}, {"logit_bias": {"5": -100}}], ids=["plain", "biased"])
+def test_clients_that_hang_up_leave_nothing_behind(
+    server: Server, settings: dict[str, Any]
+) -> None:
+    body = {**chat(PROMPTS[0], LONG), **settings}
+    generate(server, PROMPTS[0], max_new_tokens=1, **settings)
 
     def hang_up(_: int) -> None:
         with CLIENT.stream("POST", server.inference_url + CHAT, json=body) as response:
@@ -287,6 +291,34 @@ def test_clients_that_hang_up_leave_nothing_behind(server: Server) -> None:
         time.sleep(1.1)
     assert running(server) == 0
     assert process.num_threads() <= threads_before + 1
+
+
+@pytest.mark.slow
+def test_the_end_of_the_engine_fails_its_texts_and_the_next_worker_answers(
+    server: Server, engine: str
+) -> None:
+    if engine == "pretrained":
+        pytest.skip("it has no process of its own")
+    before = generate(server, PROMPTS[0], max_new_tokens=4)
+    with ThreadPoolExecutor(3) as threads:
+        body = {"inputs": PROMPTS[0], "parameters": {"max_new_tokens": LONG}}
+        texts = [threads.submit(ask_json, server, PATH, body) for _ in range(3)]
+        time.sleep(0.5)  # They take seconds.
+        for process in worker(server).children():
+            if "_process.py" in " ".join(process.cmdline()):
+                process.kill()
+    for reply in (text.result() for text in texts):
+        assert reply.status_code == 503
+        assert "worker starts again" in reply.json()["message"]
+    wait_until(lambda: ask_json(server, PATH, {"inputs": PROMPTS[0]}).status_code == 200)
+    assert generate(server, PROMPTS[0], max_new_tokens=4) == before
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.5)
 
 
 def test_a_text_is_explained_beside_others(server: Server) -> None:

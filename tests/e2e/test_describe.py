@@ -10,14 +10,13 @@ import torch
 import transformers
 from jsonschema import validate
 
-from scripts.kit.demo_models.lessons import modes
 from scripts.kit.server import Server
 from tests.e2e.asking import CLIENT, ask_json
-from tests.samples import explained_modes
+from tests.e2e.served import explained_modes, served_modes
 
 Describe = Callable[[str], dict[str, Any]]
 LABELS = {"sequence_classification": ["NEGATIVE", "POSITIVE"], "text_generation": []}
-every_mode = pytest.mark.parametrize("mode", modes())
+every_mode = pytest.mark.parametrize("mode", served_modes())
 
 
 def describe(server: Server, path: str) -> dict[str, Any]:
@@ -29,10 +28,14 @@ def describe(server: Server, path: str) -> dict[str, Any]:
     return dict(version)
 
 
+def described_by(server: Server, mode: str) -> dict[str, Any]:
+    """Return the description by a model's handler, in TorchServe's answer."""
+    return dict(describe(server, mode)["customizedMetadata"])
+
+
 @pytest.fixture
 def described(server: Server) -> Describe:
-    """The description by a model's handler, in TorchServe's answer."""
-    return lambda mode: dict(describe(server, mode)["customizedMetadata"])
+    return lambda mode: described_by(server, mode)
 
 
 @every_mode

@@ -9,8 +9,8 @@ import pytest
 from scripts.kit.places import ARTIFACTS
 from scripts.kit.server import Server
 from tests.e2e.asking import Question, ask, ask_at_once, ask_json
+from tests.e2e.served import explained_modes
 from tests.malformed import GOOD
-from tests.samples import explained_modes
 
 JSON = {"Content-Type": "application/json"}
 PAGE = {**JSON, "Accept": "text/html"}

@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from scripts.kit.demo_models.lessons import modes
 from scripts.kit.server import Server
 from tests.e2e.asking import Question, ask
+from tests.e2e.served import served_modes
 from tests.handlers.test_isolation import content, id_of, id_of_answer
 from tests.random_requests import RandomRequests
 from tests.serving import differences
@@ -31,9 +31,11 @@ TOLERANCE = 1e-3
 def test_an_answer_beside_those_of_other_clients_is_that_of_the_request_alone(
     server: Server,
 ) -> None:
-    each = COUNT // len(modes())
+    each = COUNT // len(served_modes())
     questions = [
-        question for mode in modes() for question in RandomRequests(mode, mode, seed=0).draw(each)
+        question
+        for mode in served_modes()
+        for question in RandomRequests(mode, mode, seed=0).draw(each)
     ]
     random.Random(0).shuffle(questions)
     alone = [answer_of(ask(server, question)) for question in questions]

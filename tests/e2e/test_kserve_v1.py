@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from scripts.kit.demo_models.lessons import modes
 from scripts.kit.places import ARTIFACTS
 from scripts.kit.server import Server
 from tests.e2e.asking import Question, ask_at_once, ask_json
 from tests.e2e.clients import run_client
+from tests.e2e.served import explained_modes, served_modes
 from tests.modes import cases
-from tests.samples import explained_modes
 from tests.serving import differences
 
 FILM, MODE = "What a lovely, warm film.", "sequence_classification"
@@ -42,19 +41,19 @@ def expected(server: Server, route: str, mode: str, instances: Any, parameters: 
 def found(server: Server) -> Any:
     """The answers to the client, in the order of its calls."""
     calls: list[Any] = []
-    for mode in modes():
+    for mode in served_modes():
         calls += [{"verb": "infer", "model": mode, "body": body} for body in bodies_of(mode)]
     for mode in explained_modes():
         body = {"instances": instances_of(mode)[:2], "parameters": EXPLAINED}
         calls += [{"verb": "explain", "model": mode, "body": body}]
     calls += [{"verb": verb, "model": MODE, "body": WRONG} for verb in ("infer", "explain")]
     answers = iter(run_client("kserve_v1_client", base_url=server.inference_url, calls=calls))
-    predicted = {mode: [next(answers), next(answers)] for mode in modes()}
+    predicted = {mode: [next(answers), next(answers)] for mode in served_modes()}
     explained = {mode: next(answers) for mode in explained_modes()}
     return {"predicted": predicted, "explained": explained, "wrong": list(answers)}
 
 
-@pytest.mark.parametrize("mode", modes())
+@pytest.mark.parametrize("mode", served_modes())
 def test_one_instance_and_several_get_their_predictions(
     server: Server, found: Any, mode: str
 ) -> None:

@@ -11,10 +11,10 @@ import httpx
 import pytest
 from hypothesis import given
 
-from scripts.kit.demo_models.lessons import modes
 from scripts.kit.server import Server
 from tests.drawn import drawn
 from tests.e2e.asking import Question, ask, ask_json
+from tests.e2e.served import served_modes
 from tests.malformed import GOOD, malformed, malformed_chats
 from tests.serving import differences, read_json
 
@@ -53,7 +53,7 @@ class Sender:
 
 
 @every_count
-@pytest.mark.parametrize("mode", modes())
+@pytest.mark.parametrize("mode", served_modes())
 def test_a_malformed_request_is_refused_and_affects_no_other(
     server: Server, mode: str, count: int
 ) -> None:

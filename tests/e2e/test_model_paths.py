@@ -8,16 +8,16 @@ from typing import Any
 import httpx
 import pytest
 
-from scripts.kit.demo_models.lessons import modes
 from scripts.kit.server import Server
 from tests.e2e.asking import CLIENT, Question, ask_at_once, ask_json
 from tests.e2e.documents import events
+from tests.e2e.served import served_modes
 from tests.e2e.test_openai import MESSAGES, PROMPT, generated
 
 PROMPT_OF_STORY = "Once upon a time"
 FEW = {"max_new_tokens": 20}
 TEXT = "Ada lives in Paris."
-every_mode = pytest.mark.parametrize("mode", modes())
+every_mode = pytest.mark.parametrize("mode", served_modes())
 
 
 def path(rest: str, mode: str = "text_generation") -> str:

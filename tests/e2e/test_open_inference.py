@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import ts
 
-from scripts.kit.demo_models.lessons import modes
 from scripts.kit.server import Server
 from tests.e2e.asking import Question, ask_at_once, ask_json
 from tests.e2e.clients import run_client
 from tests.e2e.gateway import gateway_to
+from tests.e2e.served import served_modes
 from tests.modes import cases
 from tests.serving import differences
 
@@ -56,7 +56,7 @@ def good_calls() -> list[dict[str, Any]]:
     """Return for each mode a call with one row and one with three."""
     return [
         {"model": mode, "inputs": tensors(mode, count), "parameters": dict(cases(mode).brief)}
-        for mode in modes()
+        for mode in served_modes()
         for count in (1, 3)
     ]
 
@@ -74,7 +74,7 @@ def wrong_calls() -> list[dict[str, Any]]:
 
 
 def check_good(server: Server, answers: list[Any]) -> None:
-    rights = [expected(server, mode, count) for mode in modes() for count in (1, 3)]
+    rights = [expected(server, mode, count) for mode in served_modes() for count in (1, 3)]
     assert len(answers) == len(rights)
     for answer, right in zip(answers, rights, strict=True):
         assert not differences(answer, right, 1e-3)
@@ -213,7 +213,7 @@ class TestKServesClients:
 def own_grpc(server: Server) -> Any:
     rows = [
         {"model": mode, "inputs": tensors(mode, count), "id": f"{mode}{count}"}
-        for mode in modes()
+        for mode in served_modes()
         for count in (1, 3)
     ]
     top = [tensor("args", [FILM]), tensor("top_k", [2], "INT64")]
@@ -230,7 +230,7 @@ def own_grpc(server: Server) -> Any:
 
 class TestTorchServesOwnGrpc:
     def test_answers_tensors(self, server: Server, own_grpc: Any) -> None:
-        calls = [(mode, count) for mode in modes() for count in (1, 3)]
+        calls = [(mode, count) for mode in served_modes() for count in (1, 3)]
         for (mode, count), answer in zip(calls, own_grpc["tensors"], strict=False):
             names = {key: answer[key] for key in ("id", "model", "version", "name", "shape")}
             assert names == {

@@ -9,18 +9,19 @@ import httpx
 import pytest
 
 from handlers import tasks
-from handlers.config.choices import modes
+from handlers.explainers import targets
 from handlers.schemas.explanation_parameters import ExplanationParameters
 from scripts.kit.server import Server
 from tests.e2e.asking import CLIENT, Question, ask, ask_at_once
 from tests.e2e.documents import JSON, Document, Example
-from tests.samples import PARAMETERS, explained_modes
+from tests.e2e.served import explained_modes, served_modes
+from tests.samples import PARAMETERS
 
 PREDICTIONS, EXPLANATIONS = "/predictions/{model}", "/explanations/{model}"
 # Values of every kind, some of which each parameter refuses.
 VALUES: list[Any] = [None, True, -1, 0, 1.5, "no such word", "", [], [5], ["a"], {}, 10**30]
 WRONG = [b"", b"{", b"5", b"\xff", b"{}", b"[]", b"null"]
-every_mode = pytest.mark.parametrize("mode", modes())
+every_mode = pytest.mark.parametrize("mode", served_modes())
 every_explained_mode = pytest.mark.parametrize("mode", explained_modes())
 document = cache(Document)
 
@@ -72,7 +73,7 @@ def test_an_explanation_has_the_accepted_type(server: Server, mode: str, accepte
 @every_mode
 def test_a_mistake_in_a_list_is_reported_in_its_place(server: Server, mode: str) -> None:
     lists = [(example, name) for example in document(mode).examples() if (name := listed(example))]
-    explanations = {EXPLANATIONS} if mode in explained_modes() else set()
+    explanations = {EXPLANATIONS} if targets.get(mode) else set()
     assert {example.path for example, _ in lists} >= {PREDICTIONS, *explanations}
     for example, name in lists:
         body = {**quick(example), name: [*example.value[name], 5]}

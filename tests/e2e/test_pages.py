@@ -14,7 +14,7 @@ from selenium.webdriver.chrome.service import Service
 from scripts.kit.places import ARTIFACTS, BUILD
 from scripts.kit.server import Server
 from tests.e2e.asking import ask_json
-from tests.samples import explained_modes
+from tests.e2e.served import explained_modes
 
 SHOTS = BUILD / "screenshots"
 DESKTOP, PHONE = (1000, 900), (390, 844)

@@ -7,13 +7,13 @@ import subprocess
 
 import pytest
 
-from scripts.kit.demo_models.lessons import modes
 from scripts.kit.places import ARTIFACTS
 from scripts.kit.server import Server
 from tests.e2e.asking import Question, ask, ask_json
+from tests.e2e.served import served_modes
 
 
-@pytest.mark.parametrize("mode", modes())
+@pytest.mark.parametrize("mode", served_modes())
 def test_the_sample_of_each_mode_is_answered_with_json(server: Server, mode: str) -> None:
     body = (ARTIFACTS / mode / "sample.json").read_bytes()
     answer = ask(server, Question(f"/predictions/{mode}", body))

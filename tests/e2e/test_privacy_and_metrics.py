@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import time
 
-from scripts.kit.demo_models.lessons import modes
 from scripts.kit.server import Server
 from tests.e2e.asking import CLIENT, Question, ask_at_once, ask_json
+from tests.e2e.served import served_modes
+from tests.samples import inputs_of
 from tests.waiting import wait_for
 
 SECRET = "Xanthippe-4711"
 
 
 def test_no_request_text_reaches_a_log(server: Server) -> None:
-    inputs: dict[str, object] = dict.fromkeys(modes(), f"{SECRET} was here.")
-    inputs["question_answering"] = {"question": f"Who is {SECRET}?", "context": f"{SECRET} sings."}
-    for mode in modes():
+    for mode in served_modes():
         for verb in ("predictions", "explanations"):
-            ask_json(server, f"/{verb}/{mode}", {"inputs": inputs[mode]})
+            ask_json(server, f"/{verb}/{mode}", {"inputs": inputs_of(mode, f"{SECRET} sings.")})
             ask_json(server, f"/{verb}/{mode}", {"inputs": [SECRET], "parameters": {SECRET: 1}})
     ask_at_once(
-        server, [Question(f"/predictions/{mode}", f"{{'{SECRET}".encode()) for mode in modes()]
+        server,
+        [Question(f"/predictions/{mode}", f"{{'{SECRET}".encode()) for mode in served_modes()],
     )
     time.sleep(1)
     assert SECRET.lower() not in server.logs().lower()

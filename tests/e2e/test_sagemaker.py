@@ -15,10 +15,10 @@ import pytest
 
 from handlers import tasks
 from handlers.schemas.model_info import TEXT_COLUMN
-from scripts.kit.demo_models.lessons import modes
 from scripts.kit.server import Server
 from tests.e2e.asking import ask_json
 from tests.e2e.clients import run_client
+from tests.e2e.served import served_modes
 from tests.modes import cases
 from tests.serving import differences
 
@@ -65,7 +65,7 @@ def expected(server: Server, mode: str, body: Any) -> Any:
 def found(server: Server) -> Any:
     """The answers to the client: lines and tables of each mode, one and several, then mistakes."""
     calls: list[Any] = []
-    for mode in modes():
+    for mode in served_modes():
         for count in (1, 2):
             lines, table = lines_of(items_of(mode)[:count]), table_of(mode, texts_of(mode)[:count])
             path = f"/invocations?model_name={mode}"
@@ -77,11 +77,13 @@ def found(server: Server) -> Any:
     mistakes = ["{\n", '{"inputs": "A film."}\n{\n"A film."\n', '"A film."\n' * 129]
     calls += [{"path": f"/predictions/{MODE}", "body": each, **TYPE} for each in mistakes]
     answers = iter(run_client("requests_client", base_url=server.inference_url, calls=calls))
-    responses = {mode: [[next(answers) for _ in range(3)] for _ in (1, 2)] for mode in modes()}
+    responses = {
+        mode: [[next(answers) for _ in range(3)] for _ in (1, 2)] for mode in served_modes()
+    }
     return responses | {"mistakes": list(answers)}
 
 
-@pytest.mark.parametrize("mode", modes())
+@pytest.mark.parametrize("mode", served_modes())
 def test_each_line_is_answered_as_a_single_request(server: Server, found: Any, mode: str) -> None:
     right = [expected(server, mode, item) for item in items_of(mode)]
     for count, (answer, _, _) in enumerate(found[mode], start=1):
@@ -90,7 +92,7 @@ def test_each_line_is_answered_as_a_single_request(server: Server, found: Any, m
         assert not differences(lines, right[:count], 2e-2)
 
 
-@pytest.mark.parametrize("mode", modes())
+@pytest.mark.parametrize("mode", served_modes())
 def test_each_row_of_a_table_is_answered(server: Server, found: Any, mode: str) -> None:
     for count, (_, answer, _) in enumerate(found[mode], start=1):
         right = expected(server, mode, {"inputs": texts_of(mode)[:count]})
@@ -98,7 +100,7 @@ def test_each_row_of_a_table_is_answered(server: Server, found: Any, mode: str) 
         assert not differences(json.loads(answer["text"]), right, 1e-3)
 
 
-@pytest.mark.parametrize("mode", modes())
+@pytest.mark.parametrize("mode", served_modes())
 def test_a_table_is_answered_with_a_table(found: Any, mode: str) -> None:
     for count, (_, listed, answer) in enumerate(found[mode], start=1):
         assert (answer["status"], answer["type"]) == (200, f"{CSV}; charset=utf-8"), answer["text"]

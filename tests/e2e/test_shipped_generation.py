@@ -10,6 +10,7 @@ import pytest
 
 from scripts.kit.server import Server
 from tests.e2e.asking import CLIENT, ask_json
+from tests.e2e.clients import run_client
 from tests.e2e.conftest import SHIPPED
 from tests.serving import differences
 
@@ -49,6 +50,37 @@ def test_a_stream_has_the_same_text(server: Server) -> None:
     parts = [json.loads(line.removeprefix("data: "))["choices"][0]["delta"] for line in lines]
     text = "".join(part.get("content", "") for part in parts)
     assert text == whole["choices"][0]["message"]["content"]
+
+
+def test_openai_s_client_gets_what_the_engine_lacks_from_the_checkpoint(server: Server) -> None:
+    """`logit_bias` and `top_logprobs`, beside texts of the engine."""
+    found, expected = (
+        run_client(
+            "openai_client",
+            base_url=f"{server.inference_url}/predictions/{model}/1.0/v1",
+            messages=[{"role": "user", "content": PROMPTS[0]}],
+            prompts=PROMPTS[:2],
+            settings={"max_tokens": 12, "temperature": 0},
+        )
+        for model in (SHIPPED, STATIC)
+    )
+    assert len(expected["logprobs"]["content"][0]["top_logprobs"]) == 2
+    for name in ("chat", "texts", "logprobs", "biased", "usage"):
+        assert not differences(found[name], expected[name], 1e-4), name
+    assert found["mistake"]["status"] == 400
+
+
+def test_a_stream_with_logit_bias_has_the_same_text(server: Server) -> None:
+    body = {"prompt": PROMPTS[0], "max_tokens": 16, "logit_bias": {"5": -100}, "temperature": 0}
+    path = "1.0/v1/completions"
+    whole = ask_json(server, f"/predictions/{STATIC}/{path}", body).json()
+    url = f"{server.inference_url}/predictions/{SHIPPED}/{path}"
+    with CLIENT.stream("POST", url, json={**body, "stream": True}) as response:
+        assert response.status_code == 200
+        lines = [line for line in response.iter_lines() if line.startswith("data: {")]
+    parts = [json.loads(line.removeprefix("data: "))["choices"][0]["text"] for line in lines]
+    assert len([part for part in parts if part]) > 1
+    assert "".join(parts) == whole["choices"][0]["text"]
 
 
 @pytest.mark.parametrize("method", ["feature_ablation", "input_x_gradient"])

@@ -14,7 +14,7 @@ from handlers.engine import Engine
 from handlers.errors import BadRequest, InternalError, WrongConfig
 from handlers.runtime.model import Model
 from handlers.schemas.parameters import Parameters
-from handlers.schemas.request import Request
+from handlers.schemas.request import Request, TokenCount
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
 
@@ -73,6 +73,14 @@ def ask(engine: Engine, *numbers: Any) -> list[Any]:
 def test_requests_run_in_one_batch_and_keep_their_order(engine: Engine) -> None:
     assert ask(engine, 4, 2, 9, 6, 1) == [8, 4, 18, 12, 2]
     assert engine.model.forwards == 1  # type: ignore[attr-defined]
+
+
+def test_the_tokens_of_a_request_are_counted_where_it_asks(engine: Engine) -> None:
+    counts = [TokenCount(), TokenCount()]
+    engine.predict(
+        [Request(4, token_count=counts[0]), Request(3), Request(5, token_count=counts[1])]
+    )
+    assert [each.tokens for each in counts] == [4, 5]
 
 
 def test_a_request_that_cannot_be_parsed_or_encoded_fails_alone(engine: Engine) -> None:

@@ -36,7 +36,7 @@ BOUNDS = {
     ("packed", 64): Bounds(slots=2048, padding=0.04, forwards=2),
     ("packed", 16): Bounds(slots=2128, padding=0.07, forwards=4),
     ("padded", 64): Bounds(slots=2816, padding=0.30, forwards=4),
-    ("padded", 16): Bounds(slots=2816, padding=0.30, forwards=13),
+    ("padded", 16): Bounds(slots=2816, padding=0.30, forwards=14),
 }
 
 

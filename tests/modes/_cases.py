@@ -25,24 +25,28 @@ class ModeCases:
         parameters: sets of parameters, each for all of the inputs.
         brief: parameters for a short result, used with every wire format.
         labels: names of the classes of its tiny checkpoints; empty if the mode has none.
+        config: values of the config of its tiny checkpoints.
         with_text: returns inputs that contain a text.
         text_name: the name of that text in errors.
         in_windows: whether a text that is too long is read in windows, and never refused.
         rows: inputs for a table; by default those that are one text.
         tensor: the name of the tensor that a text is sent in.
         settings: the YAML's `handler:` keys for short results without parameters.
+        accepted: parameters and values that look wrong and are not.
     """
 
     inputs: Sequence[Any]
     parameters: Sequence[dict[str, Any]]
     brief: Mapping[str, Any] = field(default_factory=dict)
     labels: Sequence[str] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
     with_text: Callable[[Any], Any] = same
     text_name: str = "inputs"
     in_windows: bool = False
     rows: Sequence[Any] = ()
     tensor: str = "args"
     settings: Mapping[str, Any] = field(default_factory=dict)
+    accepted: Sequence[tuple[str, Any]] = ()
 
     @property
     def table(self) -> list[Any]:

@@ -23,6 +23,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "regression": {"seed": 3, "problem_type": "regression", "id2label": {0: "STARS"}},
     "one": {"seed": 4, "id2label": {0: "SPAM"}},
     "odd": {"seed": 5, "id2label": ODD},
+    "entailment_first": {
+        "seed": 6,
+        "id2label": {0: "ENTAILMENT", 1: "no"},
+        "label2id": {"ENTAILMENT": 0, "no": 1},
+    },
+    "unnamed": {"seed": 7, "id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}},
 }
 TASKS = {
     "summarization": {"max_length": 12, "min_length": 6, "num_beams": 2, "prefix": "summarize: "},

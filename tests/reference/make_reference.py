@@ -76,9 +76,17 @@ def _ask(task: str, folder: Path, cases: list[PipelineCall]) -> list[dict[str, A
             if task == "question-answering":
                 answer = pipeline(**inputs, **parameters)
             else:
-                answer = pipeline(inputs, **given, **parameters)
+                own = _with_own_mask(inputs, pipeline.tokenizer.mask_token)
+                answer = pipeline(own, **given, **parameters)
         rows.append({"inputs": inputs, "parameters": parameters, "answer": _plain(answer)})
     return rows
+
+
+def _with_own_mask(inputs: Any, mask: str | None) -> Any:
+    """Return inputs with a tokenizer's mask token in the place of [MASK]."""
+    if isinstance(inputs, list):
+        return [_with_own_mask(text, mask) for text in inputs]
+    return inputs.replace("[MASK]", mask) if mask and isinstance(inputs, str) else inputs
 
 
 def _plain(value: Any) -> Any:

@@ -93,6 +93,32 @@ WRITTEN: list[PipelineCall] = [
     ([PEOPLE, FINE], {"num_beams": 2, "num_return_sequences": 2, "max_new_tokens": 6}),
 ]
 FAMILIES = ["t5", "bart", "marian", "pegasus"]
+MASKED = (
+    "Nina [MASK] in Paris; her brother lives in New York.",
+    "[MASK]",
+    "A fine film [MASK] a great cast, [MASK] the music is lovely.",
+    f"{ODD} [MASK]",
+    f"[MASK] 🎉 {COMBINED}",
+)
+WORDS: tuple[Any, ...] = ("paris", ["paris", "london", "paris"], ["unsingable songs", "music"])
+FILLED: list[PipelineCall] = [
+    *((text, {}) for text in MASKED),
+    *((text, {"top_k": 1}) for text in MASKED),
+    *((text, {"targets": words}) for text, words in product(MASKED[:3], WORDS)),
+    (MASKED[0], {"targets": ["music", "bar", "river"], "top_k": 2}),
+    (MASKED[0], {"top_k": 50}),
+    ([*MASKED], {"top_k": 2}),
+]
+
+TOPICS: tuple[Any, ...] = (["music", "weather", "cities"], "music, weather", ["music"], ["a", "a"])
+CHOSEN: list[PipelineCall] = [
+    *(
+        (text, {"candidate_labels": labels, "multi_label": multi})
+        for text, labels, multi in product((PEOPLE, ODD, COMBINED, LONG), TOPICS, (False, True))
+    ),
+    (FINE, {"candidate_labels": TOPICS[0], "hypothesis_template": "It is about {}, I think."}),
+    ([FINE, DULL, LONG], {"candidate_labels": TOPICS[0]}),
+]
 
 CASES: dict[str, tuple[str, list[str], list[PipelineCall]]] = {
     "sequence_classification": (
@@ -109,4 +135,10 @@ CASES: dict[str, tuple[str, list[str], list[PipelineCall]]] = {
     "summarization": ("summarization", ["t5 with tasks", "bart"], WRITTEN),
     "translation": ("translation", ["t5", "marian"], WRITTEN),
     "text2text_generation": ("text2text-generation", FAMILIES, WRITTEN),
+    "fill_mask": ("fill-mask", ["bert", "roberta"], FILLED),
+    "zero_shot_classification": (
+        "zero-shot-classification",
+        ["bert", "roberta", "entailment_first", "unnamed"],
+        CHOSEN,
+    ),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +14,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from handlers.config.choices import modes
+from handlers.explainers import targets
 from scripts import demo
-from scripts.kit.demo_models.lessons import modes
+from scripts.kit.default_modes import default_modes
 
 EXPLANATION = {
     "sequence_ids": [0],
@@ -52,7 +56,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setattr(demo, "PAGES", tmp_path / "pages")
     monkeypatch.setattr(FakeTorchServe, "stopped", 0)
 
-    def started(answers: dict[str, Any]) -> tuple[int, str]:
+    def started(answers: dict[str, Any], *arguments: str) -> tuple[int, str]:
         def post(url: str, headers: dict[str, str], **_: Any) -> httpx.Response:
             path = url.removeprefix("http://demo")
             if path in answers:
@@ -66,7 +70,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         monkeypatch.setattr(httpx, "post", post)
         app = typer.Typer()
         app.command()(demo.main)
-        done = CliRunner().invoke(app)
+        done = CliRunner().invoke(app, arguments)
         assert FakeTorchServe.stopped == 1
         return done.exit_code, done.output
 
@@ -81,11 +85,30 @@ def test_every_path_is_shown_and_then_where_the_pages_are(run: Run, tmp_path: Pa
     code, shown = run({})
     assert code == 0
     assert "m.mar: 1.0 MB\n  save_mode: auto is this\n" in shown
-    assert all(f"/predictions/{mode}" in shown for mode in modes())
+    assert all(f"/predictions/{mode}" in shown for mode in default_modes())
     assert "/explanations/sequence_classification\nWhy the answer is POSITIVE:" in shown
-    pages = [tmp_path / "pages" / f"{mode}.html" for mode in modes()]
+    explained = filter(targets.get, default_modes())
+    pages = [tmp_path / "pages" / f"{mode}.html" for mode in explained]
     assert [line.strip() for line in shown.splitlines()[-len(pages) :]] == list(map(str, pages))
     assert all(page.read_text() == "<!doctype html>" for page in pages)
+
+
+def test_named_modes_are_shown_and_explained_alone(run: Run, tmp_path: Path) -> None:
+    code, shown = run({}, "--mode", "token_classification", "--mode", "text_generation")
+    assert code == 0
+    for mode in ("token_classification", "text_generation"):
+        assert f"/predictions/{mode}" in shown
+        assert f"/explanations/{mode}\nWhy the answer is POSITIVE:" in shown
+        assert str(tmp_path / "pages" / f"{mode}.html") in shown
+    assert "sequence_classification" not in shown
+
+
+def test_an_unknown_mode_is_one_sentence_with_the_names() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.demo", "--mode", "xyz"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"There is no demo model 'xyz'; use one of {', '.join(modes())}.\n"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from handlers.explainers._runner import ExplanationRunner
 from handlers.explainers._segments import Segment
 from handlers.explainers.base import ExplainedModel
 from handlers.runtime.jobs import Job
+from handlers.schemas.explanation_parameters import ExplanationParameters
+from handlers.schemas.request import Request
 from handlers.tasks.base import BaseTask, Label
 
 TaskT = TypeVar("TaskT", bound=BaseTask[Any, Any])
@@ -80,6 +82,18 @@ class BaseExplanationTarget(ABC, Generic[TaskT]):
 
     def __init__(self, task: TaskT) -> None:
         self.task = task
+
+    def parse(self, request: Request, settings: ExplanationParameters) -> Any:
+        """Return the query of a request; a target that has rows of its own adds them to it.
+
+        Args:
+            request: the request, with the parameters of the mode.
+            settings: the parameters of the explanation.
+
+        Raises:
+            RequestError: it cannot be understood.
+        """
+        return self.task.parse(request)
 
     @abstractmethod
     def select(self, job: Job) -> list[AttributionTarget]:

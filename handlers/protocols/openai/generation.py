@@ -137,11 +137,13 @@ class GenerationEndpoint(ABC):
 
     Attributes:
         path: the end of its URL.
+        inputs_key: the key of the inputs in its bodies.
         kind: the `object` of its responses; `chunk_kind` is that of the chunks of a stream.
         id_prefix: the prefix of the ids of its responses.
     """
 
     path: ClassVar[str]
+    inputs_key: ClassVar[str]
     kind: ClassVar[str]
     chunk_kind: ClassVar[str]
     id_prefix: ClassVar[str]
@@ -249,6 +251,7 @@ class Chat(GenerationEndpoint):
     """`chat/completions`: the messages of a chat, through the checkpoint's chat template."""
 
     path = "chat/completions"
+    inputs_key = "messages"
     kind = "chat.completion"
     chunk_kind = "chat.completion.chunk"
     id_prefix = "chatcmpl"
@@ -280,6 +283,7 @@ class Completions(GenerationEndpoint):
     """`completions`: one prompt or several."""
 
     path = "completions"
+    inputs_key = "prompt"
     kind = "text_completion"
     chunk_kind = "text_completion"
     id_prefix = "cmpl"

@@ -1,4 +1,4 @@
-"""OpenAI's API below the model's path: `chat/completions`, `completions`, `responses`, `models`.
+"""OpenAI's API below the model's path, for models that generate texts and for embeddings.
 
 A client's base URL is `http://host:8080/predictions/<model>/<version>/v1`. `models` lists the one
 model that is served here, and its LoRA adapters. KServe's V1 requests the readiness of a model
@@ -16,8 +16,9 @@ from handlers.errors import NotFound, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.http.server_sent_events import EVENTS, streaming_started
-from handlers.protocols.base import BaseProtocol, Exchange
+from handlers.protocols.base import BaseProtocol, Exchange, first_error
 from handlers.protocols.openai.adapters import model_entries
+from handlers.protocols.openai.embeddings import Embeddings
 from handlers.protocols.openai.generation import (
     Chat,
     Completions,
@@ -33,7 +34,8 @@ PATH = re.compile(
     r"|(chat/completions|completions|models|embeddings|responses)(/[^:]*)?"
 )
 MODELS = "models"
-Endpoint = GenerationEndpoint | Responses
+Streaming = GenerationEndpoint | Responses
+Endpoint = Streaming | Embeddings
 
 
 class Protocol(BaseProtocol):
@@ -41,8 +43,8 @@ class Protocol(BaseProtocol):
 
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
-        endpoints = (Chat(model), Completions(model), Responses(model))
-        self._endpoints = {each.path: each for each in endpoints}
+        endpoints = (Chat(model), Completions(model), Responses(model), Embeddings(model))
+        self._endpoints: dict[str, Endpoint] = {each.path: each for each in endpoints}
 
     def recognises(self, http_request: HttpRequest) -> bool:
         return PATH.fullmatch(http_request.path) is not None
@@ -57,12 +59,12 @@ class Protocol(BaseProtocol):
         return self._endpoints[path].parse(http_request)
 
     def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
-        for outcome in outcomes:
-            if isinstance(outcome, RequestError):
-                return self._failed(exchange, outcome)
         if exchange.context is None:
             return HttpResponse(encode_json(self._models(exchange.http_request)))
-        return self._endpoint_of(exchange).write(exchange, outcomes)
+        endpoint: Endpoint = exchange.context.endpoint
+        if error := first_error(outcomes, endpoint.inputs_key):
+            return self._failed(exchange, error)
+        return endpoint.write(exchange, outcomes)
 
     def error_body(self, error: RequestError) -> Any:
         return error_body(error)
@@ -83,9 +85,5 @@ class Protocol(BaseProtocol):
         """Return an error; as the last event, where a part of the response was sent."""
         if not streaming_started(exchange.requests):
             return self.error_response(exchange.http_request, error)
-        last = self._endpoint_of(exchange).last_event(exchange, error)
-        return HttpResponse(last, content_type=EVENTS)
-
-    def _endpoint_of(self, exchange: Exchange) -> Endpoint:
-        endpoint: Endpoint = exchange.context.endpoint
-        return endpoint
+        endpoint: Streaming = exchange.context.endpoint
+        return HttpResponse(endpoint.last_event(exchange, error), content_type=EVENTS)

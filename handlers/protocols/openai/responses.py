@@ -258,6 +258,7 @@ class Responses:
     """`responses`: an input, through the checkpoint's chat template."""
 
     path: ClassVar[str] = "responses"
+    inputs_key: ClassVar[str] = "input"
 
     def __init__(self, model: ModelInfo) -> None:
         self.model = model

@@ -46,7 +46,7 @@ def length(feature: Feature) -> int:
     return len(feature["input_ids"])
 
 
-def _padded(values: Sequence[int | list[int]], filler: int) -> Tensor:
+def _padded(values: Sequence[float | list[int]], filler: int) -> Tensor:
     longest = max((len(value) for value in values if isinstance(value, list)), default=0)
     return torch.tensor(
         [

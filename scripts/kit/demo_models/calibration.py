@@ -19,9 +19,9 @@ SEED = 23
 
 def bodies(mode: str) -> list[dict[str, Any]]:
     """Return different request bodies of a mode; none where its file is written by hand."""
-    inputs = lesson_of(mode).calibration_inputs(ROWS, SEED)
+    written = lesson_of(mode).calibration_bodies(ROWS, SEED)
     # A row that is there twice would be in the calibration and in the evaluation.
-    return [{"inputs": each} for number, each in enumerate(inputs) if each not in inputs[:number]]
+    return [body for number, body in enumerate(written) if body not in written[:number]]
 
 
 def write() -> None:

@@ -12,7 +12,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from handlers.config.choices import suggest
 from handlers.errors import KitError, WrongCheckpoint
+from scripts.kit.checkpoint_files import files_in
 from scripts.kit.checkpoint_source import Source
+from scripts.kit.default_modes import default_modes
 from scripts.kit.demo_models.lessons import lesson_of, modes
 from scripts.kit.demo_models.score import Score
 from scripts.kit.places import MODELS
@@ -79,13 +81,13 @@ def make_all(
     force: bool = False,
     console: Console | None = None,
 ) -> list[Made]:
-    """Make the demo models of some modes, or of all; a finished checkpoint is kept.
+    """Make the demo models of some modes, or of the default ones; a finished checkpoint is kept.
 
     Raises:
         KitError: as `make` does.
         WrongCheckpoint: when something else is in a checkpoint's place.
     """
-    names = list(selected) or list(MODES)
+    names = list(selected) or default_modes()
     for mode in names:
         check(mode)
     columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
@@ -94,7 +96,7 @@ def make_all(
 
 
 def ensure(selected: Iterable[str] = ()) -> None:
-    """Make the missing demo models of some modes, or of all, in `artifacts/models/`.
+    """Make the missing demo models of some modes, or of the default ones, in `artifacts/models/`.
 
     Raises:
         KitError: as `make_all` does.
@@ -131,5 +133,5 @@ def _is_finished(target: Path) -> bool:
 
 
 def _source(mode: str, seed: int, folder: Path) -> Source:
-    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    sizes = {name: (folder / name).stat().st_size for name in sorted(files_in(folder))}
     return Source(model_name=f"demo/{mode}", revision=None, commit=f"seed-{seed}", files=sizes)

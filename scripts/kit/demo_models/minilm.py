@@ -39,11 +39,14 @@ def minilm() -> Path:
     return Path(spec.submodule_search_locations[0]) / "model"
 
 
-def load_tokenizer() -> PreTrainedTokenizerBase:
-    """Return a tokenizer with the pretrained vocabulary; it lower-cases and does not truncate."""
+def load_tokenizer(tokens: int | None = None) -> PreTrainedTokenizerBase:
+    """Return a tokenizer with the pretrained vocabulary; it lower-cases and does not truncate.
+
+    With `tokens`, it has the first ones only: the most frequent, by which the vocabulary is sorted.
+    """
     # The tokenizer.json beside the vocabulary truncates and pads every text to 128 tokens.
     entries = (minilm() / "vocab.txt").read_text(encoding="utf-8").splitlines()
-    vocabulary = {entry: index for index, entry in enumerate(entries)}
+    vocabulary = {entry: index for index, entry in enumerate(entries[:tokens])}
     return BertTokenizer(vocab=vocabulary, do_lower_case=True, model_max_length=POSITIONS)
 
 

@@ -20,8 +20,8 @@ from scripts.kit.ports import HOST, Ports
 DOCUMENTS = ROOT / "docs" / "openapi"
 ABOUT = """\
 The requests and responses of a model of mode `{mode}` that this kit serves on TorchServe. Its own \
-limits, labels and defaults are in `GET /models/{{model}}?customized=true` of the management \
-address."""
+limits, labels and defaults, and what generates its texts where it has any, are in \
+`GET /models/{{model}}?customized=true` of the management address."""
 
 
 def document(mode: str) -> dict[str, Any]:

@@ -69,8 +69,9 @@ def instances(mode: str) -> Examples:
 
 
 def texts(mode: str) -> Examples:
-    """Return a text alone, for a mode whose inputs can be one."""
-    return {"text": tasks.get(mode).sample["inputs"]}
+    """Return a text alone, for a mode whose sample is one."""
+    inputs = tasks.get(mode).sample["inputs"]
+    return {"text": inputs} if isinstance(inputs, str) else {}
 
 
 def lines(mode: str) -> Examples:

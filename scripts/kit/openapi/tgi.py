@@ -1,6 +1,6 @@
-"""The responses of text-generation-inference's paths.
+"""The responses of the paths of text-generation-inference and text-embeddings-inference.
 
-https://huggingface.github.io/text-generation-inference
+https://huggingface.github.io/text-generation-inference and /text-embeddings-inference
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class InputToken(TypedDict):
 
 
 class ServedInfo(TypedDict):
-    """A model and its limits; null for no limit."""
+    """A model and its limits; null for no limit. The last keys are those of embedding servers."""
 
     model_id: str
     model_dtype: str
@@ -52,10 +52,15 @@ class ServedInfo(TypedDict):
     max_total_tokens: int | None
     max_client_batch_size: int
     version: str
+    model_type: NotRequired[dict[str, Any]]
+    max_batch_tokens: NotRequired[int | None]
+    auto_truncate: NotRequired[bool]
 
 
 class GenerationError(TypedDict):
-    """An error in the shape of text-generation-inference."""
+    """An error of text-generation-inference, or with a capital of text-embeddings-inference."""
 
     error: str
-    error_type: Literal["validation", "overloaded", "generation"]
+    error_type: Literal[
+        "validation", "overloaded", "generation", "Validation", "Overloaded", "Backend"
+    ]

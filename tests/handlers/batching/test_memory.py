@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from handlers import tasks
 from handlers.batching.padding import Padding, run
 from handlers.batching.rows import Row
 from handlers.config.choices import modes
@@ -67,7 +68,9 @@ def test_only_a_row_that_alone_does_not_fit_is_refused(small: Any) -> None:
     assert "send fewer or shorter texts" in str(long)
 
 
-@pytest.mark.parametrize("mode", [mode for mode in explained_modes() if mode != "text_generation"])
+@pytest.mark.parametrize(
+    "mode", [mode for mode in explained_modes() if not tasks.get(mode).generates]
+)
 @pytest.mark.parametrize("method", ["feature_ablation", "layer_integrated_gradients"])
 def test_an_explanation_that_does_not_fit_is_computed_in_smaller_passes(
     served: Load, small: Any, mode: str, method: str

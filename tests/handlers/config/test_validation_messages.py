@@ -11,7 +11,7 @@ from handlers.formats import check_config
 
 MODE = "handler:\n  mode: sequence_classification\n"
 WRONG = [
-    ("", "has no handler section; add handler: with mode: question_answering, "),
+    ("", "has no handler section; add handler: with mode: feature_extraction, "),
     ("- a\n", "has no handler section"),
     ("handler:\n", "handler is None; it should be a section with keys."),
     ("handler:\n  max_length: 5\n", "handler.mode is missing; add it."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -120,7 +121,8 @@ def quantized(
     settings: Mapping[str, Mapping[str, int | str]] = AUTO,
     errors: dict[str, float] | None = None,
 ) -> Quantized:
-    target = AccuracyTarget(min_agreement, independent, settings)
+    compare = partial(compare_outputs, independent=independent)
+    target = AccuracyTarget(min_agreement, compare, (), settings)
     return quantize(
         Graph(),
         quantization,
@@ -188,6 +190,6 @@ def test_a_graph_is_measured_with_the_served_settings_against_float32() -> None:
 def test_the_agreement_has_to_be_a_standard_error_above_the_minimum(
     changed: int, sufficient: bool
 ) -> None:
-    target = AccuracyTarget(0.99, independent=False, settings=AUTO)
+    target = AccuracyTarget(0.99, compare_outputs, (), AUTO)
     report = ParityReport(500, 500, 1 - changed / 500, 0.1)
     assert target.is_sufficient(report) == sufficient

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from handlers import formats
+from handlers import formats, tasks
 from handlers.config.choices import modes, save_modes
 from handlers.errors import ConfigError
 from scripts.kit.archive_formats import ARCHIVE_FORMATS
@@ -28,7 +28,7 @@ pytestmark = [
 ]
 # Exported modes differ in one output or two, and in token types or none.
 QUICK = ("sequence_classification", "question_answering")
-OTHERS = [mode for mode in modes() if mode not in (*QUICK, GENERATED)]
+OTHERS = [mode for mode in modes() if mode not in QUICK and not tasks.get(mode).generates]
 every_format = pytest.mark.parametrize("save_mode", format_params())
 
 
@@ -100,20 +100,27 @@ BARE = [name for name in save_modes() if name not in ("neuron", "neuronx", "open
 
 
 @pytest.mark.parametrize(
-    "names",
+    ("names", "wanted"),
     [
-        pytest.param(BARE, id="torch and onnx"),
-        pytest.param(["openvino"], id="openvino", marks=[pytest.mark.openvino, pytest.mark.slow]),
+        pytest.param(BARE, (*QUICK, GENERATED), id="torch and onnx"),
+        pytest.param(["pretrained"], modes(), id="every mode", marks=pytest.mark.slow),
+        pytest.param(
+            ["openvino"],
+            (*QUICK, GENERATED),
+            id="openvino",
+            marks=[pytest.mark.openvino, pytest.mark.slow],
+        ),
     ],
 )
 def test_archives_give_the_same_answers_in_a_bare_interpreter(
-    exported: Any, served: Any, names: list[str]
+    exported: Any, served: Any, names: list[str], wanted: list[str]
 ) -> None:
     able = [
         (save_mode, mode)
         for save_mode in names
-        for mode in modes()
-        if mode in QUICK or formats.get(save_mode).generates
+        for mode in wanted
+        if not (task := tasks.get(mode)).generates
+        or task.auto_class in formats.get(save_mode).generates
     ]
     archives = [(str(exported(*each)), requests_of(each[1])) for each in able]
     done = subprocess.run(

@@ -5,18 +5,20 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import torch
 
 from handlers import formats
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import (
     BadRequest,
-    DeviceFailed,
+    EngineFailed,
     OutOfTime,
     Overloaded,
     RequestTooLarge,
@@ -108,20 +110,157 @@ def test_a_stream_has_the_whole_text(engine: Engine, reference: Engine) -> None:
     assert len(parts) > 1
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("typical_p", 0.5),
-        ("no_repeat_ngram_size", 2),
-        ("logit_bias", {5: 1.0}),
-        ("top_n_tokens", 2),
-        ("prompt_lookup_num_tokens", 3),
-    ],
-)
-def test_what_the_engine_lacks_is_refused_by_name(engine: Engine, name: str, value: Any) -> None:
-    [outcome] = engine.predict([Request(PROMPT, {"do_sample": True, name: value})])
+NO_BIAS = {"logit_bias": {"3": 1e-9}}
+LACKING = [
+    ("typical_p", 0.5),
+    ("no_repeat_ngram_size", 2),
+    ("logit_bias", {5: 1.0}),
+    ("top_n_tokens", 2),
+    ("prompt_lookup_num_tokens", 3),
+]
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path) -> Engine:
+    """An engine of an archive without the weights of the checkpoint."""
+    return Engine.load(folder, config(captum_explanation=False))
+
+
+@pytest.mark.parametrize(("name", "value"), LACKING)
+def test_what_the_engine_lacks_is_refused_by_name_without_the_weights(
+    alone: Engine, name: str, value: Any
+) -> None:
+    [outcome] = alone.predict([Request(PROMPT, {"do_sample": True, name: value})])
     assert isinstance(outcome, Unprocessable)
     assert str(outcome).startswith(f"{name} is {value}, which ")
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        *({name: value} for name, value in LACKING),
+        {"logit_bias": {292: -100.0}, "details": True, "top_n_tokens": 3, "stop": ["e"]},
+        {"num_beams": 2, "frequency_penalty": 1.0},
+        {"no_repeat_ngram_size": 2, "num_beams": 2},
+        {"min_new_tokens": 4, "grammar": {"type": "regex", "value": "[a-z]{5,9}"}},
+    ],
+)
+def test_what_the_engine_lacks_is_generated_by_the_checkpoint(
+    engine: Engine, reference: Engine, parameters: dict[str, Any]
+) -> None:
+    request = Request(PROMPT, {"max_new_tokens": 8, **parameters})
+    found, expected = engine.predict([request]), reference.predict([request])
+    assert not any(isinstance(outcome, Exception) for outcome in found)
+    assert not differences(found, expected, 1e-4)
+
+
+def test_the_description_says_what_is_generated_how(
+    engine: Engine, alone: Engine, reference: Engine
+) -> None:
+    names = sorted(name for name, _ in LACKING)
+    found = [each.describe().as_json()["generation"] for each in (engine, alone, reference)]
+    assert [tuple(each.values()) for each in found] == [
+        ("openvino-genai", names, ()),
+        ("openvino-genai", (), names),
+        ("transformers", (), ()),
+    ]
+
+
+def test_engine_and_checkpoint_share_the_texts_of_a_request(
+    engine: Engine, reference: Engine
+) -> None:
+    """Those of each keep their places, and one that neither generates is alone with its error."""
+    requests = [
+        Request(PROMPT, {"max_new_tokens": 6}),
+        Request(PROMPT, {"max_new_tokens": 6, "logit_bias": {"292": -100}}),
+        Request("a b", {"max_new_tokens": 6}),
+        Request(PROMPT, {"max_new_tokens": 6, "top_n_tokens": 2, "num_beams": 2}),
+    ]
+    found, expected = engine.predict(requests), reference.predict(requests)
+    assert isinstance(found[3], Unprocessable)
+    assert not differences(found[:3], expected[:3], 1e-4)
+
+
+def test_a_text_is_the_same_with_settings_that_the_engine_lacks_and_no_effect(
+    engine: Engine,
+) -> None:
+    """Greedy tokens and their log probabilities are those of both, sampled or not."""
+    greedy = {"max_new_tokens": 12, "details": True}
+    sampled = {**greedy, "do_sample": True, "top_k": 1, "temperature": 0.3}
+    for parameters in (greedy, sampled, {**greedy, "repetition_penalty": 1.5}):
+        requests = [Request(PROMPT, {**parameters, **bias}) for bias in ({}, NO_BIAS)]
+        plain, biased = engine.predict(requests)
+        assert not differences(plain, biased, 1e-4)
+
+
+def test_log_probabilities_of_sampled_texts_are_those_of_the_model(
+    engine: Engine, reference: Engine
+) -> None:
+    """Whatever the temperature and the penalties are, in the engine and in the checkpoint."""
+    parameters = {"max_new_tokens": 8, "details": True, "do_sample": True, "temperature": 0.3}
+    parameters |= {"frequency_penalty": 0.5, "seed": 1}
+    prompt = engine.task.tokenizer(PROMPT)["input_ids"]
+    for other in ({}, {"logit_bias": {"3": 1}}):
+        outcome: Any = engine.predict([Request(PROMPT, {**parameters, **other})])[0]
+        tokens = outcome[0]["details"]["tokens"]
+        ids = torch.tensor([[*prompt, *(token["id"] for token in tokens)]])
+        logits = reference.model.forward({"input_ids": ids})["logits"]
+        scores = logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+        expected = scores.gather(1, ids[0, len(prompt) :, None])[:, 0].tolist()
+        assert [token["logprob"] for token in tokens] == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_stream_of_the_checkpoint_has_the_whole_text(engine: Engine, reference: Engine) -> None:
+    parts: list[str] = []
+    parameters = {"max_new_tokens": 12, "logit_bias": {"292": -100}, "return_full_text": False}
+    stream = TextStream(lambda text, _: parts.append(text))
+    engine.predict([Request(PROMPT, parameters, stream=stream)])
+    expected: Any = reference.predict([Request(PROMPT, parameters)])[0]
+    assert expected[0]["generated_text"].startswith("".join(parts))
+    assert len(parts) > 1
+
+
+def test_texts_of_the_checkpoint_count_with_those_of_the_engine(engine: Engine) -> None:
+    """Neither starts a text beyond the limit of both together."""
+    lacking = {"logit_bias": {"292": -100}, "do_sample": True}
+    engine.predict([Request(PROMPT, {"max_new_tokens": 1, **lacking})])
+    begun, may_end = threading.Event(), threading.Event()
+
+    def hold(*_: Any) -> None:
+        begun.set()
+        may_end.wait(60)
+
+    running = Request(PROMPT, {"max_new_tokens": 8, **lacking}, stream=TextStream(hold))
+    thread = threading.Thread(target=engine.predict, args=([running],))
+    thread.start()
+    assert begun.wait(60)
+    full = {"do_sample": True, "num_return_sequences": 8, "max_new_tokens": 2}
+    refused = [engine.predict([Request(PROMPT, {**full, **more})])[0] for more in ({}, lacking)]
+    metrics = dict(engine.load_metrics)
+    may_end.set()
+    thread.join(60)
+    assert [type(outcome) for outcome in refused] == [Overloaded, Overloaded]
+    assert metrics["running_texts"] == 1
+
+
+def test_a_text_of_the_checkpoint_out_of_time_leaves_no_slot(engine: Engine) -> None:
+    lacking = {"max_new_tokens": 100, "logit_bias": {"292": -100}}
+    [outcome] = engine.predict([Request(PROMPT, lacking)], deadline=Deadline(0.0))
+    assert isinstance(outcome, OutOfTime)
+    assert engine.load_metrics["waiting_texts"] == 0
+
+
+def test_explanations_and_texts_share_the_checkpoint(engine: Engine, reference: Engine) -> None:
+    """Which computes one of them at a time: an explanation has hooks on the layers."""
+    lacking = Request(PROMPT, {"max_new_tokens": 8, "logit_bias": {"292": -100}})
+    explained = Request(PROMPT, {"max_new_tokens": 3, "method": "layer_integrated_gradients"})
+    expected = reference.predict([lacking]), reference.explain([explained])
+    with ThreadPoolExecutor(4) as threads:
+        texts = [threads.submit(engine.predict, [lacking]) for _ in range(3)]
+        explanation = threads.submit(engine.explain, [explained])
+        found = [text.result() for text in texts]
+    assert not differences(found, [expected[0]] * 3, 1e-4)
+    assert not differences(explanation.result(), expected[1], 1e-4)
 
 
 def test_requests_beyond_the_limit_are_refused_and_leave_the_others(
@@ -136,10 +275,10 @@ def test_requests_beyond_the_limit_are_refused_and_leave_the_others(
 
 
 @pytest.mark.parametrize("other", [{"do_sample": True}, {"frequency_penalty": 1.0}])
-def test_beams_are_refused_with_what_the_engine_lacks(
-    engine: Engine, other: dict[str, Any]
+def test_beams_are_refused_with_what_the_engine_lacks_without_the_weights(
+    alone: Engine, other: dict[str, Any]
 ) -> None:
-    [outcome] = engine.predict([Request(PROMPT, {"num_beams": 2, **other})])
+    [outcome] = alone.predict([Request(PROMPT, {"num_beams": 2, **other})])
     assert isinstance(outcome, Unprocessable)
     assert "num_beams 2" in str(outcome)
 
@@ -243,7 +382,7 @@ def test_the_end_of_the_process_fails_its_texts_and_later_ones(
     threading.Thread(target=_end_after, args=(begun, process)).start()
     running = Request(PROMPT, {"max_new_tokens": 120}, stream=stream)
     outcomes = [engine.predict([request])[0] for request in (running, Request(PROMPT))]
-    assert isinstance(outcomes[1], DeviceFailed)
+    assert isinstance(outcomes[1], EngineFailed)
     assert engine.device_failed
 
 

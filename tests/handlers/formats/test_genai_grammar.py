@@ -54,11 +54,17 @@ def config(**handler: Any) -> ModelConfig:
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tiny.write(tmp_path_factory.mktemp("genai"), MODE, n_positions=POSITIONS)
     formats.export(folder, config(), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> Engine:
+    """An engine of an archive without the weights of the checkpoint."""
     # In bfloat16 the last bits of logits depend on what else is in a step.
-    return Engine.load(folder, config(dtype="float32"))
+    return Engine.load(folder, config(dtype="float32", captum_explanation=False))
 
 
 def bound(kind: str, value: Any, **parameters: Any) -> Request:
@@ -121,6 +127,31 @@ def test_json_has_one_space_between_its_parts(engine: Engine) -> None:
     text, _ = generated(engine, bound("json", schema, frequency_penalty=0.0))
     assert text == json.dumps(json.loads(text))
     assert not list(Draft202012Validator(schema).iter_errors(json.loads(text)))
+
+
+@pytest.mark.parametrize("least", [0, 1, 3])
+def test_an_array_without_end_has_no_free_whitespace(engine: Engine, least: int) -> None:
+    schema = {"type": "array", "items": {"maximum": 9, "type": "integer"}, "minItems": least}
+    sampling = {"do_sample": True, "temperature": 2.0, "frequency_penalty": 0.0}
+    found = [generated(engine, bound("json", schema, seed=seed, **sampling)) for seed in range(4)]
+    ended = [text for text, reason in found if reason == "eos_token"]
+    assert ended
+    for text in ended:
+        assert text == json.dumps(json.loads(text))
+        Draft202012Validator(schema).validate(json.loads(text))
+
+
+def test_arrays_without_end_may_be_parts_of_others(engine: Engine) -> None:
+    words = {"type": "array", "items": {"enum": ["fox", "bear"]}}
+    schema = {
+        "type": "object",
+        "properties": {"rows": {"type": "array", "items": words}, "last": words},
+        "required": ["rows", "last"],
+    }
+    text, reason = generated(engine, bound("json", schema, do_sample=True, seed=1))
+    assert reason == "eos_token"
+    assert text == json.dumps(json.loads(text))
+    Draft202012Validator(schema).validate(json.loads(text))
 
 
 def test_a_trial_without_time_is_no_mistake_of_the_grammar(
@@ -209,6 +240,17 @@ def test_what_the_engine_cannot_do_is_refused_by_name_before_a_grammar_is_compil
     assert "'$'" in refusal(engine, bound("regex", "a$|b"))
 
 
+def test_what_the_engine_cannot_do_is_generated_by_the_checkpoint(folder: Path) -> None:
+    """With llguidance, which also says what is wrong with a grammar."""
+    engine = Engine.load(folder, config(dtype="float32"))
+    even = {"type": "integer", "multipleOf": 2, "minimum": 4, "maximum": 9}
+    assert json.loads(generated(engine, bound("json", even))[0]) in (4, 6, 8)
+    nested = generated(engine, bound("regex", "[a-z&&[^b]]{7}", min_new_tokens=2))[0]
+    assert re.fullmatch("[ac-z]{7}", nested)
+    [outcome] = engine.predict([bound("regex", "[a", min_new_tokens=3)])
+    assert isinstance(outcome, BadRequest)
+
+
 @pytest.mark.parametrize(
     ("schema", "ignored"),
     [
@@ -262,6 +304,20 @@ def test_grammars_that_are_forgotten_change_no_text(engine: Engine) -> None:
     assert outcomes[:1] == alone
     texts = [outcome[0]["generated_text"] for outcome in outcomes[1:]]
     assert all(re.fullmatch(f"{number}x[ab]", text) for number, text in enumerate(texts))
+
+
+def test_what_xgrammar_says_about_a_schema_is_not_logged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    engine = Engine.load(folder, config(dtype="float32", captum_explanation=False))
+    monkeypatch.setattr(
+        engine.task.tokenizer, "chat_template", f"{{# tools <tool_call> #}}{TEMPLATE}"
+    )
+    ignored = {"properties": {"a": {"type": "string", "pattern": "b", "maxLength": 3}}}
+    tools = [{"type": "function", "function": {"name": "look", "parameters": ignored}}]
+    [outcome] = engine.predict([Request(CHAT, {"tools": tools, "tool_choice": "required", **FREE})])
+    assert isinstance(outcome, list), outcome
+    assert ".cc:" not in "".join(capfd.readouterr())
 
 
 def test_the_vocabulary_is_removed_with_the_model(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
-from handlers.errors import DeviceFailed, OutOfTime, Overloaded
+from handlers.errors import EngineFailed, InternalError, OutOfTime, Overloaded
 from handlers.formats._paged import PagedModel
 from handlers.generation.static_groups import StaticGroups
 from handlers.runtime.deadline import Deadline
@@ -164,8 +164,28 @@ def test_the_end_of_the_manager_fails_its_texts_and_later_ones(
     manager = engine.model._engine._manager
     monkeypatch.setattr(manager.batch_processor, "_generation_step", None)
     outcomes = [predict(engine, Request("Once", {})) for _ in range(2)]
-    assert [type(outcome) for outcome in outcomes] == [DeviceFailed] * 2
+    assert [type(outcome) for outcome in outcomes] == [EngineFailed] * 2
     assert engine.device_failed
+
+
+def test_an_error_of_one_text_leaves_the_others_and_the_manager(
+    engine: Any, reference: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = engine.model._engine._manager
+    add = manager.batch_processor.scheduler.add_waiting_request
+
+    def fail_at_three_tokens(state: Any) -> None:
+        if state.max_new_tokens == 3:
+            raise RuntimeError("no text of a request")
+        add(state)
+
+    monkeypatch.setattr(
+        manager.batch_processor.scheduler, "add_waiting_request", fail_at_three_tokens
+    )
+    failing, other = (Request("Once", {"max_new_tokens": count}) for count in (3, 5))
+    assert isinstance(predict(engine, failing), InternalError)
+    assert predict(engine, other) == predict(reference, other)
+    assert not engine.device_failed
 
 
 def test_a_model_that_the_manager_runs_differently_has_static_groups(

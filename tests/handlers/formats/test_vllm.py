@@ -16,7 +16,7 @@ import pytest
 
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
-from handlers.errors import DeviceFailed, OutOfTime, RequestError, Unprocessable, WrongCheckpoint
+from handlers.errors import EngineFailed, OutOfTime, RequestError, Unprocessable, WrongCheckpoint
 from handlers.runtime.deadline import Deadline
 from handlers.schemas.request import Request, TextStream
 from tests import tiny
@@ -156,7 +156,7 @@ def test_the_end_of_a_process_fails_its_texts_and_ends_the_others(
     running = Request(PROMPT, {"max_new_tokens": 120}, stream=stream)
     engine.predict([running])
     [later] = engine.predict([Request(PROMPT)])
-    assert isinstance(later, DeviceFailed)
+    assert isinstance(later, EngineFailed)
     assert engine.device_failed
     assert not psutil.wait_procs(processes, timeout=60)[1]
 

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from handlers.generation.compact_json import MAX_ITEMS, compact_json
-from handlers.generation.structural_tag import EMPTY, any_of, literal, schema_of, sequence
+from handlers.generation.structural_tag import (
+    EMPTY,
+    any_of,
+    literal,
+    repeated,
+    schema_of,
+    sequence,
+    tag,
+)
 
 NUMBER = {"type": "integer", "minimum": 0}
 WORD = {"enum": ["fox", "bear"]}
@@ -36,6 +44,14 @@ def test_a_short_array_has_its_items_one_after_another() -> None:
     assert compact_json(schema) == sequence(literal("["), items, literal("]"))
 
 
+def test_an_array_without_end_repeats_its_items() -> None:
+    schema = {"type": "array", "items": NUMBER}
+    assert compact_json(schema) == tag("[", repeated(schema_of(NUMBER), ", "), "]")
+    more = repeated(sequence(literal(", "), schema_of(NUMBER)), "")
+    items = sequence(schema_of(NUMBER), literal(", "), schema_of(NUMBER), more)
+    assert compact_json({**schema, "minItems": 2}) == tag("[", items, "]")
+
+
 def test_references_and_choices_are_followed() -> None:
     schema = {"anyOf": [{"$ref": "#/$defs/Word"}, {"type": "null"}], "$defs": {"Word": WORD}}
     assert compact_json(schema) == any_of(schema_of(WORD), schema_of({"type": "null"}))
@@ -56,8 +72,10 @@ TREE = {
         {"type": "object", "properties": {"a": NUMBER}},
         {"type": "object", "properties": {"a": NUMBER}, "required": ["b"]},
         {**TREE, "properties": {"a": NUMBER}, "required": ["a"], "additionalProperties": NUMBER},
-        {"type": "array", "items": NUMBER},
+        {"type": "array", "items": NUMBER, "minItems": MAX_ITEMS + 1},
         {"type": "array", "items": NUMBER, "maxItems": MAX_ITEMS + 1},
+        {"type": "array", "items": NUMBER, "minItems": 2, "maxItems": 1},
+        {"type": "array", "items": NUMBER, "minItems": "2"},
         {"type": "array", "prefixItems": [NUMBER], "maxItems": 2},
         {"$ref": "#/elsewhere"},
     ],

@@ -155,6 +155,14 @@ def test_an_explanation_waits_for_the_running_batch(engine: Engine, reference: E
         assert text.result() == predict(reference, request)
 
 
+def test_what_waits_for_the_running_batch_until_its_deadline_is_not_called(engine: Engine) -> None:
+    calls: list[str] = []
+    with held(engine), pytest.raises(OutOfTime):
+        engine.model.run_exclusively(lambda: calls.append("late"), Deadline(0.01))
+    engine.model.run_exclusively(lambda: calls.append("free"), Deadline())
+    assert calls == ["free"]
+
+
 def test_the_thread_ends_with_the_model(folder: Path) -> None:
     before = set(threading.enumerate())
     engine = load(folder)

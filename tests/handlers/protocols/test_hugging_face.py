@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from handlers.errors import BadRequest
 from handlers.generation.parameters import NAMES
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols.hugging_face import OF_TOKENS
+from handlers.protocols.hugging_face import OF_TOKENS, Protocol
+from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
+from tests.handlers.protocols.test_protocols import MODEL
 from tests.samples import FINE, ODD
 from tests.serving import Served, read_json
 
@@ -181,3 +185,14 @@ def test_an_error_message_is_in_the_header_that_the_hubs_clients_read(
     message = answer.headers["X-Error-Message"]
     assert message.startswith(sentence)
     assert message.isascii() and message.isprintable()
+
+
+def test_parameters_of_embeddings_may_stand_beside_the_inputs() -> None:
+    """As the hub's client writes them."""
+    known = {"normalize": {"default": None}, "truncate": {"default": None}}
+    protocol = Protocol(replace(MODEL, operation="embed", parameters=known))
+    body = {"inputs": "a", "normalize": True, "parameters": {"truncate": False}}
+    exchange = protocol.parse(HttpRequest({"body": body}, {}))
+    assert exchange.requests == [Request("a", {"normalize": True, "truncate": False})]
+    with pytest.raises(BadRequest, match="The body has the unknown key 'normalise'"):
+        protocol.parse(HttpRequest({"body": {"inputs": "a", "normalise": True}}, {}))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from handlers.errors import BadRequest
 from handlers.schemas.request import Request
 from tests import tiny
 from tests.handlers.generation.test_chat import TEMPLATE
@@ -205,6 +206,30 @@ def test_a_grammar_that_is_too_complex_ends_its_row_alone(model: Served) -> None
     (status, error), fine = model.post(*bodies)
     assert status == 422 and "became too complex after" in error["message"]
     assert fine == model.post(bodies[1])[0]
+
+
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(depth):
+        schema = {"properties": {"a": schema}, "required": ["a"], "type": "object"}
+    return schema
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_a_schema_that_is_nested_too_deep_is_refused(model: Served, text: bool) -> None:
+    schema = json.dumps(nested(400)) if text else nested(2_000)
+    grammar = {"type": "json", "value": schema}
+    (outcome,) = predict(model, Request("Ada", {**NEW, "grammar": grammar}))
+    assert isinstance(outcome, BadRequest)
+    assert str(outcome) == "The schema of the grammar is nested more than 64 deep; simplify it."
+
+
+def test_arguments_that_are_nested_too_deep_are_refused(chat_model: Served) -> None:
+    function = {"name": "weather", "parameters": nested(2_000)}
+    tools = [{"type": "function", "function": function}]
+    (outcome,) = predict(chat_model, Request(CHAT, {**NEW, "tools": tools}))
+    assert isinstance(outcome, BadRequest)
+    assert "tools.0.function.parameters is nested more than 64 deep; simplify it" in str(outcome)
 
 
 @pytest.mark.parametrize(

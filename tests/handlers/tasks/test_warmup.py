@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from handlers import tasks
 from handlers.batching.packing import PackedBatch
 from handlers.config.choices import modes
 from handlers.config.model_config import ModelConfig
@@ -75,7 +76,15 @@ def test_warm_up_runs_rows_as_requests_run(
     assert set(ran) == ({"forward", "forward_packed"} if packs else {"forward"})
 
 
-@pytest.mark.parametrize("mode", [mode for mode in modes() if mode != "text_generation"])
+# Every mode compiles the same forward passes, of which one mode is enough for `make test`.
+@pytest.mark.parametrize(
+    "mode",
+    [
+        mode if mode == MODE else pytest.param(mode, marks=pytest.mark.slow)
+        for mode in modes()
+        if not tasks.get(mode).generates
+    ],
+)
 def test_nothing_is_compiled_for_the_first_request(
     checkpoint: Callable[..., Path], monkeypatch: Any, mode: str
 ) -> None:

@@ -56,6 +56,17 @@ def test_a_checkpoint_of_a_mode_without_a_default_file_has_no_rows(
         samples(tmp_path / "model.yaml", config(save_mode="openvino"))
 
 
+@pytest.mark.openvino
+def test_rows_are_required_where_auto_is_an_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.kit.calibration.ARTIFACTS", tmp_path)
+    monkeypatch.setattr("handlers.checkpoints.devices.find_accelerator", lambda: None)
+    assert samples(tmp_path / "model.yaml", config(save_mode="auto")) == []
+    with pytest.raises(WrongConfig, match=r"handler\.calibration"):
+        samples(tmp_path / "model.yaml", config(mode="text_generation", save_mode="auto"))
+
+
 @pytest.mark.parametrize("mode", modes())
 def test_no_row_is_there_twice(mode: str) -> None:
     lines = (ARTIFACTS / mode / FILE).read_text(encoding="utf-8").splitlines()

@@ -61,6 +61,8 @@ def explained(**changed: Any) -> dict[str, Any]:
         ([{"score": 0.5, "token_str": "lake", "sequence": "A lake."}], "lake 50.0%"),
         ([], "nothing found"),
         ([[0.123456, 2.0]], "[0.1235, 2.0]"),
+        (["a word", "a score"], '"a word", "a score"'),
+        ({"sequence": TEXT, "labels": ["a", "b"], "scores": [0.75, 0.25]}, "a 75.0%, b 25.0%"),
         ({"code": 503, "type": "x", "message": "no [b]worker[/b]"}, "503 no [b]worker[/b]"),
     ],
 )
@@ -127,6 +129,16 @@ def test_a_pair_of_texts_has_two_lines_and_a_span_is_explained_by_its_start() ->
     explanation["importances_answer_start"] = explanation.pop("importances")
     inputs = {"question": "Small rooms?", "context": TEXT}
     assert plain(explanation_lines(explanation, inputs)).splitlines()[:2] == ["Small rooms?", TEXT]
+
+
+@pytest.mark.parametrize("inputs", [TEXT, {"query": "Where?", "texts": [TEXT]}])
+def test_texts_that_are_not_the_input_are_shown_as_the_words_at_their_offsets(inputs: Any) -> None:
+    explanation = explained(
+        words=["[CLS]", "room", "##s", "lake", "view", "[SEP]"],
+        offsets=[[0, 0], [0, 4], [4, 5], [0, 4], [6, 10], [0, 0]],
+        sequence_ids=[None, 0, 0, 1, 1, None],
+    )
+    assert plain(explanation_lines(explanation, inputs)).splitlines()[:2] == ["rooms", "lake  view"]
 
 
 def test_no_importance_at_all_colours_nothing() -> None:

@@ -36,6 +36,10 @@ class Lesson(ABC):
         """Write the inputs of the mode's calibration file; none for one that is written by hand."""
         return []
 
+    def calibration_bodies(self, rows: int, seed: int) -> list[dict[str, Any]]:
+        """Write the requests of the mode's calibration file, with parameters where it has any."""
+        return [{"inputs": each} for each in self.calibration_inputs(rows, seed)]
+
     def teach(
         self, folder: Path, *, seed: int, rows: int, exam_rows: int, tick: Tick
     ) -> dict[str, float]:

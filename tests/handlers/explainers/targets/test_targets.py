@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.serving import Served, explanation_of
@@ -151,3 +152,49 @@ def test_explanations_are_refused_if_the_yaml_disables_them(served: Load) -> Non
     )
     assert status == 422
     assert "captum_explanation" in response["message"]
+
+
+def cosine(served: Served, first: str, second: str, **parameters: Any) -> float:
+    pair = [np.array(served.ask(text, normalize=True, **parameters)) for text in (first, second)]
+    return float(pair[0] @ pair[1])
+
+
+@pytest.mark.parametrize("parameters", [{}, {"dimensions": 8}])
+def test_the_similarity_to_another_text_is_explained(served: Load, parameters: Any) -> None:
+    model, other = served("sentence_embedding"), "Nina sings in the bar."
+    status, response = explain(model, TEXT, target=other, granularity="word", **parameters)
+    assert status == 200
+    score = cosine(model, TEXT, other, **parameters)
+    assert response["output"] == pytest.approx(score, abs=1e-5)
+    assert response["target"] == {"label": other, "score": pytest.approx(score, abs=1e-5)}
+    assert response["converged"]
+
+
+def test_without_a_target_a_text_is_compared_with_itself(served: Load) -> None:
+    _, response = explain(served("sentence_embedding"), TEXT, method="feature_ablation")
+    assert response["output"] == pytest.approx(1, abs=1e-5)
+    inside = [
+        value
+        for value, sequence in zip(response["attributions"], response["sequence_ids"], strict=True)
+        if sequence is not None
+    ]
+    assert all(value > 0 for value in inside)
+
+
+@pytest.mark.parametrize("target", [5, "", ["a"]])
+def test_a_target_that_is_no_text_is_a_bad_request(served: Load, target: Any) -> None:
+    status, response = explain(served("sentence_embedding"), TEXT, target=target)
+    assert status == 400
+    assert response["message"].startswith("target")
+
+
+def test_similarities_to_different_texts_are_explained_in_one_batch(served: Load) -> None:
+    model = served("sentence_embedding")
+    bodies = [
+        {"inputs": TEXT, "parameters": {"target": target, "method": "input_x_gradient"}}
+        for target in ("Paris", "London is old", TEXT)
+    ]
+    alone = [model.post(explanation_of(body))[0] for body in bodies]
+    together = model.post(*map(explanation_of, bodies))
+    for (_, one), (_, other) in zip(alone, together, strict=True):
+        assert one["attributions"] == pytest.approx(other["attributions"], abs=1e-4)

@@ -1,0 +1,386 @@
+"""The files of sentence-transformers in a checkpoint: modules, pooling, prompts and limits.
+
+    modules.json                         the modules in their order, and their folders
+    1_Pooling/config.json                how vectors of tokens become one vector of the text
+    2_Dense/config.json, model.safetensors
+    sentence_bert_config.json            max_seq_length, do_lower_case
+    config_sentence_transformers.json    prompts, default_prompt_name, similarity_fn_name
+
+A checkpoint without modules.json has the mean of its tokens' vectors, not normalized, as
+sentence-transformers loads it. Source of the formats: the `save` methods of the modules of
+sentence-transformers 2.0 to 5.7.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import torch
+from pydantic import BaseModel, Field, PositiveInt, TypeAdapter, ValidationError
+from safetensors.torch import load_file
+
+from handlers.checkpoints.text_reduction import TextReduction, TextSlots
+from handlers.errors import WrongCheckpoint, summarize
+
+MODULES = "modules.json"
+SETTINGS = "config_sentence_transformers.json"
+# Earlier versions named the file after the family.
+LIMITS = re.compile(r"sentence_[a-z-]+_config\.json")
+CONFIG = "config.json"
+SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
+# An input of a row: 1 for the tokens of a prompt that are not pooled.
+PROMPT_MASK = "prompt_mask"
+OUTPUT = "sentence_embedding"
+
+PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
+Parsed = TypeVar("Parsed")
+
+# The keys of versions before 5.4, in the order in which their vectors are concatenated.
+POOLING_KEYS: dict[str, PoolingMode] = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+ACTIVATIONS: dict[str, type[torch.nn.Module]] = {
+    each.__name__: each
+    for each in (
+        torch.nn.Identity,
+        torch.nn.Tanh,
+        torch.nn.ReLU,
+        torch.nn.GELU,
+        torch.nn.SiLU,
+        torch.nn.Sigmoid,
+    )
+}
+
+
+class ModuleEntry(BaseModel):
+    """An entry of modules.json; the last word of `type` is the class of the module."""
+
+    path: str = Field(pattern=r"^[A-Za-z0-9_-]*$")
+    type: str
+
+    @property
+    def kind(self) -> str:
+        """The name of the class."""
+        return self.type.rpartition(".")[2]
+
+
+class PoolingConfig(BaseModel):
+    """The config of the pooling; versions before 5.4 have a key of its own for each mode."""
+
+    pooling_mode: PoolingMode | list[PoolingMode] | None = None
+    include_prompt: bool = True
+    pooling_mode_cls_token: bool = False
+    pooling_mode_max_tokens: bool = False
+    pooling_mode_mean_tokens: bool = False
+    pooling_mode_mean_sqrt_len_tokens: bool = False
+    pooling_mode_weightedmean_tokens: bool = False
+    pooling_mode_lasttoken: bool = False
+
+    @property
+    def modes(self) -> list[PoolingMode]:
+        """The modes whose vectors are concatenated."""
+        if self.pooling_mode:
+            return [self.pooling_mode] if isinstance(self.pooling_mode, str) else self.pooling_mode
+        return [mode for key, mode in POOLING_KEYS.items() if getattr(self, key)] or ["mean"]
+
+
+class DenseConfig(BaseModel):
+    """The config of a dense layer; `activation_function` is the path of a class of torch."""
+
+    in_features: PositiveInt
+    out_features: PositiveInt
+    bias: bool = True
+    activation_function: str = "torch.nn.modules.activation.Tanh"
+
+
+class LayerNormConfig(BaseModel):
+    """The config of a layer normalization."""
+
+    dimension: PositiveInt
+
+
+class Limits(BaseModel):
+    """sentence_bert_config.json."""
+
+    max_seq_length: PositiveInt | None = None
+    do_lower_case: bool = False
+
+
+class Settings(BaseModel):
+    """config_sentence_transformers.json."""
+
+    prompts: dict[str, str] = Field(default_factory=dict)
+    default_prompt_name: str | None = None
+    similarity_fn_name: Similarity | None = None
+
+
+@dataclass(frozen=True)
+class SentenceTransformer:
+    """The modules of a checkpoint behind its model, without their weights.
+
+    Attributes:
+        directory: the checkpoint.
+        pooling: the config of the pooling.
+        layers: the modules behind it.
+        normalizes: whether the vectors have a length of 1 at the end.
+        dimension: how many numbers a vector has.
+        limits: how long a text may be, and whether it is read in lower case.
+        settings: the prompts, and how vectors are compared.
+    """
+
+    directory: Path
+    pooling: PoolingConfig
+    layers: tuple[ModuleEntry, ...]
+    normalizes: bool
+    dimension: int
+    limits: Limits
+    settings: Settings
+
+    @classmethod
+    def read(cls, directory: Path, hidden_size: int) -> SentenceTransformer:
+        """Read the files of a checkpoint.
+
+        Args:
+            directory: the checkpoint.
+            hidden_size: the size of the model's vectors.
+
+        Raises:
+            WrongCheckpoint: a file is damaged, or a module is not supported.
+        """
+        pooling, *layers = _modules(directory)
+        config = PoolingConfig()
+        if pooling is not None:
+            config = _read_model(directory / pooling.path / CONFIG, PoolingConfig)
+        normalizes = bool(layers and layers[-1].kind == "Normalize")
+        behind = tuple(layers[:-1] if normalizes else layers)
+        dimension = _dimension(directory, hidden_size * len(config.modes), behind)
+        limits = next((path for path in sorted(directory.glob("*.json")) if _is_limits(path)), None)
+        settings = _read_model(directory / SETTINGS, Settings, optional=True)
+        _check_default_prompt(settings)
+        return cls(
+            directory,
+            config,
+            behind,
+            normalizes,
+            dimension,
+            _read_model(limits, Limits) if limits else Limits(),
+            settings,
+        )
+
+    def reduction(self) -> SentencePooling:
+        """Return the pooling and the modules behind it, with their weights.
+
+        Raises:
+            WrongCheckpoint: weights are missing or do not fit.
+        """
+        layers = [LAYERS[each.kind](self.directory / each.path) for each in self.layers]
+        return SentencePooling(self.pooling, layers)
+
+
+class SentencePooling(TextReduction):
+    """One vector for each text of those of its tokens, in float32.
+
+    The vectors are not normalized at the end, so that they can be truncated before.
+    """
+
+    writes = OUTPUT
+
+    def __init__(self, config: PoolingConfig, layers: Sequence[torch.nn.Module] = ()) -> None:
+        super().__init__()
+        self.modes = config.modes
+        self.inputs = () if config.include_prompt else (PROMPT_MASK,)
+        self.layers = torch.nn.Sequential(*layers)
+
+    def forward(
+        self, values: torch.Tensor, slots: TextSlots, **inputs: torch.Tensor
+    ) -> torch.Tensor:
+        pooled_slots = slots.without(inputs[PROMPT_MASK]) if inputs else slots
+        positions = slots.positions if "weightedmean" in self.modes else None
+        vectors = [self._pool(mode, values.float(), pooled_slots, positions) for mode in self.modes]
+        vector: torch.Tensor = self.layers(torch.cat(vectors, -1))
+        return vector
+
+    def _pool(
+        self,
+        mode: PoolingMode,
+        values: torch.Tensor,
+        slots: TextSlots,
+        positions: torch.Tensor | None,
+    ) -> torch.Tensor:
+        if mode == "cls":
+            return slots.first(values)
+        if mode == "lasttoken":
+            return slots.last(values)
+        if mode == "max":
+            return slots.maximum(values)
+        if positions is not None and mode == "weightedmean":
+            weights = (slots.members * positions).sum(1, keepdim=True).clamp(min=1)
+            return slots.sum(values, positions) / weights.to(values.dtype)
+        lengths = slots.lengths.to(values.dtype)
+        return slots.sum(values) / (lengths if mode == "mean" else lengths.sqrt())
+
+
+class _Normalize(torch.nn.Module):
+    """Vectors of length 1."""
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.normalize(vectors, dim=-1)
+
+
+def _dense(folder: Path) -> torch.nn.Module:
+    config = _read_model(folder / CONFIG, DenseConfig)
+    name = config.activation_function.rpartition(".")[2]
+    if name not in ACTIVATIONS:
+        raise WrongCheckpoint(
+            f"{folder.name}/{CONFIG}",
+            f"names the activation function {config.activation_function:.80}",
+            f"use one of {', '.join(ACTIVATIONS)} of torch.nn",
+        )
+    linear = torch.nn.Linear(config.in_features, config.out_features, config.bias)
+    _load_weights(linear, folder, "linear.")
+    return torch.nn.Sequential(linear, ACTIVATIONS[name]())
+
+
+def _layer_norm(folder: Path) -> torch.nn.Module:
+    norm = torch.nn.LayerNorm(_read_model(folder / CONFIG, LayerNormConfig).dimension)
+    _load_weights(norm, folder, "norm.")
+    return norm
+
+
+# The modules that may follow the pooling. Dropout does nothing when a model is served.
+LAYERS: dict[str, Any] = {
+    "Dense": _dense,
+    "LayerNorm": _layer_norm,
+    "Normalize": lambda _folder: _Normalize(),
+    "Dropout": lambda _folder: torch.nn.Identity(),
+}
+
+
+def _modules(directory: Path) -> list[Any]:
+    """Return the entries of modules.json behind the model; None for a pooling without one.
+
+    Raises:
+        WrongCheckpoint: a module is not supported, or they are in another order.
+    """
+    if not (directory / MODULES).is_file():
+        return [None]
+    entries = _read(directory / MODULES, TypeAdapter(list[ModuleEntry]).validate_json)
+    kinds = [each.kind for each in entries]
+    unknown = sorted(set(kinds) - {"Transformer", "Pooling", *LAYERS})
+    if unknown:
+        raise WrongCheckpoint(
+            MODULES,
+            f"has a module {unknown[0]:.80}, which this mode does not support",
+            f"use a checkpoint of Transformer, Pooling, {', '.join(LAYERS)}",
+        )
+    if kinds[:2] != ["Transformer", "Pooling"] or len({*kinds[:2]} & {*kinds[2:]}) > 0:
+        raise WrongCheckpoint(
+            MODULES,
+            f"has the modules {', '.join(kinds)[:80] or 'of an empty list'}",
+            "use a checkpoint of a Transformer, one Pooling, and other modules behind them",
+        )
+    if entries[0].path:
+        raise WrongCheckpoint(
+            MODULES,
+            f"has its model in the folder {entries[0].path:.80}",
+            "move the files of that folder beside modules.json, and make its path empty",
+        )
+    return list(entries[1:])
+
+
+def _dimension(directory: Path, size: int, layers: Sequence[ModuleEntry]) -> int:
+    """Return the size of the vectors behind the layers.
+
+    Raises:
+        WrongCheckpoint: a dense layer takes vectors of another size.
+    """
+    for each in layers:
+        if each.kind == "Dense":
+            config = _read_model(directory / each.path / CONFIG, DenseConfig)
+            if config.in_features != size:
+                raise WrongCheckpoint(
+                    f"{each.path}/{CONFIG}",
+                    f"takes vectors of {config.in_features} numbers, and gets {size}",
+                    "use a checkpoint whose modules fit each other",
+                )
+            size = config.out_features
+    return size
+
+
+def _is_limits(path: Path) -> bool:
+    return bool(LIMITS.fullmatch(path.name))
+
+
+def _check_default_prompt(settings: Settings) -> None:
+    name = settings.default_prompt_name
+    if name is not None and name not in settings.prompts:
+        raise WrongCheckpoint(
+            SETTINGS,
+            f"has default_prompt_name {name:.80}, which is not one of its prompts",
+            "add the prompt or remove the name",
+        )
+
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def _read_model(path: Path, model: type[ModelT], *, optional: bool = False) -> ModelT:
+    if optional and not path.is_file():
+        return model()
+    return _read(path, model.model_validate_json)
+
+
+def _read(path: Path, parse: Any) -> Any:
+    """Parse a file.
+
+    Raises:
+        WrongCheckpoint: it is missing or damaged.
+    """
+    name = path.name if path.name != CONFIG else f"{path.parent.name}/{CONFIG}"
+    try:
+        return parse(path.read_bytes())
+    except OSError:
+        problem, remedy = "is missing", f"pack the file, or remove {MODULES}"
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        problem = f"is not understood ({key + ': ' if key else ''}{first['msg']:.150})"
+        remedy = "pack the file as sentence-transformers has saved it"
+    raise WrongCheckpoint(name, problem, remedy)
+
+
+def _load_weights(module: torch.nn.Module, folder: Path, prefix: str) -> None:
+    """Load the weights of a module, also those of a pickle that holds tensors alone.
+
+    Raises:
+        WrongCheckpoint: there are none, they cannot be loaded safely, or do not fit.
+    """
+    paths = (folder / name for name in (SAFETENSORS, PICKLE))
+    path = next((each for each in paths if each.is_file()), None)
+    if path is None:
+        raise WrongCheckpoint(f"{folder.name}/{SAFETENSORS}", "is missing", "pack the file")
+    load = load_file if path.suffix == ".safetensors" else _load_pickle
+    try:
+        weights = {name.removeprefix(prefix): each for name, each in load(path).items()}
+        module.load_state_dict({name: each.float() for name, each in weights.items()})
+    except Exception as error:  # noqa: BLE001 - each file format has its own error types
+        raise WrongCheckpoint(
+            f"{folder.name}/{path.name}",
+            f"cannot be loaded ({summarize(error)})",
+            f"save the module as {SAFETENSORS} with a current sentence-transformers",
+        ) from None
+
+
+def _load_pickle(path: Path) -> dict[str, torch.Tensor]:
+    tensors: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    return tensors

@@ -1,0 +1,194 @@
+"""Reductions: what a model computes for tokens, reduced in its graph to one output for each text.
+
+A reduction runs behind the model, in packed and in padded rows and in every exported graph, so that
+only its results leave the engine. A task names its own with `BaseTask.reduction`:
+
+    class Maximum(TextReduction):
+        reads = "logits"
+        writes = "weights"
+
+        def forward(self, values, slots):
+            return slots.maximum(torch.log1p(torch.relu(values)))
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from transformers import PreTrainedModel
+
+from handlers.batching.packing import COLUMNS, ROWS, SEGMENTS
+
+
+@dataclass(frozen=True)
+class TextSlots:
+    """The slots of a batch that hold the tokens of each text, in packed or in padded rows.
+
+    The slots of a text are consecutive. One of a row of padding alone has none.
+
+    Attributes:
+        members: whether a slot holds a token of a text. Shape: (texts, rows * width).
+    """
+
+    members: torch.Tensor
+
+    @classmethod
+    def of_mask(cls, mask: torch.Tensor) -> TextSlots:
+        """Return the slots of padded rows, one text each.
+
+        Args:
+            mask: the attention mask. Shape: (rows, width).
+        """
+        numbers = torch.ones_like(mask[:, 0]).cumsum(0)
+        same = numbers[:, None] == numbers[None]
+        return cls((same[:, :, None] & mask.bool()[None]).flatten(1))
+
+    @classmethod
+    def of_packed(cls, packed: Mapping[str, torch.Tensor]) -> TextSlots:
+        """Return the slots of packed rows.
+
+        Args:
+            packed: the tensors of `PackedBatch.inputs`.
+        """
+        segments = packed[SEGMENTS]
+        texts = segments[packed[ROWS], packed[COLUMNS]]
+        return cls(texts[:, None] == segments.flatten()[None])
+
+    @property
+    def lengths(self) -> torch.Tensor:
+        """The number of tokens of each text, at least one. Shape: (texts, 1)."""
+        return self.members.sum(1, keepdim=True).clamp(min=1)
+
+    @property
+    def positions(self) -> torch.Tensor:
+        """The position of each token in its text, from 1; 0 for padding. Shape: (rows * width,)."""
+        return (self.members.long().cumsum(1) * self.members).sum(0)
+
+    def without(self, excluded: torch.Tensor) -> TextSlots:
+        """Return the slots of fewer tokens.
+
+        Args:
+            excluded: 1 for slots to leave out. Shape: (rows, width).
+        """
+        return replace(self, members=self.members & (excluded == 0).flatten()[None])
+
+    def sum(self, values: torch.Tensor, weights: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the sum over the tokens of each text. Shape: (texts, size).
+
+        Args:
+            values: a vector for each slot. Shape: (rows, width, size).
+            weights: a factor for each slot. Shape: (rows * width,).
+        """
+        flat = self._without_padding(values)
+        members = self.members.to(flat.dtype)
+        return (members if weights is None else members * weights.to(flat.dtype)) @ flat
+
+    def maximum(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the largest value over the tokens of each text. Shape: (texts, size).
+
+        Args:
+            values: a vector for each slot. Shape: (rows, width, size).
+        """
+        flat = values.flatten(0, 1)
+        owners = torch.where(self.members.any(0), self.members.int().argmax(0), len(self.members))
+        lowest = torch.finfo(flat.dtype).min
+        largest = flat.new_full((len(self.members) + 1, flat.shape[1]), lowest)
+        largest = largest.scatter_reduce(0, owners[:, None].expand_as(flat), flat, "amax")
+        return largest[:-1]
+
+    def first(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the vector of the first token of each text. Shape: (texts, size)."""
+        return self._of_texts(values.flatten(0, 1)[self._starts])
+
+    def last(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the vector of the last token of each text. Shape: (texts, size)."""
+        return self._of_texts(values.flatten(0, 1)[self._starts + self.lengths[:, 0] - 1])
+
+    @property
+    def _starts(self) -> torch.Tensor:
+        return self.members.int().argmax(1)
+
+    def _of_texts(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Return a vector for each text, of zeros for one without tokens."""
+        return torch.where(self.members.any(1)[:, None], vectors, 0)
+
+    def _without_padding(self, values: torch.Tensor) -> torch.Tensor:
+        """Return a vector for each slot, of zeros for padding, whose values may be NaN."""
+        return torch.where(self.members.any(0)[:, None], values.flatten(0, 1), 0)
+
+
+class TextReduction(torch.nn.Module):
+    """What the outputs of a model for tokens become in its graph.
+
+    Attributes:
+        reads: the name of the output that is reduced.
+        writes: the name of the result.
+        inputs: names of inputs that the reduction reads, and the model does not: a number for each
+            token among the features of a row.
+        pools: whether there is one result for each text, and not for each token.
+    """
+
+    reads: ClassVar[str] = "last_hidden_state"
+    writes: ClassVar[str]
+    inputs: tuple[str, ...] = ()
+    pools: ClassVar[bool] = True
+
+    @abstractmethod
+    def forward(
+        self, values: torch.Tensor, slots: TextSlots, **inputs: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the result for each text, of shape (texts, ...), or for each slot.
+
+        Args:
+            values: the output `reads` of the model. Shape: (rows, width, size).
+            slots: the slots of each text.
+            **inputs: the tensors of `inputs`. Shape: (rows, width).
+        """
+
+
+class ReducedModel(PreTrainedModel):
+    """A model with a reduction behind it.
+
+    Args:
+        module: the model.
+        reduction: the reduction.
+    """
+
+    # The model has chosen its attention; this class must only not refuse it.
+    _supports_sdpa = _supports_flash_attn = _supports_flex_attn = True
+    _supports_attention_backend = True
+
+    def __init__(self, module: PreTrainedModel, reduction: TextReduction) -> None:
+        super().__init__(module.config)
+        self.module = module
+        self.reduction = reduction.to(module.device)
+
+    @property
+    def base_model(self) -> torch.nn.Module:
+        return self.module.base_model
+
+    def get_input_embeddings(self) -> Any:
+        return self.module.get_input_embeddings()
+
+    def get_output_embeddings(self) -> Any:
+        return self.module.get_output_embeddings()
+
+    def forward(self, *, slots: TextSlots | None = None, **inputs: Any) -> dict[str, torch.Tensor]:
+        """Return the result of the reduction under its name.
+
+        Args:
+            slots: the slots of each text; by default those of the attention mask.
+            **inputs: the inputs of the model and of the reduction.
+        """
+        own = {name: inputs.pop(name) for name in self.reduction.inputs if name in inputs}
+        slots = slots or TextSlots.of_mask(inputs["attention_mask"])
+        values = self.module(**inputs)[self.reduction.reads]
+        return {self.reduction.writes: self.reduction(values, slots, **own)}
+
+    def model_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return inputs without those that only the reduction reads."""
+        return {name: each for name, each in inputs.items() if name not in self.reduction.inputs}

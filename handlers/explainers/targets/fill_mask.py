@@ -1,0 +1,93 @@
+"""Explanations of the token in the place of a mask.
+
+`target` is a word or token, by default the most likely one. Of a text with several masks it is
+explained in the place of the first one, or of another: `{"mask": 1, "token": "london"}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from handlers.config.quoting import quote
+from handlers.errors import BadRequest
+from handlers.explainers._attribution import Attribution, AttributionTarget
+from handlers.explainers._segments import segment_tokens
+from handlers.explainers.targets.base import (
+    BaseExplanationTarget,
+    Explanation,
+    as_integer,
+    attribution_sums,
+    normalized,
+    require_keys,
+    segment_texts,
+)
+from handlers.runtime.jobs import Job
+from handlers.tasks._activations import softmax
+from handlers.tasks.base import Label
+from handlers.tasks.fill_mask import Task
+
+
+class TokenTarget(Label):
+    """A token in the place of a mask, by the number of the mask; its label is the token's text."""
+
+    mask: int
+    token: int
+
+
+class TokenExplanation(Explanation):
+    """Why a token fits in the place of a mask."""
+
+    prediction: Label
+    target: TokenTarget
+
+
+class ExplanationTarget(BaseExplanationTarget[Task]):
+    """Explains the logit of one token in the place of one mask."""
+
+    results = TokenExplanation
+    example_target = "london"
+
+    def select(self, job: Job) -> list[AttributionTarget]:
+        mask, token = self._target(job)
+        position = self.task.mask_positions(job.rows[0])[mask]
+        segments = segment_tokens(job.rows[0], [job.query.text], job.settings.granularity)
+        score = float(job.outputs[0]["logits"][mask, token])
+        return [AttributionTarget(job.rows[0], segments, "logits", (position, token), score)]
+
+    def to_response(
+        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+    ) -> dict[str, Any]:
+        mask, token = self._target(job)
+        scores = softmax(job.outputs[0]["logits"][mask])
+        return {
+            **segment_texts(selected[0]),
+            "importances": normalized(attributions[0]),
+            "delta": attributions[0].delta,
+            **attribution_sums(attributions[0]),
+            "prediction": self._label(int(scores.argmax()), scores),
+            "target": {**self._label(token, scores), "mask": mask, "token": token},
+        }
+
+    def _target(self, job: Job) -> tuple[int, int]:
+        """Return the number of a mask, and a token."""
+        logits, target, mask = job.outputs[0]["logits"], job.settings.target, 0
+        if isinstance(target, Mapping):
+            require_keys(target, "mask", "token")
+            mask, target = as_integer(target["mask"], "mask", len(logits)), target["token"]
+        return mask, int(np.argmax(logits[mask])) if target is None else self._token(target)
+
+    def _token(self, word: Any) -> int:
+        token = self.task.token_of(word) if isinstance(word, str) else None
+        if token is None:
+            raise BadRequest(f"target {quote(word)} is no token of this model; send a word.")
+        return token
+
+    def _label(self, token: int, scores: npt.NDArray[np.float64]) -> Label:
+        return {
+            "label": str(self.task.tokenizer.decode([token])),
+            "score": float(scores[token]),
+        }

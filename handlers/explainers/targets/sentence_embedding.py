@@ -1,0 +1,69 @@
+"""Explanations of the similarity of a text to another one.
+
+`target` is the other text; by default the text itself, whose vector then depends most on the words
+without which it changes most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from handlers.checkpoints.sentence_transformers import OUTPUT
+from handlers.explainers._attribution import Attribution, AttributionTarget
+from handlers.explainers._similarity import similarity_target
+from handlers.explainers.targets.base import (
+    BaseExplanationTarget,
+    Explanation,
+    attribution_sums,
+    normalized,
+    segment_texts,
+)
+from handlers.runtime.jobs import Job
+from handlers.schemas.explanation_parameters import ExplanationParameters
+from handlers.schemas.request import Request
+from handlers.tasks.base import Label
+from handlers.tasks.sentence_embedding import EmbeddingQuery, Task
+
+
+class SimilarityExplanation(Explanation):
+    """Why two texts are similar; `label` of the target is the other text, `score` the cosine."""
+
+    prediction: Label
+    target: Label
+
+
+class ExplanationTarget(BaseExplanationTarget[Task]):
+    """Explains the cosine of a text's vector and another one, which stays as it is."""
+
+    results = SimilarityExplanation
+    example_target = "The actors were brilliant."
+
+    def parse(self, request: Request, settings: ExplanationParameters) -> EmbeddingQuery:
+        query = self.task.parse(request)
+        if settings.target is None:
+            return query
+        other = self.task.read_text(settings.target, "target", query.parameters)
+        return replace(query, other=other)
+
+    def select(self, job: Job) -> list[AttributionTarget]:
+        size = job.query.parameters.dimensions
+        vectors = [self.task.vector(each, normalize=False, dimensions=size) for each in job.outputs]
+        pair = (vectors[0], vectors[-1])
+        text = str(job.query.text.text)
+        return [similarity_target(job.rows[0], text, OUTPUT, pair, job.settings.granularity)]
+
+    def to_response(
+        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+    ) -> dict[str, Any]:
+        score = selected[0].score
+        other = job.query.other or job.query.text
+        return {
+            **segment_texts(selected[0]),
+            "importances": normalized(attributions[0]),
+            "delta": attributions[0].delta,
+            **attribution_sums(attributions[0]),
+            "prediction": {"label": "similarity", "score": score},
+            "target": {"label": str(other.text), "score": score},
+        }

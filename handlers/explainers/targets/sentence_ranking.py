@@ -1,0 +1,83 @@
+"""Why a text fits a query, or does not: which words of both drive its score.
+
+`target` is the number of a text, by default that of the best one. For a pair with several labels it
+is a class number or a label's name, by default the class with the highest logit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from handlers.explainers._attribution import Attribution, AttributionTarget
+from handlers.explainers._segments import segment_tokens
+from handlers.explainers.targets.base import (
+    BaseExplanationTarget,
+    Explanation,
+    as_integer,
+    attribution_sums,
+    normalized,
+    segment_texts,
+    target_at,
+)
+from handlers.runtime.jobs import Job
+from handlers.tasks.base import Label
+from handlers.tasks.sentence_ranking import Task
+
+
+class TextTarget(Label):
+    """A text of the request, or a class of a pair; its label is the text or the class."""
+
+    index: int
+
+
+class RankingExplanation(Explanation):
+    """Which words of a query and of one text drive its score; `texts` are both."""
+
+    texts: list[str]
+    prediction: TextTarget
+    target: TextTarget
+
+
+class ExplanationTarget(BaseExplanationTarget[Task]):
+    """Explains the logit of one text."""
+
+    results = RankingExplanation
+    example_target = 0
+
+    def select(self, job: Job) -> list[AttributionTarget]:
+        row, label = self._place(job, job.settings.target)
+        texts = [job.query.query, job.query.texts[row]]
+        segments = segment_tokens(job.rows[row], texts, job.settings.granularity)
+        return [target_at(job, row, segments, "logits", (label,))]
+
+    def to_response(
+        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+    ) -> dict[str, Any]:
+        found, place = attributions[0], self._place(job, job.settings.target)
+        return {
+            **segment_texts(selected[0]),
+            "texts": [job.query.query, job.query.texts[place[0]]],
+            "importances": normalized(found),
+            "delta": found.delta,
+            **attribution_sums(found),
+            "prediction": self._named(job, self._place(job, None)),
+            "target": self._named(job, place),
+        }
+
+    def _place(self, job: Job, target: Any) -> tuple[int, int]:
+        """Return the numbers of a text and of a label."""
+        logits = np.stack([each["logits"] for each in job.outputs])
+        if self.task.labels:
+            return 0, int(logits[0].argmax()) if target is None else self.label_number(target)
+        best = int(logits[:, 0].argmax())
+        return best if target is None else as_integer(target, "target", len(logits)), 0
+
+    def _named(self, job: Job, place: tuple[int, int]) -> TextTarget:
+        row, label = place
+        score = float(self.task.scores(job.query, job.outputs)[place])
+        if self.task.labels:
+            return {"label": self.task.labels[label], "score": score, "index": label}
+        return {"label": job.query.texts[row], "score": score, "index": row}

@@ -1,0 +1,78 @@
+"""Which words of a text give an entry of the vocabulary its weight.
+
+`target` is an entry of the vocabulary, as a text or as a number; by default the one with the
+largest weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from handlers.errors import BadRequest
+from handlers.explainers._attribution import Attribution, AttributionTarget
+from handlers.explainers._segments import segment_tokens
+from handlers.explainers.targets.base import (
+    BaseExplanationTarget,
+    Explanation,
+    as_integer,
+    attribution_sums,
+    normalized,
+    segment_texts,
+    target_at,
+)
+from handlers.runtime.jobs import Job
+from handlers.tasks.base import Label
+from handlers.tasks.sparse_embedding import OUTPUT, Task
+
+
+class WeightTarget(Label):
+    """An entry of the vocabulary, its weight and its number."""
+
+    index: int
+
+
+class WeightExplanation(Explanation):
+    """Why an entry of the vocabulary has its weight."""
+
+    prediction: WeightTarget
+    target: WeightTarget
+
+
+class ExplanationTarget(BaseExplanationTarget[Task]):
+    """Explains the weight of one entry of the vocabulary."""
+
+    results = WeightExplanation
+    example_target = "bar"
+
+    def select(self, job: Job) -> list[AttributionTarget]:
+        segments = segment_tokens(job.rows[0], [job.query.text], job.settings.granularity)
+        return [target_at(job, 0, segments, OUTPUT, (self._entry(job),))]
+
+    def to_response(
+        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+    ) -> dict[str, Any]:
+        found = attributions[0]
+        return {
+            **segment_texts(selected[0]),
+            "importances": normalized(found),
+            "delta": found.delta,
+            **attribution_sums(found),
+            "prediction": self._weight(job, int(job.outputs[0][OUTPUT].argmax())),
+            "target": self._weight(job, selected[0].index[0]),
+        }
+
+    def _entry(self, job: Job) -> int:
+        target, weights = job.settings.target, job.outputs[0][OUTPUT]
+        if target is None:
+            return int(weights.argmax())
+        if not isinstance(target, str):
+            return as_integer(target, "target", len(weights))
+        known = self.task.tokenizer.get_vocab().get(target)
+        if known is None or known >= len(weights):
+            raise BadRequest("target is no entry of this model's vocabulary; send one.")
+        return int(known)
+
+    def _weight(self, job: Job, index: int) -> WeightTarget:
+        score = float(job.outputs[0][OUTPUT][index])
+        return {"label": self.task.token(index), "score": score, "index": index}

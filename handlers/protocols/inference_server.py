@@ -1,0 +1,140 @@
+"""The paths that text-generation-inference and text-embeddings-inference share.
+
+tokenize   {"inputs": "a text"} -> [{"id": 5, "text": "a", "start": 0, "stop": 1, …}, …]
+info       the model and its limits
+health     whether the model answers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from handlers import __version__
+from handlers.errors import BadRequest, RequestTooLarge
+from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse, encode_json
+from handlers.protocols import hugging_face
+from handlers.protocols.base import Exchange, check_not_explained, is_chat
+from handlers.protocols.items import check_keys
+from handlers.runtime.waves import text_size
+from handlers.schemas.model_info import ModelInfo
+from handlers.schemas.request import Request
+from handlers.schemas.text_checks import json_type
+from handlers.schemas.tokenized_text import TokenizedText
+
+TOKENIZE = "tokenize"
+TOKENIZE_KEYS = ["parameters", "options", "stream", "add_special_tokens"]
+# The bytes that a token has at least in a response.
+TOKEN_BYTES = len('{"id":1,"text":"","special":false,"start":0,"stop":0},')
+PLAIN = "text/plain; charset=utf-8"
+
+Parse = Callable[[HttpRequest], Exchange]
+# The body of a response; an exchange has it as its context.
+Write = Callable[[Exchange, Sequence[Any]], Any]
+
+
+class InferenceServer(hugging_face.Protocol):
+    """Paths below the model's own, each with the function that parses its bodies."""
+
+    def __init__(self, model: ModelInfo) -> None:
+        super().__init__(model)
+        self._paths: Mapping[str, Parse] = {
+            TOKENIZE: self._parse_tokenize,
+            "info": lambda http_request: Exchange(http_request, context=self._info),
+            "health": Exchange,
+        }
+
+    def recognises(self, http_request: HttpRequest) -> bool:
+        if http_request.path == TOKENIZE and TOKENIZE in self._paths:
+            content = http_request.content
+            return isinstance(content, dict) and "inputs" in content
+        return http_request.path in self._paths
+
+    def parse(self, http_request: HttpRequest) -> Exchange:
+        check_not_explained(http_request, http_request.path)
+        return self._paths[http_request.path](http_request)
+
+    def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
+        if not exchange.requests:
+            return self.response(exchange, [])
+        return super().write(exchange, outcomes)
+
+    def response(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
+        if exchange.context is None:
+            return HttpResponse(b"", content_type=PLAIN)
+        return HttpResponse(encode_json(exchange.context(exchange, results)))
+
+    def _parse_tokenize(self, http_request: HttpRequest) -> Exchange:
+        content = read_object(http_request.content, ["inputs"], TOKENIZE_KEYS)
+        parameters = {"add_special_tokens": content.get("add_special_tokens")}
+        requests = self._texts(content["inputs"], parameters)
+        characters, limit = text_size(content["inputs"]), self.model.limits.max_characters
+        if characters > limit:
+            raise RequestTooLarge(
+                f"inputs has {characters:,} characters in all, and this model takes {limit:,}"
+                "; send it in parts."
+            )
+        return Exchange(http_request, requests, self._tokenized, "tokenize")
+
+    def _texts(self, inputs: Any, parameters: Mapping[str, Any]) -> list[Request]:
+        """Return a request for each text; two texts are no pair, whatever the model's mode."""
+        if not isinstance(inputs, list) or is_chat(inputs):
+            return [Request(inputs, parameters)]
+        self.check_count(len(inputs), "inputs")
+        return [Request(each, parameters, alone=False) for each in inputs]
+
+    def _tokenized(self, exchange: Exchange, results: Sequence[Any]) -> Any:
+        limit = exchange.http_request.limits.max_response_bytes
+        count = sum(len(each) for each in results if isinstance(each, TokenizedText))
+        if count * TOKEN_BYTES > limit:
+            raise RequestTooLarge(
+                f"The response has {count:,} tokens, too many for the server's max_response_size of"
+                f" {limit:,}; send less."
+            )
+        return [_tokens(each) if isinstance(each, TokenizedText) else each for each in results]
+
+    def _info(self, _exchange: Exchange, _results: Sequence[Any]) -> dict[str, Any]:
+        limits = self.model.limits
+        return {
+            "model_id": self.model.name,
+            "model_dtype": self.model.dtype,
+            "model_pipeline_tag": self.model.mode.replace("_", "-"),
+            "max_input_length": limits.max_length,
+            "max_input_tokens": limits.max_length,
+            "max_total_tokens": limits.max_total_tokens,
+            "max_client_batch_size": limits.max_rows,
+            "version": __version__,
+        }
+
+
+def read_object(
+    content: Any, required: Sequence[str], optional: Sequence[str] = (), owner: str = "The body"
+) -> Mapping[str, Any]:
+    """Return the content of a body, or of what `owner` names, which is an object with these keys.
+
+    Raises:
+        BadRequest: it is no object, or lacks a key, or has unknown ones.
+    """
+    if not isinstance(content, dict):
+        raise BadRequest(f"{owner} must be an object, and is {json_type(content)}.")
+    check_keys(content, [*required, *optional], owner)
+    for name in required:
+        if name not in content:
+            raise BadRequest(f"{owner} has no {name}; add it.")
+    return content
+
+
+def _tokens(tokenized: TokenizedText) -> list[dict[str, Any]]:
+    text, special = tokenized.text, tokenized.special
+    pairs = zip(tokenized.ids.tolist(), tokenized.offsets.tolist(), strict=True)
+    return [
+        {
+            "id": number,
+            "text": special.get(number, text[start:stop]),
+            "special": number in special,
+            "start": start,
+            "stop": stop,
+        }
+        for number, (start, stop) in pairs
+    ]

@@ -1,0 +1,130 @@
+"""A text to one vector, as sentence-transformers computes it.
+
+{"inputs": "A fine film."}                                      -> [0.013, -0.082, …]
+{"inputs": "A fine film.", "parameters": {"dimensions": 256}}   -> its first 256 numbers
+
+The engine also takes token ids, special ones included, which wire formats of embeddings have.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import PositiveInt
+
+from handlers.batching.rows import Outputs, Row
+from handlers.errors import BadRequest, RequestError
+from handlers.schemas.parameters import Parameters
+from handlers.schemas.pipeline_names import ANY, PipelineNames
+from handlers.schemas.request import Request, TokenIds
+from handlers.tasks._embedding import EmbeddedText, EmbeddingTask, PromptParameters, Vector
+
+Precision = Literal["float32", "float16", "int8", "uint8", "binary", "ubinary"]
+
+
+class EmbeddingParameters(PromptParameters):
+    """Parameters of `SentenceTransformer.encode`, and those of embedding servers."""
+
+    pipeline_names: ClassVar[PipelineNames] = PipelineNames(
+        ignored={"batch_size": ANY, "padding": ANY, "show_progress_bar": ANY}
+    )
+
+    normalize: bool | None = None
+    """Gives vectors a length of 1. Without it, as the modules of the checkpoint say."""
+    dimensions: PositiveInt | None = None
+    """Number of dimensions to keep, for models that were trained so (Matryoshka)."""
+    precision: Precision = "float32"
+    """Type of the numbers. `int8` and `uint8` scale each vector by its largest number, `binary` and
+    `ubinary` have one bit for each dimension, 8 in a number."""
+    encoding_format: Literal["float", "base64"] = "float"
+    """A list of numbers, or the bytes of the array (little-endian) in base64."""
+
+
+@dataclass(frozen=True)
+class EmbeddingQuery:
+    """A text to embed.
+
+    Attributes:
+        text: the text.
+        parameters: its parameters.
+        other: the text that an explanation compares it with.
+    """
+
+    text: EmbeddedText
+    parameters: EmbeddingParameters
+    other: EmbeddedText | None = None
+
+
+class Task(EmbeddingTask[EmbeddingQuery]):
+    """Embeddings of texts; answers as sentence-transformers does."""
+
+    parameters: ClassVar[type[Parameters]] = EmbeddingParameters
+    operation = "embed"
+    inputs = str
+    results = list[float] | str
+    sample: ClassVar[Mapping[str, Any]] = {"inputs": "A fine film with a great cast."}
+
+    def parse(self, request: Request) -> EmbeddingQuery:
+        parameters: EmbeddingParameters = self.read_parameters(request.parameters)
+        self._check_dimensions(parameters.dimensions)
+        text = self.read_text(_as_token_ids(request.inputs), "inputs", parameters)
+        return EmbeddingQuery(text, parameters)
+
+    def encode(self, queries: Sequence[EmbeddingQuery]) -> list[list[Row] | RequestError]:
+        texts = [[query.text, *([query.other] if query.other else [])] for query in queries]
+        rows = iter(self.encode_embedded([text for each in texts for text in each]))
+        return [_together([next(rows) for _ in each]) for each in texts]
+
+    def decode(self, query: EmbeddingQuery, rows: Sequence[Row], outputs: Sequence[Outputs]) -> Any:
+        parameters = query.parameters
+        normalize = parameters.normalize
+        vector = self.vector(
+            outputs[0],
+            normalize=self.modules.normalizes if normalize is None else normalize,
+            dimensions=parameters.dimensions,
+        )
+        numbers = quantized(vector, parameters.precision)
+        if parameters.encoding_format == "base64":
+            return base64.b64encode(numbers.tobytes()).decode("ascii")
+        return numbers.tolist()
+
+    def _check_dimensions(self, dimensions: int | None) -> None:
+        if dimensions is not None and dimensions > self.modules.dimension:
+            raise BadRequest(
+                f"parameters: dimensions is {dimensions:,}, and the vectors of this model have"
+                f" {self.modules.dimension:,}; send fewer."
+            )
+
+
+def quantized(vector: Vector, precision: Precision) -> Any:
+    """Return a vector in a type with fewer bits, little-endian.
+
+    The integers do not depend on other vectors: the largest number of each vector becomes 127 or
+    -127, which keeps cosines. `uint8` adds 128. A bit is 1 for numbers above zero; `binary`
+    subtracts 128 from each eight of them.
+    """
+    if precision.startswith("float"):
+        return vector.astype(np.dtype(precision).newbyteorder("<"))
+    if precision.endswith("binary"):
+        bits = np.packbits(vector > 0)
+        return bits if precision == "ubinary" else (bits.astype(np.int16) - 128).astype(np.int8)
+    largest = max(float(np.abs(vector).max()), 1e-12)
+    scaled = np.rint(vector * (127 / largest))
+    return scaled.astype(np.int8) if precision == "int8" else (scaled + 128).astype(np.uint8)
+
+
+def _as_token_ids(inputs: Any) -> Any:
+    """Return a list of numbers as token ids, other inputs as they are."""
+    if isinstance(inputs, list) and inputs and all(type(each) is int for each in inputs):
+        return TokenIds(tuple(inputs))
+    return inputs
+
+
+def _together(rows: Sequence[Row | RequestError]) -> list[Row] | RequestError:
+    """Return the rows of a query, or the first error among them."""
+    error = next((each for each in rows if isinstance(each, RequestError)), None)
+    return error or [each for each in rows if isinstance(each, Row)]

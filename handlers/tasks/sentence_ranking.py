@@ -1,0 +1,259 @@
+"""A query and texts, to the texts in the order of their relevance; or a pair of texts to a score.
+
+{"inputs": {"query": "Who sings?", "texts": ["It rains.", "Nina sings."]}}
+-> [{"index": 1, "score": 0.98}, {"index": 0, "score": 0.01}]
+{"inputs": {"text": "Who sings?", "text_pair": "Nina sings."}} -> {"score": 0.98}
+
+A cross-encoder reads the query together with each text: a request is a row for each text. Scores
+are those of sentence-transformers' CrossEncoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Annotated, Any, ClassVar, NotRequired
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import AliasChoices, Field, PositiveInt
+from transformers import BatchEncoding
+from typing_extensions import TypedDict
+
+from handlers.batching.rows import Outputs
+from handlers.batching.tokenization import Window, check_length, tokenize, window
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.config.handler_section import HandlerSection
+from handlers.config.quoting import quote
+from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, attempt
+from handlers.schemas.parameters import Parameters
+from handlers.schemas.pipeline_names import ANY, PipelineNames
+from handlers.schemas.request import Request
+from handlers.schemas.text_checks import check_text, json_type
+from handlers.tasks._cross_encoder import read_activation
+from handlers.tasks.base import BaseTask, Label
+
+LISTS = ("texts", "documents")
+FORMS = '{"query": …, "texts": […]} or {"text": …, "text_pair": …}'
+
+
+class RankingParameters(Parameters):
+    """Parameters of a ranking; a pair has `raw_scores` and `truncate` only."""
+
+    pipeline_names: ClassVar[PipelineNames] = PipelineNames(
+        ignored={"batch_size": ANY, "padding": ANY}
+    )
+
+    top_n: PositiveInt | None = Field(default=None, validation_alias=AliasChoices("top_n", "top_k"))
+    """Number of texts, best first. Without it, all of them. Alias: `top_k`."""
+    return_documents: bool = Field(
+        default=False, validation_alias=AliasChoices("return_documents", "return_text")
+    )
+    """Returns each text beside its score. Alias: `return_text`."""
+    raw_scores: bool = False
+    """Returns logits. `false` applies the activation of the checkpoint."""
+    truncate: bool | None = None
+    """Whether a text is cut that is too long together with the query. `false` refuses it. Without
+    it, the YAML's `truncation`."""
+
+
+class Document(TypedDict):
+    """A text in an object."""
+
+    text: str
+
+
+class QueryTexts(TypedDict):
+    """A query, and the texts to rank; their list is also called `documents`."""
+
+    query: str
+    texts: NotRequired[str | list[str | Document]]
+    documents: NotRequired[str | list[str | Document]]
+
+
+class Pair(TypedDict):
+    """A query, and one text."""
+
+    text: str
+    text_pair: str
+
+
+class RankedText(TypedDict):
+    """A text by its number in the request, and how well it fits the query."""
+
+    index: int
+    score: float
+    text: NotRequired[str]
+
+
+class PairScore(TypedDict):
+    """How well a text fits a query."""
+
+    score: float
+
+
+class PairScores(TypedDict):
+    """The score of each label of a pair, in the order of the labels."""
+
+    scores: list[Label]
+
+
+@dataclass(frozen=True)
+class RankingQuery:
+    """A query and its texts; `is_pair` is whether the result is a score and not a ranking."""
+
+    query: str
+    texts: Sequence[str]
+    parameters: RankingParameters
+    is_pair: bool
+
+    def name_of(self, number: int) -> str:
+        """Return the name of a text, for errors."""
+        return "text_pair" if self.is_pair else f"texts[{number}]"
+
+
+class Task(BaseTask[RankingQuery, Window]):
+    """Ranking of texts by a cross-encoder."""
+
+    auto_class = "AutoModelForSequenceClassification"
+    outputs = ("logits",)
+    parameters = RankingParameters
+    inputs = Pair | QueryTexts | Annotated[list[str], Field(min_length=2, max_length=2)]
+    results = list[RankedText] | PairScore | PairScores
+    sample: ClassVar[Mapping[str, Any]] = {
+        "inputs": {"text": "Who sings?", "text_pair": "Nina sings in the bar."}
+    }
+    input_columns = (("text", "text_pair"), *(("query", name) for name in LISTS))
+    takes_pairs = True
+    operation = "rerank"
+
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        self._activation = read_activation(checkpoint)
+        self.labels = checkpoint.labels if checkpoint.config.num_labels > 1 else ()
+
+    @classmethod
+    def example_inputs(cls, text: str) -> Pair:
+        words = text.split()[1:]  # one fewer, for the [SEP] between the two
+        middle = min(6, len(words) // 2)
+        return {"text": " ".join(words[:middle]), "text_pair": " ".join(words[middle:])}
+
+    def parse(self, request: Request) -> RankingQuery:
+        parameters: RankingParameters = self.read_parameters(request.parameters)
+        inputs = request.inputs
+        if isinstance(inputs, list) and len(inputs) == 2:
+            inputs = dict(zip(("text", "text_pair"), inputs, strict=True))
+        if not isinstance(inputs, dict):
+            raise BadRequest(f"inputs must be {FORMS}, and is {json_type(inputs)}.")
+        if inputs.keys() == {"text", "text_pair"}:
+            text, text_pair = (self._checked(inputs[name], name) for name in inputs)
+            return RankingQuery(text, [text_pair], parameters, is_pair=True)
+        return self._ranking(inputs, parameters)
+
+    def encode(self, queries: Sequence[RankingQuery]) -> list[list[Window] | RequestError]:
+        pairs = [(query.query, text) for query in queries for text in query.texts]
+        encoding = tokenize(self.tokenizer, pairs)
+        starts = accumulate((len(query.texts) for query in queries), initial=0)
+        return [
+            attempt(self._rows, query, encoding, start)
+            for query, start in zip(queries, starts, strict=False)
+        ]
+
+    def decode(
+        self, query: RankingQuery, rows: Sequence[Window], outputs: Sequence[Outputs]
+    ) -> Any:
+        scores = self.scores(query, outputs)
+        if query.is_pair:
+            return self._pair_result(scores[0])
+        best = np.argsort(-scores[:, 0], kind="stable")[: query.parameters.top_n].tolist()
+        return [self._ranked(query, number, float(scores[number, 0])) for number in best]
+
+    def scores(
+        self, query: RankingQuery, outputs: Sequence[Outputs]
+    ) -> npt.NDArray[np.floating[Any]]:
+        """Return the scores of each text. Shape: (texts, labels)."""
+        logits = np.stack([each["logits"] for each in outputs])
+        return logits if query.parameters.raw_scores else self._activation(logits)
+
+    def _ranking(self, inputs: Mapping[str, Any], parameters: RankingParameters) -> RankingQuery:
+        name = next((name for name in LISTS if inputs.keys() == {"query", name}), None)
+        if name is None:
+            keys = quote(sorted(map(str, inputs)))
+            raise BadRequest(f"inputs has the keys {keys}; send {FORMS}.")
+        if self.labels:
+            raise Unprocessable(
+                f"This model has {len(self.labels)} labels, which give texts no order; send pairs"
+                ' {"text": …, "text_pair": …}.'
+            )
+        query = self._checked(inputs["query"], "query")
+        return RankingQuery(query, self._texts(inputs[name], name), parameters, is_pair=False)
+
+    def _texts(self, texts: Any, name: str) -> list[str]:
+        if isinstance(texts, str):
+            texts = [texts]
+        if not isinstance(texts, list):
+            raise BadRequest(f"{name} must be a list of texts, and is {json_type(texts)}.")
+        if not texts:
+            raise BadRequest(f"{name} is an empty list; send at least one text.")
+        if len(texts) > self.settings.max_rows:
+            raise RequestTooLarge(
+                f"{name} has {len(texts):,} texts, and this model takes {self.settings.max_rows:,}"
+                " a request; send them in parts."
+            )
+        return [
+            self._checked(_text_of(text), f"{name}[{number}]") for number, text in enumerate(texts)
+        ]
+
+    def _checked(self, text: Any, name: str) -> str:
+        return check_text(text, name, self.max_characters)
+
+    def _rows(self, query: RankingQuery, encoding: BatchEncoding, start: int) -> list[Window]:
+        """Return a row for each text, of which the text is truncated and never the query."""
+        numbers = range(start, start + len(query.texts))
+        rows = [window(encoding, number, self.tokenizer.model_input_names) for number in numbers]
+        limit = self.max_tokens
+        long = [number for number, row in enumerate(rows) if limit and len(row) > limit]
+        if limit is None or not long:
+            return rows
+        truncates = query.parameters.truncate
+        if not (self.truncation if truncates is None else truncates):
+            check_length(len(rows[long[0]]), limit, query.name_of(long[0]))
+        _check_room(rows[long[0]], limit)
+        pairs = [(query.query, query.texts[number]) for number in long]
+        options: dict[str, Any] = {"truncation": "only_second", "max_length": limit}
+        truncated = tokenize(self.tokenizer, pairs, **options)
+        for place, number in enumerate(long):
+            rows[number] = window(truncated, place, self.tokenizer.model_input_names)
+        return rows
+
+    def _ranked(self, query: RankingQuery, number: int, score: float) -> RankedText:
+        ranked = RankedText(index=number, score=score)
+        if query.parameters.return_documents:
+            ranked["text"] = query.texts[number]
+        return ranked
+
+    def _pair_result(self, scores: npt.NDArray[Any]) -> PairScore | PairScores:
+        if not self.labels:
+            return {"score": float(scores[0])}
+        pairs = zip(self.labels, scores.tolist(), strict=True)
+        return {"scores": [{"label": label, "score": score} for label, score in pairs]}
+
+
+def _text_of(item: Any) -> Any:
+    """Return the text of `{"text": …}`; other items as they are."""
+    return item["text"] if isinstance(item, dict) and item.keys() == {"text"} else item
+
+
+def _check_room(row: Window, limit: int) -> None:
+    """Check that the query of a row leaves a token for the text.
+
+    Raises:
+        RequestTooLarge: it does not.
+    """
+    own = sum(number != 1 for number in row.encoding.sequence_ids)
+    if own >= limit:
+        raise RequestTooLarge(
+            f"the query has {own:,} tokens with the special ones, and this model takes {limit:,}"
+            " with a text; shorten the query."
+        )

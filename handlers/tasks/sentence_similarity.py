@@ -1,0 +1,129 @@
+"""A sentence and others, to the similarity of each of these.
+
+{"inputs": {"source_sentence": "Nina sings.", "sentences": ["She sang.", "It rains."]}}
+-> [0.61, 0.08]
+
+The vectors are those of `sentence_embedding`, and each sentence is a row of the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, ClassVar
+
+import torch
+from typing_extensions import TypedDict
+
+from handlers.batching.rows import Outputs, Row
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.similarity import SIMILARITIES
+from handlers.config.handler_section import HandlerSection
+from handlers.config.quoting import quote
+from handlers.errors import BadRequest, RequestError, RequestTooLarge
+from handlers.schemas.parameters import Parameters
+from handlers.schemas.pipeline_names import ANY, PipelineNames
+from handlers.schemas.request import Request
+from handlers.schemas.text_checks import json_type
+from handlers.tasks._embedding import EmbeddedText, EmbeddingTask, PromptParameters
+
+SOURCE, OTHERS = KEYS = ("source_sentence", "sentences")
+FORM = f'{{"{SOURCE}": …, "{OTHERS}": […]}}'
+
+
+class SimilarityParameters(PromptParameters):
+    """Parameters of all sentences of a request."""
+
+    pipeline_names: ClassVar[PipelineNames] = PipelineNames(
+        ignored={"batch_size": ANY, "padding": ANY}
+    )
+
+
+class SourceSentences(TypedDict):
+    """A sentence, and those that are compared with it."""
+
+    source_sentence: str
+    sentences: str | list[str]
+
+
+@dataclass(frozen=True)
+class SimilarityQuery:
+    """The source sentence, and the others behind it."""
+
+    texts: Sequence[EmbeddedText]
+
+
+class Task(EmbeddingTask[SimilarityQuery]):
+    """Similarities of sentences, by the function that the checkpoint names."""
+
+    parameters: ClassVar[type[Parameters]] = SimilarityParameters
+    inputs = SourceSentences
+    results = list[float]
+    sample: ClassVar[Mapping[str, Any]] = {
+        "inputs": {SOURCE: "Nina sings in the bar.", OTHERS: "She sang in a pub."}
+    }
+    input_columns = (KEYS,)
+
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        self.similarity = self.modules.settings.similarity_fn_name or "cosine"
+
+    @classmethod
+    def example_inputs(cls, text: str) -> SourceSentences:
+        words = text.split()[2:]  # two fewer, for the [CLS] and [SEP] of the second row
+        middle = len(words) // 2
+        return {"source_sentence": " ".join(words[:middle]), "sentences": " ".join(words[middle:])}
+
+    def parse(self, request: Request) -> SimilarityQuery:
+        parameters: SimilarityParameters = self.read_parameters(request.parameters)
+        inputs = request.inputs
+        if not isinstance(inputs, dict):
+            raise BadRequest(f"inputs must be {FORM}, and is {json_type(inputs)}.")
+        if inputs.keys() != set(KEYS):
+            raise BadRequest(f"inputs has the keys {quote(sorted(map(str, inputs)))}; send {FORM}.")
+        named = {SOURCE: inputs[SOURCE], **self._named(inputs[OTHERS])}
+        return SimilarityQuery(
+            [self.read_text(text, name, parameters) for name, text in named.items()]
+        )
+
+    def encode(self, queries: Sequence[SimilarityQuery]) -> list[list[Row] | RequestError]:
+        rows = iter(self.encode_embedded([text for query in queries for text in query.texts]))
+        return [_together(list(islice(rows, len(query.texts)))) for query in queries]
+
+    def decode(
+        self, query: SimilarityQuery, rows: Sequence[Row], outputs: Sequence[Outputs]
+    ) -> list[float]:
+        return self.similarities(outputs)
+
+    def similarities(self, outputs: Sequence[Outputs]) -> list[float]:
+        """Return the similarity of each sentence to the first one."""
+        source, *others = self.vectors(outputs)
+        found: list[float] = SIMILARITIES[self.similarity](source, torch.stack(others)).tolist()
+        return found
+
+    def vectors(self, outputs: Sequence[Outputs]) -> list[torch.Tensor]:
+        """Return the vector of each sentence, with a length of 1 where the checkpoint says so."""
+        normalize = self.modules.normalizes
+        return [torch.from_numpy(self.vector(each, normalize=normalize)) for each in outputs]
+
+    def _named(self, sentences: Any) -> dict[str, Any]:
+        """Return the sentences by their names in errors."""
+        if isinstance(sentences, str):
+            return {OTHERS: sentences}
+        if not isinstance(sentences, list):
+            raise BadRequest(f"{OTHERS} must be a list of texts, and is {json_type(sentences)}.")
+        if not sentences:
+            raise BadRequest(f"{OTHERS} is an empty list; send at least one text.")
+        if len(sentences) > self.settings.max_rows:
+            raise RequestTooLarge(
+                f"{OTHERS} has {len(sentences):,} texts, and this model takes"
+                f" {self.settings.max_rows:,} a request; send them in parts."
+            )
+        return {f"{OTHERS}[{number}]": text for number, text in enumerate(sentences)}
+
+
+def _together(rows: Sequence[Row | RequestError]) -> list[Row] | RequestError:
+    """Return the rows of a query, or the first error among them."""
+    error = next((each for each in rows if isinstance(each, RequestError)), None)
+    return error or [each for each in rows if isinstance(each, Row)]

@@ -1,0 +1,111 @@
+"""A text to the weights of the entries of the vocabulary that it is about (SPLADE).
+
+{"inputs": "Ada sings."} -> [{"index": 4879, "value": 2.41, "token": "sing"}, …]
+
+Weights are those of sentence-transformers' SparseEncoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import AliasChoices, Field, PositiveInt
+from typing_extensions import TypedDict
+
+from handlers.batching.rows import Outputs
+from handlers.batching.tokenization import Window, tokenize
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.splade import SpladeConfig, SpladePooling
+from handlers.checkpoints.text_reduction import TextReduction
+from handlers.config.handler_section import HandlerSection
+from handlers.errors import RequestError, attempt
+from handlers.schemas.parameters import Parameters
+from handlers.schemas.pipeline_names import ANY, PipelineNames
+from handlers.schemas.request import Request
+from handlers.schemas.text_checks import check_text
+from handlers.tasks.base import BaseTask
+
+OUTPUT = SpladePooling.writes
+
+
+class SparseParameters(Parameters):
+    """Parameters of a sparse embedding."""
+
+    pipeline_names: ClassVar[PipelineNames] = PipelineNames(
+        ignored={"batch_size": ANY, "padding": ANY}
+    )
+
+    truncate: bool | None = None
+    """Whether a text that is too long is cut. `false` refuses it. Without it, the YAML's
+    `truncation`."""
+    top_k: PositiveInt | None = Field(
+        default=None, validation_alias=AliasChoices("top_k", "max_active_dims")
+    )
+    """Number of weights, largest first. Without it, all above zero. Alias: `max_active_dims`."""
+
+
+class SparseWeight(TypedDict):
+    """An entry of the vocabulary by its number and its text, and its weight."""
+
+    index: int
+    value: float
+    token: str
+
+
+@dataclass(frozen=True)
+class SparseQuery:
+    """A text to embed."""
+
+    text: str
+    parameters: SparseParameters
+
+
+class Task(BaseTask[SparseQuery, Window]):
+    """Sparse embeddings of a masked language model."""
+
+    auto_class = "AutoModelForMaskedLM"
+    operation = "embed_sparse"
+    outputs = (OUTPUT,)
+    parameters = SparseParameters
+    inputs = str
+    results = list[SparseWeight]
+    sample: ClassVar[Mapping[str, Any]] = {"inputs": "Ada sings in the old bar."}
+    embeds = True
+
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        self._config = SpladeConfig.read(checkpoint.directory)
+
+    @property
+    def reduction(self) -> Callable[[], TextReduction]:
+        return lambda: SpladePooling(self._config)
+
+    def parse(self, request: Request) -> SparseQuery:
+        parameters: SparseParameters = self.read_parameters(request.parameters)
+        return SparseQuery(check_text(request.inputs, "inputs", self.max_characters), parameters)
+
+    def encode(self, queries: Sequence[SparseQuery]) -> list[list[Window] | RequestError]:
+        texts = [(query.text, None) for query in queries]
+        encoding = tokenize(self.tokenizer, texts)
+        return [
+            attempt(self.fit, text, encoding, number, {}, query.parameters.truncate)
+            for number, (text, query) in enumerate(zip(texts, queries, strict=True))
+        ]
+
+    def decode(
+        self, query: SparseQuery, rows: Sequence[Window], outputs: Sequence[Outputs]
+    ) -> list[SparseWeight]:
+        weights = outputs[0][OUTPUT]
+        found = np.flatnonzero(weights > 0)
+        best = found[np.argsort(-weights[found], kind="stable")][: query.parameters.top_k].tolist()
+        return [
+            {"index": index, "value": float(weights[index]), "token": self.token(index)}
+            for index in best
+        ]
+
+    def token(self, index: int) -> str:
+        """Return an entry of the vocabulary; empty for one that the tokenizer does not have."""
+        return str(self.tokenizer.convert_ids_to_tokens(index) or "")

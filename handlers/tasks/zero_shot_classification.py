@@ -1,0 +1,248 @@
+"""A text to labels that the request names, by a model of natural language inference.
+
+    {"inputs": "The team won the cup.", "parameters": {"candidate_labels": ["sports", "politics"]}}
+    -> {"sequence": "The team won the cup.", "labels": ["sports", "politics"],
+        "scores": [0.96, 0.04]}
+
+Each label is a row: the text with the hypothesis of the label. The rows of all labels and requests
+of a batch run together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Annotated, Any, ClassVar, NotRequired
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import AliasChoices, Field
+from transformers import BatchEncoding
+from typing_extensions import TypedDict
+
+from handlers.batching.rows import Outputs
+from handlers.batching.tokenization import Window, check_length, tokenize, window
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.config.handler_section import HandlerSection
+from handlers.errors import BadRequest, RequestError, RequestTooLarge, attempt
+from handlers.schemas.parameters import Parameters
+from handlers.schemas.pipeline_names import ANY, TRUNCATED, PipelineNames
+from handlers.schemas.request import Request
+from handlers.schemas.text_checks import check_text
+from handlers.tasks._activations import softmax
+from handlers.tasks.base import BaseTask
+
+TEXT_KEYS = ("text", "sequences")
+LABEL_KEYS = ("candidate_labels", "candidateLabels")
+MAX_LABELS = 1_000
+MAX_TEMPLATE = 1_000
+PLACE = "{}"
+
+
+class ZeroShotParameters(Parameters):
+    """Parameters of the zero-shot-classification pipeline."""
+
+    pipeline_names: ClassVar[PipelineNames] = PipelineNames(
+        ignored={"batch_size": ANY, "padding": ANY, "truncation": (*TRUNCATED, "only_first")}
+    )
+
+    candidate_labels: Annotated[list[str], Field(max_length=MAX_LABELS)] | str | None = Field(
+        default=None, validation_alias=AliasChoices(*LABEL_KEYS)
+    )
+    """The labels to choose from: a list, or a text with commas between them. Without them, those of
+    the inputs. Alias: `candidateLabels`."""
+    hypothesis_template: Annotated[str, Field(max_length=MAX_TEMPLATE)] = "This example is {}."
+    """The hypothesis of a label, which stands in the place of `{}`."""
+    multi_label: bool = False
+    """Scores each label by itself, by its entailment against its contradiction. Without it, the
+    scores of all labels sum to 1."""
+
+
+class TextWithLabels(TypedDict):
+    """A text, and the labels to choose from, if `parameters` does not have them."""
+
+    text: str
+    candidate_labels: NotRequired[str | list[str]]
+
+
+class SequencesWithLabels(TypedDict):
+    """A text under its name in the pipeline, and the labels to choose from."""
+
+    sequences: str
+    candidate_labels: NotRequired[str | list[str]]
+
+
+class LabelScores(TypedDict):
+    """A text, its labels, best first, and their scores."""
+
+    sequence: str
+    labels: list[str]
+    scores: list[float]
+
+
+@dataclass(frozen=True)
+class ZeroShotQuery:
+    """A text with its labels.
+
+    Attributes:
+        text: the text of the request.
+        premise: its beginning, as far as a row can have it.
+        labels: the labels.
+        hypotheses: the hypothesis of each label.
+        multi_label: whether each label is scored by itself.
+    """
+
+    text: str
+    premise: str
+    labels: Sequence[str]
+    hypotheses: Sequence[str]
+    multi_label: bool
+
+
+class Task(BaseTask[ZeroShotQuery, Window]):
+    """Zero-shot classification; answers as the pipeline does."""
+
+    auto_class = "AutoModelForSequenceClassification"
+    outputs = ("logits",)
+    parameters = ZeroShotParameters
+    inputs = str | TextWithLabels | SequencesWithLabels
+    results = LabelScores
+    sample: ClassVar[Mapping[str, Any]] = {
+        "inputs": {"text": "The music is lovely.", "candidate_labels": "music, weather"}
+    }
+    input_columns = (("text", "candidate_labels"),)
+
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        self.labels = checkpoint.labels
+        self.entailment = _entailment_of(checkpoint.config.label2id)
+
+    def parse(self, request: Request) -> ZeroShotQuery:
+        name, inputs, given = _split(request.inputs)
+        text = check_text(inputs, name, self.max_characters)
+        parameters: ZeroShotParameters = self.read_parameters({**given, **request.parameters})
+        labels = self._labels(parameters.candidate_labels)
+        return ZeroShotQuery(
+            text,
+            self._premise(text),
+            labels,
+            [_hypothesis(parameters.hypothesis_template, label) for label in labels],
+            parameters.multi_label or len(labels) == 1,
+        )
+
+    def encode(self, queries: Sequence[ZeroShotQuery]) -> list[list[Window] | RequestError]:
+        pairs = [(query.premise, each) for query in queries for each in query.hypotheses]
+        encoding = tokenize(self.tokenizer, pairs)
+        starts = accumulate((len(query.hypotheses) for query in queries), initial=0)
+        return [
+            attempt(self._rows, query, encoding, start)
+            for query, start in zip(queries, starts, strict=False)
+        ]
+
+    def decode(
+        self, query: ZeroShotQuery, rows: Sequence[Window], outputs: Sequence[Outputs]
+    ) -> Any:
+        scores = self.scores(query, outputs)
+        best = np.argsort(scores, kind="stable")[::-1].tolist()
+        return {
+            "sequence": query.text,
+            "labels": [query.labels[number] for number in best],
+            "scores": [float(scores[number]) for number in best],
+        }
+
+    def scores(self, query: ZeroShotQuery, outputs: Sequence[Outputs]) -> npt.NDArray[np.float64]:
+        """Return the score of each label. Shape: (labels,)."""
+        logits = np.stack([each["logits"] for each in outputs])
+        if not query.multi_label:
+            return softmax(logits[:, self.entailment])
+        # As in the pipeline: the contradiction is the first class, or the last one.
+        contradiction = -1 if self.entailment == 0 else 0
+        return np.asarray(softmax(logits[:, [contradiction, self.entailment]])[:, 1])
+
+    def _labels(self, given: Sequence[str] | str | None) -> list[str]:
+        if given is None:
+            raise BadRequest("parameters has no candidate_labels; send the labels to choose from.")
+        if isinstance(given, str):
+            given = [label.strip() for label in given.split(",") if label.strip()]
+        if not given:
+            raise BadRequest("candidate_labels is empty; send at least one label.")
+        limit = self.settings.max_rows
+        if len(given) > limit:
+            raise RequestTooLarge(
+                f"candidate_labels has {len(given):,} labels, and this model takes {limit:,} a"
+                " request; send fewer."
+            )
+        return [check_text(label, "candidate_labels", self.max_characters) for label in given]
+
+    def _premise(self, text: str) -> str:
+        """Return the beginning of a text with twice the tokens of a row, or less.
+
+        A long text would otherwise be tokenized in full for each label.
+        """
+        limit = self.max_tokens
+        if limit is None or len(text) <= limit:
+            return text
+        encoding = tokenize(self.tokenizer, [(text, None)], add_special_tokens=False)[0]
+        return text if len(encoding) <= 2 * limit else text[: encoding.offsets[2 * limit][0]]
+
+    def _rows(self, query: ZeroShotQuery, encoding: BatchEncoding, start: int) -> list[Window]:
+        """Return a row for each label, of which the text is truncated and never the hypothesis."""
+        names = self.tokenizer.model_input_names
+        numbers = range(len(query.labels))
+        rows = [window(encoding, start + number, names) for number in numbers]
+        limit = self.max_tokens
+        long = [number for number in numbers if limit and len(rows[number]) > limit]
+        if limit is None or not long:
+            return rows
+        if not self.truncation:
+            check_length(len(rows[long[0]]), limit, "the text with a hypothesis")
+        for number in long:
+            _check_room(rows[number], limit)
+        pairs = [(query.premise, query.hypotheses[number]) for number in long]
+        options: dict[str, Any] = {"truncation": "only_first", "max_length": limit}
+        truncated = tokenize(self.tokenizer, pairs, **options)
+        for place, number in enumerate(long):
+            rows[number] = window(truncated, place, names)
+        return rows
+
+
+def _split(inputs: Any) -> tuple[str, Any, dict[str, Any]]:
+    """Return the name and the text of inputs, and the labels that an object has beside it."""
+    if not isinstance(inputs, dict):
+        return "inputs", inputs, {}
+    labels = {key: value for key, value in inputs.items() if key in LABEL_KEYS}
+    names = [key for key in inputs if key not in LABEL_KEYS]
+    if len(names) != 1 or names[0] not in TEXT_KEYS:
+        raise BadRequest('inputs must be a text or {"text": …, "candidate_labels": […]}.')
+    return names[0], inputs[names[0]], labels
+
+
+def _hypothesis(template: str, label: str) -> str:
+    # Only the place of the label is filled: the template is a client's, and no format string.
+    if template.count(PLACE) != 1:
+        raise BadRequest(
+            f"hypothesis_template has {PLACE} {template.count(PLACE)} times; write it once, in the"
+            " place of the label."
+        )
+    return template.replace(PLACE, label)
+
+
+def _check_room(row: Window, limit: int) -> None:
+    """Check that the hypothesis of a row leaves a token for the text.
+
+    Raises:
+        RequestTooLarge: it does not.
+    """
+    own = sum(number != 0 for number in row.encoding.sequence_ids)
+    if own >= limit:
+        raise RequestTooLarge(
+            f"a hypothesis has {own:,} tokens with the special ones, and this model takes"
+            f" {limit:,} with the text; send shorter labels."
+        )
+
+
+def _entailment_of(numbers: Mapping[str, int]) -> int:
+    """Return the class of entailment by its name, the last one where none is named so."""
+    named = (number for name, number in numbers.items() if name.lower().startswith("entail"))
+    return next(named, -1)

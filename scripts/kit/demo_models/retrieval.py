@@ -1,0 +1,98 @@
+"""The pretrained MiniLM as it is, and how well it finds the passage that a question is about."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
+
+from scripts.kit.demo_models.batches import Feature
+from scripts.kit.demo_models.entities import sentences
+from scripts.kit.demo_models.forward import forward
+from scripts.kit.demo_models.lessons.base import Lesson
+from scripts.kit.demo_models.minilm import load_tokenizer, minilm
+from scripts.kit.demo_models.questions import questions
+from scripts.kit.demo_models.score import mean
+from scripts.kit.demo_models.sentiment import reviews
+from scripts.kit.demo_models.training import Plan, Tick
+
+# The files of sentence-transformers.
+FILES = (
+    "modules.json",
+    "1_Pooling/config.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+)
+
+
+class Retrieval(Lesson):
+    """MiniLM without training: questions and the passages that have their answers."""
+
+    plan = Plan(rows=1, batch=1, rate=0.0)
+    exam_rows = 100
+
+    def start(self, seed: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        """Return MiniLM."""
+        model: PreTrainedModel = AutoModel.from_pretrained(minilm())
+        return model.eval(), load_tokenizer()
+
+    def features(self, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int) -> list[Feature]:
+        """Return nothing: the model is not trained."""
+        return []
+
+    def teach(
+        self, folder: Path, *, seed: int, rows: int, exam_rows: int, tick: Tick
+    ) -> dict[str, float]:
+        """Copy the model with the files of sentence-transformers, and measure it."""
+        measures = super().teach(folder, seed=seed, rows=rows, exam_rows=exam_rows, tick=tick)
+        for name in FILES:
+            (folder / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(minilm() / name, folder / name)
+        tick(1.0)
+        return measures
+
+    def examine(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int
+    ) -> dict[str, float]:
+        """Return the share of questions whose passage is the nearest, or one of the five nearest.
+
+        Passages without the answer are left out.
+        """
+        exam = [row for row in questions("held_out", rows, seed) if row.answer]
+        asked = _vectors(model, tokenizer, [row.question for row in exam])
+        passages = _vectors(model, tokenizer, [row.context for row in exam])
+        similar = asked @ passages.T
+        ranks = (similar > similar.diagonal()[:, None]).sum(1).tolist()
+        return {
+            "recall at 1": mean(rank < 1 for rank in ranks),
+            "recall at 5": mean(rank < 5 for rank in ranks),
+        }
+
+    def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
+        """Write texts of different kinds and lengths: questions, passages, reviews, sentences."""
+        quarter = rows // 4
+        asked = questions("held_out", quarter, seed)
+        texts = [
+            *(row.question for row in asked),
+            *(row.context for row in asked),
+            *(row.text for row in reviews("held_out", quarter, seed)),
+            *(row.text for row in sentences("held_out", quarter, seed)),
+        ]
+        return list(dict.fromkeys(texts))
+
+
+def _vectors(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: list[str]
+) -> torch.Tensor:
+    """Return the normalized mean of each text's vectors. Shape: (texts, size)."""
+    encoded = [dict(tokenizer(text)) for text in texts]
+    outputs = forward(model, encoded)
+    states = [
+        output["last_hidden_state"][: len(row["input_ids"])]
+        for output, row in zip(outputs, encoded, strict=True)
+    ]
+    means = torch.stack([each.mean(0) for each in states])
+    return torch.nn.functional.normalize(means, dim=-1)

@@ -1,0 +1,16 @@
+"""The modes of the server of the end to end tests; `test_other_modes.py` serves the others."""
+
+from __future__ import annotations
+
+from handlers.explainers import targets
+from scripts.kit.default_modes import default_modes
+
+
+def served_modes() -> list[str]:
+    """Return the modes that are served."""
+    return default_modes()
+
+
+def explained_modes() -> list[str]:
+    """Return those that have explanations."""
+    return list(filter(targets.get, default_modes()))

@@ -1,0 +1,125 @@
+"""The files of sentence-transformers: what is read, and what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from handlers.checkpoints.sentence_transformers import SentenceTransformer
+from handlers.errors import WrongCheckpoint
+from tests.reference.embedding_checkpoints import (
+    NORM,
+    SIZE,
+    TANH,
+    Module,
+    dense,
+    new,
+    old,
+    write_modules,
+)
+
+PICKLE = "pytorch_model.bin"
+
+
+def read(folder: Path, *modules: Module) -> SentenceTransformer:
+    write_modules(folder, modules)
+    return SentenceTransformer.read(folder, SIZE)
+
+
+def test_without_modules_it_is_the_mean_of_the_tokens(tmp_path: Path) -> None:
+    found = SentenceTransformer.read(tmp_path, SIZE)
+    assert (found.pooling.modes, found.normalizes, found.dimension) == (["mean"], False, SIZE)
+    assert found.limits.max_seq_length is None
+    assert found.settings.prompts == {}
+
+
+@pytest.mark.parametrize(
+    ("pooling", "modes"),
+    [
+        (old("mean_tokens", "cls_token"), ["cls", "mean"]),
+        (old(), ["mean"]),
+        (new("lasttoken"), ["lasttoken"]),
+        (new(["max", "cls"]), ["max", "cls"]),
+    ],
+)
+def test_the_pooling_has_old_or_new_keys(tmp_path: Path, pooling: Module, modes: Any) -> None:
+    found = read(tmp_path, pooling)
+    assert found.pooling.modes == modes
+    assert found.dimension == SIZE * len(modes)
+
+
+def test_only_a_normalization_at_the_end_can_be_switched(tmp_path: Path) -> None:
+    found = read(tmp_path, old("mean_tokens"), NORM, dense(SIZE, 5, TANH), NORM)
+    assert found.normalizes
+    assert (found.dimension, [each.kind for each in found.layers]) == (5, ["Normalize", "Dense"])
+    assert len(found.reduction().layers) == 2
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "problem"),
+    [
+        ("modules.json", "[", "modules.json: is not understood"),
+        ("modules.json", "[]", "modules.json: has the modules of an empty list"),
+        (
+            "modules.json",
+            '[{"path": "../x", "type": "a.Transformer"}]',
+            "modules.json: is not understood",
+        ),
+        (
+            "modules.json",
+            '[{"path": "", "type": "a.Router"}]',
+            "modules.json: has a module Router, which this mode does not support",
+        ),
+        (
+            "modules.json",
+            '[{"path": "0_T", "type": "a.Transformer"}, {"path": "1_P", "type": "a.Pooling"}]',
+            "modules.json: has its model in the folder 0_T",
+        ),
+        ("1_Pooling/config.json", '{"pooling_mode": "median"}', "1_Pooling/config.json: is not"),
+        ("sentence_bert_config.json", '{"max_seq_length": -1}', "max_seq_length"),
+        ("config_sentence_transformers.json", '{"default_prompt_name": "q"}', "is not one of its"),
+        ("2_Dense/config.json", '{"in_features": 7, "out_features": 2}', "takes vectors of 7"),
+    ],
+)
+def test_a_wrong_file_is_a_sentence(tmp_path: Path, file: str, content: str, problem: str) -> None:
+    write_modules(tmp_path, [old("mean_tokens"), dense(SIZE, 4, TANH)])
+    (tmp_path / file).write_text(content)
+    with pytest.raises(WrongCheckpoint) as caught:
+        SentenceTransformer.read(tmp_path, SIZE)
+    assert problem in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_config_of_a_module_is_named(tmp_path: Path) -> None:
+    write_modules(tmp_path, [old("mean_tokens")])
+    (tmp_path / "1_Pooling" / "config.json").unlink()
+    with pytest.raises(WrongCheckpoint, match=r"1_Pooling/config\.json: is missing"):
+        SentenceTransformer.read(tmp_path, SIZE)
+
+
+def test_an_activation_that_is_code_is_refused(tmp_path: Path) -> None:
+    found = read(tmp_path, old("mean_tokens"), dense(SIZE, 4, "os.system"))
+    with pytest.raises(WrongCheckpoint, match=r"activation function os\.system"):
+        found.reduction()
+
+
+def test_weights_in_a_pickle_of_tensors_are_loaded_and_other_pickles_refused(
+    tmp_path: Path,
+) -> None:
+    found = read(tmp_path, old("mean_tokens"), dense(SIZE, 4, TANH))
+    folder = tmp_path / "2_Dense"
+    expected = found.reduction().state_dict()
+    tensors = {name.removeprefix("layers.0.0."): each for name, each in expected.items()}
+    torch.save({f"linear.{name}": each for name, each in tensors.items()}, folder / PICKLE)
+    (folder / "model.safetensors").unlink()
+    for name, each in found.reduction().state_dict().items():
+        assert torch.equal(each, expected[name])
+    torch.save({"linear.weight": Path("x")}, folder / PICKLE)
+    with pytest.raises(WrongCheckpoint, match=r"2_Dense/pytorch_model\.bin: cannot be loaded"):
+        found.reduction()
+    (folder / PICKLE).unlink()
+    with pytest.raises(WrongCheckpoint, match=r"2_Dense/model\.safetensors: is missing"):
+        found.reduction()

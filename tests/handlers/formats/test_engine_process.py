@@ -1,0 +1,54 @@
+"""The process of an engine, with programs that stand in for one."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from handlers.errors import EngineFailed, WrongCheckpoint
+from handlers.formats._engine_process import EngineProcess, EngineProgram, Text
+
+READY = """
+import signal, socket, sys, time
+channel = socket.socket(fileno=int(sys.argv[1]))
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+channel.sendall(b'{"ready": true}\\n')
+"""
+DEAF = "while True:\n    time.sleep(60)\n"
+FAILING = 'channel.recv(9)\nchannel.sendall(b\'{"failed": "RuntimeError: a secret"}\\n\')\n'
+
+
+def start(folder: Path, source: str) -> EngineProcess:
+    script = folder / "program.py"
+    script.write_text(source, encoding="utf-8")
+    return EngineProcess(EngineProgram("stand-in", script, "nothing", "correct it"), {})
+
+
+def test_a_process_that_does_not_end_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("handlers.formats._engine_process.END_SECONDS", 0.2)
+    process = start(tmp_path, READY + DEAF)
+    process.close()
+    assert process._process.returncode == -signal.SIGKILL
+
+
+def test_an_error_of_a_step_fails_the_texts_and_later_ones_and_quotes_no_text(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    process, events = start(tmp_path, READY + FAILING), list[object]()
+    process.start(Text(1, [5], {}, in_parts=False), 4, events.append)
+    for thread in process._threads:
+        thread.join(60)
+    assert events == [{"error": None}]
+    assert "RuntimeError" in caplog.text
+    assert "secret" not in caplog.text
+    with pytest.raises(EngineFailed):
+        process.start(Text(2, [5], {}, in_parts=False), 4, events.append)
+
+
+def test_a_process_that_ends_before_it_is_ready_stops_the_load(tmp_path: Path) -> None:
+    with pytest.raises(WrongCheckpoint, match="stand-in does not load it"):
+        start(tmp_path, "")

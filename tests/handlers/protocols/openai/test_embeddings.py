@@ -1,0 +1,128 @@
+"""OpenAI's `embeddings`, with its path and without."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from handlers import protocols
+from handlers.errors import BadRequest, RequestError
+from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse
+from handlers.protocols.base import BaseProtocol
+from handlers.schemas.request import Request
+from tests.handlers.protocols.test_protocols import MODEL
+from tests.serving import explanation_of, read_json
+
+EMBEDS = replace(MODEL, operation="embed")
+# Two paths of OpenAI's and infinity's clients, and none.
+every_path = pytest.mark.parametrize("path", ["v1/embeddings", "embeddings", ""])
+
+
+def request_to(path: str, body: Any) -> HttpRequest:
+    return HttpRequest({"body": body}, {"url_path": path})
+
+
+def protocol_of(http_request: HttpRequest) -> BaseProtocol:
+    return next(each for each in protocols.create(EMBEDS) if each.recognises(http_request))
+
+
+def read(path: str, body: Any) -> Sequence[Request]:
+    """Return the requests that a body becomes."""
+    http_request = request_to(path, body)
+    return protocol_of(http_request).parse(http_request).requests
+
+
+def written(path: str, body: Any, outcomes: Sequence[Any], tokens: int = 0) -> HttpResponse:
+    """Return the response to a body, from the outcomes of its requests and their tokens."""
+    http_request = request_to(path, body)
+    known = protocol_of(http_request)
+    exchange = known.parse(http_request)
+    for request in exchange.requests:
+        assert request.token_count is not None
+        request.token_count.tokens = tokens
+    return known.write(exchange, outcomes)
+
+
+@every_path
+@pytest.mark.parametrize(
+    ("given", "texts"),
+    [
+        ("a", ["a"]),
+        (["a", "b"], ["a", "b"]),
+        ([5, 8], [[5, 8]]),
+        ([5.0, 8.0], [[5, 8]]),
+        ([[5, 8], [9]], [[5, 8], [9]]),
+    ],
+)
+def test_texts_and_token_ids_become_requests(path: str, given: Any, texts: Any) -> None:
+    assert [each.inputs for each in read(path, {"input": given, "model": "any"})] == texts
+
+
+@pytest.mark.parametrize(
+    ("settings", "parameters"),
+    [
+        ({"user": "a", "model": "any"}, {}),
+        (
+            {"dimensions": 8, "encoding_format": "float"},
+            {"dimensions": 8, "encoding_format": "float"},
+        ),
+        ({"encoding_format": "base64", "modality": "text"}, {"encoding_format": "base64"}),
+        ({"encoding_format": None, "dimensions": None}, {}),
+    ],
+)
+def test_settings_become_parameters(settings: Any, parameters: Any) -> None:
+    (request,) = read("v1/embeddings", {"input": "a", **settings})
+    assert request.parameters == parameters
+
+
+@every_path
+def test_embeddings_have_their_place_and_the_tokens_that_were_read(path: str) -> None:
+    body = {"input": ["a", "b"], "model": "any"}
+    answer = read_json(written(path, body, [[0.1], "zczMPQ=="], tokens=4).body)
+    assert answer == {
+        "object": "list",
+        "data": [
+            {"object": "embedding", "index": 0, "embedding": [0.1]},
+            {"object": "embedding", "index": 1, "embedding": "zczMPQ=="},
+        ],
+        "model": "m",
+        "usage": {"prompt_tokens": 8, "total_tokens": 8},
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "sentence"),
+    [
+        ([], 400, "The body must be an object, and is a list."),
+        ({}, 400, "input is missing"),
+        ({"input": []}, 400, "input is an empty list"),
+        ({"input": ["a"] * 4}, 413, "input has 4 items, and this model takes 3 a request"),
+        ({"input": "a", "dimensions": 0}, 400, "dimensions is 0"),
+        ({"input": "a", "encoding_format": "int8"}, 400, "encoding_format is 'int8'"),
+        ({"input": "a", "modality": "image"}, 400, "modality is 'image'"),
+    ],
+)
+def test_a_body_that_cannot_be_answered_is_refused(body: Any, status: int, sentence: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        read("v1/embeddings", body)
+    assert (caught.value.status, str(caught.value)[: len(sentence)]) == (status, sentence)
+
+
+def test_one_wrong_text_is_named_in_the_error() -> None:
+    outcomes = [[0.1], BadRequest("inputs is empty; send a text.")]
+    answer = written("v1/embeddings", {"input": ["a", ""]}, outcomes)
+    error = read_json(answer.body)["error"]
+    assert (answer.status, error["type"]) == (400, "invalid_request_error")
+    assert error["message"] == "input[1]: inputs is empty; send a text."
+
+
+def test_a_text_to_explain_is_no_embedding() -> None:
+    chosen = protocol_of(explanation_of({"input": "a"}))
+    assert type(chosen).__module__ == "handlers.protocols.legacy"
+    http_request = HttpRequest({"body": {}}, {"url_path": "v1/embeddings", "explain": "True"})
+    with pytest.raises(RequestError, match="embeddings explains nothing"):
+        protocol_of(http_request).parse(http_request)

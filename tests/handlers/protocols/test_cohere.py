@@ -1,0 +1,230 @@
+"""Cohere's `embed` and `rerank`, and the `rerank` of Jina and infinity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from handlers import protocols
+from handlers.errors import BadRequest, RequestError
+from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse
+from handlers.protocols.cohere import Protocol
+from handlers.schemas.model_info import Operation
+from handlers.schemas.request import Request
+from tests.handlers.protocols.test_protocols import MODEL
+from tests.samples import FINE, ODD
+from tests.serving import Served, differences, read_json
+
+QUERY = {"query": "a", "documents": ["b", {"text": "c", "id": 5}]}
+
+
+def protocol(operation: Operation, *prompts: str) -> Protocol:
+    """Return the protocol of a model that takes 3 items a request."""
+    return Protocol(replace(MODEL, operation=operation, prompts=prompts))
+
+
+def request_to(path: str, body: Any) -> HttpRequest:
+    return HttpRequest({"body": body}, {"url_path": path})
+
+
+def read(path: str, body: Any, *prompts: str) -> Sequence[Request]:
+    """Return the requests that a body becomes."""
+    operation: Operation = "rerank" if path.endswith("rerank") else "embed"
+    return protocol(operation, *prompts).parse(request_to(path, body)).requests
+
+
+def written(path: str, body: Any, outcomes: Sequence[Any], tokens: int = 0) -> HttpResponse:
+    """Return the response to a body, from the outcomes of its requests and their tokens."""
+    known = protocol("rerank" if path.endswith("rerank") else "embed")
+    exchange = known.parse(request_to(path, body))
+    for request in exchange.requests:
+        assert request.token_count is not None
+        request.token_count.tokens = tokens
+    return known.write(exchange, outcomes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "parameters"),
+    [
+        ({}, {}),
+        ({"truncate": "NONE"}, {"truncate": False}),
+        ({"truncate": "START"}, {"truncate": True, "truncation_direction": "left"}),
+        ({"truncate": "END"}, {"truncate": True, "truncation_direction": "right"}),
+        ({"output_dimension": 8, "model": "any", "priority": 1}, {"dimensions": 8}),
+        ({"input_type": "search_query"}, {"prompt_name": "query"}),
+        ({"input_type": "search_document"}, {"prompt_name": "passage"}),
+        ({"input_type": "clustering"}, {}),
+    ],
+)
+def test_settings_become_parameters(settings: Any, parameters: Any) -> None:
+    (request,) = read("v2/embed", {"texts": ["a"], **settings}, "query", "passage")
+    assert request == Request("a", parameters, alone=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters"),
+    [
+        ("float", {}),
+        ("base64", {"encoding_format": "base64"}),
+        ("int8", {"precision": "int8"}),
+        ("uint8", {"precision": "uint8"}),
+        ("binary", {"precision": "binary"}),
+        ("ubinary", {"precision": "ubinary"}),
+    ],
+)
+def test_each_type_of_embeddings_has_its_parameter(kind: str, parameters: Any) -> None:
+    (request,) = read("v2/embed", {"texts": ["a"], "embedding_types": [kind]})
+    assert request.parameters == parameters
+
+
+def test_embeddings_come_by_type() -> None:
+    body = {"texts": ["a", "b"], "embedding_types": ["float", "int8", "float"]}
+    assert len(read("v2/embed", body)) == 4
+    outcomes = [[0.1], [0.2], [1], [2]]
+    answer = read_json(written("v2/embed", body, outcomes, tokens=3).body)
+    assert answer["embeddings"] == {"float": [[0.1], [0.2]], "int8": [[1], [2]]}
+    assert answer["texts"] == ["a", "b"] and answer["id"]
+    assert answer["meta"]["billed_units"] == {"input_tokens": 6}
+
+
+def test_the_first_version_returns_a_list_of_vectors_by_default() -> None:
+    answer = read_json(written("v1/embed", {"texts": ["a"]}, [[0.1]]).body)
+    assert (answer["response_type"], answer["embeddings"]) == ("embeddings_floats", [[0.1]])
+    body = {"texts": ["a"], "embedding_types": ["float"]}
+    answer = read_json(written("v1/embed", body, [[0.1]]).body)
+    assert answer["response_type"] == "embeddings_by_type"
+    assert read_json(written("v2/embed", {"texts": ["a"]}, [[0.1]]).body)["embeddings"] == {
+        "float": [[0.1]]
+    }
+
+
+def test_the_texts_of_inputs_are_embedded() -> None:
+    content = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    (request,) = read("v2/embed", {"inputs": [{"content": content}]})
+    assert request.inputs == "a\nb"
+
+
+RANKED = [{"index": 1, "score": 0.9, "text": "c"}, {"index": 0, "score": 0.1, "text": "b"}]
+
+
+@pytest.mark.parametrize("path", ["v1/rerank", "v2/rerank", "rerank"])
+def test_documents_become_one_request(path: str) -> None:
+    body = {**QUERY, "top_n": 2, "return_documents": True, "model": "any"}
+    (request,) = read(path, body)
+    assert request.inputs == {"query": "a", "documents": ["b", "c"]}
+    assert request.parameters == {"top_n": 2, "return_documents": True}
+
+
+@pytest.mark.parametrize(
+    ("path", "document"),
+    [("v1/rerank", {"text": "c"}), ("v2/rerank", {"text": "c"}), ("rerank", "c")],
+)
+def test_a_ranking_has_scores_and_the_documents_that_are_asked_for(
+    path: str, document: Any
+) -> None:
+    answer = read_json(written(path, QUERY, [RANKED], tokens=7).body)
+    first = answer["results"][0]
+    assert first == {"index": 1, "relevance_score": 0.9, "document": document}
+    assert answer["usage"] == {"prompt_tokens": 7, "total_tokens": 7}
+    assert (answer["object"], answer["model"]) == ("rerank", "m")
+    without = [{"index": 0, "score": 0.1}]
+    answer = read_json(written(path, QUERY, [without]).body)
+    assert answer["results"] == [{"index": 0, "relevance_score": 0.1}]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "sentence"),
+    [
+        ("v2/embed", [], 400, "The body must be an object, and is a list."),
+        ("v2/embed", {}, 400, "The body has neither texts nor inputs"),
+        ("v2/embed", {"texts": []}, 400, "texts is an empty list"),
+        ("v2/embed", {"texts": "a"}, 400, "texts is 'a'"),
+        ("v2/embed", {"texts": ["a"] * 4}, 413, "texts has 4 items"),
+        ("v2/embed", {"inputs": [{}] * 4}, 413, "inputs has 4 items"),
+        ("v2/embed", {"inputs": ["a"]}, 400, 'inputs must be a list of {"content"'),
+        (
+            "v2/embed",
+            {"inputs": [{"content": [{"type": "image_url"}]}]},
+            422,
+            "inputs has a part that is no text",
+        ),
+        ("v2/embed", {"images": ["a"]}, 422, "images cannot be done"),
+        ("v2/embed", {"texts": ["a"], "input_type": "image"}, 400, "input_type is 'image'"),
+        ("v2/embed", {"texts": ["a"], "embedding_types": []}, 400, "embedding_types is []"),
+        ("v2/embed", {"texts": ["a"], "embedding_types": ["a"]}, 400, "embedding_types.0 is 'a'"),
+        ("v2/embed", {"texts": ["a"], "output_dimension": 0}, 400, "output_dimension is 0"),
+        ("v2/rerank", {"documents": ["a"]}, 400, "query is missing"),
+        ("v2/rerank", {"query": "a"}, 400, "documents is missing"),
+        ("v2/rerank", {"query": "a", "documents": []}, 400, "documents is an empty list"),
+        ("v2/rerank", {"query": "a", "documents": ["b"] * 4}, 413, "documents has 4 items"),
+        ("v1/rerank", {**QUERY, "rank_fields": ["title"]}, 422, "rank_fields cannot be done"),
+        ("v2/rerank", {**QUERY, "max_tokens_per_doc": 9}, 422, "max_tokens_per_doc cannot be"),
+        ("v2/rerank", {**QUERY, "top_n": 0}, 400, "top_n is 0"),
+    ],
+)
+def test_a_body_that_cannot_be_answered_is_refused(
+    path: str, body: Any, status: int, sentence: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        read(path, body)
+    assert (caught.value.status, str(caught.value)[: len(sentence)]) == (status, sentence)
+
+
+def test_a_model_of_another_mode_refuses() -> None:
+    for known, path in ((protocol("rerank"), "v2/embed"), (protocol("embed"), "v2/rerank")):
+        with pytest.raises(RequestError, match="This model's mode is sequence_classification"):
+            known.parse(request_to(path, {"texts": ["a"]}))
+
+
+def test_one_wrong_text_is_named_in_the_error() -> None:
+    body = {"texts": ["a", ""], "embedding_types": ["float", "int8"]}
+    wrong = BadRequest("inputs is empty; send a text.")
+    answer = written("v2/embed", body, [[0.1], wrong, [1], wrong])
+    assert answer.status == 400
+    assert read_json(answer.body)["message"] == "texts[1]: inputs is empty; send a text."
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "module"),
+    [
+        ("v2/embed", {"texts": ["a"]}, "cohere"),
+        ("v1/rerank", QUERY, "cohere"),
+        ("rerank", QUERY, "cohere"),
+        ("rerank", {"query": "a", "texts": ["b"]}, "text_embeddings_inference"),
+        ("v1/embeddings", {"input": "a"}, "openai.protocol"),
+        ("v2/models/m/infer", {"inputs": []}, "open_inference.protocol"),
+        ("v1/models/m:predict", {"instances": ["a"]}, "kserve_v1"),
+    ],
+)
+def test_paths_that_are_alike_have_their_own_protocols(path: str, body: Any, module: str) -> None:
+    known = protocols.create(MODEL)
+    chosen = next(each for each in known if each.recognises(request_to(path, body)))
+    assert type(chosen).__module__ == f"handlers.protocols.{module}"
+
+
+@pytest.fixture
+def ranker(served: Callable[..., Served]) -> Served:
+    return served("sentence_ranking")
+
+
+def test_documents_are_ranked(ranker: Served) -> None:
+    body = {"query": "Who sings?", "documents": [FINE, {"text": ODD}, "Nina"], "top_n": 2}
+    ((status, answer),) = ranker.post(request_to("v2/rerank", body))
+    expected = ranker.ask({"query": "Who sings?", "texts": [FINE, ODD, "Nina"]}, top_n=2)
+    found = [
+        {"index": each["index"], "score": each["relevance_score"]} for each in answer["results"]
+    ]
+    assert status == 200 and not differences(found, expected, 1e-5)
+    tokenizer = ranker.engine.task.tokenizer
+    read = sum(len(tokenizer("Who sings?", text)["input_ids"]) for text in (FINE, ODD, "Nina"))
+    assert answer["usage"]["total_tokens"] == read
+
+
+def test_a_wrong_document_is_named(ranker: Served) -> None:
+    body = {"query": "Who sings?", "documents": ["a", {"title": "b"}]}
+    ((status, answer),) = ranker.post(request_to("v2/rerank", body))
+    assert (status, answer["message"]) == (400, "documents[1] must be a text, and is null.")

@@ -1,0 +1,112 @@
+"""Parameters of embeddings: types of numbers, prompts, and texts that are too long."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from handlers.config.model_config import ModelConfig
+from handlers.errors import BadRequest
+from handlers.formats import export
+from handlers.schemas.request import Request, TokenIds
+from tests.reference.embedding_checkpoints import MODE, PROMPTS, write
+from tests.samples import FINE, LONG
+from tests.serving import Served, differences
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory: Any) -> Path:
+    """A checkpoint with prompts that are not pooled, for 40 tokens."""
+    return write(tmp_path_factory.mktemp("prompts") / "model", "prompts")
+
+
+@pytest.fixture(scope="module")
+def model(prompts: Path) -> Served:
+    return Served(prompts, MODE)
+
+
+def test_a_prompt_is_named_or_written(model: Served) -> None:
+    named = model.ask(FINE, prompt_name="query")
+    assert model.ask(FINE, prompt=PROMPTS["query"]) == named != model.ask(FINE)
+    assert model.ask(FINE) == model.ask(FINE, prompt_name="passage")
+    status, sentence = model.refuse(FINE, prompt_name="title")
+    assert status == 400
+    assert "send one of passage, query" in sentence
+
+
+def test_a_prompt_without_room_for_a_text_is_refused(model: Served) -> None:
+    assert model.refuse(FINE, prompt=LONG) == (
+        413,
+        "The prompt leaves no tokens for the text; send a shorter one.",
+    )
+
+
+def test_a_text_in_lower_case_has_the_same_vector(model: Served) -> None:
+    assert model.ask(FINE.upper()) == model.ask(FINE.lower())
+
+
+def test_a_long_text_is_cut_at_either_end_or_refused(model: Served) -> None:
+    changed = f"dull {LONG} dull"
+    given = {"prompt": ""}
+    assert model.ask(LONG, **given) == model.ask(f"{LONG} dull", **given)
+    left = {**given, "truncation_direction": "left"}
+    assert model.ask(LONG, **left) == model.ask(f"dull {LONG}", **left)
+    assert model.ask(changed, **left) != model.ask(changed, **given)
+    status, sentence = model.refuse(LONG, truncate=False)
+    assert status == 413
+    assert "this model takes 40" in sentence
+
+
+def test_token_ids_are_taken_as_they_are(model: Served) -> None:
+    task = model.engine.task
+    ids = task.tokenizer(FINE)["input_ids"]
+    requests = [Request(FINE, {"prompt": ""}), Request(ids), Request(TokenIds(tuple(ids)))]
+    text, listed, named = model.engine.predict(requests)
+    assert not differences(listed, text, 1e-5)
+    assert listed == named
+    (unknown,) = model.engine.predict([Request([10**6])])
+    assert isinstance(unknown, BadRequest)
+
+
+def test_more_dimensions_than_the_model_has_are_refused(model: Served) -> None:
+    status, sentence = model.refuse(FINE, dimensions=97)
+    assert status == 400
+    assert "the vectors of this model have 96" in sentence
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16", "int8", "uint8"])
+def test_numbers_with_fewer_bits_have_nearly_the_same_direction(
+    model: Served, precision: str
+) -> None:
+    exact = np.array(model.ask(FINE))
+    encoded = model.ask(FINE, precision=precision, encoding_format="base64")
+    array = np.frombuffer(base64.b64decode(encoded), dtype=np.dtype(precision).newbyteorder("<"))
+    assert model.ask(FINE, precision=precision) == array.tolist()
+    numbers = array.astype(np.float64) - (128 if precision == "uint8" else 0)
+    cosine = numbers @ exact / np.linalg.norm(numbers) / np.linalg.norm(exact)
+    assert cosine > 0.9999
+    if precision == "int8":
+        assert np.abs(numbers).max() == 127
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("packs", [True, False])
+def test_a_graph_leaves_the_prompt_out_of_the_pooling(
+    prompts: Path, model: Served, tmp_path: Path, packs: bool
+) -> None:
+    folder = tmp_path / "graph"
+    shutil.copytree(prompts, folder)
+    keys = {"save_mode": "torchscript", "dtype": "float32", "BetterTransformer": packs}
+    export(folder, ModelConfig.parse({"handler": {"mode": MODE, **keys}}), folder)
+    (folder / "model.safetensors").unlink()
+    graph = Served(folder, MODE, **keys)
+    assert graph.engine.model.packs == packs
+    bodies = [{"inputs": text, "parameters": {"prompt_name": "query"}} for text in (FINE, LONG)]
+    replies = [list(reply) for reply in graph.post(*bodies)]
+    assert not differences(replies, [list(reply) for reply in model.post(*bodies)], 1e-4)

@@ -1,0 +1,50 @@
+"""An HTTP server with TorchServe's routes to models in this process, for clients.
+
+It has `/predictions/<model>` with a version and a path behind it. A worker behind TorchServe gets
+the same rows and headers; `tests/e2e` has tests with a real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
+
+from handlers.http.request import HttpRequest
+from handlers.telemetry.meter import Meter
+from tests.serving import Served
+
+
+@contextmanager
+def front(models: Mapping[str, Served]) -> Iterator[str]:
+    """Serve models by name; yields the URL before their names."""
+    lock = Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            size = int(self.headers.get("Content-Length") or 0)
+            _, _, name, *rest = self.path.partition("?")[0].split("/")
+            headers = {**dict(self.headers.items()), "url_path": "/".join(rest[1:])}
+            row = {"body": self.rfile.read(size)} if size else {}
+            with lock:
+                (answer,) = models[name].dispatcher.dispatch([HttpRequest(row, headers)], Meter())
+            self.send_response(answer.status)
+            for header, value in answer.headers.items():
+                self.send_header(header, value)
+            self.send_header("Content-Type", answer.content_type)
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            self.wfile.write(answer.body)
+
+        do_GET = do_POST  # noqa: N815
+
+        def log_message(self, *_arguments: object) -> None:
+            """Write no log."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/predictions"
+        server.shutdown()
