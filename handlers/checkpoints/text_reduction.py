@@ -94,9 +94,11 @@ class TextSlots:
             values: a vector for each slot. Shape: (rows, width, size).
         """
         flat = values.flatten(0, 1)
-        owners = torch.where(self.members.any(0), self.members.int().argmax(0), len(self.members))
+        # `len` would be a constant in an exported graph.
+        texts = self.members.shape[0]
+        owners = torch.where(self.members.any(0), self.members.int().argmax(0), texts)
         lowest = torch.finfo(flat.dtype).min
-        largest = flat.new_full((len(self.members) + 1, flat.shape[1]), lowest)
+        largest = flat.new_full((texts + 1, flat.shape[1]), lowest)
         largest = largest.scatter_reduce(0, owners[:, None].expand_as(flat), flat, "amax")
         return largest[:-1]
 

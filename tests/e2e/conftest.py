@@ -76,11 +76,12 @@ def store(
 def _exact(folder: Path, mode: str) -> Path:
     """Write a mode's YAML with dtype float32: answers are compared on every processor.
 
-    Text generation is that of the checkpoint, in static batches: `SHIPPED` has the other one.
+    The model is the checkpoint, in static batches: `SHIPPED` has the export of text generation.
     """
     document = _document(mode)
     if document.pop("continuousBatching", False):
         document |= STATIC
+    if document["handler"].get("save_mode") == "auto":
         document["handler"]["save_mode"] = "pretrained"
     path = folder / f"{mode}.yaml"
     path.write_text(yaml.safe_dump(document), encoding="utf-8")

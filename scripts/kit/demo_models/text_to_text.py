@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from tokenizers.implementations import ByteLevelBPETokenizer
@@ -32,8 +33,15 @@ Example = tuple[str, str]
 
 
 class TextToTextLesson(Lesson):
-    """Texts with the texts to write for them; the score is how many are written exactly."""
+    """Texts with the texts to write for them; the score is how many are written exactly.
 
+    Attributes:
+        prefix: what the model reads before each text.
+        task_specific_params: the settings of pipelines in its config.
+    """
+
+    prefix: ClassVar[str] = ""
+    task_specific_params: ClassVar[Mapping[str, Any]] = {}
     plan = Plan(rows=9600, batch=32, rate=6e-3)
     exam_rows = 200
 
@@ -43,12 +51,14 @@ class TextToTextLesson(Lesson):
 
     def start(self, seed: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         """Return a T5 with random weights, and a tokenizer trained on the texts."""
-        texts = [text for pair in self.examples("train", self.plan.rows, seed) for text in pair]
+        pairs = self.examples("train", self.plan.rows, seed)
+        texts = [self.prefix, *(text for pair in pairs for text in pair)]
         tokenizer = _tokenizer(texts)
         ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
         start = {"decoder_start_token_id": tokenizer.pad_token_id}
         shape = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 1, "num_heads": 4}
         config = T5Config(vocab_size=len(tokenizer), **shape, **ends, **start)
+        config.task_specific_params = dict(self.task_specific_params)
         model = T5ForConditionalGeneration(config)
         model.generation_config = GenerationConfig(**ends, **start)
         return model, tokenizer
@@ -56,7 +66,7 @@ class TextToTextLesson(Lesson):
     def features(self, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int) -> list[Feature]:
         """Encode examples."""
         return [
-            {**tokenizer(text), "labels": tokenizer(written)["input_ids"]}
+            {**tokenizer(self.prefix + text), "labels": tokenizer(written)["input_ids"]}
             for text, written in self.examples("train", rows, seed)
         ]
 
@@ -65,7 +75,7 @@ class TextToTextLesson(Lesson):
     ) -> dict[str, float]:
         """Count the held-out texts for which exactly the right one is written."""
         exam = self.examples("held_out", rows, seed)
-        written = _write(model, tokenizer, [text for text, _ in exam])
+        written = _write(model, tokenizer, [self.prefix + text for text, _ in exam])
         pairs = zip(written, exam, strict=True)
         return {"exact match": mean(found == expected for found, (_, expected) in pairs)}
 

@@ -10,6 +10,9 @@ from scripts.kit.demo_models.text_to_text import Example, TextToTextLesson
 class Translation(TextToTextLesson):
     """A sentence, and the same in German."""
 
+    prefix = "translate English to German: "
+    task_specific_params = {"translation_en_to_de": {"prefix": prefix}}
+
     def examples(self, split: Split, count: int, seed: int) -> list[Example]:
         return [(scene.english, scene.german) for scene in scenes(split, count, seed)]
 
