@@ -94,7 +94,7 @@ def test_blocks_stay_in_float_until_labels_agree(
     quantization: str,
 ) -> None:
     found = iter(ParityReport(9, 9, share, 0.0) for share in agreements)
-    monkeypatch.setattr("handlers.export.quantize.compare_outputs", lambda *_, **__: next(found))
+    monkeypatch.setattr("handlers.formats.openvino.compare_outputs", lambda *_, **__: next(found))
     perfect = ParityReport(9, 9, 1.0, 0.0)
     monkeypatch.setattr("handlers.export.evaluation.compare_outputs", lambda *_, **__: perfect)
     settings = handler(CLASSIFIES, quantization=quantization, min_agreement=0.99)
@@ -156,17 +156,20 @@ def test_int8_and_the_export_are_compared_by_the_same_rule(
     more: dict[str, Any],
 ) -> None:
     comparisons: list[tuple[str, bool]] = []
-    for module in ("quantize", "evaluation"):
+    for module in ("formats.openvino", "export.evaluation"):
 
         def compared(*both: Any, module: str = module, **given: Any) -> ParityReport:
             comparisons.append((module, given["independent"]))
             return compare_outputs(*both, **given)
 
-        monkeypatch.setattr(f"handlers.export.{module}.compare_outputs", compared)
+        monkeypatch.setattr(f"handlers.{module}.compare_outputs", compared)
     settings = handler(CLASSIFIES, quantization="int8", **{"min_agreement": 0.01, **more})
     export_to(tmp_path / "small", checkpoint(CLASSIFIES, problem_type=problem), **settings)
     independent = problem is not None
-    assert set(comparisons) == {("quantize", independent), ("evaluation", independent)}
+    assert set(comparisons) == {
+        ("formats.openvino", independent),
+        ("export.evaluation", independent),
+    }
 
 
 @pytest.mark.parametrize(
