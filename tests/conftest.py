@@ -67,9 +67,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 def served(checkpoint: Callable[..., Path]) -> Callable[..., Served]:
     """A tiny model that answers requests: `served(mode, max_length=16, family="Roberta")`."""
 
-    @cache
+    loaded: dict[str, Served] = {}
+
     def load(mode: str, *, family: str = "Bert", **handler: Any) -> Served:
-        return Served(checkpoint(mode, family=family), mode, **handler)
+        key = repr((mode, family, sorted(handler.items())))
+        if key not in loaded:
+            loaded[key] = Served(checkpoint(mode, family=family), mode, **handler)
+        return loaded[key]
 
     return load
 

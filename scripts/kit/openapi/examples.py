@@ -36,9 +36,13 @@ def predictions(mode: str) -> Examples:
         "parameters": {"inputs": inputs, "parameters": {**_defaults(mode), **given}},
         "old": _old(inputs),
     }
-    if not tasks.get(mode).generates:
+    task = tasks.get(mode)
+    if not task.generates:
         return found
-    detailed = {**sample, "parameters": {**given, "details": True, "top_n_tokens": 2}}
+    # Pipelines of encoder-decoders search with beams, which have no most likely tokens.
+    one_beam = {"num_beams": 1} if task.is_encoder_decoder else {}
+    details = {"details": True, "top_n_tokens": 2, **one_beam}
+    detailed = {**sample, "parameters": {**given, **details}}
     streams = {
         name: {**body, "stream": True} for name, body in (("stream", sample), ("tokens", detailed))
     }
