@@ -17,5 +17,6 @@ CASES = ModeCases(
     parameters=[{}, {"top_k": 1}, {"targets": ["paris", "london"]}],
     brief={"top_k": 2},
     with_text=with_mask,
+    rows=[with_mask(FINE), with_mask(ODD), "Ada [MASK]"],
     accepted=[("targets", "x" * 100)],
 )

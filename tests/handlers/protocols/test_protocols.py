@@ -245,7 +245,8 @@ def test_a_body_is_parsed_once(
     for module in (tensors, bodies, responses):
         count(module, "parse_body")
     http_request = HttpRequest({"body": body}, headers)
-    known = protocols.create(replace(MODEL, generates=True, parameters=DEFAULTS))
+    generates = {"generates": True, "result_columns": ("generated_text",)}
+    known = protocols.create(replace(MODEL, **generates, parameters=DEFAULTS))
     chosen = next(each for each in known if each.recognises(http_request))
     exchange = chosen.parse(http_request)
     texts = [{"generated_text": "a", "details": DETAILS}]
