@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,6 +30,11 @@ class Comparison:
     vector: torch.Tensor
     similarity: str = "cosine"
     normalizes: bool = False
+
+    @property
+    def batch_key(self) -> Hashable:
+        """The properties that comparisons must have in common to be computed together."""
+        return len(self.vector), self.similarity, self.normalizes
 
     def score(self, outputs: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
         """Return the similarity of each output to the vector of its row. Shape: (rows,)."""

@@ -60,8 +60,8 @@ class AttributionJob:
         """The properties that jobs must have in common to share forward passes."""
         settings = (self.settings.n_steps, self.settings.n_samples)
         comparison = self.target.comparison
-        size = None if comparison is None else len(comparison.vector)
-        return self.method, self.target.output, len(self.target.index), size, *settings
+        key = comparison and comparison.batch_key
+        return self.method, self.target.output, len(self.target.index), key, *settings
 
 
 class ExplanationRunner:

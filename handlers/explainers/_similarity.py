@@ -17,15 +17,24 @@ Vector = npt.NDArray[np.float32]
 
 
 def similarity_target(
-    row: Row, text: str, output: str, vectors: tuple[Vector, Vector], granularity: Granularity
+    row: Row,
+    text: str,
+    output: str,
+    vector: Vector,
+    other: Vector | None,
+    granularity: Granularity,
 ) -> AttributionTarget:
     """Return the cosine of the vectors of two texts as a target of attribution to the first.
+
+    Without another text it is the length of the vector in its own direction: the cosine of a vector
+    with itself is at its maximum, where its gradient is zero.
 
     Args:
         row: the row of the first text.
         text: the first text.
         output: the name of the output with its vector.
-        vectors: the vectors of both texts, of the dimensions that are compared.
+        vector: its vector, of the dimensions that are compared.
+        other: the vector of the other text.
         granularity: tokens or words.
 
     Raises:
@@ -34,8 +43,12 @@ def similarity_target(
     if not isinstance(row, Window):
         raise BadRequest("Token ids are not explained; send a text.")
     segments = segment_tokens(row, [text], granularity)
-    comparison = Comparison(torch.from_numpy(vectors[1]))
-    return AttributionTarget(row, segments, output, (), cosine(*vectors), comparison)
+    if other is not None:
+        comparison, score = Comparison(torch.from_numpy(other)), cosine(vector, other)
+    else:
+        score = float(np.linalg.norm(vector))
+        comparison = Comparison(torch.from_numpy(vector / max(score, 1e-12)), "dot")
+    return AttributionTarget(row, segments, output, (), score, comparison)
 
 
 def cosine(first: Vector, second: Vector) -> float:

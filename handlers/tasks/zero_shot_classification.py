@@ -34,6 +34,8 @@ from handlers.tasks._activations import softmax
 from handlers.tasks.base import BaseTask
 
 TEXT_KEYS = ("text", "sequences")
+# Characters for each token of a row, above which a text is cut before it is tokenized with labels.
+LONG = 8
 LABEL_KEYS = ("candidate_labels", "candidateLabels")
 MAX_LABELS = 1_000
 MAX_TEMPLATE = 1_000
@@ -118,10 +120,16 @@ class Task(BaseTask[ZeroShotQuery, Window]):
         self.labels = checkpoint.labels
         self.entailment = _entailment_of(checkpoint.config.label2id)
 
+    @classmethod
+    def example_inputs(cls, text: str) -> dict[str, str]:
+        return {"text": text, "candidate_labels": "music"}
+
     def parse(self, request: Request) -> ZeroShotQuery:
         name, inputs, given = _split(request.inputs)
         text = check_text(inputs, name, self.max_characters)
-        parameters: ZeroShotParameters = self.read_parameters({**given, **request.parameters})
+        # null means the default, here as elsewhere: the labels of the inputs.
+        own = {name: each for name, each in request.parameters.items() if each is not None}
+        parameters: ZeroShotParameters = self.read_parameters({**given, **own})
         labels = self._labels(parameters.candidate_labels)
         return ZeroShotQuery(
             text,
@@ -181,7 +189,7 @@ class Task(BaseTask[ZeroShotQuery, Window]):
         A long text would otherwise be tokenized in full for each label.
         """
         limit = self.max_tokens
-        if limit is None or len(text) <= limit:
+        if limit is None or len(text) <= LONG * limit:
             return text
         encoding = tokenize(self.tokenizer, [(text, None)], add_special_tokens=False)[0]
         return text if len(encoding) <= 2 * limit else text[: encoding.offsets[2 * limit][0]]

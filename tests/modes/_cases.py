@@ -33,6 +33,7 @@ class ModeCases:
         tensor: the name of the tensor that a text is sent in.
         settings: the YAML's `handler:` keys for short results without parameters.
         accepted: parameters and values that look wrong and are not.
+        adds_words: whether a row has words that are not among its inputs.
     """
 
     inputs: Sequence[Any]
@@ -47,6 +48,7 @@ class ModeCases:
     tensor: str = "args"
     settings: Mapping[str, Any] = field(default_factory=dict)
     accepted: Sequence[tuple[str, Any]] = ()
+    adds_words: bool = False
 
     @property
     def table(self) -> list[Any]:

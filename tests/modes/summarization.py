@@ -14,4 +14,5 @@ CASES = ModeCases(
     ],
     brief={"max_new_tokens": 4},
     settings={"parameters": {"max_new_tokens": 6}},
+    accepted=[("stop", "x" * 100), ("logit_bias", {})],
 )

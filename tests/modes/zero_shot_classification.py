@@ -29,5 +29,6 @@ CASES = ModeCases(
     with_text=with_labels,
     text_name="text",
     rows=INPUTS,
+    adds_words=True,
     accepted=[("candidate_labels", "x" * 100)],
 )

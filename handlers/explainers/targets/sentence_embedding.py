@@ -1,7 +1,6 @@
 """Explanations of the similarity of a text to another one.
 
-`target` is the other text; by default the text itself, whose vector then depends most on the words
-without which it changes most.
+`target` is the other text; by default the length of the text's own vector is explained.
 """
 
 from __future__ import annotations
@@ -28,14 +27,17 @@ from handlers.tasks.sentence_embedding import EmbeddingQuery, Task
 
 
 class SimilarityExplanation(Explanation):
-    """Why two texts are similar; `label` of the target is the other text, `score` the cosine."""
+    """Why two texts are similar; `label` of the target is the other text, `score` the cosine.
+
+    Without another text, `score` is the length of the text's vector.
+    """
 
     prediction: Label
     target: Label
 
 
 class ExplanationTarget(BaseExplanationTarget[Task]):
-    """Explains the cosine of a text's vector and another one, which stays as it is."""
+    """Explains the cosine of a text's vector and another one, or else the vector's length."""
 
     results = SimilarityExplanation
     example_target = "The actors were brilliant."
@@ -50,9 +52,9 @@ class ExplanationTarget(BaseExplanationTarget[Task]):
     def select(self, job: Job) -> list[AttributionTarget]:
         size = job.query.parameters.dimensions
         vectors = [self.task.vector(each, normalize=False, dimensions=size) for each in job.outputs]
-        pair = (vectors[0], vectors[-1])
-        text = str(job.query.text.text)
-        return [similarity_target(job.rows[0], text, OUTPUT, pair, job.settings.granularity)]
+        own, other = vectors[0], vectors[1] if job.query.other else None
+        text, granularity = str(job.query.text.text), job.settings.granularity
+        return [similarity_target(job.rows[0], text, OUTPUT, own, other, granularity)]
 
     def to_response(
         self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]

@@ -245,8 +245,9 @@ def test_a_body_is_parsed_once(
     for module in (tensors, bodies, responses):
         count(module, "parse_body")
     http_request = HttpRequest({"body": body}, headers)
-    generates = {"generates": True, "result_columns": ("generated_text",)}
-    known = protocols.create(replace(MODEL, **generates, parameters=DEFAULTS))
+    columns = ("generated_text",)
+    model = replace(MODEL, generates=True, result_columns=columns, parameters=DEFAULTS)
+    known = protocols.create(model)
     chosen = next(each for each in known if each.recognises(http_request))
     exchange = chosen.parse(http_request)
     texts = [{"generated_text": "a", "details": DETAILS}]

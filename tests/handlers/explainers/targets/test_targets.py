@@ -170,15 +170,13 @@ def test_the_similarity_to_another_text_is_explained(served: Load, parameters: A
     assert response["converged"]
 
 
-def test_without_a_target_a_text_is_compared_with_itself(served: Load) -> None:
-    _, response = explain(served("sentence_embedding"), TEXT, method="feature_ablation")
-    assert response["output"] == pytest.approx(1, abs=1e-5)
-    inside = [
-        value
-        for value, sequence in zip(response["attributions"], response["sequence_ids"], strict=True)
-        if sequence is not None
-    ]
-    assert all(value > 0 for value in inside)
+@pytest.mark.parametrize("method", ["feature_ablation", "input_x_gradient"])
+def test_without_a_target_the_length_of_a_vector_is_explained(served: Load, method: str) -> None:
+    model = served("sentence_embedding")
+    _, response = explain(model, TEXT, method=method)
+    length = np.linalg.norm(model.ask(TEXT, normalize=False))
+    assert response["output"] == pytest.approx(length, rel=1e-4)
+    assert max(map(abs, response["attributions"])) > 1e-3
 
 
 @pytest.mark.parametrize("target", [5, "", ["a"]])
