@@ -20,8 +20,7 @@ from tests.serving import Served
 
 ROWS = 64
 TOKENS = 1978  # in all 64 rows, of 8 to 128 tokens; padded to the longest they would be 8,192
-ENCODERS = [mode for mode in modes() if tasks.get(mode).packs]
-COUNTED = [mode for mode in ENCODERS if not cases(mode).adds_words]
+COUNTED = [mode for mode in modes() if tasks.get(mode).packs and not cases(mode).adds_words]
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def test_mixed_rows_need_little_padding_and_few_calls(
     assert meter.counts["forwards"] <= bounds.forwards
 
 
-@pytest.mark.parametrize("mode", ENCODERS)
+@pytest.mark.parametrize("mode", COUNTED)
 def test_all_rows_of_a_batch_are_tokenized_in_one_call(
     served: Callable[..., Served], mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
