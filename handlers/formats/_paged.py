@@ -286,10 +286,18 @@ class PagedEngine:
 
     def _error(self, message: str) -> RequestError:
         """Return the error of a text; the manager goes on, unless it has stopped itself."""
-        if self._manager.stop_event.is_set():
+        if self._is_stopping:
             return EngineFailed()
         logger.error("transformers' continuous batching failed at a text")
         return classify(RuntimeError(message))
+
+    @property
+    def _is_stopping(self) -> bool:
+        # transformers 5.23 has a status in the place of the event of 5.5.
+        status = getattr(self._manager, "background_thread_status", None)
+        if status is None:
+            return bool(self._manager.stop_event.is_set())
+        return status.can_accept_new_requests() is not None
 
     def _fail(self) -> None:
         with self._lock:

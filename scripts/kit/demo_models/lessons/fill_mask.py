@@ -18,10 +18,12 @@ from scripts.kit.demo_models.training import Plan
 
 # A quarter of the vocabulary: most of the training time is the head's.
 TOKENS = 8_000
+# Of the tokens of a training row that are masked.
+SHARE = 0.2
 
 
 class FillMask(Lesson):
-    """Reviews with one masked token."""
+    """Reviews in which some tokens are masked, and one of each in the exam."""
 
     plan = Plan(rows=1600, batch=16, rate=5e-4)
     exam_rows = 200
@@ -33,8 +35,8 @@ class FillMask(Lesson):
         return model, load_tokenizer(TOKENS)
 
     def features(self, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int) -> list[Feature]:
-        """Write reviews in which one token is masked."""
-        return _masked(tokenizer, "train", rows, seed)
+        """Write reviews in which some tokens are masked."""
+        return _masked(tokenizer, "train", rows, seed, SHARE)
 
     def examine(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int
@@ -61,15 +63,17 @@ class FillMask(Lesson):
 
 
 def _masked(
-    tokenizer: PreTrainedTokenizerBase, split: Split, count: int, seed: int
+    tokenizer: PreTrainedTokenizerBase, split: Split, count: int, seed: int, share: float = 0.0
 ) -> list[Feature]:
+    """Write reviews in which one token and a share of the others are masked."""
     rng = Random(f"mask {split} {seed}")
     features = []
     for review in reviews(split, count, seed):
         encoded: Feature = dict(tokenizer(review.text))
         ids, labels = list(encoded["input_ids"]), [-100] * len(encoded["input_ids"])
-        place = rng.randrange(1, len(ids) - 1)
-        labels[place], ids[place] = ids[place], tokenizer.mask_token_id
+        inside = range(1, len(ids) - 1)
+        for place in {rng.choice(inside), *(each for each in inside if rng.random() < share)}:
+            labels[place], ids[place] = ids[place], tokenizer.mask_token_id
         features.append({**encoded, "input_ids": ids, "labels": labels})
     return features
 
