@@ -33,6 +33,8 @@ from handlers.tasks.base import BaseTask
 MASK = "[MASK]"  # What clients may write, whatever the tokenizer's own mask token is.
 # The scores of a mask are as many numbers as the vocabulary has tokens.
 MAX_MASKS = 32
+# Each has the whole text in the result.
+MAX_FILLED = 500
 MAX_TOKENS = 100
 MAX_TARGETS = 1_000
 
@@ -86,6 +88,7 @@ class Task(BaseTask[FillMaskQuery, Window]):
             raise WrongCheckpoint(
                 "The tokenizer", "has no mask token", "use that of a masked language model"
             )
+        self._vocabulary = self.tokenizer.get_vocab()
 
     @classmethod
     def example_inputs(cls, text: str) -> str:
@@ -102,13 +105,18 @@ class Task(BaseTask[FillMaskQuery, Window]):
             raise RequestTooLarge(
                 f"inputs has {count:,} mask tokens, and this model takes {MAX_MASKS}; send fewer."
             )
+        if count * parameters.top_k > MAX_FILLED:
+            raise RequestTooLarge(
+                f"inputs has {count} mask tokens, and top_k is {parameters.top_k}; a text is filled"
+                f" at most {MAX_FILLED} times: send fewer masks, or a lower top_k."
+            )
         return FillMaskQuery(text, parameters, self._targets(parameters.targets))
 
     def encode(self, queries: Sequence[FillMaskQuery]) -> list[list[Window] | RequestError]:
         encoded = self.encode_texts([(query.text, None) for query in queries])
         return [
-            rows if isinstance(rows, RequestError) else attempt(self._with_masks, rows)
-            for rows in encoded
+            rows if isinstance(rows, RequestError) else attempt(self._with_masks, query, rows)
+            for query, rows in zip(queries, encoded, strict=True)
         ]
 
     def keep(self, row: Row, outputs: Outputs) -> Outputs:
@@ -129,7 +137,7 @@ class Task(BaseTask[FillMaskQuery, Window]):
 
     def token_of(self, word: str) -> int | None:
         """Return the token of a word, the first one of several; None where it has none."""
-        token = self.tokenizer.get_vocab().get(word)
+        token = self._vocabulary.get(word)
         if token is not None:
             return int(token)
         ids = tokenize(self.tokenizer, [(word, None)], add_special_tokens=False)["input_ids"][0]
@@ -145,10 +153,10 @@ class Task(BaseTask[FillMaskQuery, Window]):
             raise BadRequest("targets has no token of this model's vocabulary; send at least one.")
         return sorted(found)
 
-    def _with_masks(self, rows: list[Window]) -> list[Window]:
-        if not self.mask_positions(rows[0]):
+    def _with_masks(self, query: FillMaskQuery, rows: list[Window]) -> list[Window]:
+        if len(self.mask_positions(rows[0])) < query.text.count(self.tokenizer.mask_token):
             raise RequestTooLarge(
-                "The mask token is behind the model's last position; send a shorter text."
+                "A mask token is behind the model's last position; send a shorter text."
             )
         return rows
 

@@ -129,6 +129,8 @@ class Task(BaseTask[ZeroShotQuery, Window]):
         text = check_text(inputs, name, self.max_characters)
         # null means the default, here as elsewhere: the labels of the inputs.
         own = {name: each for name, each in request.parameters.items() if each is not None}
+        if not own.keys().isdisjoint(LABEL_KEYS):
+            given = {}
         parameters: ZeroShotParameters = self.read_parameters({**given, **own})
         labels = self._labels(parameters.candidate_labels)
         return ZeroShotQuery(

@@ -33,6 +33,7 @@ def test_targets_are_the_only_tokens_that_are_scored(served: Load) -> None:
         ("Ada lives in Paris.", 400, "write [MASK] in the place of a word"),
         ("[MASK] " * 33, 413, "33 mask tokens, and this model takes 32"),
         ("a fox " * 200 + "[MASK]", 413, "behind the model's last position"),
+        ("[MASK] " + "a fox " * 200 + "[MASK]", 413, "behind the model's last position"),
     ],
 )
 def test_a_text_without_a_mask_or_with_too_many_is_refused(
@@ -41,6 +42,12 @@ def test_a_text_without_a_mask_or_with_too_many_is_refused(
     found, sentence = served("fill_mask").refuse(text)
     assert found == status
     assert fragment in sentence
+
+
+def test_a_text_is_not_filled_too_often(served: Load) -> None:
+    status, sentence = served("fill_mask").refuse("[MASK] " * 20, top_k=26)
+    assert status == 413
+    assert "20 mask tokens, and top_k is 26; a text is filled at most 500 times" in sentence
 
 
 def test_the_token_of_another_mask_is_explained(served: Load) -> None:

@@ -21,6 +21,8 @@ LABELS = ["music", "weather", "cities"]
         (TEXT, {"candidate_labels": LABELS}),
         (TEXT, {"candidateLabels": "music, weather,,cities"}),
         ({"text": TEXT, "candidate_labels": LABELS}, {}),
+        ({"text": TEXT, "candidate_labels": LABELS}, {"candidate_labels": None}),
+        ({"text": TEXT, "candidate_labels": "others"}, {"candidateLabels": LABELS}),
         ({"sequences": TEXT}, {"candidate_labels": LABELS}),
         ({"sequences": TEXT, "candidateLabels": LABELS}, {}),
     ],
