@@ -9,6 +9,7 @@ references, free keys, and arrays of at most so many items that they cannot be l
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
@@ -26,6 +27,8 @@ from handlers.generation.structural_tag import (
 
 Schema = Mapping[str, Any] | bool
 DEFINITIONS = ("$defs", "definitions")
+# A reference in JSON to another place than a definition.
+ELSEWHERE = re.compile(r'"\$ref": "(?!#/(?:\$defs|definitions)/)')
 # What describes a schema and changes no text.
 NOTES = {"title", "description", "default", "examples", "$schema", "$id", "$comment", *DEFINITIONS}
 OF_OBJECTS = {"type", "properties", "required", "additionalProperties"}
@@ -43,11 +46,11 @@ def compact_json(schema: Schema) -> Format:
     writer = _Writer(schema)
     try:
         return writer.write(schema, ())
-    except _TooLarge:
+    except _NotWrittenOut:
         return schema_of(schema)
 
 
-class _TooLarge(Exception):
+class _NotWrittenOut(Exception):
     pass
 
 
@@ -71,11 +74,12 @@ class _Writer:
             within: the references that it is part of.
 
         Raises:
-            _TooLarge: there are too many formats, or too many characters in their schemas.
+            _NotWrittenOut: there are too many formats, or too many characters in their schemas, or
+                a reference to another place than a definition, which a part does not have.
         """
         self._formats += 1
         if self._formats > MAX_FORMATS:
-            raise _TooLarge
+            raise _NotWrittenOut
         if not isinstance(schema, Mapping):
             return self._leaf(schema)
         keywords = schema.keys() - NOTES
@@ -90,11 +94,13 @@ class _Writer:
         return self._leaf(schema)
 
     def _leaf(self, schema: Schema) -> Format:
-        if isinstance(schema, Mapping) and '"$ref"' in json.dumps(schema):
+        if isinstance(schema, Mapping) and '"$ref"' in (text := json.dumps(schema)):
+            if ELSEWHERE.search(text):
+                raise _NotWrittenOut
             schema = {**schema, **self._definitions}
         self._characters += len(json.dumps(schema))
         if self._characters > MAX_CHARACTERS:
-            raise _TooLarge
+            raise _NotWrittenOut
         return schema_of(schema)
 
     def _reference(self, schema: Mapping[str, Any], within: tuple[str, ...]) -> Format:

@@ -111,3 +111,12 @@ def test_a_schema_that_repeats_its_definitions_remains_one() -> None:
         "$defs": {"Word": {"enum": ["fox" * 1_000]}},
     }
     assert compact_json(schema) == schema_of(schema)
+
+
+@pytest.mark.parametrize("place", ["#", "#/properties/word"])
+def test_a_schema_with_a_reference_to_another_place_than_a_definition_remains_one(
+    place: str,
+) -> None:
+    properties = {"word": WORD, "next": {"anyOf": [{"$ref": place}, {"type": "null"}]}}
+    schema = {"type": "object", "properties": properties, "required": ["word", "next"]}
+    assert compact_json(schema) == schema_of(schema)
