@@ -38,6 +38,30 @@ def check_text(value: Any, name: str, max_characters: int) -> str:
     return value
 
 
+def check_list(value: Any, name: str, max_rows: int) -> list[Any]:
+    """Return a list of texts of one request, each of which is a row and not yet checked.
+
+    Args:
+        value: the value in the request.
+        name: its name in an error.
+        max_rows: the maximum number of texts.
+
+    Raises:
+        BadRequest: not a list, or empty.
+        RequestTooLarge: more texts than allowed.
+    """
+    if not isinstance(value, list):
+        raise BadRequest(f"{name} must be a list of texts, and is {json_type(value)}.")
+    if not value:
+        raise BadRequest(f"{name} is an empty list; send at least one text.")
+    if len(value) > max_rows:
+        raise RequestTooLarge(
+            f"{name} has {len(value):,} texts, and this model takes {max_rows:,} a request"
+            "; send them in parts."
+        )
+    return value
+
+
 def json_type(value: Any) -> str:
     """Return the name of a JSON value's type."""
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}

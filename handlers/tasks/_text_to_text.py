@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from pydantic import ValidationError
-from transformers import BatchEncoding
 
 from handlers.batching.padding import Padding
 from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Text, Window, check_length, window
+from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.validation_messages import describe_validation_error
@@ -158,25 +157,9 @@ class TextToTextTask(GenerationTask[TextQuery]):
         return TextQuery(prompt, parameters, default, stream, request.alone)
 
     def encode(self, queries: Sequence[TextQuery]) -> list[list[Prompt] | RequestError]:
-        rows: dict[int, list[Window] | RequestError] = {}
-        for cut in (False, True):
-            numbers = [number for number, each in enumerate(queries) if self._is_cut(each) == cut]
-            texts: list[Text] = [(queries[number].prompt, None) for number in numbers]
-            options = {"truncation": True, "max_length": self.max_tokens} if cut else {}
-            rows.update(zip(numbers, self.encode_texts(texts, **options), strict=True))
-        return [self._row(query, rows[number]) for number, query in enumerate(queries)]
-
-    def fit(
-        self,
-        text: Text,
-        encoding: BatchEncoding,
-        number: int,
-        options: Mapping[str, Any],
-        truncate: bool | None = None,
-    ) -> list[Window]:
-        # `encode` has truncated it where that is wanted.
-        check_length(len(encoding["input_ids"][number]), self.max_tokens, "the text")
-        return [window(encoding, number, self.tokenizer.model_input_names)]
+        texts = [(query.prompt, None) for query in queries]
+        rows = self.encode_texts(texts, [_is_cut(query.parameters) for query in queries])
+        return [self._row(query, row) for query, row in zip(queries, rows, strict=True)]
 
     def decode(self, query: TextQuery, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
         """Return the texts; the one text of an item of a list without a list around it."""
@@ -239,11 +222,6 @@ class TextToTextTask(GenerationTask[TextQuery]):
             ) from None
         return Preset(prefix, new_tokens, defaults)
 
-    def _is_cut(self, query: TextQuery) -> bool:
-        wanted = query.parameters.truncation
-        cut = self.truncation if wanted is None else wanted not in NOT_CUT
-        return cut and self.max_tokens is not None
-
     def _row(
         self, query: TextQuery, row: list[Window] | RequestError
     ) -> list[Prompt] | RequestError:
@@ -281,3 +259,8 @@ class TextToTextTask(GenerationTask[TextQuery]):
         """The token that a decoder starts with; transformers' `generate` takes the same one."""
         named = (self.base.decoder_start_token_id, self.base.bos_token_id)
         return int(next(each for each in named if each is not None))
+
+
+def _is_cut(parameters: TextToTextParameters) -> bool | None:
+    """Return whether a text that is too long is cut; None for what the YAML says."""
+    return None if parameters.truncation is None else parameters.truncation not in NOT_CUT

@@ -197,17 +197,22 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         return self.settings.truncation is not False
 
     def encode_texts(
-        self, texts: Sequence[Text], **options: Any
+        self, texts: Sequence[Text], truncate: Sequence[bool | None] = (), **options: Any
     ) -> list[list[Window] | RequestError]:
         """Return a row for each text or pair; one that is too long is truncated or refused.
 
-        Options are passed to the tokenizer.
+        Args:
+            texts: the texts or pairs.
+            truncate: whether each is truncated; by default as the YAML says.
+            **options: the options of the tokenizer.
         """
         if not texts:
             return []
         encoding = tokenize(self.tokenizer, texts, **options)
+        wanted = truncate or [None] * len(texts)
         return [
-            attempt(self.fit, text, encoding, number, options) for number, text in enumerate(texts)
+            attempt(self.fit, text, encoding, number, options, wanted[number])
+            for number, text in enumerate(texts)
         ]
 
     def fit(

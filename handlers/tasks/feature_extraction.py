@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Window, tokenize
-from handlers.errors import RequestError, attempt
+from handlers.batching.tokenization import Window
+from handlers.errors import RequestError
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.request import Request
@@ -34,10 +34,10 @@ class FeatureParameters(Parameters):
 
 @dataclass(frozen=True)
 class FeatureQuery:
-    """A text, and whether it is cut if it is too long."""
+    """A text, and whether it is cut if it is too long; None for what the YAML says."""
 
     text: str
-    truncate: bool
+    truncate: bool | None
 
 
 class Task(BaseTask[FeatureQuery, Window]):
@@ -55,16 +55,12 @@ class Task(BaseTask[FeatureQuery, Window]):
 
     def parse(self, request: Request) -> FeatureQuery:
         parameters: FeatureParameters = self.read_parameters(request.parameters)
-        truncate = self.truncation if parameters.truncate is None else parameters.truncate
-        return FeatureQuery(check_text(request.inputs, "inputs", self.max_characters), truncate)
+        text = check_text(request.inputs, "inputs", self.max_characters)
+        return FeatureQuery(text, parameters.truncate)
 
     def encode(self, queries: Sequence[FeatureQuery]) -> list[list[Window] | RequestError]:
         texts = [(query.text, None) for query in queries]
-        encoding = tokenize(self.tokenizer, texts)
-        return [
-            attempt(self.fit, texts[number], encoding, number, {}, query.truncate)
-            for number, query in enumerate(queries)
-        ]
+        return self.encode_texts(texts, [query.truncate for query in queries])
 
     def decode(
         self, query: FeatureQuery, rows: Sequence[Window], outputs: Sequence[Outputs]

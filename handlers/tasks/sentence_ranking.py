@@ -12,27 +12,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Annotated, Any, ClassVar, NotRequired
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import AliasChoices, Field, PositiveInt
-from transformers import BatchEncoding
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Window, check_length, tokenize, window
+from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import quote
-from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, attempt
+from handlers.errors import BadRequest, Unprocessable
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.request import Request
-from handlers.schemas.text_checks import check_text, json_type
+from handlers.schemas.text_checks import check_list, check_text, json_type
 from handlers.tasks._cross_encoder import read_activation
-from handlers.tasks.base import BaseTask, Label
+from handlers.tasks._text_pairs import PairTask
+from handlers.tasks.base import Label
 
 LISTS = ("texts", "documents")
 FORMS = '{"query": …, "texts": […]} or {"text": …, "text_pair": …}'
@@ -108,14 +107,11 @@ class RankingQuery:
     parameters: RankingParameters
     is_pair: bool
 
-    def name_of(self, number: int) -> str:
-        """Return the name of a text, for errors."""
-        return "text_pair" if self.is_pair else f"texts[{number}]"
 
-
-class Task(BaseTask[RankingQuery, Window]):
+class Task(PairTask[RankingQuery]):
     """Ranking of texts by a cross-encoder."""
 
+    truncated_side = 1
     auto_class = "AutoModelForSequenceClassification"
     outputs = ("logits",)
     parameters = RankingParameters
@@ -151,14 +147,21 @@ class Task(BaseTask[RankingQuery, Window]):
             return RankingQuery(text, [text_pair], parameters, is_pair=True)
         return self._ranking(inputs, parameters)
 
-    def encode(self, queries: Sequence[RankingQuery]) -> list[list[Window] | RequestError]:
-        pairs = [(query.query, text) for query in queries for text in query.texts]
-        encoding = tokenize(self.tokenizer, pairs)
-        starts = accumulate((len(query.texts) for query in queries), initial=0)
-        return [
-            attempt(self._rows, query, encoding, start)
-            for query, start in zip(queries, starts, strict=False)
-        ]
+    def pairs(self, query: RankingQuery) -> list[tuple[str, str]]:
+        return [(query.query, text) for text in query.texts]
+
+    def truncates(self, query: RankingQuery) -> bool:
+        wanted = query.parameters.truncate
+        return self.truncation if wanted is None else wanted
+
+    def name_of(self, query: RankingQuery, number: int) -> str:
+        return "text_pair" if query.is_pair else f"texts[{number}]"
+
+    def lack_of_room(self, tokens: int, limit: int) -> str:
+        return (
+            f"the query has {tokens:,} tokens with the special ones, and this model takes {limit:,}"
+            " with a text; shorten the query."
+        )
 
     def decode(
         self, query: RankingQuery, rows: Sequence[Window], outputs: Sequence[Outputs]
@@ -190,42 +193,15 @@ class Task(BaseTask[RankingQuery, Window]):
         return RankingQuery(query, self._texts(inputs[name], name), parameters, is_pair=False)
 
     def _texts(self, texts: Any, name: str) -> list[str]:
-        if isinstance(texts, str):
-            texts = [texts]
-        if not isinstance(texts, list):
-            raise BadRequest(f"{name} must be a list of texts, and is {json_type(texts)}.")
-        if not texts:
-            raise BadRequest(f"{name} is an empty list; send at least one text.")
-        if len(texts) > self.settings.max_rows:
-            raise RequestTooLarge(
-                f"{name} has {len(texts):,} texts, and this model takes {self.settings.max_rows:,}"
-                " a request; send them in parts."
-            )
+        listed = check_list(
+            [texts] if isinstance(texts, str) else texts, name, self.settings.max_rows
+        )
         return [
-            self._checked(_text_of(text), f"{name}[{number}]") for number, text in enumerate(texts)
+            self._checked(_text_of(text), f"{name}[{number}]") for number, text in enumerate(listed)
         ]
 
     def _checked(self, text: Any, name: str) -> str:
         return check_text(text, name, self.max_characters)
-
-    def _rows(self, query: RankingQuery, encoding: BatchEncoding, start: int) -> list[Window]:
-        """Return a row for each text, of which the text is truncated and never the query."""
-        numbers = range(start, start + len(query.texts))
-        rows = [window(encoding, number, self.tokenizer.model_input_names) for number in numbers]
-        limit = self.max_tokens
-        long = [number for number, row in enumerate(rows) if limit and len(row) > limit]
-        if limit is None or not long:
-            return rows
-        truncates = query.parameters.truncate
-        if not (self.truncation if truncates is None else truncates):
-            check_length(len(rows[long[0]]), limit, query.name_of(long[0]))
-        _check_room(rows[long[0]], limit)
-        pairs = [(query.query, query.texts[number]) for number in long]
-        options: dict[str, Any] = {"truncation": "only_second", "max_length": limit}
-        truncated = tokenize(self.tokenizer, pairs, **options)
-        for place, number in enumerate(long):
-            rows[number] = window(truncated, place, self.tokenizer.model_input_names)
-        return rows
 
     def _ranked(self, query: RankingQuery, number: int, score: float) -> RankedText:
         ranked = RankedText(index=number, score=score)
@@ -243,17 +219,3 @@ class Task(BaseTask[RankingQuery, Window]):
 def _text_of(item: Any) -> Any:
     """Return the text of `{"text": …}`; other items as they are."""
     return item["text"] if isinstance(item, dict) and item.keys() == {"text"} else item
-
-
-def _check_room(row: Window, limit: int) -> None:
-    """Check that the query of a row leaves a token for the text.
-
-    Raises:
-        RequestTooLarge: it does not.
-    """
-    own = sum(number != 1 for number in row.encoding.sequence_ids)
-    if own >= limit:
-        raise RequestTooLarge(
-            f"the query has {own:,} tokens with the special ones, and this model takes {limit:,}"
-            " with a text; shorten the query."
-        )

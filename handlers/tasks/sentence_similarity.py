@@ -21,11 +21,11 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.similarity import SIMILARITIES
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import quote
-from handlers.errors import BadRequest, RequestError, RequestTooLarge
+from handlers.errors import BadRequest, RequestError
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.request import Request
-from handlers.schemas.text_checks import json_type
+from handlers.schemas.text_checks import check_list, json_type
 from handlers.tasks._embedding import EmbeddedText, EmbeddingTask, PromptParameters
 
 SOURCE, OTHERS = KEYS = ("source_sentence", "sentences")
@@ -111,16 +111,8 @@ class Task(EmbeddingTask[SimilarityQuery]):
         """Return the sentences by their names in errors."""
         if isinstance(sentences, str):
             return {OTHERS: sentences}
-        if not isinstance(sentences, list):
-            raise BadRequest(f"{OTHERS} must be a list of texts, and is {json_type(sentences)}.")
-        if not sentences:
-            raise BadRequest(f"{OTHERS} is an empty list; send at least one text.")
-        if len(sentences) > self.settings.max_rows:
-            raise RequestTooLarge(
-                f"{OTHERS} has {len(sentences):,} texts, and this model takes"
-                f" {self.settings.max_rows:,} a request; send them in parts."
-            )
-        return {f"{OTHERS}[{number}]": text for number, text in enumerate(sentences)}
+        listed = check_list(sentences, OTHERS, self.settings.max_rows)
+        return {f"{OTHERS}[{number}]": text for number, text in enumerate(listed)}
 
 
 def _together(rows: Sequence[Row | RequestError]) -> list[Row] | RequestError:

@@ -16,12 +16,12 @@ from pydantic import AliasChoices, Field, PositiveInt
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Window, tokenize
+from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.splade import SpladeConfig, SpladePooling
 from handlers.checkpoints.text_reduction import TextReduction
 from handlers.config.handler_section import HandlerSection
-from handlers.errors import RequestError, attempt
+from handlers.errors import RequestError
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.request import Request
@@ -89,11 +89,7 @@ class Task(BaseTask[SparseQuery, Window]):
 
     def encode(self, queries: Sequence[SparseQuery]) -> list[list[Window] | RequestError]:
         texts = [(query.text, None) for query in queries]
-        encoding = tokenize(self.tokenizer, texts)
-        return [
-            attempt(self.fit, text, encoding, number, {}, query.parameters.truncate)
-            for number, (text, query) in enumerate(zip(texts, queries, strict=True))
-        ]
+        return self.encode_texts(texts, [query.parameters.truncate for query in queries])
 
     def decode(
         self, query: SparseQuery, rows: Sequence[Window], outputs: Sequence[Outputs]

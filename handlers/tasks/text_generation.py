@@ -119,7 +119,9 @@ class Task(GenerationTask[PromptQuery]):
                 groups[bool(query.messages), query.parameters.truncate or None].append(number)
         for (is_chat, max_length), numbers in groups.items():
             texts: list[Text] = [(queries[number].prompt, None) for number in numbers]
-            truncation = {"truncation": True, "max_length": max_length} if max_length else {}
+            truncation: dict[str, Any] = (
+                {"truncation": True, "max_length": max_length} if max_length else {}
+            )
             # A chat template adds special tokens itself.
             encoded = self.encode_texts(texts, add_special_tokens=not is_chat, **truncation)
             rows.update(zip(numbers, encoded, strict=True))

@@ -12,26 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Annotated, Any, ClassVar, NotRequired
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import AliasChoices, Field
-from transformers import BatchEncoding
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Window, check_length, tokenize, window
+from handlers.batching.tokenization import Window, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.errors import BadRequest, RequestError, RequestTooLarge, attempt
+from handlers.errors import BadRequest, RequestTooLarge
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, TRUNCATED, PipelineNames
 from handlers.schemas.request import Request
 from handlers.schemas.text_checks import check_text
 from handlers.tasks._activations import softmax
-from handlers.tasks.base import BaseTask
+from handlers.tasks._text_pairs import PairTask
 
 TEXT_KEYS = ("text", "sequences")
 # Characters for each token of a row, above which a text is cut before it is tokenized with labels.
@@ -102,9 +100,10 @@ class ZeroShotQuery:
     multi_label: bool
 
 
-class Task(BaseTask[ZeroShotQuery, Window]):
+class Task(PairTask[ZeroShotQuery]):
     """Zero-shot classification; answers as the pipeline does."""
 
+    truncated_side = 0
     auto_class = "AutoModelForSequenceClassification"
     outputs = ("logits",)
     parameters = ZeroShotParameters
@@ -141,14 +140,20 @@ class Task(BaseTask[ZeroShotQuery, Window]):
             parameters.multi_label or len(labels) == 1,
         )
 
-    def encode(self, queries: Sequence[ZeroShotQuery]) -> list[list[Window] | RequestError]:
-        pairs = [(query.premise, each) for query in queries for each in query.hypotheses]
-        encoding = tokenize(self.tokenizer, pairs)
-        starts = accumulate((len(query.hypotheses) for query in queries), initial=0)
-        return [
-            attempt(self._rows, query, encoding, start)
-            for query, start in zip(queries, starts, strict=False)
-        ]
+    def pairs(self, query: ZeroShotQuery) -> list[tuple[str, str]]:
+        return [(query.premise, hypothesis) for hypothesis in query.hypotheses]
+
+    def truncates(self, query: ZeroShotQuery) -> bool:
+        return self.truncation
+
+    def name_of(self, query: ZeroShotQuery, number: int) -> str:
+        return "the text with a hypothesis"
+
+    def lack_of_room(self, tokens: int, limit: int) -> str:
+        return (
+            f"a hypothesis has {tokens:,} tokens with the special ones, and this model takes"
+            f" {limit:,} with the text; send shorter labels."
+        )
 
     def decode(
         self, query: ZeroShotQuery, rows: Sequence[Window], outputs: Sequence[Outputs]
@@ -196,26 +201,6 @@ class Task(BaseTask[ZeroShotQuery, Window]):
         encoding = tokenize(self.tokenizer, [(text, None)], add_special_tokens=False)[0]
         return text if len(encoding) <= 2 * limit else text[: encoding.offsets[2 * limit][0]]
 
-    def _rows(self, query: ZeroShotQuery, encoding: BatchEncoding, start: int) -> list[Window]:
-        """Return a row for each label, of which the text is truncated and never the hypothesis."""
-        names = self.tokenizer.model_input_names
-        numbers = range(len(query.labels))
-        rows = [window(encoding, start + number, names) for number in numbers]
-        limit = self.max_tokens
-        long = [number for number in numbers if limit and len(rows[number]) > limit]
-        if limit is None or not long:
-            return rows
-        if not self.truncation:
-            check_length(len(rows[long[0]]), limit, "the text with a hypothesis")
-        for number in long:
-            _check_room(rows[number], limit)
-        pairs = [(query.premise, query.hypotheses[number]) for number in long]
-        options: dict[str, Any] = {"truncation": "only_first", "max_length": limit}
-        truncated = tokenize(self.tokenizer, pairs, **options)
-        for place, number in enumerate(long):
-            rows[number] = window(truncated, place, names)
-        return rows
-
 
 def _split(inputs: Any) -> tuple[str, Any, dict[str, Any]]:
     """Return the name and the text of inputs, and the labels that an object has beside it."""
@@ -236,20 +221,6 @@ def _hypothesis(template: str, label: str) -> str:
             " place of the label."
         )
     return template.replace(PLACE, label)
-
-
-def _check_room(row: Window, limit: int) -> None:
-    """Check that the hypothesis of a row leaves a token for the text.
-
-    Raises:
-        RequestTooLarge: it does not.
-    """
-    own = sum(number != 0 for number in row.encoding.sequence_ids)
-    if own >= limit:
-        raise RequestTooLarge(
-            f"a hypothesis has {own:,} tokens with the special ones, and this model takes"
-            f" {limit:,} with the text; send shorter labels."
-        )
 
 
 def _entailment_of(numbers: Mapping[str, int]) -> int:

@@ -30,6 +30,15 @@ def test_it_is_the_fastest_format_of_this_machine(server: Server) -> None:
     assert "save_mode: auto is openvino, because it is the fastest for" in server.logs()
 
 
+def streamed(server: Server, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the choice of each event of a stream of the shipped model."""
+    url = f"{server.inference_url}/predictions/{SHIPPED}/{path}"
+    with CLIENT.stream("POST", url, json={**body, "stream": True}) as response:
+        assert response.status_code == 200
+        lines = [line for line in response.iter_lines() if line.startswith("data: {")]
+    return [json.loads(line.removeprefix("data: "))["choices"][0] for line in lines]
+
+
 def test_texts_side_by_side_are_those_of_generate(server: Server) -> None:
     def ask(model: str, prompt: str) -> Any:
         return answer(server, f"/predictions/{model}", prompt, max_new_tokens=24)
@@ -43,12 +52,7 @@ def test_a_stream_has_the_same_text(server: Server) -> None:
     body = {"messages": [{"role": "user", "content": PROMPTS[0]}], "max_tokens": 16}
     path = "1.0/v1/chat/completions"
     whole = ask_json(server, f"/predictions/{STATIC}/{path}", body).json()
-    url = f"{server.inference_url}/predictions/{SHIPPED}/{path}"
-    with CLIENT.stream("POST", url, json={**body, "stream": True}) as response:
-        assert response.status_code == 200
-        lines = [line for line in response.iter_lines() if line.startswith("data: {")]
-    parts = [json.loads(line.removeprefix("data: "))["choices"][0]["delta"] for line in lines]
-    text = "".join(part.get("content", "") for part in parts)
+    text = "".join(part["delta"].get("content", "") for part in streamed(server, path, body))
     assert text == whole["choices"][0]["message"]["content"]
 
 
@@ -74,11 +78,7 @@ def test_a_stream_with_logit_bias_has_the_same_text(server: Server) -> None:
     body = {"prompt": PROMPTS[0], "max_tokens": 16, "logit_bias": {"5": -100}, "temperature": 0}
     path = "1.0/v1/completions"
     whole = ask_json(server, f"/predictions/{STATIC}/{path}", body).json()
-    url = f"{server.inference_url}/predictions/{SHIPPED}/{path}"
-    with CLIENT.stream("POST", url, json={**body, "stream": True}) as response:
-        assert response.status_code == 200
-        lines = [line for line in response.iter_lines() if line.startswith("data: {")]
-    parts = [json.loads(line.removeprefix("data: "))["choices"][0]["text"] for line in lines]
+    parts = [part["text"] for part in streamed(server, path, body)]
     assert len([part for part in parts if part]) > 1
     assert "".join(parts) == whole["choices"][0]["text"]
 

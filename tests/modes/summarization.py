@@ -1,18 +1,5 @@
 """The test cases of summarization."""
 
-from tests.modes._cases import FINE, ODD, ModeCases
+from tests.modes._text_to_text import CASES
 
-CASES = ModeCases(
-    inputs=["Once upon a time", ODD, "Ada", FINE],
-    parameters=[
-        {"max_new_tokens": 4},
-        {"max_length": 8, "min_length": 6, "num_beams": 1},
-        {"max_new_tokens": 9, "stop": ["e"], "num_beams": 1, "no_repeat_ngram_size": 2},
-        {"do_sample": True, "seed": 7, "num_beams": 1, "max_new_tokens": 6},
-        {"num_beams": 3, "num_return_sequences": 2, "max_new_tokens": 5},
-        {"details": True, "top_n_tokens": 2, "num_beams": 1, "max_new_tokens": 5},
-    ],
-    brief={"max_new_tokens": 4},
-    settings={"parameters": {"max_new_tokens": 6}},
-    accepted=[("stop", "x" * 100), ("logit_bias", {})],
-)
+__all__ = ["CASES"]
