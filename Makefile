@@ -13,6 +13,8 @@ FRAMEWORKS := .venv-frameworks
 BENCH_VENV := .venv-bench
 # MLServer, whose environment takes 4 GB: make .venv-mlserver/.ready bench BENCH=--all
 MLSERVER := .venv-mlserver
+# infinity and sentence-transformers, which `make bench-embeddings` measures.
+INFINITY := .venv-infinity
 # vLLM, whose environment takes 4 GB; `make test-vllm` tests it and `make bench-generation` measures it.
 VLLM := .venv-vllm
 # The documentation site.
@@ -22,13 +24,15 @@ LOCK := .venv-lock
 PIP := -m pip install --quiet --disable-pip-version-check
 # In environments of tests, Python compiles only the modules that it imports.
 TEST_PIP := $(PIP) --no-compile
+# Two processes; what needs the same servers stays in one (tests/conftest.py).
+PARALLEL := --numprocesses 2 --dist loadgroup
 TESTED := models browser wrk $(CLIENTS)/.ready $(FRAMEWORKS)/.ready $(DOCS)/.ready
 # MODES="fill_mask summarization" names the modes of demo, serve, archives and models;
 # scripts/kit/default_modes.py has those that they take without it.
 SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.kit.default_modes))
 
 .DEFAULT_GOAL := help
-.PHONY: archives bench bench-generation browser clean demo docs help install lint lock models serve stop test \
+.PHONY: archives bench bench-embeddings bench-generation browser clean demo docs help install lint lock models serve stop test \
   test-all test-latest test-vllm wrk
 
 help:
@@ -44,6 +48,7 @@ help:
 	@echo "make lint         run ruff and mypy"
 	@echo "make docs         build the documentation site in build/site"
 	@echo "make bench        measure the speed beside other servers, in about an hour"
+	@echo "make bench-embeddings  measure sentence embeddings beside infinity, in about 25 minutes"
 	@echo "make bench-generation  measure text generation beside other engines, in about two hours"
 	@echo "make lock         write requirements/*.txt from pyproject.toml; UPGRADE=1 takes newer versions"
 	@echo "make clean        remove archives, demo models, logs and build/"
@@ -71,7 +76,7 @@ $(CLIENTS)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt
 	touch $@
 
 # The documentation tool, frameworks and other servers, which import nothing of the kit.
-$(DOCS)/.ready $(FRAMEWORKS)/.ready $(BENCH_VENV)/.ready $(MLSERVER)/.ready: .venv-%/.ready: requirements/%.txt
+$(DOCS)/.ready $(FRAMEWORKS)/.ready $(BENCH_VENV)/.ready $(MLSERVER)/.ready $(INFINITY)/.ready: .venv-%/.ready: requirements/%.txt
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python $(TEST_PIP) -r requirements/$*.txt
 	touch $@
@@ -121,19 +126,23 @@ wrk:
 bench: $(READY) $(BENCH_VENV)/.ready wrk
 	$(RUN) -m benchmarks.bench $(BENCH)
 
+# BENCH="--only kit,infinity --model minilm --rounds 1" measures less, BENCH=--smoke tries it with a tiny model.
+bench-embeddings: $(READY) $(INFINITY)/.ready wrk
+	$(RUN) -m benchmarks.embeddings $(BENCH)
+
 # BENCH="--only kit,vllm --model qwen2 --rounds 1" measures less, BENCH=--smoke tries it with tiny models.
 bench-generation: $(READY) $(VLLM)/.ready
 	$(RUN) -m benchmarks.generation $(BENCH)
 
 test: $(TESTED)
-	$(RUN) -m pytest -m "not slow and not vllm"
+	$(RUN) -m pytest $(PARALLEL) -m "not slow and not vllm"
 
 test-all: $(TESTED)
-	$(RUN) -m pytest -m "not vllm"
+	$(RUN) -m pytest $(PARALLEL) -m "not vllm"
 
 # The models that `make models` trained are served here too.
 test-latest: $(LATEST)/.ready models $(CLIENTS)/.ready $(FRAMEWORKS)/.ready
-	$(LATEST)/bin/python -m pytest -m "not openvino and not slow and not vllm" tests/handlers tests/scripts
+	$(LATEST)/bin/python -m pytest $(PARALLEL) -m "not openvino and not slow and not vllm" tests/handlers tests/scripts
 
 test-vllm: $(READY) $(VLLM)/.ready
 	$(RUN) -m pytest -m vllm tests/handlers/formats tests/e2e

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +19,6 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import DeviceFailed, RequestError, Unprocessable, attempt
 from handlers.explainers import explanation_schemas, targets
-from handlers.explainers.base import ExplainedModel
 from handlers.export.auto_dtype import resolve_auto
 from handlers.export.parity_report import ParityReport
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, TimeLimits, before
@@ -26,7 +26,7 @@ from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
 from handlers.schemas.explanation_parameters import ExplanationParameters, split_parameters
 from handlers.schemas.json_schema import json_schema, parameter_schemas
-from handlers.schemas.model_info import Limits, ModelInfo
+from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.request import Request
 from handlers.schemas.tokenized_text import TokenizedText
 from handlers.tasks._job_runner import JobRunner
@@ -47,6 +47,7 @@ class Engine:
         model: the model.
         settings: the YAML's `handler:` section.
         limits: the time limits of one batch; a server sets those of predictions.
+        max_result_bytes: the bytes of a response, which a server limits.
         device_failed: whether the accelerator failed, so that this process has to end.
     """
 
@@ -61,6 +62,7 @@ class Engine:
     ) -> None:
         self.task = task
         self.limits = limits or TimeLimits()
+        self.max_result_bytes = math.inf
         self.device_failed = False
         self._dtype, self._agreement = dtype, agreement
         self.model = model
@@ -134,13 +136,7 @@ class Engine:
             dtype=self._dtype,
             agreement=self._agreement.as_json() if self._agreement else None,
             labels=list(task.labels),
-            limits=Limits(
-                task.max_tokens,
-                settings.max_rows,
-                task.max_characters,
-                task.truncation,
-                task.max_total_tokens,
-            ),
+            limits=task.limits,
             inputs=json_schema(task.inputs),
             results=json_schema(task.results),
             parameters=parameter_schemas(task.parameters, task.defaults),
@@ -156,8 +152,9 @@ class Engine:
             prompts=list(task.prompts),
             adapters=list(settings.adapters),
             takes_pairs=task.takes_pairs,
+            reads_media=task.reads_media,
             generation=self.model.generation if task.generates else None,
-            nests_single_result=task.nests_single_result,
+            hub_result=task.hub_result,
             legacy_response=task.legacy_response,
             legacy_explanation_keys=target.legacy_keys if target else (),
             explanation_views=target.views if target else None,
@@ -179,15 +176,15 @@ class Engine:
             owners: the number of the HTTP request that each request belongs to, whose rows are
                 limited together; by default each is limited by itself.
         """
-        meter = meter or Meter()
-        runner = JobRunner(self.task, self.model, meter, deadline)
-        finished = runner.run(requests, self._parse, owners or range(len(requests)))
-        with meter.stage("decode"):
-            outcomes = [
-                job if isinstance(job, RequestError) else attempt(self._decode, job)
-                for job in finished
-            ]
-        return self._checked(outcomes)
+        runner = JobRunner(
+            self.task,
+            self.model,
+            meter or Meter(),
+            deadline,
+            max_result_bytes=self.max_result_bytes,
+        )
+        owners = owners or range(len(requests))
+        return self._checked(runner.run(requests, self._parse, owners, self._decode))
 
     def explain(
         self,
@@ -206,7 +203,8 @@ class Engine:
         prediction_deadline = deadline.extended(seconds / 2)
         limits = "predict_timeout and half of explain_timeout"
         runner = JobRunner(self.task, self.model, meter, prediction_deadline, limits)
-        finished = runner.run(requests, self._parse_explanation, owners or range(len(requests)))
+        owners = owners or range(len(requests))
+        finished = runner.run(requests, self._parse_explanation, owners, lambda job: job)
         jobs = [job for job in finished if not isinstance(job, RequestError)]
         with meter.stage("explain"):
             in_time = deadline.extended(seconds).at_most(seconds)
@@ -293,18 +291,9 @@ class Engine:
     def _explain(self, jobs: Sequence[Job], deadline: Deadline) -> list[Outcome]:
         if not jobs or self._explanation_target is None:
             return []
-        model = ExplainedModel(
-            forward=self.model.forward_with_gradients,
-            embeddings=self.model.embeddings,
-            padding=self.task.padding,
-            baseline_token_id=self.task.checkpoint.baseline_token_id,
-            budget=0 if self.model.runs_alone else self.task.budget,
-            deadline=deadline,
-            padded_limit=self.model.padded_limit,
-        )
-        explain = partial(self._explanation_target.explain, model=model)
-        explain_all = partial(self._explain_by_adapter, explain, jobs)
-        return self.model.run_exclusively(explain_all, deadline)
+        together = partial(self._explanation_target.explain, model=self.model, deadline=deadline)
+        explain = partial(self._explain_by_adapter, together, jobs)
+        return self.model.run_exclusively(explain, deadline)
 
     def _explain_by_adapter(
         self, explain: Callable[[Sequence[Job]], list[Outcome]], jobs: Sequence[Job]

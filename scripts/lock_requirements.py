@@ -18,14 +18,15 @@ ROOT = Path(__file__).resolve().parents[1]
 # The parts of pyproject.toml that each environment has: `dependencies`, an extra or a group.
 ENVIRONMENTS = {
     "server": ("dependencies", "onnx"),
-    "dev": ("dependencies", "onnx", "openvino", "dev"),
-    "latest": ("dependencies", "onnx", "dev"),
+    "dev": ("dependencies", "onnx", "openvino", "tables", "dev"),
+    "latest": ("dependencies", "onnx", "tables", "dev"),
     "gateway": ("gateway",),
     "clients": ("gateway", "clients"),
     "frameworks": ("frameworks",),
     "bench": ("dependencies", "bench"),
     "docs": ("docs",),
     "mlserver": ("mlserver",),
+    "infinity": ("infinity",),
     "vllm": ("vllm",),
 }
 # Environments that have the versions of another one, wherever both have a package.

@@ -31,6 +31,19 @@ settings.load_profile("kit")
 os.environ["OMP_NUM_THREADS"] = "1"
 
 
+# Tests whose servers or demo models are shared; pytest-xdist runs a group in one process.
+SHARED = ("tests/e2e/", "tests/reference/", "tests/test_readme.py")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a file, and those that share servers, in one process."""
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        group = "servers" if file.startswith(SHARED) else file
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> None:
     """Compute with one thread, whatever an earlier module sets."""

@@ -6,7 +6,7 @@ attend to changes its outputs visibly.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from transformers.models.auto import modeling_auto
 
 from handlers import tasks
 from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.formats._last_token import pool_last_token
@@ -181,12 +182,23 @@ def save(module: PreTrainedModel, folder: Path) -> None:
     tokenizer().save_pretrained(folder)
 
 
+def checkpoint(module: PreTrainedModel, handler: HandlerSection) -> Checkpoint:
+    """Return the checkpoint of a model that is not in files."""
+
+    class InMemory(Checkpoint):
+        @cached_property
+        def tokenizer(self) -> Any:
+            return tokenizer()
+
+    return InMemory(Path(), module.config, handler)
+
+
 def engine(module: PreTrainedModel, mode: str, **handler: Any) -> Engine:
     """Return a model as it is served, after its warm-up."""
     config = ModelConfig.parse({"handler": {"mode": mode, "dtype": "float32", **handler}})
     task_class = tasks.get(mode)
-    task = task_class(Checkpoint(Path(), module.config, tokenizer()), config.handler)
-    pool_last_token(module, task.checkpoint.pad_token_id)
+    task = task_class(checkpoint(module, config.handler), config.handler)
+    pool_last_token(module, task.checkpoint)
     model = PretrainedModel(module.requires_grad_(requires_grad=False), task.outputs)
     warm_up(task, model, config)
     return Engine(task, model)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from handlers import formats
+from handlers import formats, tasks
 from handlers.config.choices import modes, save_modes
 from handlers.explainers import targets
 from tests.modes import cases
@@ -23,6 +23,7 @@ __all__ = [
     "inputs_of",
     "keys_of",
     "requests_of",
+    "text_modes",
 ]
 
 INPUTS: dict[str, list[Any]] = {mode: list(cases(mode).inputs) for mode in modes()}
@@ -31,6 +32,11 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
 }
 # The YAML keys of a format whose graphs have a fixed shape.
 FIXED_SHAPE: dict[str, Any] = {"batch_size": 4, "max_length": 128}
+
+
+def text_modes() -> list[str]:
+    """Return the modes whose models read tokens of texts."""
+    return [mode for mode in modes() if not tasks.get(mode).reads_media]
 
 
 def explained_modes() -> list[str]:

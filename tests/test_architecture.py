@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("runtime",),
     ("schemas",),
     ("batching",),
+    ("media",),
     ("config",),
     ("telemetry",),
     ("errors",),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ import numpy as np
 import torch
 import transformers
 from safetensors.numpy import save_file
+from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from handlers import tasks
 from tests.modes import cases
-from tests.tiny_tokenizers import POSITIONS, write_bert, write_gpt2, write_roberta
+from tests.tiny_tokenizers import POSITIONS, write_bert, write_gpt2, write_roberta, write_tapas
 
 GENERATION = {"pad_token_id": 1, "eos_token_id": 2, "transformers_version": "4.57.0"}
 
@@ -39,6 +41,8 @@ def write(folder: Path, mode: str, *, family: str = "Bert", seed: int = 0, **con
     config = {**cases(mode).config, **config}
     if task.is_encoder_decoder:
         return _write_encoder_decoder(folder, "T5" if family == "Bert" else family, config, seed)
+    if task.reads_media:
+        return _write_vision(folder, task.auto_class, {**_named(labels), **config}, seed)
     if task.generates:
         ids = {name: write_gpt2(folder) for name in ("bos_token_id", "eos_token_id")}
         if family in ("Llama", "Mistral"):
@@ -55,9 +59,26 @@ def write(folder: Path, mode: str, *, family: str = "Bert", seed: int = 0, **con
         _write_model(folder, "GPT2", "LMHeadModel", {**gpt2, **ids, **config}, seed)
         return folder
     head = task.auto_class.removeprefix("AutoModel") or "Model"
-    names = {"id2label": dict(enumerate(labels))} if labels else {}
+    if head == "ForTableQuestionAnswering":
+        values = {**_sizes(), **write_tapas(folder), "max_position_embeddings": 512, **config}
+        _write_model(folder, "Tapas", "ForQuestionAnswering", values, seed)
+        return folder
     tokens = write_bert(folder) if family == "Bert" else write_roberta(folder)
-    _write_model(folder, family, head, {**_sizes(), **tokens, **names, **config}, seed)
+    _write_model(folder, family, head, {**_sizes(), **tokens, **_named(labels), **config}, seed)
+    return folder
+
+
+def _named(labels: Sequence[str]) -> dict[str, Any]:
+    return {"id2label": dict(enumerate(labels))} if labels else {}
+
+
+def _write_vision(folder: Path, auto_class: str, config: dict[str, Any], seed: int) -> Path:
+    """Write a vision transformer for images of 32 x 32 pixels."""
+    sizes = {"image_size": 32, "patch_size": 8, "hidden_size": 32, "intermediate_size": 64}
+    layers = {"num_hidden_layers": 2, "num_attention_heads": 2}
+    ViTImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder)
+    head = auto_class.removeprefix("AutoModel") or "Model"
+    _write_model(folder, "ViT", head, {**sizes, **layers, **config}, seed)
     return folder
 
 
@@ -88,10 +109,16 @@ def _write_encoder_decoder(folder: Path, family: str, config: dict[str, Any], se
 
 def digest(folder: Path) -> str:
     """Return a fingerprint of the weights and the vocabulary."""
-    document = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    vocabulary = json.dumps(document["model"]["vocab"], sort_keys=True).encode()
     weights = (folder / "model.safetensors").read_bytes()
-    return hashlib.sha256(weights + vocabulary).hexdigest()
+    return hashlib.sha256(weights + _vocabulary(folder)).hexdigest()
+
+
+def _vocabulary(folder: Path) -> bytes:
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return (folder / "vocab.txt").read_bytes()
+    document = json.loads(path.read_text(encoding="utf-8"))
+    return json.dumps(document["model"]["vocab"], sort_keys=True).encode()
 
 
 def _sizes() -> dict[str, int]:
@@ -106,13 +133,17 @@ def _write_model(folder: Path, family: str, head: str, values: dict[str, Any], s
     model = getattr(transformers, f"{family}{head}")(config)
     random = np.random.Generator(np.random.PCG64(seed))
     weights = {
-        name: _weight(parameter, random) for name, parameter in sorted(model.named_parameters())
+        name: _weight(name, parameter, random)
+        for name, parameter in sorted(model.named_parameters())
     }
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def _weight(parameter: torch.Tensor, random: np.random.Generator) -> Any:
-    """Return uniform numbers for a matrix; a norm keeps its ones and a bias its zeros."""
-    if parameter.ndim < 2:
+def _weight(name: str, parameter: torch.Tensor, random: np.random.Generator) -> Any:
+    """Return uniform numbers for a matrix; a norm keeps its ones and a bias its zeros.
+
+    The heads of TAPAS are vectors, named `output_weights`.
+    """
+    if parameter.ndim < 2 and not name.endswith("output_weights"):
         return parameter.detach().numpy()
     return (random.random(tuple(parameter.shape)) * 1.6 - 0.8).astype(np.float32)

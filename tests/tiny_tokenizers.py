@@ -53,6 +53,15 @@ def write_bert(folder: Path) -> dict[str, int]:
     return {"vocab_size": len(words), "pad_token_id": 0}
 
 
+def write_tapas(folder: Path) -> dict[str, int]:
+    """Write the vocabulary of a tokenizer of tables; returns the values for the model's config."""
+    words = _word_pieces([*BERT.values(), "[MASK]", "[EMPTY]"])
+    (folder / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    settings = {"tokenizer_class": "TapasTokenizer", "model_max_length": POSITIONS}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    return {"vocab_size": len(words), "pad_token_id": 0}
+
+
 def _word_pieces(specials: list[str]) -> dict[str, int]:
     """Return every short word, subwords of four letters of longer ones, and each character."""
     words = {word for line in TEXT for word in re.findall(r"\w+|[^\w\s]", line.lower())}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -22,10 +22,18 @@ Side = Literal["left", "right"]
 
 @dataclass(frozen=True)
 class Padding:
-    """The padding id of each model input (0 for inputs not listed) and the side that is padded."""
+    """How rows are padded.
+
+    Attributes:
+        ids: the padding id of each model input; 0 for inputs not listed.
+        side: the side that is padded.
+        sizes: the numbers that each token has in an input that has several. A row with one number
+            for each token has it in all their places.
+    """
 
     ids: Mapping[str, int]
     side: Side = "right"
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 def group_by_length(
@@ -58,16 +66,27 @@ def group_by_length(
 
 
 def pad(rows: Sequence[Row], padding: Padding) -> Batch:
-    """Return the rows as tensors of shape (rows, longest row), with an attention mask."""
+    """Return the rows as tensors, with an attention mask.
+
+    Returns:
+        Tensors of shape (rows, longest row), or (rows, longest row, size) for the inputs of
+        `padding.sizes`.
+    """
     shape = (len(rows), max(map(len, rows)))
     columns = [unpadded(len(row), shape[1], padding.side) for row in rows]
-    batch = {name: np.full(shape, padding.ids.get(name, 0)) for name in rows[0].features}
-    batch["attention_mask"] = np.zeros(shape, dtype=np.int64)
+    batch = {
+        name: np.full((*shape, padding.sizes.get(name, 1)), padding.ids.get(name, 0))
+        for name in rows[0].features
+    }
+    batch["attention_mask"] = np.zeros((*shape, 1), dtype=np.int64)
     for index, (row, real) in enumerate(zip(rows, columns, strict=True)):
         batch["attention_mask"][index, real] = 1
         for name, values in row.features.items():
-            batch[name][index, real] = values
-    return {name: torch.from_numpy(array) for name, array in batch.items()}
+            batch[name][index, real] = np.reshape(values, (len(row), -1))
+    return {
+        name: torch.from_numpy(array if name in padding.sizes else array[..., 0])
+        for name, array in batch.items()
+    }
 
 
 def unpadded(length: int, width: int, side: Side) -> slice:

@@ -1,33 +1,48 @@
-"""One row of token ids and the model outputs for it."""
+"""One row of model inputs, such as token ids, and the model outputs for it."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from handlers.errors import RequestError
+from handlers.errors import RequestError, Unprocessable
 
 Outputs = Mapping[str, Any]
 # What a row has after it ran: its outputs, or why its forward pass did not run.
 RowOutcome = Outputs | RequestError
 
 
-@dataclass(frozen=True)
-class Row:
-    """The model inputs of one row: lists of equal length by input name, without attention mask."""
+class BaseRow(ABC):
+    """The model inputs of one row, by name, and what they cost to compute."""
 
-    features: Mapping[str, list[int]]
-
-    def __len__(self) -> int:
-        return len(self.features["input_ids"])
+    features: Mapping[str, Any]
 
     @property
     def sequences(self) -> int:
         """The number of sequences that are computed for it."""
         return 1
+
+    @property
+    @abstractmethod
+    def cost(self) -> int:
+        """What is computed for it, in the unit of a task's budget, such as tokens or pixels."""
+
+
+@dataclass(frozen=True)
+class Row(BaseRow):
+    """The model inputs of one row: lists of equal length by input name, without attention mask.
+
+    A token has one number in most inputs, and a list of them in others.
+    """
+
+    features: Mapping[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.features["input_ids"])
 
     @property
     def cost(self) -> int:
@@ -36,10 +51,10 @@ class Row:
 
 
 # Returns what is kept of a row's outputs after the forward pass.
-Keep = Callable[[Row, Outputs], Outputs]
+Keep = Callable[[Any, Outputs], Outputs]
 
 
-def keep_all(row: Row, outputs: Outputs) -> Outputs:
+def keep_all(row: BaseRow, outputs: Outputs) -> Outputs:
     """Return all outputs of a row."""
     return outputs
 
@@ -71,6 +86,24 @@ def require_outputs(outcomes: Sequence[RowOutcome]) -> list[Outputs]:
             raise outcome
         outputs.append(outcome)
     return outputs
+
+
+def check_numbers(outputs: Sequence[Outputs]) -> None:
+    """Check that a model has computed numbers, which overflow in some dtypes for some texts.
+
+    Negative infinity is the logit of what is impossible.
+
+    Raises:
+        Unprocessable: one is NaN or infinity.
+    """
+    for array in (value for row in outputs for value in row.values()):
+        is_float = isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.size
+        # The maximum is NaN where one value is.
+        if is_float and not (np.max(array) < np.inf):
+            raise Unprocessable(
+                "The model computes no finite numbers for this text; send another one, or set"
+                " dtype: float32 in the YAML of the model."
+            )
 
 
 def outputs_agree(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from tokenizers import Encoding
+from tokenizers import Encoding, normalizers
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from handlers.batching.padding import Side
@@ -149,3 +149,10 @@ def check_windows(tokens: int, *, size: int, stride: int, limit: int) -> None:
             f"the text makes {count:,} windows of {size} tokens that overlap by {stride}, and this "
             f"model takes {limit:,} a request; send a shorter text, or let windows overlap less."
         )
+
+
+def read_in_lower_case(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Have a tokenizer read all letters in lower case; offsets stay those of the text."""
+    kernel: Any = tokenizer.backend_tokenizer
+    own = [kernel.normalizer] if kernel.normalizer is not None else []
+    kernel.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])

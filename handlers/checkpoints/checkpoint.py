@@ -1,9 +1,10 @@
-"""The config, tokenizer and labels of a checkpoint, read from local files only."""
+"""The config, labels, and tokenizer or image processor of a checkpoint, of local files only."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,12 +18,18 @@ with hide_packages("sklearn", silence="transformers"):
     from transformers import (
         AutoConfig,
         AutoTokenizer,
+        BertTokenizerFast,
         GenerationConfig,
         PreTrainedConfig,
         PreTrainedTokenizerBase,
     )
+    from transformers.image_processing_utils import BaseImageProcessor
+
+    # The public name refuses without torchvision, which this one needs for no Pillow processor.
+    from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from handlers.checkpoints.labels import read_labels
+from handlers.checkpoints.sentencepiece_files import has_sentencepiece_only, read_tokenizer
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint, summarize
 
@@ -35,18 +42,50 @@ TOKENIZER_FILES = (
     "*.tiktoken",
     "tekken.json",
 )
+# SentencePiece files, which only a few families' tokenizers are read from.
+CONVERTED = ("*.model", "*.spm")
+CONVERT = (
+    "write its tokenizer.json once, where the packages sentencepiece and protobuf are installed: "
+    'AutoTokenizer.from_pretrained("FOLDER").save_pretrained("FOLDER")'
+)
 # Tokenizers without a limit have a model_max_length of 1e30.
 UNLIMITED = 1_000_000
+# Of model types whose own tokenizer takes no texts: one with the same vocabulary.
+TEXT_TOKENIZERS: Mapping[str, Any] = {"tapas": BertTokenizerFast}
 OFFSET_FAMILIES = re.compile("roberta|camembert|longformer|mpnet|esm|data2vec-text|luke|ibert|xmod")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint without its weights."""
+    """A checkpoint without its weights.
+
+    Attributes:
+        directory: its files.
+        config: its config.
+        handler: the `handler` section, with the settings of its tokenizer.
+    """
 
     directory: Path
     config: PreTrainedConfig
-    tokenizer: PreTrainedTokenizerBase
+    handler: HandlerSection
+
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer.
+
+        Raises:
+            WrongCheckpoint: it is missing or cannot be read without remote code.
+        """
+        return _tokenizer(self.directory, self.handler, self.config)
+
+    @cached_property
+    def image_processor(self) -> BaseImageProcessor:
+        """The image processor.
+
+        Raises:
+            WrongCheckpoint: it is missing or cannot be read without remote code.
+        """
+        return _image_processor(self.directory)
 
     @cached_property
     def labels(self) -> list[str]:
@@ -149,12 +188,12 @@ def first_position(config: PreTrainedConfig) -> int:
 
 
 def read_checkpoint(directory: Path, handler: HandlerSection) -> Checkpoint:
-    """Read config and tokenizer from a directory.
+    """Read the config in a directory; a tokenizer is read when it is needed.
 
     Raises:
-        WrongCheckpoint: either is missing or cannot be read without remote code.
+        WrongCheckpoint: it is missing or cannot be read without remote code.
     """
-    return Checkpoint(directory, _config(directory, handler), _tokenizer(directory, handler))
+    return Checkpoint(directory, _config(directory, handler), handler)
 
 
 def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:
@@ -174,14 +213,16 @@ def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:
         ) from None
 
 
-def _tokenizer(directory: Path, handler: HandlerSection) -> PreTrainedTokenizerBase:
+def _tokenizer(
+    directory: Path, handler: HandlerSection, config: PreTrainedConfig
+) -> PreTrainedTokenizerBase:
     if not any(path for pattern in TOKENIZER_FILES for path in directory.glob(pattern)):
         raise WrongCheckpoint(
             "tokenizer",
             "the checkpoint has no tokenizer files",
             "add tokenizer.json and tokenizer_config.json (or vocab.txt, vocab.json, *.model)",
         )
-    tokenizer = _load_tokenizer(directory, handler)
+    tokenizer = _load_tokenizer(directory, handler, config)
     if not tokenizer.is_fast:
         raise WrongCheckpoint(
             "tokenizer",
@@ -193,16 +234,41 @@ def _tokenizer(directory: Path, handler: HandlerSection) -> PreTrainedTokenizerB
     return tokenizer
 
 
-def _load_tokenizer(directory: Path, handler: HandlerSection) -> PreTrainedTokenizerBase:
+def _load_tokenizer(
+    directory: Path, handler: HandlerSection, config: PreTrainedConfig
+) -> PreTrainedTokenizerBase:
+    settings = _settings(handler)
     try:
-        return AutoTokenizer.from_pretrained(
-            directory, local_files_only=True, trust_remote_code=False, **_settings(handler)
+        if has_sentencepiece_only(directory):
+            return read_tokenizer(directory, settings)
+        tokenizer = TEXT_TOKENIZERS.get(config.model_type, AutoTokenizer)
+        return tokenizer.from_pretrained(
+            directory, local_files_only=True, trust_remote_code=False, **settings
         )
     except Exception as error:  # noqa: BLE001 - the tokenizers library raises bare Exceptions
         raise WrongCheckpoint(
             "tokenizer",
             f"cannot be loaded ({summarize(error)})",
-            "pack the tokenizer files of the checkpoint",
+            CONVERT if _is_unconverted(directory) else "pack the tokenizer files of the checkpoint",
+        ) from None
+
+
+def _is_unconverted(directory: Path) -> bool:
+    """Return whether a checkpoint has SentencePiece files and no `tokenizer.json`."""
+    has_files = any(path for pattern in CONVERTED for path in directory.glob(pattern))
+    return has_files and not (directory / "tokenizer.json").exists()
+
+
+def _image_processor(directory: Path) -> BaseImageProcessor:
+    try:
+        return AutoImageProcessor.from_pretrained(
+            directory, local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # noqa: BLE001 - each processor checks its config in its own way
+        raise WrongCheckpoint(
+            "preprocessor_config.json",
+            f"cannot be read ({summarize(error)})",
+            "pack the preprocessor_config.json of the checkpoint",
         ) from None
 
 

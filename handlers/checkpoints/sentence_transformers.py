@@ -17,28 +17,33 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 import torch
-from pydantic import BaseModel, Field, PositiveInt, TypeAdapter, ValidationError
-from safetensors.torch import load_file
+from pydantic import BaseModel, Field, PositiveInt
 
+from handlers.checkpoints.sentence_modules import (
+    CONFIG,
+    MODULES,
+    ModuleEntry,
+    layers_dimension,
+    load_layers,
+    read_model,
+    read_modules,
+)
 from handlers.checkpoints.text_reduction import TextReduction, TextSlots
-from handlers.errors import WrongCheckpoint, summarize
+from handlers.errors import WrongCheckpoint
 
-MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
 # Earlier versions named the file after the family.
 LIMITS = re.compile(r"sentence_[a-z-]+_config\.json")
-CONFIG = "config.json"
-SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 # An input of a row: 1 for the tokens of a prompt that are not pooled.
 PROMPT_MASK = "prompt_mask"
 OUTPUT = "sentence_embedding"
+FIRST = ("Transformer", "Pooling")
 
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
-Parsed = TypeVar("Parsed")
 
 # The keys of versions before 5.4, in the order in which their vectors are concatenated.
 POOLING_KEYS: dict[str, PoolingMode] = {
@@ -49,29 +54,6 @@ POOLING_KEYS: dict[str, PoolingMode] = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-ACTIVATIONS: dict[str, type[torch.nn.Module]] = {
-    each.__name__: each
-    for each in (
-        torch.nn.Identity,
-        torch.nn.Tanh,
-        torch.nn.ReLU,
-        torch.nn.GELU,
-        torch.nn.SiLU,
-        torch.nn.Sigmoid,
-    )
-}
-
-
-class ModuleEntry(BaseModel):
-    """An entry of modules.json; the last word of `type` is the class of the module."""
-
-    path: str = Field(pattern=r"^[A-Za-z0-9_-]*$")
-    type: str
-
-    @property
-    def kind(self) -> str:
-        """The name of the class."""
-        return self.type.rpartition(".")[2]
 
 
 class PoolingConfig(BaseModel):
@@ -94,26 +76,21 @@ class PoolingConfig(BaseModel):
         return [mode for key, mode in POOLING_KEYS.items() if getattr(self, key)] or ["mean"]
 
 
-class DenseConfig(BaseModel):
-    """The config of a dense layer; `activation_function` is the path of a class of torch."""
-
-    in_features: PositiveInt
-    out_features: PositiveInt
-    bias: bool = True
-    activation_function: str = "torch.nn.modules.activation.Tanh"
-
-
-class LayerNormConfig(BaseModel):
-    """The config of a layer normalization."""
-
-    dimension: PositiveInt
-
-
 class Limits(BaseModel):
     """sentence_bert_config.json."""
 
     max_seq_length: PositiveInt | None = None
     do_lower_case: bool = False
+
+    @classmethod
+    def read(cls, directory: Path) -> Limits:
+        """Return those of a checkpoint; without the file, none.
+
+        Raises:
+            WrongCheckpoint: the file is damaged.
+        """
+        path = next((path for path in sorted(directory.glob("*.json")) if _is_limits(path)), None)
+        return read_model(path, Limits) if path else cls()
 
 
 class Settings(BaseModel):
@@ -157,15 +134,16 @@ class SentenceTransformer:
         Raises:
             WrongCheckpoint: a file is damaged, or a module is not supported.
         """
-        pooling, *layers = _modules(directory)
+        has_modules = (directory / MODULES).is_file()
+        modules = read_modules(directory, FIRST) if has_modules else []
+        layers = modules[1:]
         config = PoolingConfig()
-        if pooling is not None:
-            config = _read_model(directory / pooling.path / CONFIG, PoolingConfig)
+        if modules:
+            config = read_model(directory / modules[0].path / CONFIG, PoolingConfig)
         normalizes = bool(layers and layers[-1].kind == "Normalize")
         behind = tuple(layers[:-1] if normalizes else layers)
-        dimension = _dimension(directory, hidden_size * len(config.modes), behind)
-        limits = next((path for path in sorted(directory.glob("*.json")) if _is_limits(path)), None)
-        settings = _read_model(directory / SETTINGS, Settings, optional=True)
+        dimension = layers_dimension(directory, hidden_size * len(config.modes), behind)
+        settings = read_model(directory / SETTINGS, Settings, optional=True)
         _check_default_prompt(settings)
         return cls(
             directory,
@@ -173,7 +151,7 @@ class SentenceTransformer:
             behind,
             normalizes,
             dimension,
-            _read_model(limits, Limits) if limits else Limits(),
+            Limits.read(directory),
             settings,
         )
 
@@ -183,8 +161,7 @@ class SentenceTransformer:
         Raises:
             WrongCheckpoint: weights are missing or do not fit.
         """
-        layers = [LAYERS[each.kind](self.directory / each.path) for each in self.layers]
-        return SentencePooling(self.pooling, layers)
+        return SentencePooling(self.pooling, load_layers(self.directory, self.layers))
 
 
 class SentencePooling(TextReduction):
@@ -230,93 +207,6 @@ class SentencePooling(TextReduction):
         return slots.sum(values) / (lengths if mode == "mean" else lengths.sqrt())
 
 
-class _Normalize(torch.nn.Module):
-    """Vectors of length 1."""
-
-    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.normalize(vectors, dim=-1)
-
-
-def _dense(folder: Path) -> torch.nn.Module:
-    config = _read_model(folder / CONFIG, DenseConfig)
-    name = config.activation_function.rpartition(".")[2]
-    if name not in ACTIVATIONS:
-        raise WrongCheckpoint(
-            f"{folder.name}/{CONFIG}",
-            f"names the activation function {config.activation_function:.80}",
-            f"use one of {', '.join(ACTIVATIONS)} of torch.nn",
-        )
-    linear = torch.nn.Linear(config.in_features, config.out_features, config.bias)
-    _load_weights(linear, folder, "linear.")
-    return torch.nn.Sequential(linear, ACTIVATIONS[name]())
-
-
-def _layer_norm(folder: Path) -> torch.nn.Module:
-    norm = torch.nn.LayerNorm(_read_model(folder / CONFIG, LayerNormConfig).dimension)
-    _load_weights(norm, folder, "norm.")
-    return norm
-
-
-# The modules that may follow the pooling. Dropout does nothing when a model is served.
-LAYERS: dict[str, Any] = {
-    "Dense": _dense,
-    "LayerNorm": _layer_norm,
-    "Normalize": lambda _folder: _Normalize(),
-    "Dropout": lambda _folder: torch.nn.Identity(),
-}
-
-
-def _modules(directory: Path) -> list[Any]:
-    """Return the entries of modules.json behind the model; None for a pooling without one.
-
-    Raises:
-        WrongCheckpoint: a module is not supported, or they are in another order.
-    """
-    if not (directory / MODULES).is_file():
-        return [None]
-    entries = _read(directory / MODULES, TypeAdapter(list[ModuleEntry]).validate_json)
-    kinds = [each.kind for each in entries]
-    unknown = sorted(set(kinds) - {"Transformer", "Pooling", *LAYERS})
-    if unknown:
-        raise WrongCheckpoint(
-            MODULES,
-            f"has a module {unknown[0]:.80}, which this mode does not support",
-            f"use a checkpoint of Transformer, Pooling, {', '.join(LAYERS)}",
-        )
-    if kinds[:2] != ["Transformer", "Pooling"] or len({*kinds[:2]} & {*kinds[2:]}) > 0:
-        raise WrongCheckpoint(
-            MODULES,
-            f"has the modules {', '.join(kinds)[:80] or 'of an empty list'}",
-            "use a checkpoint of a Transformer, one Pooling, and other modules behind them",
-        )
-    if entries[0].path:
-        raise WrongCheckpoint(
-            MODULES,
-            f"has its model in the folder {entries[0].path:.80}",
-            "move the files of that folder beside modules.json, and make its path empty",
-        )
-    return list(entries[1:])
-
-
-def _dimension(directory: Path, size: int, layers: Sequence[ModuleEntry]) -> int:
-    """Return the size of the vectors behind the layers.
-
-    Raises:
-        WrongCheckpoint: a dense layer takes vectors of another size.
-    """
-    for each in layers:
-        if each.kind == "Dense":
-            config = _read_model(directory / each.path / CONFIG, DenseConfig)
-            if config.in_features != size:
-                raise WrongCheckpoint(
-                    f"{each.path}/{CONFIG}",
-                    f"takes vectors of {config.in_features} numbers, and gets {size}",
-                    "use a checkpoint whose modules fit each other",
-                )
-            size = config.out_features
-    return size
-
-
 def _is_limits(path: Path) -> bool:
     return bool(LIMITS.fullmatch(path.name))
 
@@ -329,58 +219,3 @@ def _check_default_prompt(settings: Settings) -> None:
             f"has default_prompt_name {name:.80}, which is not one of its prompts",
             "add the prompt or remove the name",
         )
-
-
-ModelT = TypeVar("ModelT", bound=BaseModel)
-
-
-def _read_model(path: Path, model: type[ModelT], *, optional: bool = False) -> ModelT:
-    if optional and not path.is_file():
-        return model()
-    return _read(path, model.model_validate_json)
-
-
-def _read(path: Path, parse: Any) -> Any:
-    """Parse a file.
-
-    Raises:
-        WrongCheckpoint: it is missing or damaged.
-    """
-    name = path.name if path.name != CONFIG else f"{path.parent.name}/{CONFIG}"
-    try:
-        return parse(path.read_bytes())
-    except OSError:
-        problem, remedy = "is missing", f"pack the file, or remove {MODULES}"
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        problem = f"is not understood ({key + ': ' if key else ''}{first['msg']:.150})"
-        remedy = "pack the file as sentence-transformers has saved it"
-    raise WrongCheckpoint(name, problem, remedy)
-
-
-def _load_weights(module: torch.nn.Module, folder: Path, prefix: str) -> None:
-    """Load the weights of a module, also those of a pickle that holds tensors alone.
-
-    Raises:
-        WrongCheckpoint: there are none, they cannot be loaded safely, or do not fit.
-    """
-    paths = (folder / name for name in (SAFETENSORS, PICKLE))
-    path = next((each for each in paths if each.is_file()), None)
-    if path is None:
-        raise WrongCheckpoint(f"{folder.name}/{SAFETENSORS}", "is missing", "pack the file")
-    load = load_file if path.suffix == ".safetensors" else _load_pickle
-    try:
-        weights = {name.removeprefix(prefix): each for name, each in load(path).items()}
-        module.load_state_dict({name: each.float() for name, each in weights.items()})
-    except Exception as error:  # noqa: BLE001 - each file format has its own error types
-        raise WrongCheckpoint(
-            f"{folder.name}/{path.name}",
-            f"cannot be loaded ({summarize(error)})",
-            f"save the module as {SAFETENSORS} with a current sentence-transformers",
-        ) from None
-
-
-def _load_pickle(path: Path) -> dict[str, torch.Tensor]:
-    tensors: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
-    return tensors

@@ -208,6 +208,20 @@ class HandlerSection(_Section):
         description="Maximum tokens in one forward pass, padding included. Without it, 1024, and "
         "8192 for modes that generate texts.",
     )
+    max_batch_pixels: PositiveInt | None = Field(
+        default=None,
+        description="Maximum pixels in one forward pass, after preprocessing, for modes that read "
+        "images. Without it, 1,605,632, 32 images of 224 x 224.",
+    )
+    max_image_pixels: PositiveInt = Field(
+        default=40_000_000,
+        description="Maximum pixels of one image, read from its header before it is decoded.",
+    )
+    max_image_bytes: PositiveInt = Field(
+        default=10_000_000,
+        description="Maximum bytes of the file of one image. `max_request_size` of TorchServe "
+        "limits the body.",
+    )
     max_rows: PositiveInt = Field(
         default=128, description="Maximum items of one request, or windows of one context."
     )

@@ -12,7 +12,6 @@ from typing import Any
 import yaml
 from pydantic import ConfigDict, PrivateAttr, ValidationError, field_validator, model_validator
 
-from handlers.config.choices import modes
 from handlers.config.handler_section import HandlerSection, Pt2
 from handlers.config.torchserve_section import TorchServeSection
 from handlers.config.validation_messages import describe_validation_error
@@ -129,7 +128,9 @@ class ModelConfig(TorchServeSection):
         """
         if not isinstance(document, dict) or "handler" not in document:
             raise WrongConfig(
-                where, "has no handler section", f"add handler: with mode: {', '.join(modes())}"
+                where,
+                "has no handler section",
+                "add handler: with a mode, as model_configs/ has it",
             )
         try:
             config = cls.model_validate(document)

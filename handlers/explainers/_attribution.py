@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from handlers.batching.tokenization import Window
+from handlers.batching.rows import Row
 from handlers.checkpoints.similarity import SIMILARITIES
 from handlers.explainers._segments import Segment
 
@@ -57,7 +57,7 @@ class AttributionTarget:
         comparison: the vector to which the output is similar; None where F is one of its numbers.
     """
 
-    row: Window
+    row: Row
     segments: Sequence[Segment]
     output: str
     index: tuple[int, ...]

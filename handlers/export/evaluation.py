@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from handlers.batching.padding import Batch, pad, run
-from handlers.batching.rows import Outputs, Row, require_outputs
+from handlers.batching.padding import Batch
+from handlers.batching.rows import BaseRow, Outputs
 from handlers.errors import RequestError, WrongCheckpoint, WrongConfig, attempt
 from handlers.export.parity_report import ParityReport, compare_outputs
 from handlers.export.vector_agreement import compare_vectors
 from handlers.runtime.model import Model
 from handlers.schemas.request import Request, place_of
-from handlers.tasks._warmup import choose_batching
 from handlers.tasks.base import BaseTask
-from handlers.telemetry.meter import Meter
 
 Outcome = TypeVar("Outcome")
 
@@ -26,14 +23,13 @@ CALIBRATION_BATCH_SIZE = 8
 # Outputs of a chunk are compared and dropped: those of all rows take gigabytes if each token has a
 # score for every word of a vocabulary.
 CHUNK = 64
-GENERATION_BUDGET = 1024
 
 
 class PlacedRow(NamedTuple):
     """A row and the place of its sample."""
 
     place: str
-    row: Row
+    row: BaseRow
 
 
 def split(samples: Sequence[Request]) -> tuple[Sequence[Request], Sequence[Request]]:
@@ -64,9 +60,9 @@ def encode(task: BaseTask[Any, Any], samples: Sequence[Request]) -> list[PlacedR
 
 
 def calibration_batches(task: BaseTask[Any, Any], rows: Sequence[PlacedRow]) -> list[Batch]:
-    """Return padded batches of the rows."""
+    """Return batches of the rows."""
     return [
-        pad([each.row for each in chunk], task.padding)
+        task.collate([each.row for each in chunk])
         for chunk in _chunks(rows, CALIBRATION_BATCH_SIZE)
     ]
 
@@ -79,7 +75,7 @@ def evaluate(
     Rows are packed where the models support it, as they are served.
     """
     for each in (reference, model):
-        choose_batching(task, each)
+        task.choose_batching(each)
     expected, found = _outputs(task, reference, rows), _outputs(task, model, rows)
     if task.embeds:
         return compare_vectors(expected, found)
@@ -116,28 +112,7 @@ def _outputs(
     task: BaseTask[Any, Any], model: Model, rows: Sequence[PlacedRow]
 ) -> Iterator[Outputs]:
     for chunk in _chunks(rows, CHUNK):
-        inputs = [each.row for each in chunk]
-        if task.generates:
-            yield from _next_tokens(task, model, inputs)
-        else:
-            yield from require_outputs(task.run(model, inputs, Meter()))
-
-
-def _next_tokens(task: BaseTask[Any, Any], model: Model, rows: Sequence[Row]) -> Sequence[Outputs]:
-    """Return the scores of the token after each token of a prompt.
-
-    Prompts are padded on the right, where padding changes no position: a decoder whose positions
-    come from the code of transformers counts padding on the left.
-    """
-    outcomes = run(
-        model.forward,
-        rows,
-        padding=replace(task.padding, side="right"),
-        budget=min(task.budget, GENERATION_BUDGET),
-        per_token=task.outputs,
-        meter=Meter(),
-    )
-    return require_outputs(outcomes)
+        yield from task.compared_outputs(model, [each.row for each in chunk])
 
 
 def _chunks(rows: Sequence[PlacedRow], size: int) -> Iterator[Sequence[PlacedRow]]:

@@ -212,9 +212,8 @@ def _is_lossy(export_format: ExportFormat, config: ModelConfig) -> bool:
 def _export(
     export_format: ExportFormat, task: BaseTask[Any, Any], spec: ModelSpec, target: Path
 ) -> None:
-    inputs = dict.fromkeys((*task.tokenizer.model_input_names, "attention_mask"))
     with silence_exporters():
-        export_format.export(spec, target, tuple(inputs))
+        export_format.export(spec, target, task.model_inputs)
 
 
 def _more_precise(spec: ModelSpec) -> ModelSpec:

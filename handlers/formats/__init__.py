@@ -15,6 +15,7 @@ from handlers.config.model_config import ModelConfig
 from handlers.errors import ConfigError, WrongConfig, summarize
 from handlers.formats._auto import FILE as CHOICE_FILE
 from handlers.formats._auto import Choice, fastest, replacement, without_export
+from handlers.formats._compatibility import check_compatibility
 from handlers.schemas.request import Request
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def check_config(config: ModelConfig) -> None:
     if not (handler.is_exported or particular):
         return  # A checkpoint as it is goes with every task and key: no need to import either.
     task = tasks.get(handler.mode)
-    get(handler.save_mode).check(config, task)
+    check_compatibility(get(handler.save_mode), config, task)
     if handler.responses and task.legacy_response is None:
         raise WrongConfig(
             config.source,

@@ -140,7 +140,7 @@ class EngineProcess:
         self._lock = threading.Lock()
         self._receivers: dict[int, Callable[[Mapping[str, Any]], None]] = {}
         self._running: set[int] = set()
-        self._commands: SimpleQueue[Mapping[str, Any] | None] = SimpleQueue()
+        self._commands: SimpleQueue[bytes | None] = SimpleQueue()
         self._cache_usage = 0.0
         self._failed = False
         self._closing = threading.Lock()
@@ -181,12 +181,8 @@ class EngineProcess:
             EngineFailed: the process has ended.
             Overloaded: too many texts are running or waiting.
         """
-        with self._lock:
-            if self._failed:
-                raise EngineFailed
-            check_load(self.texts, limit)
-            self._receivers[text.number] = receive
-        self._commands.put(
+        # An error of a setting that is no JSON is that of its text, and not of the process.
+        command = _line(
             {
                 "start": text.number,
                 "prompt": text.prompt,
@@ -194,11 +190,17 @@ class EngineProcess:
                 "in_parts": text.in_parts,
             }
         )
+        with self._lock:
+            if self._failed:
+                raise EngineFailed
+            check_load(self.texts, limit)
+            self._receivers[text.number] = receive
+        self._commands.put(command)
 
     def cancel(self, number: int) -> None:
         """End a text; nothing where it has ended."""
         if self._forget(number):
-            self._commands.put({"cancel": number})
+            self._commands.put(_line({"cancel": number}))
 
     def close(self) -> None:
         """End the process and those that it has started; nothing where they have ended."""
@@ -279,13 +281,16 @@ class EngineProcess:
     def _write(self) -> None:
         """Send the commands; the process reads them after a step, so this can take a while."""
         while (command := self._commands.get()) is not None:
-            message = json.dumps(command, separators=(",", ":")).encode() + b"\n"
             try:
-                self._socket.sendall(message)
+                self._socket.sendall(command)
             except OSError:
                 # `_read` reports it.
                 logger.error("The process of %s has ended", self._program.name)
                 return
+
+
+def _line(command: Mapping[str, Any]) -> bytes:
+    return json.dumps(command, separators=(",", ":")).encode() + b"\n"
 
 
 class EngineModel(ContinuousModel, ABC):
@@ -357,7 +362,9 @@ class EngineModel(ContinuousModel, ABC):
     def run_exclusively(
         self, function: Callable[[], Result], deadline: Deadline = NO_DEADLINE
     ) -> Result:
-        return self._static.get(deadline).run_exclusively(function, deadline)
+        static = self._static.get(deadline)
+        self.padded_limit, self.runs_alone = static.padded_limit, static.runs_alone
+        return static.run_exclusively(function, deadline)
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         return self._static.get().forward(batch)

@@ -8,10 +8,12 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from handlers.checkpoints.checkpoint import Checkpoint
+
 HEADS = ("score", "classifier")
 
 
-def pool_last_token(module: PreTrainedModel, pad_token_id: int) -> None:
+def pool_last_token(module: PreTrainedModel, checkpoint: Checkpoint) -> None:
     """Make a classifier find the last token of each row by the attention mask.
 
     transformers finds it by the padding id of the config. Where there is none, it takes the last
@@ -19,7 +21,7 @@ def pool_last_token(module: PreTrainedModel, pad_token_id: int) -> None:
 
     Args:
         module: the model; others than such classifiers stay as they are.
-        pad_token_id: the padding id that the config gets.
+        checkpoint: its checkpoint, whose padding id the config gets.
     """
     config = module.config.get_text_config()
     known = getattr(config, "pad_token_id", None)
@@ -27,7 +29,7 @@ def pool_last_token(module: PreTrainedModel, pad_token_id: int) -> None:
     classifies_texts = "ForSequenceClassification" in type(module).__name__
     if head is None or not classifies_texts or (known is not None and known >= 0):
         return
-    module.config.pad_token_id = config.pad_token_id = pad_token_id
+    module.config.pad_token_id = config.pad_token_id = checkpoint.pad_token_id
     last_token = _LastToken()
     module.base_model.register_forward_pre_hook(last_token.read_mask, with_kwargs=True)
     head.register_forward_hook(last_token.repeat)

@@ -1,4 +1,4 @@
-"""The interface of formats, and the checks of a YAML against the properties of a format."""
+"""The interface of formats."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.prequantized import quantization_method
 from handlers.config.handler_section import DType, EngineName
 from handlers.config.model_config import ModelConfig
-from handlers.errors import WrongConfig
 from handlers.export.manifest import ExportManifest
 from handlers.generation.scheduler import TextEngine
 from handlers.generation.static_groups import StaticGroups
 from handlers.runtime.imports import is_installed, require_package
 from handlers.runtime.model import Model
-from handlers.tasks.base import BaseTask
 
 
 class BaseFormat(ABC):
@@ -127,185 +125,3 @@ class BaseFormat(ABC):
         """
         reason = reason or f"save_mode: {self.name}"
         return require_package(package, reason, self.packages[package])
-
-    def check(self, config: ModelConfig, task: type[BaseTask[Any, Any]]) -> None:
-        """Check that the format supports a task and the keys of a YAML.
-
-        Raises:
-            WrongConfig: a key or the task is not supported.
-        """
-        for problem in (
-            self._task_problem(config, task),
-            self._quantization_problem(config, task),
-            self._dtype_problem(config),
-            self._shape_problem(config),
-            self._compile_problem(config),
-            self._engine_problem(config, task),
-            self._scheduling_problem(config, task),
-            self._assistant_problem(config, task),
-            self._adapter_problem(config, task),
-        ):
-            if problem:
-                raise WrongConfig(config.source, *problem)
-
-    def _task_problem(
-        self, config: ModelConfig, task: type[BaseTask[Any, Any]]
-    ) -> tuple[str, str] | None:
-        if not task.generates or task.auto_class in self.generates:
-            return None
-        remedy = "pretrained" if task.is_encoder_decoder else "openvino or pretrained"
-        return (
-            f"handler.mode is {config.handler.mode} and handler.save_mode is {self.name}, which"
-            " cannot generate its texts",
-            f"use save_mode: {remedy}",
-        )
-
-    def _quantization_problem(
-        self, config: ModelConfig, task: type[BaseTask[Any, Any]]
-    ) -> tuple[str, str] | None:
-        quantization = config.handler.quantization
-        if quantization is None:
-            return None
-        if quantization not in self.quantizations:
-            return (
-                f"handler.quantization is {quantization} and handler.save_mode is {self.name}",
-                "use save_mode: openvino, or leave quantization out",
-            )
-        if quantization in self.calibrated and task.generates:
-            others = [each for each in self.quantizations if each not in self.calibrated]
-            return (
-                f"handler.mode is {config.handler.mode}, which cannot be calibrated for"
-                f" quantization: {quantization}",
-                f"use {' or '.join(others)}",
-            )
-        return None
-
-    def _dtype_problem(self, config: ModelConfig) -> tuple[str, str] | None:
-        dtype = config.handler.dtype
-        if dtype in (*self.dtypes, "auto"):
-            return None
-        return (
-            f"handler.dtype is {dtype} and handler.save_mode is {self.name}, which computes in"
-            f" {' or '.join(self.dtypes)}",
-            "use save_mode: pretrained or openvino, or leave dtype out",
-        )
-
-    def _shape_problem(self, config: ModelConfig) -> tuple[str, str] | None:
-        handler = config.handler
-        if self.fixed_shape and handler.max_length is None:
-            return (
-                f"handler has save_mode: {self.name} and no max_length",
-                "add max_length: 128, the one width that the graph is compiled for",
-            )
-        if handler.batch_size is None or self.takes_batch_size:
-            return None
-        return (
-            f"handler.batch_size is {handler.batch_size} and handler.save_mode is {self.name}, "
-            "which takes any number of rows",
-            "use batchSize, TorchServe's own key, or leave it out",
-        )
-
-    def _compile_problem(self, config: ModelConfig) -> tuple[str, str] | None:
-        if self.takes_compile or not config.pt2.compile.enable:
-            return None
-        return (
-            f"pt2.compile is enabled and handler.save_mode is {self.name}, which torch does not"
-            " compile",
-            "use save_mode: pretrained, or leave pt2 out",
-        )
-
-    def _scheduling_problem(
-        self, config: ModelConfig, task: type[BaseTask[Any, Any]]
-    ) -> tuple[str, str] | None:
-        if not config.continuousBatching or task.generates:
-            return None
-        return (
-            f"continuousBatching is true and handler.mode is {config.handler.mode}",
-            "use a mode that generates texts, or leave continuousBatching out",
-        )
-
-    def _engine_problem(
-        self, config: ModelConfig, task: type[BaseTask[Any, Any]]
-    ) -> tuple[str, str] | None:
-        engine = config.handler.engine
-        if engine is None:
-            return None
-        if engine not in self.engines or not _continues_prompts(task):
-            return (
-                f"handler.engine is {engine}, handler.mode is {config.handler.mode} and"
-                f" handler.save_mode is {self.name}",
-                "use mode: text_generation with save_mode: pretrained, or leave engine out",
-            )
-        if not config.continuousBatching:
-            return (
-                f"handler.engine is {engine} and continuousBatching is not true",
-                "add continuousBatching: true, or leave engine out",
-            )
-        chosen = [name for name, value in _not_of_engines(config).items() if value]
-        if chosen:
-            return (
-                f"handler.engine is {engine}, which does not use {chosen[0]}",
-                f"leave {chosen[0]} out, or engine",
-            )
-        return None
-
-    def _assistant_problem(
-        self, config: ModelConfig, task: type[BaseTask[Any, Any]]
-    ) -> tuple[str, str] | None:
-        handler = config.handler
-        if handler.assistant_model is None:
-            return None
-        obstacles = {
-            f"handler.mode is {handler.mode}": not _continues_prompts(task),
-            f"handler.save_mode is {self.name}": not self.assists,
-            "continuousBatching is true": config.continuousBatching,
-            "torchrun is set": config.torchrun is not None,
-            "device_map or model_parallel is set": handler.uses_device_map,
-        }
-        obstacle = next((name for name, applies in obstacles.items() if applies), None)
-        if obstacle is None:
-            return None
-        return (
-            f"handler.assistant_model is set and {obstacle}, where no draft model can help",
-            "use mode: text_generation with save_mode: pretrained, without continuousBatching,"
-            " torchrun, model_parallel and device_map, or leave assistant_model out",
-        )
-
-    def _adapter_problem(
-        self, config: ModelConfig, task: type[BaseTask[Any, Any]]
-    ) -> tuple[str, str] | None:
-        if not config.handler.adapters:
-            return None
-        obstacles = {
-            f"handler.mode is {config.handler.mode}": not _continues_prompts(task),
-            f"handler.save_mode is {self.name}": not self.takes_adapters,
-            "pt2.compile is enabled": config.pt2.compile.enable,
-            "continuousBatching is true": config.continuousBatching,
-            "torchrun is set": config.torchrun is not None,
-        }
-        obstacle = next((name for name, applies in obstacles.items() if applies), None)
-        if obstacle is None:
-            return None
-        return (
-            f"handler.adapters is set and {obstacle}, where a request cannot choose an adapter",
-            "use mode: text_generation with save_mode: pretrained alone, or merge one adapter into"
-            " the checkpoint and leave adapters out",
-        )
-
-
-def _continues_prompts(task: type[BaseTask[Any, Any]]) -> bool:
-    return task.generates and not task.is_encoder_decoder
-
-
-def _not_of_engines(config: ModelConfig) -> dict[str, Any]:
-    """Return the values of the keys that concern the model that torch runs."""
-    handler = config.handler
-    return {
-        "torchrun": config.torchrun,
-        "pt2.compile": config.pt2.compile.enable,
-        "handler.adapters": handler.adapters,
-        "handler.device_map": handler.device_map,
-        "handler.model_parallel": handler.model_parallel,
-        "handler.allow_pickle": handler.allow_pickle,
-        "handler.allow_random_head": handler.allow_random_head,
-    }

@@ -55,7 +55,6 @@ from handlers.formats.pretrained import read_weights
 from handlers.generation.generator import end_tokens
 from handlers.generation.grammar import token_bytes
 from handlers.runtime.model import ForwardOnlyModel, Model
-from handlers.tasks._warmup import choose_batching
 
 FILE = "openvino_model.xml"
 WEIGHTS = "*.safetensors"
@@ -362,7 +361,7 @@ def _compile_settings(dtype: str) -> dict[str, int | str]:
 def _load_checkpoint(spec: ModelSpec) -> Model:
     """Load the checkpoint beside an engine, and find out which of its rows may share a batch."""
     model, handler = CheckpointFormat().load(spec), spec.config.handler
-    choose_batching(tasks.get(handler.mode)(spec.checkpoint, handler), model)
+    tasks.get(handler.mode)(spec.checkpoint, handler).choose_batching(model)
     return model
 
 

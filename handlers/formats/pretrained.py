@@ -159,10 +159,16 @@ class PretrainedModel(Model):
         return torch.as_tensor(ids)
 
     def _select_outputs(self, result: Any) -> dict[str, torch.Tensor]:
-        return {name: result[name] for name in self._outputs}
+        # Some models have a head, and its output, only where their config says so.
+        return {name: result[name] for name in self._outputs if result.get(name) is not None}
 
     def _to_device(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {name: tensor.to(self.module.device) for name, tensor in batch.items()}
+        """Return a batch on the device of the model; pixels in its data type."""
+        device, dtype = self.module.device, self.module.dtype
+        return {
+            name: tensor.to(device, dtype if tensor.is_floating_point() else None)
+            for name, tensor in batch.items()
+        }
 
 
 def _on_cpu(spec: ModelSpec) -> ModelSpec:
@@ -200,7 +206,7 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
             f"have no {missing[0]} ({len(missing)} missing), so its values would be random",
             "serve a fine-tuned checkpoint, or set handler.allow_random_head: true",
         )
-    pool_last_token(loaded, spec.checkpoint.pad_token_id)
+    pool_last_token(loaded, spec.checkpoint)
     return ReducedModel(loaded, spec.reduction()) if spec.reduction else loaded
 
 

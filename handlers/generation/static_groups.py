@@ -19,7 +19,7 @@ import torch
 from transformers import GenerationConfig
 
 from handlers.batching.rows import RowOutcome
-from handlers.errors import InternalError, OutOfTime, RequestError, attempt
+from handlers.errors import InternalError, OutOfTime, RequestError, attempt, log_bug
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.scheduler import check_load
 from handlers.runtime.deadline import NO_DEADLINE, PATIENCE, Deadline
@@ -229,16 +229,17 @@ class _Queue:
             self._generate(first.generator)
 
     def _batch_of(self, first: _Waiting) -> list[Prompt]:
-        try:
-            return self._take_batch(first)
-        except Exception as error:  # noqa: BLE001 - the others wait for this thread
-            self._waiting.remove(first)
-            first.prompt.pass_on(InternalError(error))
-            return []
-
-    def _take_batch(self, first: _Waiting) -> list[Prompt]:
-        """Remove the oldest prompt and those that share its batch, the older ones first."""
+        """Remove the oldest prompt and those that share its batch; it runs alone if that fails."""
         waiting = [each for each in self._waiting if isinstance(each, _Waiting)]
+        try:
+            return self._take_batch(first, waiting)
+        except Exception as error:  # noqa: BLE001 - the others wait for this thread
+            log_bug(error)
+            self._waiting.remove(first)
+            return [first.prompt]
+
+    def _take_batch(self, first: _Waiting, waiting: Sequence[_Waiting]) -> list[Prompt]:
+        """Remove the oldest prompt and those that share its batch, the older ones first."""
         batches = first.generator.batches([each.prompt for each in waiting], first.budget)
         (numbers,) = (batch for batch in batches if 0 in batch)
         chosen: list[_Waiting] = []

@@ -85,6 +85,15 @@ def decode_text(value: Any, name: str = "The body", content_type: str = "") -> A
         ) from None
 
 
+def is_utf8(value: bytes | bytearray) -> bool:
+    """Return whether bytes are a text in UTF-8, which those of images and sound are not."""
+    try:
+        value.decode(UTF_8)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def value_or_text(text: str, name: str = "The body", max_values: int = MIN_VALUES) -> Any:
     """Return the value of a text that looks like JSON or a Python literal; else the text.
 

@@ -12,6 +12,7 @@ from handlers.http.decoding import (
     check_json_size,
     decode_text,
     decompress,
+    is_utf8,
     parse_json,
     parse_literal,
     value_or_text,
@@ -27,6 +28,8 @@ FORM_FIELDS = ("parameters", "target", "options")
 MODEL_NAME_FIELD = "model_name"
 PARSED_FIELDS = ("inputs", "data", *FORM_FIELDS)
 FORM = "application/x-www-form-urlencoded"
+# SageMaker's name for images is application/x-image.
+FILE_TYPES = ("image/", "audio/", "application/x-image", "application/octet-stream")
 NO_FIELDS = (
     "The body came as a form without fields, as curl -d sends it; add -H 'Content-Type: text/plain'"
     " for a text or -H 'Content-Type: application/json' for JSON."
@@ -39,6 +42,7 @@ class HttpRequest:
 
     `send` sends a part of the response before it is complete; None where that is not possible.
     `takes_bytes` is False where the response has to be text. `limits` are those of its body.
+    `reads_media` is whether the body or a field of a form may be a file that is no text.
     """
 
     row: Mapping[str, Any]
@@ -46,6 +50,7 @@ class HttpRequest:
     send: Callable[[HttpResponse], None] | None = None
     takes_bytes: bool = True
     limits: BodyLimits = DEFAULTS
+    reads_media: bool = False
 
     @property
     def explains(self) -> bool:
@@ -97,7 +102,7 @@ class HttpRequest:
 
     @cached_property
     def content(self) -> Any:
-        """The content: JSON values, a text, or the fields of a form.
+        """The content: JSON values, a text, the fields of a form, or the bytes of a file.
 
         A body without a type, as `curl -T` sends it, is JSON if it looks like an object, else
         text. So are the fields of a form that can be more than a text; `target` may be a number. A
@@ -108,6 +113,8 @@ class HttpRequest:
             RequestTooLarge: it decompresses to too many bytes, or has too many values.
         """
         if self._body_name is not None:
+            if self.reads_media and _is_file(self.raw, self.content_type):
+                return bytes(self.raw)
             return _decode(self.raw, self.content_type, self.limits.max_values)
         if self.type == FORM and not (self.row and all(map(str.isidentifier, self.row))):
             raise BadRequest(NO_FIELDS)
@@ -132,7 +139,11 @@ class HttpRequest:
         """Yield the name and the value of each field of a form."""
         counted, max_values = 0, self.limits.max_values
         for name in (each for each in self.row if each != MODEL_NAME_FIELD):
-            kind, value = _type_in(self.headers, name), decode_text(self.row[name], name)
+            kind, value = _type_in(self.headers, name), self.row[name]
+            if self.reads_media and _is_file(value, kind):
+                yield name, bytes(value)
+                continue
+            value = decode_text(value, name)
             if not _is_json(kind):
                 value = _field(name, value, max_values)
             elif isinstance(value, str) and not _is_parsed(self.row[name], kind):
@@ -171,6 +182,13 @@ def _type_in(headers: Mapping[str, Any], name: str) -> str:
     described = headers.get(name)
     kind = described.get("content-type") if isinstance(described, Mapping) else None
     return str(kind or "").lower()
+
+
+def _is_file(value: Any, content_type: str) -> bool:
+    """Return whether bytes are a file, by their content type or because they are no text."""
+    if not isinstance(value, (bytes, bytearray)) or _is_json(content_type):
+        return False
+    return content_type.startswith(FILE_TYPES) or not is_utf8(value)
 
 
 def _is_json(content_type: str) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic_core import PydanticSerializationError, to_json
+
 from handlers.config.quoting import shorten
 
 JSON = "application/json"
@@ -37,6 +39,15 @@ def encode_json(value: Any) -> bytes:
     Raises:
         ValueError: a number is not finite, which JSON cannot represent.
     """
+    try:
+        encoded = to_json(value)  # ten times as fast as `json` for a vector
+    except PydanticSerializationError:
+        return _encode_slowly(value)
+    # The names of numbers that are not finite, or words of a text.
+    return _encode_slowly(value) if b"NaN" in encoded or b"Infinity" in encoded else encoded
+
+
+def _encode_slowly(value: Any) -> bytes:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode("utf-8", "backslashreplace")
 

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import ConfigDict, Field, PositiveInt
 
 from handlers.errors import BadRequest, RequestError, Unprocessable
@@ -35,6 +36,7 @@ from handlers.protocols.base import (
     first_error,
     tokens_read,
 )
+from handlers.schemas.embedding_types import in_base64, quantized
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.parameters import WholeNumbers, parse_body
 from handlers.schemas.request import Request, TokenCount
@@ -43,12 +45,8 @@ from handlers.schemas.text_checks import json_type
 EMBED, RERANK = "embed", "rerank"
 EmbeddingType = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]
 InputType = Literal["search_query", "search_document", "classification", "clustering"]
-# The embedding task's parameters for each type.
-TYPES: Mapping[str, Mapping[str, Any]] = {
-    "float": {},
-    "base64": {"encoding_format": "base64"},
-    **{name: {"precision": name} for name in ("int8", "uint8", "binary", "ubinary")},
-}
+# The embedding task's parameters of the vectors that become embeddings of all types.
+FLOATS: Mapping[str, Any] = {"precision": "float32", "encoding_format": "float"}
 # The names that checkpoints give the prompt of a kind of inputs.
 PROMPTS: Mapping[str, Sequence[str]] = {
     "search_query": ("query",),
@@ -89,7 +87,7 @@ class EmbedBody(Body):
     output_dimension: PositiveInt | None = None
 
     def parameters(self, prompts: Sequence[str]) -> dict[str, Any]:
-        """Return the parameters of the embedding task, but for those of a type.
+        """Return the parameters of the embedding task, but for those of the numbers.
 
         Args:
             prompts: the names of the checkpoint's prompts.
@@ -152,27 +150,19 @@ class EmbedCall(Call):
     """A call of `embed`: its texts, and the types of embeddings; none for a list of vectors."""
 
     texts: Sequence[Any]
-    types: Sequence[str]
+    types: Sequence[EmbeddingType]
 
     def error_in(self, outcomes: Sequence[Any]) -> RequestError | None:
-        errors = (first_error(each, "texts") for each in self._by_type(outcomes))
-        return next(filter(None, errors), None)
+        return first_error(outcomes, "texts")
 
     def body(self, exchange: Exchange, results: Sequence[Any]) -> dict[str, Any]:
-        vectors = list(self._by_type(results))
-        head = self.head(tokens_read(exchange.requests[: len(self.texts)]))
+        head = self.head(tokens_read(exchange.requests))
         if not self.types:
-            found: Any = {"response_type": "embeddings_floats", "embeddings": vectors[0]}
+            found: Any = {"response_type": "embeddings_floats", "embeddings": list(results)}
         else:
-            by_type = dict(zip(self.types, vectors, strict=True))
+            by_type = {kind: [_typed(each, kind) for each in results] for kind in self.types}
             found = {"response_type": "embeddings_by_type", "embeddings": by_type}
         return {**head, "texts": list(self.texts), **found}
-
-    def _by_type(self, outcomes: Sequence[Any]) -> Iterable[list[Any]]:
-        """Yield the outcomes of the texts for each type."""
-        count = len(self.texts)
-        for start in range(0, len(outcomes), count):
-            yield list(outcomes[start : start + count])
 
 
 @dataclass(frozen=True)
@@ -238,14 +228,12 @@ class Protocol(BaseProtocol):
         body = parse_body(EmbedBody, http_request.content)
         texts = self._texts(body)
         version = http_request.path.partition("/")[0].removeprefix("v")
-        default = ["float"] if version == "2" else []
+        default: list[EmbeddingType] = ["float"] if version == "2" else []
         types = list(dict.fromkeys(body.embedding_types or default))
         call = EmbedCall(version, self.model.name, texts, types)
-        shared = body.parameters(self.model.prompts)
+        parameters = {**body.parameters(self.model.prompts), **FLOATS}
         requests = [
-            Request(text, {**shared, **TYPES[kind]}, alone=False, token_count=TokenCount())
-            for kind in types or ["float"]
-            for text in texts
+            Request(text, parameters, alone=False, token_count=TokenCount()) for text in texts
         ]
         return Exchange(http_request, requests, call)
 
@@ -281,6 +269,14 @@ def _check_supported(content: Any) -> None:
     for name, neutral in UNSUPPORTED.items() if isinstance(content, dict) else ():
         if content.get(name) not in (None, *neutral):
             raise Unprocessable(f"{name} cannot be done by this server; leave it out.")
+
+
+def _typed(vector: Sequence[float], kind: EmbeddingType) -> Any:
+    """Return a vector as an embedding of a type."""
+    if kind == "float":
+        return vector
+    numbers = np.asarray(vector, dtype=np.float32)
+    return in_base64(numbers) if kind == "base64" else quantized(numbers, kind).tolist()
 
 
 def _text_of(document: Any) -> Any:

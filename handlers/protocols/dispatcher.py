@@ -72,7 +72,9 @@ class Dispatcher:
         self._engine = engine
         model = engine.describe(name, version)
         self._protocols = protocols.create(model)
+        self._reads_media = model.reads_media
         self._limits = (limits or server_limits()).for_rows(model.limits.max_rows)
+        engine.max_result_bytes = self._limits.max_response_bytes
 
     def dispatch(
         self,
@@ -90,7 +92,7 @@ class Dispatcher:
             send_ready: takes the responses by number that are ready before explanations begin.
         """
         with meter.stage("read"):
-            parsed = [self._parse(replace(each, limits=self._limits)) for each in http_requests]
+            parsed = [self._parse(self._of_model(each)) for each in http_requests]
         responses: dict[int, HttpResponse] = {}
         for call in BEFORE_EXPLANATIONS:
             responses |= self._respond_to(parsed, call, meter, deadline)
@@ -100,6 +102,10 @@ class Dispatcher:
         errors = sum(response.status >= 400 for response in responses.values())
         meter.count(requests=len(http_requests), errors=errors)
         return [responses[number] for number in range(len(parsed))]
+
+    def _of_model(self, http_request: HttpRequest) -> HttpRequest:
+        """Return a request as this model reads it."""
+        return replace(http_request, limits=self._limits, reads_media=self._reads_media)
 
     def _parse(self, http_request: HttpRequest) -> Parsed:
         protocol = attempt(self._recognise, http_request)

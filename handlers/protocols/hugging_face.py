@@ -44,8 +44,6 @@ OF_TOKENS = {"prefill", "tokens", "top_tokens"}
 KEYS = ["inputs", "parameters", "options", "stream", "target"]
 # The operations whose parameters may stand beside the inputs.
 EMBEDDINGS = ("embed", "embed_all")
-# For one text these clients read the first of several lists of labels, as the hub returns them.
-NESTING_CLIENTS = ("hf_hub/", "@huggingface/inference/")
 # The header in which the hub's own clients look for an error message.
 MESSAGE = "X-Error-Message"
 ERROR_TYPES = {400: "validation", 413: "validation", 422: "validation", 503: "overloaded"}
@@ -115,7 +113,9 @@ class Protocol(BaseProtocol):
         parameters = {name: content[name] for name in beside if name in content}
         parameters |= read_parameters(content)
         parameters |= read_target(content, explains=http_request.explains)
-        requests = self.requests(from_base64(content["inputs"]), parameters)
+        requests = self.requests(
+            from_base64(content["inputs"], self.model.input_columns), parameters
+        )
         if not read_stream(content):
             return Exchange(http_request, requests)
         self._check_stream(http_request, requests[0])
@@ -140,9 +140,9 @@ class Protocol(BaseProtocol):
         return format_results(results, content_type, columns)
 
     def response_body(self, exchange: Exchange, results: Sequence[Any]) -> Any:
-        if exchange.requests[0].alone and not self._nests(exchange.http_request, results[0]):
-            return results[0]
-        return list(results)
+        if not exchange.requests[0].alone:
+            return list(results)
+        return self._single_result(exchange, results[0])
 
     def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
         """Return the usual response, with its message in a header as well."""
@@ -172,11 +172,13 @@ class Protocol(BaseProtocol):
         whole = after_prompt and self._parameter("return_full_text", request)
         return str(generated[len(request.inputs) :] if whole else generated)
 
-    def _nests(self, http_request: HttpRequest, result: Any) -> bool:
-        if not self.model.nests_single_result or not isinstance(result, list):
-            return False
-        agent = http_request.header("user-agent")
-        return any(client in agent for client in NESTING_CLIENTS)
+    def _single_result(self, exchange: Exchange, result: Any) -> Any:
+        """Return the result of one text, for the hub's own clients as the hub returns it."""
+        of_hub, is_text = self.model.hub_result, isinstance(exchange.requests[0].inputs, str)
+        if of_hub is None or exchange.explains or not is_text:
+            return result
+        agent = exchange.http_request.header("user-agent")
+        return of_hub.convert(result) if of_hub.clients.search(agent) else result
 
 
 def tgi_error_body(error: RequestError) -> dict[str, str]:

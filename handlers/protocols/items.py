@@ -24,7 +24,7 @@ from handlers.config.choices import suggest
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import BadRequest
 from handlers.protocols.base import is_chat, is_pair
-from handlers.schemas.model_info import TEXT_COLUMN, Columns
+from handlers.schemas.model_info import IMAGE_COLUMN, SINGLE_VALUES, TEXT_COLUMN, Columns
 from handlers.schemas.parameters import check_size
 from handlers.schemas.text_checks import json_type
 
@@ -32,7 +32,7 @@ INPUT_KEYS = ("inputs", "data", "prompt", "messages", "features")
 # Keys of bodies that have no key for the inputs as a whole.
 PART_KEYS = ("text", "text_pair", "question", "context", "b64")
 # Objects within parameters where callers of pipelines and hubs put those of `generate`.
-NESTED_PARAMETERS = ("generate_kwargs", "generation_parameters")
+NESTED_PARAMETERS = ("generate_kwargs", "generate_parameters", "generation_parameters")
 OTHER_KEYS = ("parameters", "target", "options")
 
 
@@ -61,9 +61,9 @@ def read_item(
 
 def forms_of(columns: Sequence[Columns]) -> str:
     """Return the usual forms of a model's items, for errors."""
-    text = ["a text"] if TEXT_COLUMN in columns else []
+    single = [name for column, name in SINGLE_VALUES.items() if column in columns]
     objects = [", ".join(f'"{name}": …' for name in names) for names in [("inputs",), *columns]]
-    forms = [*text, *(f"{{{each}}}" for each in objects)]
+    forms = [*single, *(f"{{{each}}}" for each in objects)]
     return f"{', '.join(forms[:-1])} or {forms[-1]}"
 
 
@@ -140,18 +140,18 @@ def from_columns(values: Any, columns: Sequence[Columns], owner: str) -> Any:
         raise BadRequest(f"{owner} must have a list of columns, and has {json_type(values)}.")
     for names in columns:
         if len(values) == len(names):
-            return values[0] if names == TEXT_COLUMN else dict(zip(names, values, strict=True))
+            return values[0] if names in SINGLE_VALUES else dict(zip(names, values, strict=True))
     known = " or ".join(",".join(names) for names in columns)
     raise BadRequest(f"{owner} has {len(values)} columns; send {known}.")
 
 
-def from_base64(inputs: Any) -> Any:
-    """Return the text of `{"b64": …}`; other inputs as they are.
+def from_base64(inputs: Any, columns: Sequence[Columns]) -> Any:
+    """Return the text of `{"b64": …}`; other inputs, and images, as they are.
 
     Raises:
         BadRequest: it is not a text in base64.
     """
-    if not isinstance(inputs, dict) or inputs.keys() != {"b64"}:
+    if not isinstance(inputs, dict) or inputs.keys() != {"b64"} or IMAGE_COLUMN in columns:
         return inputs
     try:
         return base64.b64decode(inputs["b64"], validate=True).decode("utf-8")
@@ -162,24 +162,28 @@ def from_base64(inputs: Any) -> Any:
 def _read_inputs(body: dict[str, Any], columns: Sequence[Columns], owner: str) -> Any:
     name = next((name for name in INPUT_KEYS if name in body), None)
     if name is None:
-        return from_base64(body) if body.keys() == {"b64"} else _read_parts(body, columns, owner)
+        in_base64 = body.keys() == {"b64"}
+        return from_base64(body, columns) if in_base64 else _read_parts(body, columns, owner)
     check_keys(body, [name, *OTHER_KEYS], owner)
     inputs = body[name]
     if name == "features":
         return from_columns(inputs, columns, owner)
     if isinstance(inputs, list) and not (is_chat(inputs) or _may_be_pair(inputs, columns)):
         raise BadRequest(f"{owner} has a list of {name}, and asks about one; send each by itself.")
-    return from_base64(inputs)
+    return from_base64(inputs, columns)
 
 
 def _may_be_pair(inputs: Sequence[Any], columns: Sequence[Columns]) -> bool:
     """Return whether a list may be one request of a model whose inputs are no text alone."""
-    return TEXT_COLUMN not in columns and is_pair(inputs)
+    return SINGLE_VALUES.keys().isdisjoint(columns) and is_pair(inputs)
 
 
 def _read_parts(body: Mapping[str, Any], columns: Sequence[Columns], owner: str) -> Any:
     """Return the inputs that an object with the model's or the old example's keys has."""
     keys = set(body)
+    single = next((each for each in SINGLE_VALUES if each in columns and keys == set(each)), None)
+    if single is not None:
+        return body[single[0]]
     if keys == set(TEXT_COLUMN):
         return body[TEXT_COLUMN[0]]
     if keys in map(set, columns):

@@ -34,7 +34,7 @@ class Protocol(BaseProtocol):
     def parse(self, http_request: HttpRequest) -> Exchange:
         content, explains = http_request.content, http_request.explains
         parameters = self._legacy.parameters if self._legacy and not explains else {}
-        if isinstance(content, (str, list)):
+        if isinstance(content, (str, list, bytes)):
             return Exchange(http_request, self.requests(content, parameters))
         if not isinstance(content, dict):
             forms = forms_of(self.model.input_columns)

@@ -1,8 +1,8 @@
 """Text-embeddings-inference (TEI) below the model's path, `/predictions/<model>/<version>/`:
 
     embed          {"inputs": "a text"} or a list of texts or token ids -> [[0.1, …], …]
-    embed_all      the same body -> a vector for each token of each text
-    embed_sparse   the same body -> [[{"index": 5, "value": 0.3}, …], …]
+    embed_all      a text or a list of texts -> a vector for each token of each text
+    embed_sparse   the same -> [[{"index": 5, "value": 0.3}, …], …]
     rerank         {"query": "…", "texts": ["…", …]} -> [{"index": 1, "score": 0.9}, …], best first
     similarity     {"inputs": {"source_sentence": "…", "sentences": ["…", …]}} -> [0.8, …]
     predict        {"inputs": "a text"}, a pair of texts, or a list of [text] and [text, pair]
@@ -35,14 +35,18 @@ from handlers.protocols.base import (
     texts_or_ids,
 )
 from handlers.protocols.inference_server import InferenceServer, Write, read_object
-from handlers.protocols.items import read_parameters
+from handlers.protocols.items import check_keys, read_parameters
 from handlers.schemas.model_info import ModelInfo, Operation
 from handlers.schemas.request import Request, TokenIds
 from handlers.schemas.text_checks import json_type
 
-TRUNCATION = ["truncate", "truncation_direction"]
+SIDE = "truncation_direction"
+TRUNCATION = ["truncate", SIDE]
 TEXT_SETTINGS = [*TRUNCATION, "prompt_name"]
 EMBED_SETTINGS = [*TEXT_SETTINGS, "normalize", "dimensions"]
+COMPARED_SETTINGS = [*TEXT_SETTINGS, "prompt", "dimensions"]
+# The server's own settings, whatever the YAML of the model sets.
+UNIT_VECTORS = {"normalize": True, "precision": "float32", "encoding_format": "float"}
 SENTENCES = ["source_sentence", "sentences"]
 # Status and error type of this kit's statuses; all others are those of a backend that failed.
 KINDS = {
@@ -66,7 +70,7 @@ class Protocol(InferenceServer):
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
         shared = {} if model.generates else self._paths
-        embed = partial(self._parse_texts, "embed", EMBED_SETTINGS, {"normalize": True}, _listed)
+        embed = partial(self._parse_texts, "embed", EMBED_SETTINGS, UNIT_VECTORS, _listed)
         self._paths = {
             **shared,
             "embed": embed,
@@ -104,7 +108,9 @@ class Protocol(InferenceServer):
         check_operation(self.model, operation)
         content = read_object(http_request.content, ["inputs"], settings)
         texts = texts_or_ids(content["inputs"], "inputs", self.model.limits.max_rows)
-        parameters = {**defaults, **_parameters(content, settings)}
+        given = _parameters(content, settings)
+        cuts_both_ends = SIDE in self.model.parameters
+        parameters = {**defaults, **(given if cuts_both_ends else _cut_at_their_end(given))}
         requests = [Request(each, parameters, alone=False) for each in texts]
         return Exchange(http_request, requests, write)
 
@@ -114,7 +120,7 @@ class Protocol(InferenceServer):
         content = read_object(http_request.content, ["query", "texts"], settings)
         inputs = {name: content[name] for name in ("query", "texts")}
         self._check_texts(inputs["texts"], "texts")
-        parameters = _parameters(content, settings)
+        parameters = _cut_at_their_end(_parameters(content, settings))
         if "return_text" in parameters:
             parameters["return_documents"] = parameters.pop("return_text")
         return Exchange(http_request, [Request(inputs, parameters)], _first)
@@ -128,15 +134,17 @@ class Protocol(InferenceServer):
         parameters = _parameters(given, list(given))
         if self.model.operation == "similarity":
             return Exchange(http_request, [Request(inputs, parameters)], _first)
+        check_keys(parameters, COMPARED_SETTINGS, "parameters")
         texts = [inputs["source_sentence"], *inputs["sentences"]]
-        normalized = {**parameters, "normalize": True}
+        normalized = {**parameters, **UNIT_VECTORS}
         requests = [Request(each, normalized, alone=False) for each in texts]
         return Exchange(http_request, requests, _cosines)
 
     def _parse_predict(self, http_request: HttpRequest) -> Exchange:
         check_operation(self.model, "predict")
-        content = read_object(http_request.content, ["inputs"], ["raw_scores", "truncate"])
+        content = read_object(http_request.content, ["inputs"], ["raw_scores", *TRUNCATION])
         self._check_truncate(content.get("truncate"))
+        _cut_at_their_end(_parameters(content, TRUNCATION))
         inputs = content["inputs"]
         is_batch = isinstance(inputs, list) and isinstance(next(iter(inputs), None), list)
         items = inputs if is_batch else [inputs]
@@ -161,6 +169,8 @@ class Protocol(InferenceServer):
 
     def _check_truncate(self, truncate: Any) -> None:
         """Check that a body asks for no other truncation than that of the YAML."""
+        if not isinstance(truncate, bool | None):
+            raise BadRequest(f"truncate must be true or false, and is {json_type(truncate)}.")
         if truncate not in (None, self.model.limits.truncation):
             does = "truncates" if self.model.limits.truncation else "refuses"
             raise Unprocessable(f"This model {does} texts that are too long; leave truncate out.")
@@ -186,9 +196,21 @@ def _parameters(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any
     return {name: given[name] for name in names if given.get(name) is not None}
 
 
+def _cut_at_their_end(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters without the side that texts are cut at, which is their end.
+
+    Raises:
+        Unprocessable: it is another side.
+    """
+    side = parameters.get(SIDE, "right")
+    if not isinstance(side, str) or side.lower() != "right":
+        raise Unprocessable(f"This model cuts long texts at their end; leave {SIDE} out.")
+    return {name: value for name, value in parameters.items() if name != SIDE}
+
+
 def _raw_scores(content: Mapping[str, Any]) -> bool:
     raw = content.get("raw_scores")
-    if raw not in (None, True, False):
+    if not isinstance(raw, bool | None):
         raise BadRequest(f"raw_scores must be true or false, and is {json_type(raw)}.")
     return bool(raw)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Window
 from handlers.schemas.explanation_parameters import ExplanationParameters
 from handlers.schemas.request import TextStream, TokenCount
 
@@ -30,7 +29,7 @@ class Job:
 
     query: Any
     settings: ExplanationParameters = DEFAULT_SETTINGS
-    rows: Sequence[Window] = ()
+    rows: Sequence[Any] = ()
     outputs: Sequence[Outputs] = ()
     stream: TextStream | None = None
     owner: int = 0

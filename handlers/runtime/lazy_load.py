@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Generic, TypeVar
@@ -13,20 +14,26 @@ from handlers.runtime.deadline import NO_DEADLINE, Deadline
 Loaded_co = TypeVar("Loaded_co", covariant=True)
 # How long a caller waits before it looks at its deadline, in seconds.
 PATIENCE = 0.1
+# How long an error of a load, which can take minutes, is that of every caller, in seconds.
+RETRY_SECONDS = 60.0
 
 
 class LazyLoad(Generic[Loaded_co]):
     """Loads something at the first call, in a thread of its own, and keeps it.
 
-    After an error the next call loads again.
+    After an error, calls have the same error for some time, and then load again.
 
     Args:
         load: loads it.
+        clock: returns the time in seconds.
     """
 
-    def __init__(self, load: Callable[[], Loaded_co]) -> None:
-        self._load, self._lock = load, threading.Lock()
+    def __init__(
+        self, load: Callable[[], Loaded_co], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._load, self._clock, self._lock = load, clock, threading.Lock()
         self._future: Future[Loaded_co] | None = None
+        self._retry_at = 0.0
 
     @property
     def loaded(self) -> Loaded_co | None:
@@ -48,12 +55,16 @@ class LazyLoad(Generic[Loaded_co]):
             if deadline.passed:
                 raise OutOfTime
             wait([future], PATIENCE)
+        if error := future.exception():
+            # The same error is raised again: it would keep the frames of each earlier caller.
+            raise error.with_traceback(None)
         return future.result()
 
     def _started(self) -> Future[Loaded_co]:
         with self._lock:
             future = self._future
-            if future is None or (future.done() and future.exception()):
+            failed = future is not None and future.done() and future.exception() is not None
+            if future is None or (failed and self._clock() >= self._retry_at):
                 future = self._future = Future()
                 threading.Thread(target=self._run, args=(future,), name="load", daemon=True).start()
             return future
@@ -62,4 +73,5 @@ class LazyLoad(Generic[Loaded_co]):
         try:
             future.set_result(self._load())
         except BaseException as error:  # noqa: BLE001 - the callers raise it
+            self._retry_at = self._clock() + RETRY_SECONDS
             future.set_exception(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -12,8 +13,12 @@ Schema = Mapping[str, Any]
 Columns = tuple[str, ...]
 # What a mode does, under the names that embedding servers have for it.
 Operation = Literal["embed", "embed_all", "embed_sparse", "rerank", "similarity", "predict"]
-# The columns of inputs that are one text, which stands by itself and not in an object.
+# The column of inputs that are one text.
 TEXT_COLUMN: Columns = ("text",)
+# The column of inputs that are one image.
+IMAGE_COLUMN: Columns = ("image",)
+# What the columns of inputs are that are one value, which stands by itself and not in an object.
+SINGLE_VALUES: Mapping[Columns, str] = {TEXT_COLUMN: "a text", IMAGE_COLUMN: "an image"}
 PUBLIC = (
     "name",
     "version",
@@ -42,7 +47,7 @@ class Limits:
     Attributes:
         max_length: tokens of a text, or of a window of one.
         max_rows: items of a list, or windows of a text.
-        max_characters: characters of a text.
+        max_characters: characters of a text, which an image in base64 is, too.
         truncation: whether a text with more tokens is truncated or refused.
         max_total_tokens: tokens of a prompt and its new text together; elsewhere `max_length`.
     """
@@ -68,6 +73,19 @@ class GenerationInfo:
     engine: str = "transformers"
     by_generate: Sequence[str] = ()
     refused: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class HubResult:
+    """The result of one text as Hugging Face's hub returns it and its clients read it.
+
+    Attributes:
+        clients: found in the User-Agent of the clients that read it.
+        convert: returns it, from the task's result.
+    """
+
+    clients: re.Pattern[str]
+    convert: Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -115,8 +133,9 @@ class ModelInfo:
         operation: what it does under an embedding server's name; None where such servers lack it.
         prompts: names of the checkpoint's prompts, one of which a request can put before its text.
         takes_pairs: whether a list of two texts is one request, a pair, and not two of them.
-        nests_single_result: whether Hugging Face's clients read the result of one text from a list
-            of results.
+        reads_media: whether inputs are files, such as images, which may be the body of a request.
+        hub_result: the result of one text for Hugging Face's own clients, where the hub returns
+            another one than the pipeline; else None.
         legacy_response: the response of TorchServe's old example; None where it had no such mode.
         legacy_explanation_keys: the keys of that example's explanations.
         agreement: how often it agrees with its checkpoint in float32, measured when it was packed;
@@ -148,7 +167,8 @@ class ModelInfo:
     operation: Operation | None = None
     prompts: Sequence[str] = ()
     takes_pairs: bool = False
-    nests_single_result: bool = False
+    reads_media: bool = False
+    hub_result: HubResult | None = None
     legacy_response: LegacyResponse | None = None
     legacy_explanation_keys: Sequence[str] = ()
     agreement: Mapping[str, Any] | None = None

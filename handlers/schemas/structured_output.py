@@ -114,11 +114,11 @@ class Tool(BaseModel):
 
 
 class NamedTool(BaseModel):
-    """A tool that the model must call."""
+    """A tool that the model must call; Hugging Face's client sends it without a type."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
-    type: Literal["function"]
+    type: Literal["function"] = "function"
     function: Annotated[FunctionName, _inline(FunctionName)]
 
 

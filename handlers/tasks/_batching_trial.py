@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import GenerationConfig, LogitsProcessor
 
-from handlers.batching.padding import pad, without_padding
+from handlers.batching.padding import Padding, pad, without_padding
 from handlers.batching.rows import Outputs, Row, outputs_agree
+from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.trial_rows import trial_rows
 from handlers.generation.layout import DECODER_ONLY
 from handlers.generation.logits import recording
 from handlers.runtime.model import Model
-from handlers.tasks.base import BaseTask
 
 logger = logging.getLogger(__name__)
 
@@ -24,59 +25,76 @@ logger = logging.getLogger(__name__)
 NEW_TOKENS = 2
 
 
-def set_batching(task: BaseTask[Any, Any], model: Model) -> None:
-    """Find out which rows may share a batch, and set it as attributes of the model.
+@dataclass(frozen=True)
+class BatchingTrial:
+    """A trial of the models of a checkpoint.
 
-    Models that ignore the attention mask, or find the end of a text by its ids, may have other
-    outputs for a row beside a longer one. They run rows in groups of equal length, or each alone
-    if that changes outputs too.
+    Attributes:
+        checkpoint: the checkpoint.
+        max_tokens: the longest row that a model may get; None if there is no limit.
+        padding: padding ids and side.
+        outputs: names of the outputs that are compared.
+        per_token: those of them that have a value for each token.
+        generates: whether the logits of new tokens are compared, and not those of one forward.
     """
-    max_tokens = task.max_tokens
-    if max_tokens and task.generates:
-        max_tokens = max(1, max_tokens - NEW_TOKENS)
-    trial = trial_rows(task.checkpoint, max_tokens)
-    first, *_, equally_long = trial.batches[0]
-    name = task.checkpoint.architecture
-    if all(_agree(task, model, batch[:2]) for batch in trial.batches):
-        model.padded_limit, model.runs_alone = trial.limit, False
-    elif _agree(task, model, [first, equally_long]):
-        model.padded_limit, model.runs_alone = 0, False
-        logger.info("padding changes the outputs of %s; it runs rows of equal length", name)
-    else:
-        model.padded_limit, model.runs_alone = 0, True
-        logger.info("batches change the outputs of %s; it runs each row alone", name)
 
+    checkpoint: Checkpoint
+    max_tokens: int | None
+    padding: Padding
+    outputs: tuple[str, ...]
+    per_token: tuple[str, ...]
+    generates: bool
 
-def _agree(task: BaseTask[Any, Any], model: Model, rows: Sequence[Row]) -> bool:
-    """Return whether rows have the same outputs together as alone."""
-    run = _generate if task.generates else _forward
-    try:
-        alone = [output for row in rows for output in run(task, model, [row])]
-        together = run(task, model, rows)
-        return outputs_agree(together, alone, task.outputs, exact=model.full_precision)
-    except Exception as error:  # noqa: BLE001 - each family refuses padding in its own way
-        logger.info("Rows did not run together in the trial: %s", type(error).__name__)
-        return False
+    def set_batching(self, model: Model) -> None:
+        """Find out which rows may share a batch, and set it as attributes of the model.
 
+        Models that ignore the attention mask, or find the end of a text by its ids, may have other
+        outputs for a row beside a longer one. They run rows in groups of equal length, or each
+        alone if that changes outputs too.
+        """
+        max_tokens = self.max_tokens
+        if max_tokens and self.generates:
+            max_tokens = max(1, max_tokens - NEW_TOKENS)
+        trial = trial_rows(self.checkpoint, max_tokens)
+        first, *_, equally_long = trial.batches[0]
+        name = self.checkpoint.architecture
+        if all(self._agree(model, batch[:2]) for batch in trial.batches):
+            model.padded_limit, model.runs_alone = trial.limit, False
+        elif self._agree(model, [first, equally_long]):
+            model.padded_limit, model.runs_alone = 0, False
+            logger.info("padding changes the outputs of %s; it runs rows of equal length", name)
+        else:
+            model.padded_limit, model.runs_alone = 0, True
+            logger.info("batches change the outputs of %s; it runs each row alone", name)
 
-def _forward(task: BaseTask[Any, Any], model: Model, rows: Sequence[Row]) -> list[Outputs]:
-    outputs = model.forward(pad(rows, task.padding))
-    return without_padding(outputs, rows, task.padding.side, task.per_token)
+    def _agree(self, model: Model, rows: Sequence[Row]) -> bool:
+        """Return whether rows have the same outputs together as alone."""
+        run = self._generate if self.generates else self._forward
+        try:
+            alone = [output for row in rows for output in run(model, [row])]
+            together = run(model, rows)
+            return outputs_agree(together, alone, self.outputs, exact=model.full_precision)
+        except Exception as error:  # noqa: BLE001 - each family refuses padding in its own way
+            logger.info("Rows did not run together in the trial: %s", type(error).__name__)
+            return False
 
+    def _forward(self, model: Model, rows: Sequence[Row]) -> list[Outputs]:
+        outputs = model.forward(pad(rows, self.padding))
+        return without_padding(outputs, rows, self.padding.side, self.per_token)
 
-def _generate(task: BaseTask[Any, Any], model: Model, rows: Sequence[Row]) -> list[Outputs]:
-    """Return the logits of each new token."""
-    recorder = _Recorder()
-    config = GenerationConfig(
-        **DECODER_ONLY.reads_prompt,
-        max_new_tokens=NEW_TOKENS,
-        do_sample=False,
-        num_beams=1,
-        pad_token_id=task.padding.ids["input_ids"],
-    )
-    model.generate(pad(rows, task.padding), config, **recording(recorder))
-    steps = np.stack(recorder.steps)
-    return [dict.fromkeys(task.outputs, steps[:, row]) for row in range(len(rows))]
+    def _generate(self, model: Model, rows: Sequence[Row]) -> list[Outputs]:
+        """Return the logits of each new token."""
+        recorder = _Recorder()
+        config = GenerationConfig(
+            **DECODER_ONLY.reads_prompt,
+            max_new_tokens=NEW_TOKENS,
+            do_sample=False,
+            num_beams=1,
+            pad_token_id=self.padding.ids["input_ids"],
+        )
+        model.generate(pad(rows, self.padding), config, **recording(recorder))
+        steps = np.stack(recorder.steps)
+        return [dict.fromkeys(self.outputs, steps[:, row]) for row in range(len(rows))]
 
 
 class _Recorder(LogitsProcessor):

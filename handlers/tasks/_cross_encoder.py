@@ -43,7 +43,7 @@ def read_activation(checkpoint: Checkpoint) -> Activation:
     name = _declared(checkpoint)
     if name is None:
         return sigmoid if checkpoint.config.num_labels == 1 else np.asarray
-    if name not in ACTIVATIONS:
+    if not isinstance(name, str) or name not in ACTIVATIONS:
         raise WrongCheckpoint(
             "config.json",
             f"has the activation {quote(name)}",

@@ -5,34 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BeforeValidator
-from tokenizers import normalizers
 from transformers import BatchEncoding
 
 from handlers.batching.padding import Side
 from handlers.batching.rows import Outputs, Row
-from handlers.batching.tokenization import Window, check_length, tokenize
+from handlers.batching.tokenization import Window, check_length, read_in_lower_case, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.sentence_transformers import OUTPUT, PROMPT_MASK, SentenceTransformer
 from handlers.checkpoints.text_reduction import TextReduction
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, attempt
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.pipeline_names import in_lower_case
 from handlers.schemas.request import TokenIds
 from handlers.schemas.text_checks import check_text
-from handlers.tasks.base import BaseTask
+from handlers.schemas.truncation import TruncationParameters
+from handlers.tasks._text import TextTask
 
 QueryT = TypeVar("QueryT")
 Vector = npt.NDArray[np.float32]
 
 
-class PromptParameters(Parameters):
+class PromptParameters(TruncationParameters):
     """Parameters of each text that becomes a vector."""
 
     prompt_name: str | None = None
@@ -40,11 +37,6 @@ class PromptParameters(Parameters):
     of the checkpoint, if it has one."""
     prompt: str | None = None
     """Text that precedes the text, in place of a prompt of the checkpoint."""
-    truncate: bool | None = None
-    """Cuts a text that is too long, instead of refusing it. Without it, `truncation` of the YAML.
-    """
-    truncation_direction: Annotated[Side, BeforeValidator(in_lower_case)] = "right"
-    """The end of a text that is cut."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +56,7 @@ class EmbeddedText:
     side: Side
 
 
-class EmbeddingTask(BaseTask[QueryT, Row]):
+class EmbeddingTask(TextTask[QueryT, Row]):
     """A mode of a sentence-transformers model; see `handlers/checkpoints/sentence_transformers.py`.
 
     A row's output is the vector of its text, before it is normalized at the end.
@@ -79,7 +71,7 @@ class EmbeddingTask(BaseTask[QueryT, Row]):
         super().__init__(checkpoint, settings)
         self.prompts = sorted(self.modules.settings.prompts)
         if self.modules.limits.do_lower_case:
-            _read_in_lower_case(self.tokenizer.backend_tokenizer)
+            read_in_lower_case(self.tokenizer)
         if not self.modules.pooling.include_prompt:
             # Made-up rows, at warm-up and in exports, have all inputs that the tokenizer names.
             self.tokenizer.model_input_names = [*self.tokenizer.model_input_names, PROMPT_MASK]
@@ -172,18 +164,20 @@ class EmbeddingTask(BaseTask[QueryT, Row]):
         """Return the mark of the tokens that are not pooled, those up to the end of the prompt."""
         if self.modules.pooling.include_prompt:
             return {}
-        marked = max(0, self._prompt_tokens(text.prompt) - cut) if text.prompt else 0
+        marked = self._marked_tokens(text.prompt, cut) if text.prompt else 0
         if marked >= length:
             raise RequestTooLarge("The prompt leaves no tokens for the text; send a shorter one.")
         return {PROMPT_MASK: [1] * marked + [0] * (length - marked)}
 
-    def _prompt_tokens(self, prompt: str) -> int:
-        """Return the number of tokens before the text: those of the prompt and special ones."""
+    def _marked_tokens(self, prompt: str, cut: int) -> int:
+        """Return the number of tokens before the text: those of the prompt and special ones.
+
+        Args:
+            prompt: the prompt.
+            cut: how many tokens are cut on the left, where a special one stays.
+        """
         ids = tokenize(self.tokenizer, [(prompt, None)])["input_ids"][0]
-        return len(ids) - (ids[-1] in self.tokenizer.all_special_ids)
-
-
-def _read_in_lower_case(kernel: Any) -> None:
-    """Have a tokenizer read all letters in lower case; offsets stay those of the text."""
-    own = [kernel.normalizer] if kernel.normalizer is not None else []
-    kernel.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
+        first, last = (
+            not set(end).isdisjoint(self.tokenizer.all_special_ids) for end in (ids[:1], ids[-1:])
+        )
+        return max(int(first), len(ids) - int(last) - cut)

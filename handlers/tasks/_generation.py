@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, NotRequired, TypeVar
 
+from transformers import GenerationConfig
 from typing_extensions import TypedDict
 
-from handlers.batching.rows import Outputs, RowOutcome
+from handlers.batching.padding import pad
+from handlers.batching.padding import run as run_padded
+from handlers.batching.rows import Outputs, RowOutcome, require_outputs
 from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
@@ -23,10 +27,13 @@ from handlers.generation.stopping import GeneratedText
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
 from handlers.schemas.request import TextToken
-from handlers.tasks.base import BaseTask
+from handlers.tasks._text import TextTask
 from handlers.telemetry.meter import Meter
 
 QueryT = TypeVar("QueryT")
+
+# Outputs for each token of a prompt take gigabytes where a vocabulary is large.
+COMPARED_TOKENS = 1024
 
 
 class Details(TypedDict):
@@ -45,7 +52,7 @@ class Details(TypedDict):
     top_tokens: NotRequired[list[list[TextToken]]]
 
 
-class GenerationTask(BaseTask[QueryT, Prompt]):
+class GenerationTask(TextTask[QueryT, Prompt]):
     """A task whose results are generated texts.
 
     Attributes:
@@ -59,6 +66,7 @@ class GenerationTask(BaseTask[QueryT, Prompt]):
     default_batch_tokens = 8192
     packs = False
     generates = True
+    new_tokens = 3
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
@@ -83,6 +91,29 @@ class GenerationTask(BaseTask[QueryT, Prompt]):
         if isinstance(model, StaticGroups):
             generate = partial(model.generate_prompts, generator)
         return with_grammars(partial(generate, budget=self.budget), rows)
+
+    def run_made_up(self, model: Model, batches: Sequence[list[Any]]) -> None:
+        new = GenerationConfig(
+            max_new_tokens=self.new_tokens, pad_token_id=self.padding.ids.get("input_ids", 0)
+        )
+        for batch in (batches[0], batches[-1]):
+            model.generate(pad(batch, self.padding), new)
+
+    def compared_outputs(self, model: Model, rows: Sequence[Prompt]) -> Sequence[Outputs]:
+        """Return the scores of the token after each token of a prompt.
+
+        Prompts are padded on the right, where padding changes no position: a decoder whose
+        positions come from the code of transformers counts padding on the left.
+        """
+        outcomes = run_padded(
+            model.forward,
+            rows,
+            padding=replace(self.padding, side="right"),
+            budget=min(self.budget, COMPARED_TOKENS),
+            per_token=self.outputs,
+            meter=Meter(),
+        )
+        return require_outputs(outcomes)
 
     @abstractmethod
     def decode(self, query: QueryT, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:

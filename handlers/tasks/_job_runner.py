@@ -6,13 +6,21 @@ passes while an expensive one is computed.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from handlers.batching.rows import RowOutcome, require_outputs
-from handlers.errors import OutOfTime, RequestError, RequestTooLarge, attempt, attempt_all
+from handlers.batching.rows import RowOutcome, check_numbers, require_outputs
+from handlers.errors import (
+    BadRequest,
+    OutOfTime,
+    RequestError,
+    RequestTooLarge,
+    attempt,
+    attempt_all,
+)
 from handlers.runtime.deadline import Deadline, before
 from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
@@ -22,10 +30,14 @@ from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
 
 JobOutcome = Job | RequestError
+# A request, and the number of the HTTP request that it belongs to.
+Owned = tuple[Request, int]
 # The deadline is checked before each of these; an ordinary batch has less and stays together.
 WAVE_CHARACTERS = 1_000_000
 WAVE_TEXTS = 64
 WAVE_FORWARDS = 8
+# A number has four bytes as float32, and hardly ever fewer in JSON.
+NUMBER_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -38,6 +50,8 @@ class JobRunner:
         meter: counts rows and measures the stages.
         deadline: the time limit; jobs that it leaves no time for have an error.
         limit_name: the keys of the YAML that set the time limit, for errors.
+        max_result_bytes: the limit of the results of one HTTP request; those that are certain to
+            have more are not computed.
     """
 
     task: BaseTask[Any, Any]
@@ -45,19 +59,23 @@ class JobRunner:
     meter: Meter
     deadline: Deadline
     limit_name: str = "predict_timeout"
+    max_result_bytes: float = math.inf
 
     def run(
         self,
         requests: Sequence[Request],
         parse: Callable[[Request], Job],
         owners: Sequence[int],
-    ) -> list[JobOutcome]:
-        """Return the job of each request with its rows and outputs.
+        finish: Callable[[Job], Any],
+    ) -> list[Any]:
+        """Return what becomes of the job of each request when it has its rows and outputs.
 
         Args:
             requests: the requests.
             parse: returns the job of a request.
             owners: the number of the HTTP request that each request belongs to.
+            finish: takes a job with its outputs, of which a wave may have gigabytes, before the
+                next wave runs.
         """
         # Reading texts that are too large to be computed leaves time to compute the others.
         reader = _Reader(self, parse, self.deadline.share(2))
@@ -76,17 +94,31 @@ class JobRunner:
             ],
             WAVE_FORWARDS * self.task.budget,
             owners,
-            lambda wave: self._compute([jobs[index] for index in wave]),
+            lambda wave: self._finish(self._compute([jobs[index] for index in wave]), finish),
         )
 
     def prepare(
-        self, requests: Sequence[Request], parse: Callable[[Request], Job], deadline: Deadline
+        self, requests: Sequence[Owned], parse: Callable[[Owned], Job], deadline: Deadline
     ) -> list[JobOutcome]:
         """Parse and encode requests, if there is time."""
         if deadline.passed:
             return [self._out_of_time("text was read")] * len(requests)
         with self.meter.stage("parse"):
-            parsed = [attempt(before(deadline, parse), request) for request in requests]
+            parsed = [attempt(before(deadline, parse), owned) for owned in requests]
+        return _in_waves(
+            [
+                0 if isinstance(job, RequestError) else self.task.repeated_characters(job.query)
+                for job in parsed
+            ],
+            WAVE_CHARACTERS,
+            [owner for _, owner in requests],
+            lambda wave: self._encode_in_time([parsed[index] for index in wave], deadline),
+        )
+
+    def _encode_in_time(self, parsed: Sequence[JobOutcome], deadline: Deadline) -> list[JobOutcome]:
+        """Encode the jobs among jobs and errors, if there is time."""
+        if deadline.passed:
+            return _each(parsed, lambda jobs: [self._out_of_time("text was read")] * len(jobs))
         return _each(parsed, self._encode)
 
     def _encode(self, jobs: Sequence[Job]) -> list[JobOutcome]:
@@ -96,7 +128,7 @@ class JobRunner:
     def _encode_together(self, jobs: Sequence[Job]) -> list[JobOutcome]:
         encoded = self.task.encode([job.query for job in jobs])
         return [
-            found if isinstance(found, RequestError) else replace(job, rows=found)
+            found if isinstance(found, RequestError) else attempt(_with_rows, job, found)
             for job, found in zip(jobs, encoded, strict=True)
         ]
 
@@ -107,6 +139,11 @@ class JobRunner:
             return attempt_all(self._run_together, jobs, lambda job: not job.streaming_started)
 
         return _each(jobs, run)
+
+    def _finish(self, jobs: Sequence[JobOutcome], finish: Callable[[Job], Any]) -> list[Any]:
+        """Return what becomes of the jobs among jobs and errors."""
+        with self.meter.stage("decode"):
+            return [job if isinstance(job, RequestError) else attempt(finish, job) for job in jobs]
 
     def _run_together(self, jobs: Sequence[Job]) -> list[JobOutcome]:
         rows = [row for job in jobs for row in job.rows]
@@ -119,7 +156,9 @@ class JobRunner:
 
     def _with_outputs(self, job: Job, outcomes: Sequence[RowOutcome]) -> Job:
         try:
-            return replace(job, outputs=require_outputs(outcomes))
+            outputs = require_outputs(outcomes)
+            check_numbers(outputs)
+            return replace(job, outputs=outputs)
         except OutOfTime:
             tokens = sum(row.cost for row in job.rows)
             raise self._out_of_time(
@@ -136,6 +175,17 @@ class JobRunner:
         )
 
 
+def _with_rows(job: Job, rows: Sequence[Any]) -> Job:
+    """Return a job with its rows.
+
+    Raises:
+        BadRequest: one has no tokens; in a packed row it would have the outputs of a neighbour.
+    """
+    if not all(row.cost for row in rows):
+        raise BadRequest("A text of this request has no tokens for this model; send another one.")
+    return replace(job, rows=rows)
+
+
 class _Reader:
     """Reads requests until their HTTP request has too many rows.
 
@@ -150,33 +200,48 @@ class _Reader:
     ) -> None:
         self._runner, self._parse, self._deadline = runner, parse, deadline
         self._limit = runner.task.settings.request_rows
-        self._rows = Counter[int]()
+        # Those that are certain before they are encoded, and those that are encoded.
+        self._certain, self._rows = Counter[int](), Counter[int]()
+        self._numbers = Counter[int]()
 
-    def read(self, owned: Sequence[tuple[Request, int]]) -> list[JobOutcome]:
+    def read(self, owned: Sequence[Owned]) -> list[JobOutcome]:
         """Return the job of each request, which belongs to an owner."""
         full = [self._error(owner) for _, owner in owned]
-        requests = [request for (request, _), error in zip(owned, full, strict=True) if not error]
-        jobs = iter(self._runner.prepare(requests, self._parse, self._deadline))
-        return [
-            error or self._count(next(jobs), owner)
-            for (_, owner), error in zip(owned, full, strict=True)
-        ]
+        requests = [each for each, error in zip(owned, full, strict=True) if not error]
+        jobs = iter(self._runner.prepare(requests, self._parse_owned, self._deadline))
+        return [error or self._count(next(jobs)) for error in full]
 
     def without_too_many_rows(self, jobs: Sequence[JobOutcome]) -> list[JobOutcome]:
         """Return the jobs, with an error for each of an owner that has too many rows."""
         return [(self._error(job.owner) if isinstance(job, Job) else None) or job for job in jobs]
 
-    def _count(self, job: JobOutcome, owner: int) -> JobOutcome:
-        if isinstance(job, RequestError):
-            return job
-        self._rows[owner] += sum(row.sequences for row in job.rows)
-        return replace(job, owner=owner)
+    def _parse_owned(self, owned: Owned) -> Job:
+        """Return the job of a request, if its HTTP request has not too many rows with it."""
+        request, owner = owned
+        job = replace(self._parse(request), owner=owner)
+        self._certain[owner] += self._runner.task.least_rows(job.query)
+        if error := self._error(owner):
+            raise error
+        return job
+
+    def _count(self, job: JobOutcome) -> JobOutcome:
+        if isinstance(job, Job):
+            self._rows[job.owner] += sum(row.sequences for row in job.rows)
+            self._numbers[job.owner] += self._runner.task.result_numbers(job.rows)
+        return job
 
     def _error(self, owner: int) -> RequestTooLarge | None:
-        if self._rows[owner] <= self._limit:
+        rows = max(self._certain[owner], self._rows[owner])
+        numbers, limit = self._numbers[owner], self._runner.max_result_bytes
+        if numbers * NUMBER_BYTES > limit:
+            return RequestTooLarge(
+                f"The results of this request have at least {numbers:,} numbers, too many for the"
+                f" server's max_response_size of {limit:,}; send fewer or shorter texts."
+            )
+        if rows <= self._limit:
             return None
         return RequestTooLarge(
-            f"The texts of this request make at least {self._rows[owner]:,} rows, counting each"
+            f"The texts of this request make at least {rows:,} rows, counting each"
             " window of a long text and each sequence of a prompt, and this model takes"
             f" {self._limit:,} a request; send them in parts, or ask for less."
         )
@@ -186,9 +251,9 @@ def _in_waves(
     costs: Sequence[int],
     limit: int,
     owners: Sequence[int],
-    function: Callable[[Sequence[int]], Sequence[JobOutcome]],
-) -> list[JobOutcome]:
-    outcomes: dict[int, JobOutcome] = {}
+    function: Callable[[Sequence[int]], Sequence[Any]],
+) -> list[Any]:
+    outcomes: dict[int, Any] = {}
     for wave in waves(costs, limit, owners):
         outcomes |= zip(wave, function(wave), strict=True)
     return [outcomes[index] for index in range(len(costs))]

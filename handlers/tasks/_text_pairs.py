@@ -15,14 +15,20 @@ from transformers import BatchEncoding
 
 from handlers.batching.tokenization import Window, check_length, tokenize, window
 from handlers.errors import RequestError, RequestTooLarge, attempt
-from handlers.tasks.base import BaseTask
+from handlers.tasks._text import TextTask
 
 QueryT = TypeVar("QueryT")
 Pair = tuple[str, str]
 TRUNCATION = ("only_first", "only_second")
+# Characters for each token of a row, above which a text is tokenized once before it is tokenized in
+# each of its pairs.
+LONG = 8
+# Characters for each token of a row that a text in several pairs may have. Spaces and words without
+# tokens take time to tokenize as well.
+MAX_LONG = 32
 
 
-class PairTask(BaseTask[QueryT, Window]):
+class PairTask(TextTask[QueryT, Window]):
     """A mode whose requests are several pairs of texts.
 
     Attributes:
@@ -52,6 +58,46 @@ class PairTask(BaseTask[QueryT, Window]):
             limit: the maximum number of tokens of a row.
         """
 
+    def least_rows(self, query: QueryT) -> int:
+        return len(self.pairs(query))
+
+    def repeated_characters(self, query: QueryT) -> int:
+        return sum(len(first) + len(second) for first, second in self.pairs(query))
+
+    def check_whole_side(self, text: str) -> str:
+        """Return a text of the side that is not truncated, which leaves room for the other side.
+
+        It would otherwise be tokenized in full in each pair before its length is checked.
+
+        Raises:
+            RequestTooLarge: it leaves none.
+        """
+        limit = self.max_tokens
+        if limit is not None and len(text) > LONG * limit:
+            encoding = tokenize(self.tokenizer, [(text, None)], add_special_tokens=False)
+            tokens = len(encoding["input_ids"][0])
+            self._check_room(tokens + self.tokenizer.num_special_tokens_to_add(pair=True), limit)
+            _check_characters(text, limit)
+        return text
+
+    def beginning(self, text: str) -> str:
+        """Return the beginning of a text of the side that is truncated, with all that a row takes.
+
+        It has twice the tokens of a row, or less: a long text would otherwise be tokenized in full
+        in each pair.
+
+        Raises:
+            RequestTooLarge: it has too many characters.
+        """
+        limit = self.max_tokens
+        if limit is None or len(text) <= LONG * limit:
+            return text
+        encoding = tokenize(self.tokenizer, [(text, None)], add_special_tokens=False)[0]
+        if len(encoding) > 2 * limit:
+            text = text[: encoding.offsets[2 * limit][0]]
+        _check_characters(text, limit)
+        return text
+
     def encode(self, queries: Sequence[QueryT]) -> list[list[Window] | RequestError]:
         pairs = [self.pairs(query) for query in queries]
         encoding = tokenize(self.tokenizer, [pair for own in pairs for pair in own])
@@ -72,7 +118,7 @@ class PairTask(BaseTask[QueryT, Window]):
         if not self.truncates(query):
             check_length(len(rows[long[0]]), limit, self.name_of(query, long[0]))
         for number in long:
-            self._check_room(rows[number], limit)
+            self._check_room(self._whole_side_tokens(rows[number]), limit)
         options: dict[str, Any] = {"truncation": TRUNCATION[self.truncated_side]}
         chosen = [pairs[number] for number in long]
         truncated = tokenize(self.tokenizer, chosen, max_length=limit, **options)
@@ -80,7 +126,19 @@ class PairTask(BaseTask[QueryT, Window]):
             rows[number] = window(truncated, place, names)
         return rows
 
-    def _check_room(self, row: Window, limit: int) -> None:
-        other = sum(number != self.truncated_side for number in row.encoding.sequence_ids)
-        if other >= limit:
-            raise RequestTooLarge(self.lack_of_room(other, limit))
+    def _whole_side_tokens(self, row: Window) -> int:
+        """Return the number of tokens of the side that is not truncated, and of special ones."""
+        return sum(number != self.truncated_side for number in row.encoding.sequence_ids)
+
+    def _check_room(self, tokens: int, limit: int) -> None:
+        if tokens >= limit:
+            raise RequestTooLarge(self.lack_of_room(tokens, limit))
+
+
+def _check_characters(text: str, limit: int) -> None:
+    """Check that a text in several pairs has not many more characters than a row has tokens."""
+    if len(text) > MAX_LONG * limit:
+        raise RequestTooLarge(
+            f"a text that is read with several others has {len(text):,} characters for few tokens,"
+            f" and this model takes {MAX_LONG * limit:,}; shorten its words and spaces."
+        )

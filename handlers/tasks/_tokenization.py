@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from handlers.batching.tokenization import tokenize
-from handlers.errors import BadRequest, RequestTooLarge
+from handlers.errors import BadRequest, RequestTooLarge, Unprocessable
 from handlers.generation.chat import check_messages, prompt_of
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.request import Request, TokenIds
 from handlers.schemas.text_checks import check_text, json_type
 from handlers.schemas.tokenized_text import TokenizedText
+from handlers.tasks._text import TextTask
 from handlers.tasks.base import BaseTask
 
 IDS_ONLY: dict[str, Any] = {"return_attention_mask": False, "return_token_type_ids": False}
@@ -41,6 +42,7 @@ def tokenize_request(task: BaseTask[Any, Any], request: Request) -> TokenizedTex
         RequestError: the inputs or parameters are wrong, or there are more tokens than a text may
             have characters.
     """
+    task = _require_tokenizer(task)
     parameters = TokenizationParameters.of_request({}, request.parameters)
     is_chat = isinstance(request.inputs, list)
     text = _text_of(task, request.inputs, parameters)
@@ -67,7 +69,7 @@ def detokenize_request(task: BaseTask[Any, Any], request: Request) -> str:
         BadRequest: there are none, one is not in the vocabulary, or a parameter is wrong.
         RequestTooLarge: there are more than a text may have characters.
     """
-    ids = request.inputs
+    task, ids = _require_tokenizer(task), request.inputs
     parameters = DetokenizationParameters.of_request({}, request.parameters)
     if not isinstance(ids, TokenIds):
         raise BadRequest(f"tokens must be a list of token ids, and is {json_type(ids)}.")
@@ -77,7 +79,18 @@ def detokenize_request(task: BaseTask[Any, Any], request: Request) -> str:
     return str(task.tokenizer.decode(list(ids.ids), **options))
 
 
-def _text_of(task: BaseTask[Any, Any], inputs: Any, parameters: TokenizationParameters) -> str:
+def _require_tokenizer(task: BaseTask[Any, Any]) -> TextTask[Any, Any]:
+    """Return a task that reads texts.
+
+    Raises:
+        Unprocessable: it reads something else.
+    """
+    if not isinstance(task, TextTask):
+        raise Unprocessable(f"This model's mode is {task.settings.mode}; it has no tokenizer.")
+    return task
+
+
+def _text_of(task: TextTask[Any, Any], inputs: Any, parameters: TokenizationParameters) -> str:
     """Return a text, or the prompt of a chat."""
     limit = task.max_characters
     if not isinstance(inputs, list):
@@ -86,7 +99,7 @@ def _text_of(task: BaseTask[Any, Any], inputs: Any, parameters: TokenizationPara
     return prompt_of(check_messages(inputs, limit), task.tokenizer, limit, **options)
 
 
-def _special_tokens(task: BaseTask[Any, Any], ids: set[int]) -> dict[int, str]:
+def _special_tokens(task: TextTask[Any, Any], ids: set[int]) -> dict[int, str]:
     """Return the names of the special tokens among ids; an unknown character is none of them."""
     tokenizer = task.tokenizer
     special = ids.intersection(tokenizer.all_special_ids) - {tokenizer.unk_token_id}

@@ -12,14 +12,15 @@ from typing import Any, ClassVar
 from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window
 from handlers.errors import RequestError
-from handlers.schemas.parameters import Parameters
+from handlers.schemas.embedding_types import as_list
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.request import Request
 from handlers.schemas.text_checks import check_text
-from handlers.tasks.base import BaseTask
+from handlers.schemas.truncation import TruncationParameters
+from handlers.tasks._text import TextTask
 
 
-class FeatureParameters(Parameters):
+class FeatureParameters(TruncationParameters):
     """Parameters of the feature-extraction pipeline."""
 
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(
@@ -27,20 +28,16 @@ class FeatureParameters(Parameters):
         switches={"truncation": {"truncate": True}},
     )
 
-    truncate: bool | None = None
-    """Cuts a text that is too long, instead of refusing it. Without it, `truncation` of the YAML.
-    """
-
 
 @dataclass(frozen=True)
 class FeatureQuery:
-    """A text, and whether it is cut if it is too long; None for what the YAML says."""
+    """A text to read."""
 
     text: str
-    truncate: bool | None
+    parameters: FeatureParameters
 
 
-class Task(BaseTask[FeatureQuery, Window]):
+class Task(TextTask[FeatureQuery, Window]):
     """Hidden states; answers as the feature-extraction pipeline does."""
 
     auto_class = "AutoModel"
@@ -56,13 +53,22 @@ class Task(BaseTask[FeatureQuery, Window]):
     def parse(self, request: Request) -> FeatureQuery:
         parameters: FeatureParameters = self.read_parameters(request.parameters)
         text = check_text(request.inputs, "inputs", self.max_characters)
-        return FeatureQuery(text, parameters.truncate)
+        return FeatureQuery(text, parameters)
 
     def encode(self, queries: Sequence[FeatureQuery]) -> list[list[Window] | RequestError]:
         texts = [(query.text, None) for query in queries]
-        return self.encode_texts(texts, [query.truncate for query in queries])
+        parameters = [query.parameters for query in queries]
+        truncate = [each.truncate for each in parameters]
+        return self.encode_texts(
+            texts, truncate, [each.truncation_direction for each in parameters]
+        )
+
+    def result_numbers(self, rows: Sequence[Window]) -> int:
+        # Hardly any config names it otherwise.
+        size = int(getattr(self.checkpoint.config.get_text_config(), "hidden_size", 0))
+        return size * sum(map(len, rows))
 
     def decode(
         self, query: FeatureQuery, rows: Sequence[Window], outputs: Sequence[Outputs]
     ) -> Any:
-        return [outputs[0]["last_hidden_state"].tolist()]
+        return [as_list(outputs[0]["last_hidden_state"])]

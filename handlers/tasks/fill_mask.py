@@ -28,7 +28,7 @@ from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.request import Request
 from handlers.schemas.text_checks import check_text
 from handlers.tasks._activations import softmax
-from handlers.tasks.base import BaseTask
+from handlers.tasks._text import TextTask
 
 MASK = "[MASK]"  # What clients may write, whatever the tokenizer's own mask token is.
 # The scores of a mask are as many numbers as the vocabulary has tokens.
@@ -70,7 +70,7 @@ class FillMaskQuery:
     targets: Sequence[int] | None
 
 
-class Task(BaseTask[FillMaskQuery, Window]):
+class Task(TextTask[FillMaskQuery, Window]):
     """Masked language modelling; answers as the fill-mask pipeline does."""
 
     auto_class = "AutoModelForMaskedLM"

@@ -29,7 +29,7 @@ from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.request import Request
 from handlers.schemas.text_checks import check_text, json_type
 from handlers.tasks._answer_spans import AnswerReader, merge_equal_answers
-from handlers.tasks.base import BaseTask
+from handlers.tasks._text import TextTask
 
 DEFAULT_WINDOW = 384
 MAX_ANSWERS = 1000
@@ -91,7 +91,7 @@ def _legacy_response(answer: Any) -> str:
     return str(answer["answer"])
 
 
-class Task(BaseTask[QuestionQuery, Window]):
+class Task(TextTask[QuestionQuery, Window]):
     """Extractive question answering; answers as the pipeline of transformers 4 does."""
 
     auto_class = "AutoModelForQuestionAnswering"

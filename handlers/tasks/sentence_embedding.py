@@ -8,22 +8,19 @@ The engine also takes token ids, special ones included, which wire formats of em
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 from pydantic import PositiveInt
 
 from handlers.batching.rows import Outputs, Row
 from handlers.errors import BadRequest, RequestError
+from handlers.schemas.embedding_types import Precision, as_list, in_base64, quantized
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.request import Request, TokenIds
-from handlers.tasks._embedding import EmbeddedText, EmbeddingTask, PromptParameters, Vector
-
-Precision = Literal["float32", "float16", "int8", "uint8", "binary", "ubinary"]
+from handlers.tasks._embedding import EmbeddedText, EmbeddingTask, PromptParameters
 
 
 class EmbeddingParameters(PromptParameters):
@@ -88,9 +85,7 @@ class Task(EmbeddingTask[EmbeddingQuery]):
             dimensions=parameters.dimensions,
         )
         numbers = quantized(vector, parameters.precision)
-        if parameters.encoding_format == "base64":
-            return base64.b64encode(numbers.tobytes()).decode("ascii")
-        return numbers.tolist()
+        return in_base64(numbers) if parameters.encoding_format == "base64" else as_list(numbers)
 
     def _check_dimensions(self, dimensions: int | None) -> None:
         if dimensions is not None and dimensions > self.modules.dimension:
@@ -98,23 +93,6 @@ class Task(EmbeddingTask[EmbeddingQuery]):
                 f"parameters: dimensions is {dimensions:,}, and the vectors of this model have"
                 f" {self.modules.dimension:,}; send fewer."
             )
-
-
-def quantized(vector: Vector, precision: Precision) -> Any:
-    """Return a vector in a type with fewer bits, little-endian.
-
-    The integers do not depend on other vectors: the largest number of each vector becomes 127 or
-    -127, which keeps cosines. `uint8` adds 128. A bit is 1 for numbers above zero; `binary`
-    subtracts 128 from each eight of them.
-    """
-    if precision.startswith("float"):
-        return vector.astype(np.dtype(precision).newbyteorder("<"))
-    if precision.endswith("binary"):
-        bits = np.packbits(vector > 0)
-        return bits if precision == "ubinary" else (bits.astype(np.int16) - 128).astype(np.int8)
-    largest = max(float(np.abs(vector).max()), 1e-12)
-    scaled = np.rint(vector * (127 / largest))
-    return scaled.astype(np.int8) if precision == "int8" else (scaled + 128).astype(np.uint8)
 
 
 def _as_token_ids(inputs: Any) -> Any:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NotRequired
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import AliasChoices, Field, PositiveInt
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
@@ -25,31 +25,26 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, Unprocessable
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.request import Request
-from handlers.schemas.text_checks import check_list, check_text, json_type
+from handlers.schemas.text_checks import check_text, json_type
 from handlers.tasks._cross_encoder import read_activation
+from handlers.tasks._ranking import (
+    LISTS,
+    QueryTexts,
+    RankedText,
+    RankingParameters,
+    ranked,
+    read_texts,
+)
 from handlers.tasks._text_pairs import PairTask
 from handlers.tasks.base import Label
 
-LISTS = ("texts", "documents")
 FORMS = '{"query": …, "texts": […]} or {"text": …, "text_pair": …}'
 
 
-class RankingParameters(Parameters):
+class PairParameters(RankingParameters):
     """Parameters of a ranking; a pair has `raw_scores` and `truncate` only."""
 
-    pipeline_names: ClassVar[PipelineNames] = PipelineNames(
-        ignored={"batch_size": ANY, "padding": ANY}
-    )
-
-    top_n: PositiveInt | None = Field(default=None, validation_alias=AliasChoices("top_n", "top_k"))
-    """Number of texts, best first. Without it, all of them. Alias: `top_k`."""
-    return_documents: bool = Field(
-        default=False, validation_alias=AliasChoices("return_documents", "return_text")
-    )
-    """Returns each text beside its score. Alias: `return_text`."""
     raw_scores: bool = False
     """Returns logits. `false` applies the activation of the checkpoint."""
     truncate: bool | None = None
@@ -57,33 +52,11 @@ class RankingParameters(Parameters):
     it, the YAML's `truncation`."""
 
 
-class Document(TypedDict):
-    """A text in an object."""
-
-    text: str
-
-
-class QueryTexts(TypedDict):
-    """A query, and the texts to rank; their list is also called `documents`."""
-
-    query: str
-    texts: NotRequired[str | list[str | Document]]
-    documents: NotRequired[str | list[str | Document]]
-
-
 class Pair(TypedDict):
     """A query, and one text."""
 
     text: str
     text_pair: str
-
-
-class RankedText(TypedDict):
-    """A text by its number in the request, and how well it fits the query."""
-
-    index: int
-    score: float
-    text: NotRequired[str]
 
 
 class PairScore(TypedDict):
@@ -104,7 +77,7 @@ class RankingQuery:
 
     query: str
     texts: Sequence[str]
-    parameters: RankingParameters
+    parameters: PairParameters
     is_pair: bool
 
 
@@ -114,7 +87,7 @@ class Task(PairTask[RankingQuery]):
     truncated_side = 1
     auto_class = "AutoModelForSequenceClassification"
     outputs = ("logits",)
-    parameters = RankingParameters
+    parameters = PairParameters
     inputs = Pair | QueryTexts | Annotated[list[str], Field(min_length=2, max_length=2)]
     results = list[RankedText] | PairScore | PairScores
     sample: ClassVar[Mapping[str, Any]] = {
@@ -136,7 +109,7 @@ class Task(PairTask[RankingQuery]):
         return {"text": " ".join(words[:middle]), "text_pair": " ".join(words[middle:])}
 
     def parse(self, request: Request) -> RankingQuery:
-        parameters: RankingParameters = self.read_parameters(request.parameters)
+        parameters: PairParameters = self.read_parameters(request.parameters)
         inputs = request.inputs
         if isinstance(inputs, list) and len(inputs) == 2:
             inputs = dict(zip(("text", "text_pair"), inputs, strict=True))
@@ -169,8 +142,7 @@ class Task(PairTask[RankingQuery]):
         scores = self.scores(query, outputs)
         if query.is_pair:
             return self._pair_result(scores[0])
-        best = np.argsort(-scores[:, 0], kind="stable")[: query.parameters.top_n].tolist()
-        return [self._ranked(query, number, float(scores[number, 0])) for number in best]
+        return ranked(scores[:, 0].tolist(), query.texts, query.parameters)
 
     def scores(
         self, query: RankingQuery, outputs: Sequence[Outputs]
@@ -179,7 +151,7 @@ class Task(PairTask[RankingQuery]):
         logits = np.stack([each["logits"] for each in outputs])
         return logits if query.parameters.raw_scores else self._activation(logits)
 
-    def _ranking(self, inputs: Mapping[str, Any], parameters: RankingParameters) -> RankingQuery:
+    def _ranking(self, inputs: Mapping[str, Any], parameters: PairParameters) -> RankingQuery:
         name = next((name for name in LISTS if inputs.keys() == {"query", name}), None)
         if name is None:
             keys = quote(sorted(map(str, inputs)))
@@ -189,33 +161,16 @@ class Task(PairTask[RankingQuery]):
                 f"This model has {len(self.labels)} labels, which give texts no order; send pairs"
                 ' {"text": …, "text_pair": …}.'
             )
-        query = self._checked(inputs["query"], "query")
-        return RankingQuery(query, self._texts(inputs[name], name), parameters, is_pair=False)
-
-    def _texts(self, texts: Any, name: str) -> list[str]:
-        listed = check_list(
-            [texts] if isinstance(texts, str) else texts, name, self.settings.max_rows
-        )
-        return [
-            self._checked(_text_of(text), f"{name}[{number}]") for number, text in enumerate(listed)
-        ]
+        query = self.check_whole_side(self._checked(inputs["query"], "query"))
+        limits = self.settings.max_rows, self.max_characters
+        texts = read_texts(inputs[name], name, *limits)
+        return RankingQuery(query, texts, parameters, is_pair=False)
 
     def _checked(self, text: Any, name: str) -> str:
         return check_text(text, name, self.max_characters)
-
-    def _ranked(self, query: RankingQuery, number: int, score: float) -> RankedText:
-        ranked = RankedText(index=number, score=score)
-        if query.parameters.return_documents:
-            ranked["text"] = query.texts[number]
-        return ranked
 
     def _pair_result(self, scores: npt.NDArray[Any]) -> PairScore | PairScores:
         if not self.labels:
             return {"score": float(scores[0])}
         pairs = zip(self.labels, scores.tolist(), strict=True)
         return {"scores": [{"label": label, "score": score} for label, score in pairs]}
-
-
-def _text_of(item: Any) -> Any:
-    """Return the text of `{"text": …}`; other items as they are."""
-    return item["text"] if isinstance(item, dict) and item.keys() == {"text"} else item

@@ -64,6 +64,7 @@ class Task(EmbeddingTask[SimilarityQuery]):
         "inputs": {SOURCE: "Nina sings in the bar.", OTHERS: "She sang in a pub."}
     }
     input_columns = (KEYS,)
+    operation = "similarity"
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -22,13 +23,14 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, RequestError
-from handlers.schemas.model_info import TEXT_COLUMN, LegacyResponse
+from handlers.schemas.model_info import TEXT_COLUMN, HubResult, LegacyResponse
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, TRUNCATED, PipelineNames, in_lower_case
 from handlers.schemas.request import Request
 from handlers.schemas.text_checks import check_text, json_type
 from handlers.tasks._activations import sigmoid, softmax
-from handlers.tasks.base import BaseTask, Label
+from handlers.tasks._text import TextTask
+from handlers.tasks.base import Label
 
 Function = Literal["sigmoid", "softmax", "none"]
 
@@ -69,12 +71,17 @@ class ClassificationQuery:
     single: bool
 
 
+def _in_a_list(labels: Any) -> list[Any]:
+    """Return the labels of one text as the first of several lists of labels."""
+    return [labels]
+
+
 def _legacy_response(labels: Any) -> str:
     """Return the label alone."""
     return str(labels[0]["label"])
 
 
-class Task(BaseTask[ClassificationQuery, Window]):
+class Task(TextTask[ClassificationQuery, Window]):
     """Sequence classification; answers as the text-classification pipeline does."""
 
     auto_class = "AutoModelForSequenceClassification"
@@ -85,7 +92,7 @@ class Task(BaseTask[ClassificationQuery, Window]):
     sample: ClassVar[Mapping[str, Any]] = {"inputs": "A fine film with a great cast."}
     input_columns = (TEXT_COLUMN, ("text", "text_pair"))
     result_columns = ("label", "score")
-    nests_single_result = True
+    hub_result = HubResult(re.compile("hf_hub/|@huggingface/inference/"), _in_a_list)
     operation = "predict"
     legacy_response = LegacyResponse({"top_k": 1}, _legacy_response)
 

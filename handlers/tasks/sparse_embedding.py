@@ -22,25 +22,22 @@ from handlers.checkpoints.splade import SpladeConfig, SpladePooling
 from handlers.checkpoints.text_reduction import TextReduction
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError
-from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.request import Request
 from handlers.schemas.text_checks import check_text
-from handlers.tasks.base import BaseTask
+from handlers.schemas.truncation import TruncationParameters
+from handlers.tasks._text import TextTask
 
 OUTPUT = SpladePooling.writes
 
 
-class SparseParameters(Parameters):
+class SparseParameters(TruncationParameters):
     """Parameters of a sparse embedding."""
 
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(
         ignored={"batch_size": ANY, "padding": ANY}
     )
 
-    truncate: bool | None = None
-    """Whether a text that is too long is cut. `false` refuses it. Without it, the YAML's
-    `truncation`."""
     top_k: PositiveInt | None = Field(
         default=None, validation_alias=AliasChoices("top_k", "max_active_dims")
     )
@@ -63,7 +60,7 @@ class SparseQuery:
     parameters: SparseParameters
 
 
-class Task(BaseTask[SparseQuery, Window]):
+class Task(TextTask[SparseQuery, Window]):
     """Sparse embeddings of a masked language model."""
 
     auto_class = "AutoModelForMaskedLM"
@@ -89,7 +86,11 @@ class Task(BaseTask[SparseQuery, Window]):
 
     def encode(self, queries: Sequence[SparseQuery]) -> list[list[Window] | RequestError]:
         texts = [(query.text, None) for query in queries]
-        return self.encode_texts(texts, [query.parameters.truncate for query in queries])
+        parameters = [query.parameters for query in queries]
+        truncate = [each.truncate for each in parameters]
+        return self.encode_texts(
+            texts, truncate, [each.truncation_direction for each in parameters]
+        )
 
     def decode(
         self, query: SparseQuery, rows: Sequence[Window], outputs: Sequence[Outputs]

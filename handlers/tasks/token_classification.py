@@ -31,7 +31,7 @@ from handlers.schemas.request import Request
 from handlers.schemas.text_checks import check_text
 from handlers.tasks._activations import softmax
 from handlers.tasks._entities import Strategy, Token, join_entities, label_tokens, without_overlaps
-from handlers.tasks.base import BaseTask
+from handlers.tasks._text import TextTask
 
 
 class TokenParameters(Parameters):
@@ -103,7 +103,7 @@ def _legacy_response(tokens: Any) -> list[list[str]]:
     return [[token["word"], token["entity"]] for token in tokens]
 
 
-class Task(BaseTask[TokenQuery, Window]):
+class Task(TextTask[TokenQuery, Window]):
     """Token classification; answers as the token-classification pipeline does."""
 
     auto_class = "AutoModelForTokenClassification"

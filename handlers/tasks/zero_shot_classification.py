@@ -10,6 +10,7 @@ of a batch run together.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NotRequired
@@ -20,20 +21,20 @@ from pydantic import AliasChoices, Field
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Window, tokenize
+from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import BadRequest, RequestTooLarge
+from handlers.schemas.model_info import HubResult
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, TRUNCATED, PipelineNames
 from handlers.schemas.request import Request
 from handlers.schemas.text_checks import check_text
 from handlers.tasks._activations import softmax
 from handlers.tasks._text_pairs import PairTask
+from handlers.tasks.base import Label
 
 TEXT_KEYS = ("text", "sequences")
-# Characters for each token of a row, above which a text is cut before it is tokenized with labels.
-LONG = 8
 LABEL_KEYS = ("candidate_labels", "candidateLabels")
 MAX_LABELS = 1_000
 MAX_TEMPLATE = 1_000
@@ -100,6 +101,12 @@ class ZeroShotQuery:
     multi_label: bool
 
 
+def _label_by_label(found: LabelScores) -> list[Label]:
+    """Return each label with its score."""
+    pairs = zip(found["labels"], found["scores"], strict=True)
+    return [{"label": label, "score": score} for label, score in pairs]
+
+
 class Task(PairTask[ZeroShotQuery]):
     """Zero-shot classification; answers as the pipeline does."""
 
@@ -113,6 +120,8 @@ class Task(PairTask[ZeroShotQuery]):
         "inputs": {"text": "The music is lovely.", "candidate_labels": "music, weather"}
     }
     input_columns = (("text", "candidate_labels"),)
+    # Versions below 1 of the hub's client read the result of the pipeline.
+    hub_result = HubResult(re.compile("hf_hub/[1-9]"), _label_by_label)
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
@@ -134,9 +143,12 @@ class Task(PairTask[ZeroShotQuery]):
         labels = self._labels(parameters.candidate_labels)
         return ZeroShotQuery(
             text,
-            self._premise(text),
+            self.beginning(text),
             labels,
-            [_hypothesis(parameters.hypothesis_template, label) for label in labels],
+            [
+                self.check_whole_side(_hypothesis(parameters.hypothesis_template, label))
+                for label in labels
+            ],
             parameters.multi_label or len(labels) == 1,
         )
 
@@ -189,17 +201,6 @@ class Task(PairTask[ZeroShotQuery]):
                 " request; send fewer."
             )
         return [check_text(label, "candidate_labels", self.max_characters) for label in given]
-
-    def _premise(self, text: str) -> str:
-        """Return the beginning of a text with twice the tokens of a row, or less.
-
-        A long text would otherwise be tokenized in full for each label.
-        """
-        limit = self.max_tokens
-        if limit is None or len(text) <= LONG * limit:
-            return text
-        encoding = tokenize(self.tokenizer, [(text, None)], add_special_tokens=False)[0]
-        return text if len(encoding) <= 2 * limit else text[: encoding.offsets[2 * limit][0]]
 
 
 def _split(inputs: Any) -> tuple[str, Any, dict[str, Any]]:

@@ -30,6 +30,9 @@ CONFIG_FILES = (
     "*.model",
     "*.spm",
     "chat_template*",
+    "artifact.metadata",  # of ColBERT
+    "preprocessor_config.json",
+    "processor_config.json",
 )
 # Files of sentence-transformers: its modules, their folders and what it says about prompts.
 MODULES = "modules.json"
@@ -50,9 +53,10 @@ class ShardIndex(BaseModel):
 
 
 def config_files(names: Collection[str], place: str) -> list[str]:
-    """Return the config and tokenizer files of a repository, and those of sentence-transformers.
+    """Return the config files of a repository, with those of its tokenizer and image processor.
 
-    A module in a folder has its few weights there; a pickle of them is left out beside safetensors.
+    Those of sentence-transformers belong to them. A module in a folder has its few weights there; a
+    pickle of them is left out beside safetensors.
 
     Raises:
         WrongCheckpoint: there is no config.json.

@@ -21,7 +21,7 @@ FENCE = re.compile(r"^```(\w+)(?: title=\"(.*?)\")?\n(.*?)^```$", re.MULTILINE |
 STUB = "curl() { printf '%s\\0' \"$@\"; printf '\\1\\0'; }\n"
 INFERENCE, MANAGEMENT = 8080, 8081
 # Options of curl without a value, and those whose value is not used here.
-BARE, UNUSED = {"--retry-all-errors", "--fail"}, {"--retry", "--retry-delay"}
+BARE, UNUSED = {"--retry-all-errors", "--fail"}, {"--retry", "--retry-delay", "-o"}
 # Models of the pages that are not named after their mode.
 MODES = {"sentiment": "sequence_classification"}
 PATH = re.compile(r"/(predictions|explanations)/(?P<model>[^/]+)(?:/[^/]+)?(?:/(?P<path>.*))?")

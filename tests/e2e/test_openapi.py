@@ -173,7 +173,8 @@ def changed(example: Example, names: list[str]) -> list[Any]:
 
 def listed(example: Example, *more: str) -> str | None:
     """Return the key of an example's body whose value is a list of inputs."""
-    if example.kind != JSON or "/v2/" in example.path:
+    # Those of Cohere's `embed` are messages, and `v2` is also that of tensors.
+    if example.kind != JSON or "/v2/" in example.path or example.path.endswith("/v1/embed"):
         return None
     names = ("inputs", "instances", *more)
     return next((name for name in names if isinstance(example.value.get(name), list)), None)

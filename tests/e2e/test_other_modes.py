@@ -1,12 +1,15 @@
 """The modes that `make demo` leaves out, each with its demo model, several on one server.
 
-They are held to what the other tests claim for the default modes.
+They are held to what the other tests claim for the default modes. The clients of embeddings and
+rankings run against the server that has both models.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,25 +24,45 @@ from tests.e2e import (
     test_openapi,
     test_predictions,
 )
+from tests.e2e.clients import run_client
+from tests.e2e.gateway import gateway_to
 from tests.e2e.served import served_modes
+from tests.embedding_clients import (
+    CHECKS,
+    DOCUMENTS,
+    EMBEDDING,
+    QUERY,
+    RANKING,
+    TEXTS,
+    EmbeddingServer,
+)
+from tests.hugging_face_calls import CALLS
 
 pytestmark = pytest.mark.slow
 
 # A worker takes about 500 MB.
 AT_ONCE = 6
+PAIRS = [{"text": QUERY, "text_pair": document} for document in DOCUMENTS]
+WITH_CLIENTS = (EMBEDDING, RANKING)
 OTHERS = [mode for mode in modes() if mode not in served_modes()]
-GROUPS = [tuple(OTHERS[start : start + AT_ONCE]) for start in range(0, len(OTHERS), AT_ONCE)]
+SERVED = list(dict.fromkeys([*WITH_CLIENTS, *OTHERS]))
+GROUPS = [tuple(SERVED[start : start + AT_ONCE]) for start in range(0, len(SERVED), AT_ONCE)]
 
 
 def each(wanted: Callable[[str], object]) -> pytest.MarkDecorator:
     """Return the mark that gives a test each of some modes and a server that has it."""
-    pairs = [pytest.param(group, mode, id=mode) for group in GROUPS for mode in group]
-    found = [pair for pair in pairs if wanted(str(pair.values[1]))]
+    found = [
+        pytest.param(group, mode, id=mode)
+        for group in GROUPS
+        for mode in group
+        if mode in OTHERS and wanted(mode)
+    ]
     return pytest.mark.parametrize(("others", "mode"), found, indirect=["others"], scope="module")
 
 
 every_mode = each(lambda mode: True)
 every_explained_mode = each(targets.get)
+every_mode_of_the_hubs_client = each({call.mode for call in CALLS}.__contains__)
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +77,69 @@ def others(
     workdir = tmp_path_factory.mktemp("torchserve")
     with TorchServe(model_store=store, workdir=workdir, timeout=480) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def embedding_server(others: Server) -> EmbeddingServer:
+    return EmbeddingServer(f"{others.inference_url}/predictions", tolerance=1e-3)
+
+
+@pytest.mark.parametrize("others", GROUPS[:1], ids=["clients"], indirect=True, scope="module")
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_a_client_gets_the_answers_to_plain_requests(
+    embedding_server: EmbeddingServer, check: Callable[[EmbeddingServer], None]
+) -> None:
+    check(embedding_server)
+
+
+@pytest.mark.parametrize("others", GROUPS[:1], ids=["clients"], indirect=True, scope="module")
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_tritons_clients_get_the_answers_to_plain_requests(
+    others: Server, embedding_server: EmbeddingServer, transport: str
+) -> None:
+    given = {EMBEDDING: [{"text": text} for text in TEXTS], RANKING: PAIRS}
+    with tritons_address(others, transport) as url:
+        calls = [
+            {"url": url, "model": mode, "inputs": tensors(rows), "id": "7"}
+            for mode, rows in given.items()
+        ]
+        answers = run_client("triton_client", transport=transport, calls=calls, metadata=[])
+    embeddings, scores = answers["answers"]
+    embedding_server.check(embeddings, embedding_server.embed())
+    embedding_server.check(scores, [embedding_server.ask(RANKING, pair) for pair in PAIRS])
+
+
+@every_mode_of_the_hubs_client
+def test_hugging_faces_client_gets_the_answers_to_plain_requests(others: Server, mode: str) -> None:
+    url = f"{others.inference_url}/predictions"
+    calls = [call for call in CALLS if call.mode == mode]
+    found = run_client("hugging_face_tasks_client", calls=[call.job(url) for call in calls])
+    for name in ("answers", "asynchronous"):
+        for call, answer in zip(calls, found[name], strict=True):
+            call.check(url, answer, 1e-3)
+
+
+def tensors(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
+    """Return a tensor for each column of rows."""
+    return [
+        {
+            "name": name,
+            "shape": [len(rows)],
+            "datatype": "BYTES",
+            "data": [row[name] for row in rows],
+        }
+        for name in rows[0]
+    ]
+
+
+@contextmanager
+def tritons_address(server: Server, transport: str) -> Iterator[str]:
+    """Yield the address for one of the clients: the server's own, or that of a gateway."""
+    if transport == "http":
+        yield server.inference_url.removeprefix("http://")
+        return
+    with gateway_to(server.inference_url) as address:
+        yield address
 
 
 @every_mode
@@ -71,6 +157,11 @@ def test_answers_are_those_of_its_document(others: Server, mode: str) -> None:
 def test_mistakes_are_answered_as_its_document_says(others: Server, mode: str) -> None:
     test_openapi.test_a_mistake_in_a_list_is_reported_in_its_place(others, mode)
     test_openapi.test_too_many_items_get_a_documented_error(others, mode)
+    test_openapi.test_what_is_wrong_in_an_example_is_refused_by_its_schema_and_by_the_server(
+        others, mode
+    )
+    for body in test_openapi.WRONG:
+        test_openapi.test_a_wrong_body_gets_a_documented_error(others, mode, body)
     test_malformed.test_a_malformed_request_is_refused_and_affects_no_other(others, mode, 50)
 
 

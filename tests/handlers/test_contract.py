@@ -14,12 +14,13 @@ import pytest
 from handlers.config.choices import modes
 from tests import tiny
 from tests.modes import cases
-from tests.samples import INPUTS, PARAMETERS, inputs_of, requests_of
+from tests.samples import INPUTS, PARAMETERS, inputs_of, requests_of, text_modes
 from tests.serving import Served, differences
 
 Model = Callable[..., Served]
 LABELLED = [mode for mode in modes() if cases(mode).labels]
 every_mode = pytest.mark.parametrize("mode", modes())
+every_text_mode = pytest.mark.parametrize("mode", text_modes())
 
 
 def bodies(mode: str) -> list[dict[str, Any]]:
@@ -61,7 +62,7 @@ def test_a_bad_row_gets_an_error_and_the_other_rows_their_answers(served: Model,
     assert not differences([*map(list, (first, second, third))], [*map(list, expected)], 1e-5)
 
 
-@every_mode
+@every_text_mode
 @pytest.mark.parametrize(
     ("text", "fragment"),
     [
@@ -112,14 +113,14 @@ def test_a_parameter_of_a_wrong_type_is_refused(served: Model, mode: str, value:
         assert accepted or (status == 400 and len(answer["message"]) < 200), (name, answer)
 
 
-@every_mode
+@every_text_mode
 def test_a_text_of_too_many_characters_is_refused(served: Model, mode: str) -> None:
     status, sentence = served(mode, max_characters=20).refuse(inputs_of(mode, "a " * 11))
     assert status == 413
     assert "has 22 characters, and this model takes 20" in sentence
 
 
-@pytest.mark.parametrize("mode", [mode for mode in modes() if not cases(mode).in_windows])
+@pytest.mark.parametrize("mode", [mode for mode in text_modes() if not cases(mode).in_windows])
 def test_a_text_of_too_many_tokens_is_truncated_or_refused_as_configured(
     served: Model, mode: str
 ) -> None:

@@ -11,17 +11,17 @@ from handlers.batching.rows import Outputs, Row
 from handlers.checkpoints.checkpoint import read_checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.engine import Engine
-from handlers.errors import BadRequest, InternalError, WrongConfig
+from handlers.errors import BadRequest, InternalError, OutOfTime, WrongConfig
 from handlers.runtime.model import Model
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.request import Request, TokenCount
-from handlers.tasks.base import BaseTask
+from handlers.tasks._text import TextTask
 from handlers.telemetry.meter import Meter
 
 Checkpoints = Callable[..., Path]
 
 
-class Doubling(BaseTask[int, Row]):
+class Doubling(TextTask[int, Row]):
     """Doubles a number; every batch that contains 13 fails."""
 
     outputs = ("sums",)
@@ -116,3 +116,22 @@ def test_an_engine_reads_the_yaml_beside_the_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "model-config.yaml").write_text("handler: {mode: sequence_classifcation}")
     with pytest.raises(WrongConfig, match="did you mean 'sequence_classification'"):
         Engine.load(tmp_path)
+
+
+class LoadedForExplanations(Summing):
+    """A model that another one is loaded for, which takes longer than the deadline."""
+
+    @property
+    def embeddings(self) -> torch.nn.Module | None:
+        raise AssertionError("this would load the other model, whatever the deadline is")
+
+    def run_exclusively(self, function: Callable[[], Any], deadline: Any = None) -> Any:
+        raise OutOfTime
+
+
+def test_what_explanations_need_is_loaded_within_their_time_limit(checkpoint: Checkpoints) -> None:
+    settings = HandlerSection(mode="sequence_classification")
+    parts = read_checkpoint(checkpoint("sequence_classification"), settings)
+    engine = Engine(Doubling(parts, settings), LoadedForExplanations())
+    (outcome,) = engine.explain([Request(4)])
+    assert isinstance(outcome, OutOfTime)

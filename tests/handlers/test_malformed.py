@@ -60,7 +60,7 @@ def test_malformed_requests_are_refused_and_affect_no_other(served: Any, mode: s
 
 def test_malformed_chats_are_refused_and_affect_no_other(served: Any, monkeypatch: Any) -> None:
     model = served("text_generation")
-    monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", TEMPLATE)
+    monkeypatch.setattr(model.engine.task.checkpoint.tokenizer, "chat_template", TEMPLATE)
     questions: list[Question] = []
 
     def keep(question: Question) -> None:

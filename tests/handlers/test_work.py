@@ -49,7 +49,9 @@ def test_mixed_rows_need_little_padding_and_few_calls(
     bounds, meter = BOUNDS[run_as, together], Meter()
     engine = served(mode, BetterTransformer=run_as == "packed").engine
     assert engine.model.packs == (run_as == "packed")
-    requests = [Request(each) for each in mixed_inputs(mode, engine.task.tokenizer, ROWS, seed=0)]
+    requests = [
+        Request(each) for each in mixed_inputs(mode, engine.task.checkpoint.tokenizer, ROWS, seed=0)
+    ]
     for first in range(0, ROWS, together):
         engine.predict(requests[first : first + together], meter)
     assert meter.counts["tokens"] == TOKENS
@@ -69,7 +71,9 @@ def test_all_rows_of_a_batch_are_tokenized_in_one_call(
         calls.append(texts)
         return tokenize(tokenizer, *texts, **options)
 
-    requests = [Request(each) for each in mixed_inputs(mode, engine.task.tokenizer, ROWS, seed=0)]
+    requests = [
+        Request(each) for each in mixed_inputs(mode, engine.task.checkpoint.tokenizer, ROWS, seed=0)
+    ]
     monkeypatch.setattr(PreTrainedTokenizerBase, "__call__", counted)
     engine.predict(requests)
     assert len(calls) == 1
@@ -86,7 +90,7 @@ def test_packed_rows_have_few_shapes(served: Callable[..., Served], monkeypatch:
         return forward(model, packed)
 
     monkeypatch.setattr(model, "forward_packed", seen)
-    rows = mixed_inputs("sequence_classification", engine.task.tokenizer, 512, seed=1)
+    rows = mixed_inputs("sequence_classification", engine.task.checkpoint.tokenizer, 512, seed=1)
     for first in range(0, len(rows), 16):
         engine.predict([Request(each) for each in rows[first : first + 16]])
     assert len(shapes) <= 16
@@ -106,6 +110,6 @@ def test_only_first_vectors_are_computed_after_the_last_attention(
         return compute(vectors)
 
     monkeypatch.setattr(last, "forward", counted)
-    rows = mixed_inputs("sequence_classification", engine.task.tokenizer, 16, seed=0)
+    rows = mixed_inputs("sequence_classification", engine.task.checkpoint.tokenizer, 16, seed=0)
     engine.predict([Request(each) for each in rows])
     assert sum(computed) == 16

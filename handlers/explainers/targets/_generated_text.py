@@ -70,7 +70,7 @@ class GeneratedTextTarget(BaseExplanationTarget[GenerationTaskT]):
     default_method = "feature_ablation"
     default_parameters = {"max_new_tokens": 10}
 
-    def explain(
+    def attribute(
         self, jobs: Sequence[Job], model: ExplainedModel
     ) -> list[dict[str, Any] | RequestError]:
         planned = [attempt(self._plan, job, model) for job in jobs]

@@ -16,12 +16,15 @@ from handlers.explainers._page import target_view
 from handlers.explainers._runner import ExplanationRunner
 from handlers.explainers._segments import Segment
 from handlers.explainers.base import ExplainedModel
+from handlers.runtime.deadline import Deadline
 from handlers.runtime.jobs import Job
+from handlers.runtime.model import Model
 from handlers.schemas.explanation_parameters import ExplanationParameters
 from handlers.schemas.request import Request
-from handlers.tasks.base import BaseTask, Label
+from handlers.tasks._text import TextTask
+from handlers.tasks.base import Label
 
-TaskT = TypeVar("TaskT", bound=BaseTask[Any, Any])
+TaskT = TypeVar("TaskT", bound=TextTask[Any, Any])
 
 
 class Segments(TypedDict):
@@ -115,6 +118,28 @@ class BaseExplanationTarget(ABC, Generic[TaskT]):
         return target_view(explanation)
 
     def explain(
+        self, jobs: Sequence[Job], model: Model, deadline: Deadline
+    ) -> list[dict[str, Any] | RequestError]:
+        """Return the explanation of each job; one that fails has its error in its place.
+
+        Args:
+            jobs: the jobs, with their outputs.
+            model: the model, which nothing else runs meanwhile.
+            deadline: the time limit.
+        """
+        explained = ExplainedModel(
+            forward=model.forward_with_gradients,
+            # A model that is loaded for explanations has them only now.
+            embeddings=model.embeddings,
+            padding=self.task.padding,
+            baseline_token_id=self.task.checkpoint.baseline_token_id,
+            budget=0 if model.runs_alone else self.task.budget,
+            deadline=deadline,
+            padded_limit=model.padded_limit,
+        )
+        return self.attribute(jobs, explained)
+
+    def attribute(
         self, jobs: Sequence[Job], model: ExplainedModel
     ) -> list[dict[str, Any] | RequestError]:
         """Return the explanation of each job; one that fails has its error in its place."""

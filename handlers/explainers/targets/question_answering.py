@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from handlers.batching.rows import Row
 from handlers.batching.tokenization import Window
 from handlers.errors import BadRequest
 from handlers.explainers._attribution import Attribution, AttributionTarget
@@ -84,10 +85,12 @@ class ExplanationTarget(BaseExplanationTarget[Task]):
     def to_response(
         self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
     ) -> dict[str, Any]:
-        row, start, end = selected[0].row, *attributions
+        start, end = attributions
+        number = _number(job, selected[0].row)
+        row = job.rows[number]
         first, last = (selected_target.index[0] for selected_target in selected)
         place = self.task.reader.characters(row, first, last, align=False)
-        score = self.task.reader.score(row, job.outputs[_number(job, row)], first, last)
+        score = self.task.reader.score(row, job.outputs[number], first, last)
         return {
             **segment_texts(selected[0]),
             "importances_answer_start": normalized(start),
@@ -142,5 +145,5 @@ class ExplanationTarget(BaseExplanationTarget[Task]):
         raise BadRequest(f"target's characters {start} to {end} hold no token of the context.")
 
 
-def _number(job: Job, row: Window) -> int:
+def _number(job: Job, row: Row) -> int:
     return next(number for number, known in enumerate(job.rows) if known is row)

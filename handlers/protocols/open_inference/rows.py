@@ -15,10 +15,10 @@ from handlers.config.quoting import enumerate_names, shorten
 from handlers.errors import BadRequest, RequestError, attempt
 from handlers.protocols.items import read_item
 from handlers.protocols.open_inference.tensors import BYTES, JSON_TEXTS, Tensor
-from handlers.schemas.model_info import TEXT_COLUMN, Columns, ModelInfo
+from handlers.schemas.model_info import SINGLE_VALUES, Columns, ModelInfo
 from handlers.schemas.request import Request
 
-INPUT_NAMES = ("args", "array_inputs", "text_inputs", "inputs", "text", "input-0")
+INPUT_NAMES = ("args", "array_inputs", "text_inputs", "inputs", "text", "image", "input-0")
 # Request parameters of the protocol or of its servers, which are not the model's.
 PROTOCOL_PARAMETERS = {
     "content_type",
@@ -53,6 +53,7 @@ class Rows:
             BadRequest: the inputs cannot be identified, or the numbers of elements differ.
         """
         self._columns, self._explains = model.input_columns, explains
+        self._reads_media = model.reads_media
         schemas = {**model.parameters, **(model.explanation if explains else {})}
         schemas |= {
             old: schemas[name] for old, name in PARAMETER_ALIASES.items() if name in schemas
@@ -83,7 +84,7 @@ class Rows:
 
     def _request(self, number: int) -> Request:
         own = {tensor.name: tensor.element(number) for tensor in self._own}
-        values = [tensor.element(number) for tensor in self._inputs]
+        values = [tensor.element(number, reads_media=self._reads_media) for tensor in self._inputs]
         if len(values) > 1:
             names = (tensor.name for tensor in self._inputs)
             return Request(dict(zip(names, values, strict=True)), {**self._shared, **own}, False)
@@ -124,11 +125,12 @@ def _input_names(
     tensors: Mapping[str, Tensor], columns: Sequence[Columns], parameters: Mapping[str, Any]
 ) -> Sequence[str]:
     for names in columns:
-        if names != TEXT_COLUMN and set(names) <= tensors.keys():
+        if names not in SINGLE_VALUES and set(names) <= tensors.keys():
             return names
     others = [name for name in tensors if name not in parameters]
     found = [name for name in INPUT_NAMES if name in others] or others
-    if len(found) == 1 and (TEXT_COLUMN in columns or tensors[found[0]].content_type in JSON_TEXTS):
+    is_single = not SINGLE_VALUES.keys().isdisjoint(columns)
+    if len(found) == 1 and (is_single or tensors[found[0]].content_type in JSON_TEXTS):
         return found
     known = " or ".join(" and ".join(names) for names in columns)
     raise BadRequest(f"inputs has the tensors {enumerate_names(tensors)}; ask with {known}.")

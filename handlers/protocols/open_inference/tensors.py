@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, model_validat
 
 from handlers.config.quoting import quote, shorten
 from handlers.errors import BadRequest, RequestTooLarge, Unprocessable
-from handlers.http.decoding import decode_text, parse_json
+from handlers.http.decoding import decode_text, is_utf8, parse_json
 from handlers.http.request import HttpRequest
 from handlers.schemas.parameters import MAX_KEYS, MAX_VALUES, check_size, parse_body
 from handlers.schemas.text_checks import json_type
@@ -184,8 +184,12 @@ class Tensor:
         """Its name in an error."""
         return shorten(self.name)
 
-    def element(self, number: int) -> Any:
+    def element(self, number: int, *, reads_media: bool = False) -> Any:
         """Return one element: a number, a text, or the value of a text in JSON.
+
+        Args:
+            number: its number.
+            reads_media: whether it may be the bytes of a file.
 
         Raises:
             BadRequest: the text cannot be decoded.
@@ -195,6 +199,8 @@ class Tensor:
             return element
         if self.content_type == BASE64:
             element = _from_base64(element, self.title)
+        if reads_media and isinstance(element, bytes) and not is_utf8(element):
+            return element
         text = decode_text(element, self.title)
         return parse_json(text, self.title) if self.content_type in JSON_TEXTS else text
 

@@ -11,7 +11,7 @@ https://platform.openai.com/docs/api-reference/embeddings
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -31,6 +31,9 @@ from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.parameters import WholeNumbers, parse_body
 from handlers.schemas.request import Request, TokenCount
 
+# Clients read other numbers as these, whatever the YAML of the model sets.
+FLOATS: Mapping[str, Any] = {"precision": "float32", "encoding_format": "float"}
+
 
 class EmbeddingBody(WholeNumbers):
     """The body of `embeddings`; unknown keys are ignored, and so is `user`."""
@@ -46,7 +49,8 @@ class EmbeddingBody(WholeNumbers):
     @property
     def parameters(self) -> dict[str, Any]:
         """The parameters of the embedding task."""
-        return self.model_dump(include={"dimensions", "encoding_format"}, exclude_none=True)
+        given = self.model_dump(include={"dimensions", "encoding_format"}, exclude_none=True)
+        return {**FLOATS, **given}
 
 
 @dataclass(frozen=True)

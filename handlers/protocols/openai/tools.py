@@ -24,7 +24,10 @@ class NamedSchema(TypedDict):
 
 
 class ResponseFormat(BaseModel):
-    """What a text must be; `json` and `regex` are text-generation-inference's, with a `value`."""
+    """What a text must be; `json` and `regex` are text-generation-inference's, with a `value`.
+
+    Hugging Face's client sends the schema of `json_schema` as the `value` of `json_object`.
+    """
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -45,6 +48,8 @@ class ResponseFormat(BaseModel):
             return None
         if self.type in ("json", "regex"):
             return {"type": self.type, "value": self.value}
+        if self.type == "json_object" and self.value is not None:
+            return {"type": "json", "value": self.value}
         named = self.json_schema or {}
         schema = named.get("schema")
         value = ANY_OBJECT if schema is None else schema

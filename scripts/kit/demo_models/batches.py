@@ -1,4 +1,4 @@
-"""Batches of rows of token ids of about the same length."""
+"""Batches of rows: token ids of about the same length, or tensors of one shape."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POOL = 25
 
 
 def batches(
-    features: list[Feature], size: int, pad_id: int, rng: Random
+    features: list[Feature], size: int, pad_id: int | None, rng: Random
 ) -> Iterator[dict[str, Tensor]]:
     """Yield every feature once, in random order, as batches padded to their longest row."""
     pools = chunks(rng.sample(features, len(features)), POOL * size)
@@ -31,22 +31,25 @@ def chunks(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
     return [items[at : at + size] for at in range(0, len(items), size)]
 
 
-def collate(rows: Sequence[Feature], pad_id: int) -> dict[str, Tensor]:
+def collate(rows: Sequence[Feature], pad_id: int | None) -> dict[str, Tensor]:
     """Pad rows on the right: ids with `pad_id`, labels with -100 (no loss), the rest with 0.
 
     Returns:
-        Tensors of shape (rows, longest of the key); (rows,) for what is one number a row.
+        Tensors of shape (rows, longest of the key); (rows,) for what is one number a row; (rows,
+        …) for tensors.
     """
-    padding = {"input_ids": pad_id, "labels": -100}
+    padding = {"input_ids": pad_id or 0, "labels": -100}
     return {key: _padded([row[key] for row in rows], padding.get(key, 0)) for key in rows[0]}
 
 
 def length(feature: Feature) -> int:
-    """Return the number of tokens of a row."""
-    return len(feature["input_ids"])
+    """Return the number of tokens of a row; 0 for one without tokens."""
+    return len(feature.get("input_ids", ()))
 
 
-def _padded(values: Sequence[float | list[int]], filler: int) -> Tensor:
+def _padded(values: Sequence[Any], filler: int) -> Tensor:
+    if isinstance(values[0], Tensor):
+        return torch.stack(list(values))
     longest = max((len(value) for value in values if isinstance(value, list)), default=0)
     return torch.tensor(
         [

@@ -19,7 +19,8 @@ def forward(model: PreTrainedModel, features: list[Feature]) -> list[dict[str, T
     """
     results: dict[int, dict[str, Tensor]] = {}
     for rows in chunks(sorted(range(len(features)), key=lambda row: length(features[row])), ROWS):
-        batch = collate([features[row] for row in rows], model.config.pad_token_id)
+        pad_id = getattr(model.config, "pad_token_id", None)
+        batch = collate([features[row] for row in rows], pad_id)
         output = model(**batch)
         for place, row in enumerate(rows):
             results[row] = {name: values[place] for name, values in output.items()}

@@ -38,7 +38,7 @@ def fit(model: PreTrainedModel, features: list[Feature], plan: Plan, seed: int, 
     schedule = LambdaLR(optimizer, lambda step: _slope(step, steps))
     # Dropout stays off: a single pass over rows that do not repeat has little to memorize.
     model.eval()
-    pad_id = model.config.pad_token_id
+    pad_id = getattr(model.config, "pad_token_id", None)
     for step, batch in enumerate(batches(features, plan.batch, pad_id, Random(seed))):
         model(**batch).loss.backward()
         torch.nn.utils.clip_grad_norm_(weights, 1.0)

@@ -38,14 +38,16 @@ def bodies(mode: str, known: Mapping[str, Schema]) -> dict[str, Schema]:
         mode: the mode.
         known: the components of its types.
     """
-    old = _object_of_inputs(known)
     task = tasks.get(mode)
+    old = _object_of_inputs(known, task.input_columns[0][0])
     parameters = task.parameters.__name__
     found = {
         "PredictionBody": _body(parameters, old, STREAM if task.generates else {}),
         "PredictionInstances": _instances(parameters, old),
     }
-    found["TokenizeBody"] = _tokenize_body(has_chats=task.generates and not task.is_encoder_decoder)
+    if not task.reads_media:
+        has_chats = task.generates and not task.is_encoder_decoder
+        found["TokenizeBody"] = _tokenize_body(has_chats=has_chats)
     if task.generates:
         settings = {**STREAM, "parameters": any_of(ref(parameters), NULL), "options": OPTIONS}
         found["GenerateBody"] = closed({"inputs": TEXT, **settings}, "inputs")
@@ -100,11 +102,11 @@ def _instances(parameters: str, old: Schema) -> Schema:
     return closed({"instances": instances, "parameters": ref(parameters)}, "instances")
 
 
-def _object_of_inputs(known: Mapping[str, Schema]) -> Schema:
-    """Return the object form of a mode's inputs; `{"text"}` where they are a text."""
+def _object_of_inputs(known: Mapping[str, Schema], column: str) -> Schema:
+    """Return the object form of a mode's inputs; that of their column where they are one value."""
     kinds = [_resolved(each, known) for each in [known["Inputs"], *alternatives(known["Inputs"])]]
-    of_text = {"properties": {"text": TEXT}, "required": ["text"]}
-    return next((kind for kind in kinds if kind.get("type") == "object"), of_text)
+    of_one = {"properties": {column: TEXT}, "required": [column]}
+    return next((kind for kind in kinds if kind.get("type") == "object"), of_one)
 
 
 def _resolved(schema: Schema, known: Mapping[str, Schema]) -> Schema:

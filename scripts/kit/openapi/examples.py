@@ -23,6 +23,7 @@ SCHEMA = {
 }
 NAMED = {"name": "story", "schema": SCHEMA, "strict": True}
 TOOL = {"type": "function", "function": {"name": "find_animal", "parameters": SCHEMA}}
+IDS = [5, 6, 7]
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 
 
@@ -34,7 +35,7 @@ def predictions(mode: str) -> Examples:
         "one": dict(sample),
         "list": {"inputs": [inputs, inputs], "parameters": given},
         "parameters": {"inputs": inputs, "parameters": {**_defaults(mode), **given}},
-        "old": _old(inputs),
+        "old": _old(mode, inputs),
     }
     task = tasks.get(mode)
     if not task.generates:
@@ -58,7 +59,7 @@ def explanations(mode: str) -> Examples:
         "parameters": {"inputs": inputs, "parameters": {**_default_parameters(mode), **EXPLAINED}},
     }
     if target := targets.get(mode):
-        found["old"] = {**_old(inputs), "target": target.example_target}
+        found["old"] = {**_old(mode, inputs), "target": target.example_target}
     return found
 
 
@@ -68,7 +69,7 @@ def instances(mode: str) -> Examples:
     short = tasks.get(mode).sample.get("parameters", {})
     return {
         "plain": {"instances": [inputs, inputs], "parameters": short},
-        "objects": {"instances": [{"inputs": inputs, "parameters": short}, _old(inputs)]},
+        "objects": {"instances": [{"inputs": inputs, "parameters": short}, _old(mode, inputs)]},
     }
 
 
@@ -86,7 +87,7 @@ def lines(mode: str) -> Examples:
 
 def table(mode: str) -> Examples:
     """Return a table with a header and one row."""
-    parts = _old(tasks.get(mode).sample["inputs"])
+    parts = _old(mode, tasks.get(mode).sample["inputs"])
     stream = StringIO()
     csv.writer(stream, lineterminator="\n").writerows([parts.keys(), parts.values()])
     return {"table": stream.getvalue()}
@@ -94,7 +95,7 @@ def table(mode: str) -> Examples:
 
 def tensors(mode: str) -> Examples:
     """Return bodies of the Open Inference Protocol."""
-    parts = _old(tasks.get(mode).sample["inputs"])
+    parts = _old(mode, tasks.get(mode).sample["inputs"])
     inputs = [
         {"name": name, "shape": [1], "datatype": "BYTES", "data": [value]}
         for name, value in parts.items()
@@ -157,11 +158,81 @@ def texts_to_tokenize(mode: str) -> Examples:
 
 def ids() -> Examples:
     """Return bodies of `detokenize`."""
-    return {"one": {"tokens": [5, 6, 7]}}
+    return {"one": {"tokens": IDS}}
 
 
-def _old(inputs: Any) -> dict[str, Any]:
-    return dict(inputs) if isinstance(inputs, Mapping) else {"text": inputs}
+def embedded_texts(mode: str, **settings: Any) -> Examples:
+    """Return bodies of text-embeddings-inference's paths to vectors, some with settings."""
+    text = tasks.get(mode).sample["inputs"]
+    several = {"inputs": [text, text], "truncate": True, **settings}
+    return {"one": {"inputs": text}, "list": several}
+
+
+def openai_texts(mode: str) -> Examples:
+    """Return bodies of `embeddings`."""
+    text = tasks.get(mode).sample["inputs"]
+    return {
+        "one": {"input": text},
+        "list": {"input": [text, text], "encoding_format": "base64", "dimensions": 4},
+        "ids": {"input": [IDS, IDS]},
+    }
+
+
+def texts_of_types(mode: str) -> Examples:
+    """Return bodies of Cohere's `embed`."""
+    texts = [tasks.get(mode).sample["inputs"]] * 2
+    types = ["float", "int8", "ubinary", "base64"]
+    return {
+        "one": {"texts": texts, "input_type": "search_document", "truncate": "END"},
+        "types": {"texts": texts, "embedding_types": types, "output_dimension": 8},
+        "inputs": {"inputs": [{"content": [{"type": "text", "text": texts[0]}]}]},
+    }
+
+
+def ranked_texts(mode: str) -> Examples:
+    """Return bodies of text-embeddings-inference's `rerank`."""
+    query, texts = _query_and_texts(mode)
+    body = {"query": query, "texts": texts}
+    return {"texts": body, "scores": {**body, "raw_scores": True, "return_text": True}}
+
+
+def ranked_documents(mode: str) -> Examples:
+    """Return bodies of Cohere's `rerank`."""
+    query, (text, *others) = _query_and_texts(mode)
+    body = {"query": query, "documents": [{"text": text}, *others]}
+    return {"documents": body, "best": {**body, "top_n": 1, "return_documents": True}}
+
+
+def similarities() -> Examples:
+    """Return bodies of text-embeddings-inference's `similarity`."""
+    inputs = {"source_sentence": "Nina sings in the bar.", "sentences": ["She sang in a pub."]}
+    return {"one": {"inputs": inputs, "parameters": {"truncate": True}}}
+
+
+def classified_texts(mode: str) -> Examples:
+    """Return bodies of text-embeddings-inference's `predict`."""
+    text = tasks.get(mode).sample["inputs"]
+    return {
+        "one": {"inputs": text},
+        "list": {"inputs": [[text], [text, text]], "raw_scores": True},
+    }
+
+
+def decoded_ids() -> Examples:
+    """Return bodies of text-embeddings-inference's `decode`."""
+    return {"one": {"ids": IDS}, "list": {"ids": [IDS, IDS], "skip_special_tokens": False}}
+
+
+def _query_and_texts(mode: str) -> tuple[str, list[str]]:
+    query, *texts = tasks.get(mode).sample["inputs"].values()
+    text = texts[0] if isinstance(texts[0], str) else texts[0][0]
+    return query, [text, "It rains today."]
+
+
+def _old(mode: str, inputs: Any) -> dict[str, Any]:
+    """Return inputs as an object, with the name of their column where they are one value."""
+    column = tasks.get(mode).input_columns[0][0]
+    return dict(inputs) if isinstance(inputs, Mapping) else {column: inputs}
 
 
 def _defaults(mode: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The responses of OpenAI's endpoints.
 
-https://platform.openai.com/docs/api-reference/chat, /completions and /responses
+https://platform.openai.com/docs/api-reference/chat, /completions, /responses and /embeddings
 """
 
 from __future__ import annotations
@@ -307,6 +307,30 @@ class ResponseEvent(TypedDict):
     delta: NotRequired[str]
     text: NotRequired[str]
     logprobs: NotRequired[list[dict[str, Any]]]
+
+
+class Embedding(TypedDict):
+    """The vector of one input: its numbers, or these as float32 in base64."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class InputUsage(TypedDict):
+    """Tokens read."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingList(TypedDict):
+    """The answer of `embeddings`."""
+
+    object: Literal["list"]
+    model: str
+    data: list[Embedding]
+    usage: InputUsage
 
 
 class ServedModel(TypedDict):

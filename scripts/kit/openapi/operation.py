@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +61,7 @@ class Operation:
         bodies: the request bodies, by content type; empty for a GET.
         description: further text.
         errors: the schemas of its errors.
+        other_statuses: statuses that other protocols have not, each with what it means.
     """
 
     path: str
@@ -71,6 +72,7 @@ class Operation:
     bodies: Mapping[str, Body] = field(default_factory=dict)
     description: str = ""
     errors: tuple[str, ...] = ("Error",)
+    other_statuses: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def method(self) -> str:
@@ -93,15 +95,24 @@ class Operation:
 
     def _errors(self, names: list[str]) -> dict[str, Any]:
         """Return the errors of a path with a model."""
-        return {
+        common = {
             str(kind.status): _response(_sentence(kind), {JSON: self._error_of(kind)})
             for kind in sorted(ERRORS, key=lambda kind: kind.status)
             if names
         }
+        others = {
+            str(status): _response(sentence, {JSON: _one_of(self.errors)})
+            for status, sentence in self.other_statuses.items()
+        }
+        return dict(sorted({**common, **others}.items()))
 
     def _error_of(self, kind: type[RequestError]) -> Schema:
-        names = dict.fromkeys([*self.errors, *(["Error"] if kind in TORCHSERVES else [])])
-        return any_of(*map(ref, names)) if len(names) > 1 else ref(*names)
+        return _one_of([*self.errors, *(["Error"] if kind in TORCHSERVES else [])])
+
+
+def _one_of(errors: Iterable[str]) -> Schema:
+    names = dict.fromkeys(errors)
+    return any_of(*map(ref, names)) if len(names) > 1 else ref(*names)
 
 
 def _response(description: str, answers: Mapping[str, Schema]) -> dict[str, Any]:

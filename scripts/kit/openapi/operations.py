@@ -9,7 +9,8 @@ from handlers.explainers import targets
 from handlers.http.response import JSON
 from handlers.http.server_sent_events import EVENTS
 from handlers.protocols.result_formats import CSV, JSON_LINES
-from scripts.kit.openapi import examples
+from handlers.schemas.model_info import IMAGE_COLUMN
+from scripts.kit.openapi import embedding_servers, examples
 from scripts.kit.openapi.bodies import takes_text
 from scripts.kit.openapi.operation import Body, Operation
 from scripts.kit.openapi.shapes import TEXT, Schema, any_of, closed, list_of, ref
@@ -18,7 +19,7 @@ Known = Mapping[str, Schema]
 RESULT, ERROR = ref("Result"), ref("Error")
 # The protocol of a body decides on the shape of its errors; one that cannot be read has none yet.
 BY_BODY = ("ProtocolError", "Error")
-PLAIN, HTML, LINES = "text/plain", "text/html", JSON_LINES[0]
+PLAIN, HTML, LINES, IMAGE = "text/plain", "text/html", JSON_LINES[0], "image/*"
 MODEL = "/predictions/{model}/{version}/"
 BELOW = f"{MODEL}v1/"
 KITS, KSERVE, INFERENCE, OPENAI = "Predictions", "KServe V1", "Open Inference Protocol", "OpenAI"
@@ -58,16 +59,18 @@ def operations(mode: str, known: Known) -> list[Operation]:
     """
     made: list[Callable[[str, Known], Operation]] = [
         *(_ping, _predict, _predict_v1, _infer),
-        *(_info, _health, _tokenize, _detokenize),
+        *(_info, _health),
     ]
+    task = tasks.get(mode)
+    if not task.reads_media:
+        made += [_tokenize, _detokenize]
     if targets.get(mode):
         made += [_explain, _explain_v1, _explain_v2]
-    task = tasks.get(mode)
     if task.generates and not task.is_encoder_decoder:
         made += [_chat, _complete, _respond, _models]
     if task.generates:
         made += [_generate, _generate_stream]
-    return [make(mode, known) for make in made]
+    return [*(make(mode, known) for make in made), *embedding_servers.operations(mode)]
 
 
 def _ping(mode: str, known: Known) -> Operation:
@@ -87,6 +90,7 @@ def _predict(mode: str, known: Known) -> Operation:
         {
             JSON: Body(ref("PredictionBody"), examples.predictions(mode)),
             **_texts(mode, known),
+            **_files(mode),
             LINES: Body(TEXT, examples.lines(mode)),
             CSV: Body(TEXT, examples.table(mode)),
         },
@@ -280,6 +284,12 @@ def _models(mode: str, known: Known) -> Operation:
 
 def _texts(mode: str, known: Known) -> dict[str, Body]:
     return {PLAIN: Body(TEXT, examples.texts(mode))} if takes_text(known) else {}
+
+
+def _files(mode: str) -> dict[str, Body]:
+    """Return the body that is the file of an image, whose bytes no example shows."""
+    takes_images = IMAGE_COLUMN in tasks.get(mode).input_columns
+    return {IMAGE: Body({"contentMediaType": IMAGE}, {})} if takes_images else {}
 
 
 def _explanation(mode: str) -> Schema:

@@ -15,7 +15,7 @@ from handlers.protocols.openai.bodies import ChatBody, CompletionBody
 from handlers.protocols.openai.responses import ResponseBody
 from handlers.protocols.vllm import DetokenizeBody
 from handlers.schemas.json_schema import PlainSchema
-from scripts.kit.openapi import inference, openai, tgi, vllm
+from scripts.kit.openapi import embedding_servers, inference, openai, tgi, vllm
 from scripts.kit.openapi.bodies import bodies
 from scripts.kit.openapi.shapes import PLACE, Schema, or_null, ref
 from scripts.kit.openapi.token_events import TokenEvent
@@ -49,6 +49,8 @@ COMMON: tuple[Any, ...] = (
     inference.InferenceResponse,
     tgi.GenerationError,
     tgi.ServedInfo,
+)
+TOKENIZED: tuple[Any, ...] = (
     tgi.InputToken,
     vllm.DetokenizedPrompt,
     vllm.TokenizedPrompt,
@@ -76,8 +78,10 @@ def schemas(mode: str) -> dict[str, Schema]:
     task = tasks.get(mode)
     continues_prompts = task.generates and not task.is_encoder_decoder
     kinds = [*COMMON, task.parameters]
+    kinds += () if task.reads_media else TOKENIZED
     kinds += STREAMED if task.generates else ()
     kinds += OPENAI if continues_prompts else ()
+    kinds += embedding_servers.component_types(mode)
     if target := targets.get(mode):
         kinds.append(target.results)
     by_name = {kind.__name__: kind for kind in kinds}
@@ -88,6 +92,7 @@ def schemas(mode: str) -> dict[str, Schema]:
     }
     if continues_prompts:
         found["ChatBody"]["properties"]["messages"]["items"] = ref("ChatMessage")
+    embedding_servers.refine(found)
     return found | bodies(mode, found)
 
 

@@ -41,6 +41,13 @@ class InputToken(TypedDict):
     stop: int
 
 
+class SparseValue(TypedDict):
+    """An entry of the vocabulary by its number, and its weight."""
+
+    index: int
+    value: float
+
+
 class ServedInfo(TypedDict):
     """A model and its limits; null for no limit. The last keys are those of embedding servers."""
 

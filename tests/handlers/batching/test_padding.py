@@ -107,3 +107,14 @@ def test_an_error_of_a_forward_pass_stays_with_its_rows() -> None:
     )
     assert isinstance(long, OutOfTime)
     assert require_outputs([short])
+
+
+def test_an_input_with_several_numbers_for_each_token_has_them_in_a_third_dimension() -> None:
+    rows = [
+        Row({"input_ids": [5, 6], "token_type_ids": [[1, 2, 3], [4, 5, 6]]}),
+        Row({"input_ids": [7], "token_type_ids": [9]}),
+    ]
+    batch = pad(rows, Padding({"input_ids": 0}, sizes={"token_type_ids": 3}))
+    assert batch["token_type_ids"].tolist() == [[[1, 2, 3], [4, 5, 6]], [[9, 9, 9], [0, 0, 0]]]
+    assert batch["input_ids"].tolist() == [[5, 6], [7, 0]]
+    assert batch["attention_mask"].tolist() == [[1, 1], [1, 0]]

@@ -79,7 +79,7 @@ def test_a_tokenizer_without_offsets_is_refused(tmp_path: Path) -> None:
     transformers.ByT5Tokenizer().save_pretrained(tmp_path)
     (tmp_path / "vocab.txt").touch()
     with pytest.raises(WrongCheckpoint, match=r"ByT5Tokenizer has no character offsets"):
-        read_checkpoint(tmp_path, HandlerSection(mode=MODE))
+        read_checkpoint(tmp_path, HandlerSection(mode=MODE)).tokenizer  # noqa: B018
 
 
 @pytest.mark.filterwarnings("ignore:Deprecated in 0.9.0")
@@ -99,7 +99,7 @@ def test_reserved_positions_hold_no_tokens(tmp_path: Path, family: str, limit: i
     del settings["model_max_length"]
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     model = Served(tmp_path, MODE)
-    assert model.engine.task.max_tokens == limit
+    assert model.engine.task.limits.max_length == limit
     assert model.ask("Ada " * 500)
 
 
@@ -112,7 +112,7 @@ def test_the_yaml_configures_the_tokenizer(
 
 
 def test_max_tokens_is_max_length_limited_by_the_model(served: Any) -> None:
-    assert served(MODE, max_length=16).engine.task.max_tokens == 16
-    assert served(MODE, max_length=4000).engine.task.max_tokens == POSITIONS
+    assert served(MODE, max_length=16).engine.task.limits.max_length == 16
+    assert served(MODE, max_length=4000).engine.task.limits.max_length == POSITIONS
     with pytest.raises(ConfigError, match="is 2, and 2 tokens of each row are special ones"):
         served(MODE, max_length=2)

@@ -100,6 +100,12 @@ def test_a_missing_config_of_a_module_is_named(tmp_path: Path) -> None:
         SentenceTransformer.read(tmp_path, SIZE)
 
 
+def test_a_normalization_of_other_vectors_is_refused(tmp_path: Path) -> None:
+    norm: Module = ("sentence_transformers.models.LayerNorm", {"dimension": 7})
+    with pytest.raises(WrongCheckpoint, match="takes vectors of 7 numbers, and gets 32"):
+        read(tmp_path, old("mean_tokens"), norm)
+
+
 def test_an_activation_that_is_code_is_refused(tmp_path: Path) -> None:
     found = read(tmp_path, old("mean_tokens"), dense(SIZE, 4, "os.system"))
     with pytest.raises(WrongCheckpoint, match=r"activation function os\.system"):
@@ -112,8 +118,8 @@ def test_weights_in_a_pickle_of_tensors_are_loaded_and_other_pickles_refused(
     found = read(tmp_path, old("mean_tokens"), dense(SIZE, 4, TANH))
     folder = tmp_path / "2_Dense"
     expected = found.reduction().state_dict()
-    tensors = {name.removeprefix("layers.0.0."): each for name, each in expected.items()}
-    torch.save({f"linear.{name}": each for name, each in tensors.items()}, folder / PICKLE)
+    tensors = {name.removeprefix("layers.0."): each for name, each in expected.items()}
+    torch.save(tensors, folder / PICKLE)
     (folder / "model.safetensors").unlink()
     for name, each in found.reduction().state_dict().items():
         assert torch.equal(each, expected[name])

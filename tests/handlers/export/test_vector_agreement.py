@@ -6,8 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from handlers.config.model_config import ModelConfig
+from handlers.errors import WrongCheckpoint
 from handlers.export.parity_report import ParityReport
 from handlers.export.vector_agreement import compare_vectors, rank_correlation
+from handlers.formats import export
+from handlers.schemas.request import Request
+from tests import tiny
+from tests.samples import FINE, LONG, ODD
+
+MODE = "sentence_embedding"
 
 
 def vectors(count: int = 20, size: int = 8) -> Any:
@@ -77,3 +85,32 @@ def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
     found.write(tmp_path)
     assert ParityReport.find(tmp_path) == found
     assert "rank correlation" in str(found)
+
+
+WORDS = f"{FINE} {ODD} {LONG}".split()
+TEXTS = [Request(" ".join(WORDS[number : number + 9])) for number in range(0, 80, 2)]
+INT8 = {"mode": MODE, "save_mode": "openvino", "quantization": "int8"}
+
+
+@pytest.mark.openvino
+@pytest.mark.filterwarnings("ignore")
+def test_an_int8_export_records_cosines_and_the_order_of_similarities(tmp_path: Path) -> None:
+    folder = tiny.write(tmp_path / "model", MODE)
+    config = ModelConfig.parse({"handler": {**INT8, "min_agreement": 0.5}})
+    report = export(folder, config, folder, TEXTS)
+    assert report is not None and report == ParityReport.find(folder)
+    assert report.vectors is not None
+    assert 0.5 < report.vectors.cosine < 1
+    assert report.vectors.pairs > 100
+    assert report.agreement == min(report.vectors.cosine, report.vectors.rank_correlation)
+
+
+@pytest.mark.slow
+@pytest.mark.openvino
+@pytest.mark.filterwarnings("ignore")
+def test_an_int8_export_below_the_minimum_is_refused(tmp_path: Path) -> None:
+    folder = tiny.write(tmp_path / "model", MODE)
+    config = ModelConfig.parse({"handler": {**INT8, "min_agreement": 0.99999999}})
+    with pytest.raises(WrongCheckpoint, match=r"handler\.min_agreement is 1; "):
+        export(folder, config, folder, TEXTS)
+    assert not (folder / "quality.json").exists()

@@ -9,6 +9,7 @@ from handlers.config.choices import modes, save_modes
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
 from handlers.formats import check_config
+from handlers.formats._compatibility import check_compatibility
 from handlers.formats.base import BaseFormat
 from tests.samples import keys_of
 
@@ -48,6 +49,19 @@ def test_formats_of_the_old_example_accept_its_keys(save_mode: str) -> None:
     assert read(save_mode, COMPILE, batch_size="1").handler.save_mode == save_mode
 
 
+@pytest.mark.parametrize("mode", [mode for mode in modes() if not tasks.get(mode).exports])
+@pytest.mark.parametrize("save_mode", [name for name in save_modes() if name != "pretrained"])
+def test_a_mode_that_is_not_exported_refuses_other_formats_by_name(
+    mode: str, save_mode: str
+) -> None:
+    sentence = (
+        f"handler.mode is {mode} and handler.save_mode is {save_mode}, and models of this mode are"
+        " not exported; use save_mode: pretrained"
+    )
+    with pytest.raises(WrongConfig, match=sentence):
+        read(save_mode, mode=mode)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_format_of_float32_refuses_another_dtype(dtype: str) -> None:
     sentence = (
@@ -70,7 +84,7 @@ def test_pretrained_supports_every_mode_and_dtype(mode: str, dtype: str) -> None
     config = ModelConfig.parse(
         {"handler": {"mode": mode, "dtype": dtype, "batch_size": 4}, "pt2": COMPILE}
     )
-    formats.get("pretrained").check(config, tasks.get(mode))
+    check_compatibility(formats.get("pretrained"), config, tasks.get(mode))
 
 
 @pytest.mark.parametrize("save_mode", save_modes())

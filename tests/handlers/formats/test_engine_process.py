@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from handlers.errors import EngineFailed, WrongCheckpoint
-from handlers.formats._engine_process import EngineProcess, EngineProgram, Text
+from handlers.errors import EngineFailed, RequestError, WrongCheckpoint
+from handlers.formats._engine_process import EngineModel, EngineProcess, EngineProgram, Text
+from handlers.runtime.lazy_load import LazyLoad
+from tests.serving import Served
 
 READY = """
 import signal, socket, sys, time
@@ -47,6 +51,42 @@ def test_an_error_of_a_step_fails_the_texts_and_later_ones_and_quotes_no_text(
     assert "secret" not in caplog.text
     with pytest.raises(EngineFailed):
         process.start(Text(2, [5], {}, in_parts=False), 4, events.append)
+
+
+def test_a_setting_that_cannot_be_sent_is_the_error_of_its_text(tmp_path: Path) -> None:
+    process, events = start(tmp_path, READY + FAILING), list[object]()
+    with pytest.raises(TypeError):
+        process.start(Text(1, [5], {"set": {5}}, in_parts=False), 4, events.append)
+    assert process.texts == 0
+    process.start(Text(2, [5], {}, in_parts=False), 4, events.append)
+    for thread in process._threads:
+        thread.join(60)
+    assert events == [{"error": None}]
+
+
+class StandIn(EngineModel):
+    def _settings(self, prompt: Any, number: int) -> dict[str, Any]:
+        return {}
+
+    def _constraints(self, grammar: Any) -> dict[str, Any]:
+        return {}
+
+    def _failure(self, reason: str) -> RequestError:
+        return EngineFailed()
+
+
+def test_rows_that_are_explained_share_forwards_as_their_model_can(
+    tmp_path: Path, checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("handlers.formats._engine_process.END_SECONDS", 0.2)
+    mode = "text_generation"
+    static = Served(checkpoint(mode), mode).engine.model
+    monkeypatch.setattr(static, "padded_limit", 7.0)
+    monkeypatch.setattr(static, "runs_alone", True)
+    process = start(tmp_path, READY + DEAF)
+    model = StandIn(process, 4, LazyLoad(lambda: static), has_gradients=True)
+    assert model.run_exclusively(lambda: (model.padded_limit, model.runs_alone)) == (7.0, True)
+    process.close()
 
 
 def test_a_process_that_ends_before_it_is_ready_stops_the_load(tmp_path: Path) -> None:

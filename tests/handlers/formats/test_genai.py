@@ -199,7 +199,7 @@ def test_log_probabilities_of_sampled_texts_are_those_of_the_model(
     """Whatever the temperature and the penalties are, in the engine and in the checkpoint."""
     parameters = {"max_new_tokens": 8, "details": True, "do_sample": True, "temperature": 0.3}
     parameters |= {"frequency_penalty": 0.5, "seed": 1}
-    prompt = engine.task.tokenizer(PROMPT)["input_ids"]
+    prompt = engine.task.checkpoint.tokenizer(PROMPT)["input_ids"]
     for other in ({}, {"logit_bias": {"3": 1}}):
         outcome: Any = engine.predict([Request(PROMPT, {**parameters, **other})])[0]
         tokens = outcome[0]["details"]["tokens"]
@@ -230,7 +230,8 @@ def test_texts_of_the_checkpoint_count_with_those_of_the_engine(engine: Engine) 
         begun.set()
         may_end.wait(60)
 
-    running = Request(PROMPT, {"max_new_tokens": 8, **lacking}, stream=TextStream(hold))
+    # Long enough that it runs until the others are refused, also on a slow machine.
+    running = Request(PROMPT, {"max_new_tokens": 100, **lacking}, stream=TextStream(hold))
     thread = threading.Thread(target=engine.predict, args=([running],))
     thread.start()
     assert begun.wait(60)
@@ -267,7 +268,7 @@ def test_requests_beyond_the_limit_are_refused_and_leave_the_others(
     engine: Engine, reference: Engine
 ) -> None:
     """A prompt whose texts do not all fit starts none of them."""
-    sampled = {"do_sample": True, "num_return_sequences": 20, "max_new_tokens": 4}
+    sampled = {"do_sample": True, "num_return_sequences": 32, "max_new_tokens": 40}
     [outcome] = engine.predict([Request(PROMPT, sampled)])
     assert isinstance(outcome, Overloaded)
     greedy = Request(PROMPT, {"max_new_tokens": 4})

@@ -11,8 +11,8 @@ import torch
 from transformers import AutoModelForTokenClassification, PreTrainedModel
 
 from handlers.batching.padding import Padding
-from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.trial_rows import trial_rows
+from handlers.config.handler_section import HandlerSection
 from handlers.formats import _packable
 from handlers.formats._packable import MASKS, Packable, mask_by_layer_type
 from tests import families
@@ -85,7 +85,7 @@ def modernbert(mode: str, window: int, dtype: torch.dtype) -> PreTrainedModel:
 
 
 def packable(module: PreTrainedModel, mode: str) -> Packable | None:
-    checkpoint = Checkpoint(Path(), module.config, families.tokenizer())
+    checkpoint = families.checkpoint(module, HandlerSection(mode=mode))
     trial = trial_rows(checkpoint, checkpoint.limit)
     per_token = LOGITS if mode == "token_classification" else ()
     return _packable.as_packable(module, trial, Padding({}), LOGITS, per_token)

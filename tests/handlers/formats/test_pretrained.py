@@ -112,7 +112,7 @@ def test_no_weight_is_copied_for_each_row(served: Callable[..., Served], mode: s
     """torch does so where strided hidden states of several rows meet a weight without gradients."""
     model = served(mode, dtype="bfloat16")
     weights = [each for each in torch_weights(model) if each.ndim == 2]
-    request = {"inputs": cases(mode).inputs[0]}
+    request = {"inputs": cases(mode).inputs[0], "parameters": cases(mode).brief}
     with torch.profiler.profile(record_shapes=True) as profile:
         assert [status for status, _ in model.post(request, request)] == [200, 200]
     products = [event.input_shapes[1] for event in profile.events() if event.name == "aten::bmm"]

@@ -22,7 +22,7 @@ FEW = {"max_new_tokens": 6}
 @pytest.fixture
 def model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Served]:
     model = served("text_generation", family="GPT2")
-    monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", TEMPLATE)
+    monkeypatch.setattr(model.engine.task.checkpoint.tokenizer, "chat_template", TEMPLATE)
     yield model
 
 
@@ -88,7 +88,7 @@ def test_a_chat_is_refused_by_a_model_without_a_template(served: Callable[..., S
 
 
 def test_the_prompt_of_a_chat_has_at_most_the_characters_of_a_text(model: Served) -> None:
-    tokenizer, messages = model.engine.task.tokenizer, check_messages(CHAT, 100)
+    tokenizer, messages = model.engine.task.checkpoint.tokenizer, check_messages(CHAT, 100)
     assert prompt_of(messages, tokenizer, len(PROMPT)) == PROMPT
     with pytest.raises(RequestTooLarge, match="The prompt of the chat template has 46 characters"):
         prompt_of(messages, tokenizer, len(PROMPT) - 1)

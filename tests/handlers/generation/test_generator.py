@@ -73,7 +73,8 @@ def expected(model: Served) -> list[list[dict[str, str]]]:
 
 
 def generated(model: Served, text: str, given: dict[str, Any]) -> list[dict[str, str]]:
-    tokenizer, module = model.engine.task.tokenizer, getattr(model.engine.model, "module")  # noqa: B009
+    tokenizer = model.engine.task.checkpoint.tokenizer
+    module = getattr(model.engine.model, "module")  # noqa: B009
     given = {"max_new_tokens": 50, "do_sample": False, **given}
     torch.manual_seed(given.pop("seed", 0))
     inputs = tokenizer(text, return_tensors="pt")
@@ -130,7 +131,7 @@ def test_a_text_ends_at_the_eos_token_even_if_its_id_is_0(model: Served) -> None
             return torch.cat([batch["input_ids"], new], dim=1)
 
     base, padding = GenerationConfig(eos_token_id=0), Padding({"input_ids": 0}, "left")
-    tokenizer: Any = model.engine.task.tokenizer
+    tokenizer: Any = model.engine.task.checkpoint.tokenizer
     generator = Generator(Fixed(), tokenizer, base, padding, Meter())
     prompts = [
         Prompt({"input_ids": ids}, None, GenerationParameters(), new_tokens)
@@ -244,7 +245,7 @@ def test_looked_up_tokens_are_computed_together(
     tiny_gpt2: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module: Any = getattr(tiny_gpt2.engine.model, "module")  # noqa: B009
-    (letter,) = tiny_gpt2.engine.task.tokenizer("a")["input_ids"]
+    (letter,) = tiny_gpt2.engine.task.checkpoint.tokenizer("a")["input_ids"]
     forward, calls = module.forward, list[int]()
 
     def count(*arguments: Any, **options: Any) -> Any:

@@ -33,7 +33,7 @@ def model(request: Any, served: Callable[..., Served]) -> Served:
 
 
 def prompt_ids(model: Served, text: str) -> list[int]:
-    return list(model.engine.task.tokenizer(text)["input_ids"])
+    return list(model.engine.task.checkpoint.tokenizer(text)["input_ids"])
 
 
 def logits_after(model: Served, ids: list[int]) -> torch.Tensor:

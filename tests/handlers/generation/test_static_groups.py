@@ -15,6 +15,7 @@ from handlers import formats
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import OutOfTime, Overloaded, Unprocessable, WrongConfig
+from handlers.generation.generator import Generator
 from handlers.generation.static_groups import StaticGroups
 from handlers.runtime.deadline import Deadline
 from handlers.schemas.request import Request, TextStream
@@ -142,6 +143,27 @@ def test_what_a_request_must_not_ask_for_is_the_error_of_its_text(engine: Engine
     outcomes: Any = engine.predict([wrong, Request("Once", {"max_new_tokens": 2})])
     assert isinstance(outcomes[0], Unprocessable)
     assert outcomes[1][0]["generated_text"].startswith("Once")
+
+
+def test_prompts_that_cannot_be_grouped_run_one_by_one(
+    engine: Engine, reference: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = Generator.batches
+
+    def batches_of_one(self: Generator, prompts: Any, budget: int) -> Any:
+        if len(prompts) > 1:
+            raise ValueError("these prompts do not fit each other")
+        return batches(self, prompts, budget)
+
+    monkeypatch.setattr(Generator, "batches", batches_of_one)
+    requests = [Request(text, {"max_new_tokens": 3}) for text in PROMPTS]
+    with ThreadPoolExecutor(len(requests)) as threads:
+        with held(engine):
+            texts = [threads.submit(predict, engine, request) for request in requests]
+            wait_for_texts(engine, len(requests))
+        assert [text.result() for text in texts] == [
+            predict(reference, request) for request in requests
+        ]
 
 
 def test_an_explanation_waits_for_the_running_batch(engine: Engine, reference: Engine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from handlers import protocols
 from handlers.errors import BadRequest, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols.cohere import Protocol
+from handlers.protocols.cohere import FLOATS, Protocol
 from handlers.schemas.model_info import Operation
 from handlers.schemas.request import Request
 from tests.handlers.protocols.test_protocols import MODEL
@@ -62,31 +63,31 @@ def written(path: str, body: Any, outcomes: Sequence[Any], tokens: int = 0) -> H
 )
 def test_settings_become_parameters(settings: Any, parameters: Any) -> None:
     (request,) = read("v2/embed", {"texts": ["a"], **settings}, "query", "passage")
-    assert request == Request("a", parameters, alone=False)
+    assert request == Request("a", {**parameters, **FLOATS}, alone=False)
 
 
 @pytest.mark.parametrize(
-    ("kind", "parameters"),
+    ("kind", "embedding"),
     [
-        ("float", {}),
-        ("base64", {"encoding_format": "base64"}),
-        ("int8", {"precision": "int8"}),
-        ("uint8", {"precision": "uint8"}),
-        ("binary", {"precision": "binary"}),
-        ("ubinary", {"precision": "ubinary"}),
+        ("float", [0.5, -0.25]),
+        ("base64", "AAAAPwAAgL4="),
+        ("int8", [127, -64]),
+        ("uint8", [255, 64]),
+        ("binary", [0]),
+        ("ubinary", [128]),
     ],
 )
-def test_each_type_of_embeddings_has_its_parameter(kind: str, parameters: Any) -> None:
-    (request,) = read("v2/embed", {"texts": ["a"], "embedding_types": [kind]})
-    assert request.parameters == parameters
+def test_a_vector_becomes_an_embedding_of_each_type(kind: str, embedding: Any) -> None:
+    body = {"texts": ["a"], "embedding_types": [kind]}
+    answer = read_json(written("v2/embed", body, [[0.5, -0.25]]).body)
+    assert answer["embeddings"] == {kind: [embedding]}
 
 
-def test_embeddings_come_by_type() -> None:
+def test_embeddings_come_by_type_and_each_text_is_computed_once() -> None:
     body = {"texts": ["a", "b"], "embedding_types": ["float", "int8", "float"]}
-    assert len(read("v2/embed", body)) == 4
-    outcomes = [[0.1], [0.2], [1], [2]]
-    answer = read_json(written("v2/embed", body, outcomes, tokens=3).body)
-    assert answer["embeddings"] == {"float": [[0.1], [0.2]], "int8": [[1], [2]]}
+    assert len(read("v2/embed", body)) == 2
+    answer = read_json(written("v2/embed", body, [[0.1], [-0.2]], tokens=3).body)
+    assert answer["embeddings"] == {"float": [[0.1], [-0.2]], "int8": [[127], [-127]]}
     assert answer["texts"] == ["a", "b"] and answer["id"]
     assert answer["meta"]["billed_units"] == {"input_tokens": 6}
 
@@ -183,7 +184,7 @@ def test_a_model_of_another_mode_refuses() -> None:
 def test_one_wrong_text_is_named_in_the_error() -> None:
     body = {"texts": ["a", ""], "embedding_types": ["float", "int8"]}
     wrong = BadRequest("inputs is empty; send a text.")
-    answer = written("v2/embed", body, [[0.1], wrong, [1], wrong])
+    answer = written("v2/embed", body, [[0.1], wrong])
     assert answer.status == 400
     assert read_json(answer.body)["message"] == "texts[1]: inputs is empty; send a text."
 
@@ -219,7 +220,7 @@ def test_documents_are_ranked(ranker: Served) -> None:
         {"index": each["index"], "score": each["relevance_score"]} for each in answer["results"]
     ]
     assert status == 200 and not differences(found, expected, 1e-5)
-    tokenizer = ranker.engine.task.tokenizer
+    tokenizer = ranker.engine.task.checkpoint.tokenizer
     read = sum(len(tokenizer("Who sings?", text)["input_ids"]) for text in (FINE, ODD, "Nina"))
     assert answer["usage"]["total_tokens"] == read
 
@@ -228,3 +229,23 @@ def test_a_wrong_document_is_named(ranker: Served) -> None:
     body = {"query": "Who sings?", "documents": ["a", {"title": "b"}]}
     ((status, answer),) = ranker.post(request_to("v2/rerank", body))
     assert (status, answer["message"]) == (400, "documents[1] must be a text, and is null.")
+
+
+@pytest.mark.parametrize("kind", ["float", "base64", "int8", "uint8", "binary", "ubinary"])
+def test_embeddings_are_those_of_the_task(served: Callable[..., Served], kind: str) -> None:
+    model = served("sentence_embedding")
+    ((status, answer),) = model.post(
+        request_to("v2/embed", {"texts": [FINE], "embedding_types": [kind]})
+    )
+    own = {"float": {}, "base64": {"encoding_format": "base64"}}.get(kind, {"precision": kind})
+    assert status == 200
+    assert not differences(answer["embeddings"], {kind: [model.ask(FINE, **own)]}, 1e-5)
+
+
+def test_defaults_of_the_yaml_change_no_types(checkpoint: Callable[..., Path]) -> None:
+    mode, defaults = "sentence_embedding", {"encoding_format": "base64", "precision": "int8"}
+    model = Served(checkpoint(mode), mode, parameters=defaults, max_request_rows=1)
+    body = {"texts": [FINE], "embedding_types": ["float", "binary"]}
+    ((status, answer),) = model.post(request_to("v2/embed", body))
+    assert status == 200
+    assert [type(number) for number in answer["embeddings"]["float"][0]] == [float] * 32

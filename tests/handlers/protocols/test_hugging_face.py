@@ -30,7 +30,7 @@ Sent = list[HttpResponse]
 @pytest.fixture
 def model(served: Callable[..., Served], monkeypatch: Any) -> Served:
     model = served("text_generation", family="GPT2")
-    monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", TEMPLATE)
+    monkeypatch.setattr(model.engine.task.checkpoint.tokenizer, "chat_template", TEMPLATE)
     return model
 
 
@@ -164,6 +164,20 @@ def test_hugging_faces_clients_get_labels_in_a_list_of_lists(
     assert read_json(answer.body) == [model.ask(FINE, **parameters)]
     several = call(model, {**body, "inputs": [FINE, ODD]}, headers={"User-Agent": agent})
     assert read_json(several.body) == model.ask([FINE, ODD], **parameters)
+
+
+def test_the_hubs_client_gets_each_candidate_label_with_its_score(
+    served: Callable[..., Served],
+) -> None:
+    model = served("zero_shot_classification")
+    parameters = {"candidate_labels": ["film", "bar"]}
+    body = {"inputs": FINE, "parameters": parameters}
+    pipelines = model.ask(FINE, **parameters)
+    pairs = zip(pipelines["labels"], pipelines["scores"], strict=True)
+    expected = [{"label": label, "score": score} for label, score in pairs]
+    assert read_json(call(model, body, headers=HUB).body) == expected
+    earlier = {"user-agent": "unknown/None; hf_hub/0.36.0; python/3.11.7"}
+    assert read_json(call(model, body, headers=earlier).body) == pipelines
 
 
 def test_other_answers_are_the_same_for_every_client(served: Callable[..., Served]) -> None:

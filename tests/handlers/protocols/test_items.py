@@ -9,7 +9,7 @@ import pytest
 
 from handlers import tasks
 from handlers.errors import BadRequest
-from handlers.protocols.items import has_other_input_keys, read_item
+from handlers.protocols.items import NESTED_PARAMETERS, has_other_input_keys, read_item
 
 CHAT = [{"role": "user", "content": "Who sings?"}]
 PAIR = {"text": "a", "text_pair": "b"}
@@ -66,7 +66,7 @@ def test_an_item_has_its_own_parameters(content: Any) -> None:
     assert read({**content, "parameters": {"top_k": 2}, "options": {}}) == ("a", {"top_k": 2})
 
 
-@pytest.mark.parametrize("name", ["generate_kwargs", "generation_parameters"])
+@pytest.mark.parametrize("name", NESTED_PARAMETERS)
 def test_nested_parameters_are_merged(name: str) -> None:
     given = {"top_k": 2, name: {"top_k": 3, "do_sample": True}}
     assert read({"inputs": "a", "parameters": given}) == ("a", {"top_k": 2, "do_sample": True})

@@ -93,7 +93,7 @@ def test_parameters_of_an_instance_override_those_of_the_body(served: Model) -> 
 
 def test_a_chat_is_one_instance(served: Model, monkeypatch: Any) -> None:
     model = served("text_generation", family="GPT2")
-    monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", TEMPLATE)
+    monkeypatch.setattr(model.engine.task.checkpoint.tokenizer, "chat_template", TEMPLATE)
     few = {"max_new_tokens": 4}
     found = predictions_of(model, instances=[CHAT, {"messages": CHAT}], parameters=few)
     assert found == [model.ask(CHAT, **few)] * 2

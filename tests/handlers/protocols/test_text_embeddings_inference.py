@@ -11,7 +11,7 @@ import pytest
 from handlers.errors import BadRequest, InternalError, Overloaded, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols.text_embeddings_inference import Protocol
+from handlers.protocols.text_embeddings_inference import UNIT_VECTORS, Protocol
 from handlers.schemas.model_info import Operation
 from handlers.schemas.request import Request, TokenIds
 from handlers.telemetry.meter import Meter
@@ -23,8 +23,9 @@ Load = Callable[..., Served]
 
 
 def protocol(operation: Operation | None) -> Protocol:
-    """Return the protocol of a model that takes 3 items a request."""
-    return Protocol(replace(MODEL, operation=operation))
+    """Return the protocol of a model that takes 3 items a request; embeddings are cut both ways."""
+    both: dict[str, Any] = {"truncation_direction": {}} if operation == "embed" else {}
+    return Protocol(replace(MODEL, operation=operation, parameters=both))
 
 
 def read(operation: Operation, path: str, body: Any) -> Sequence[Request]:
@@ -77,7 +78,7 @@ def test_texts_and_token_ids_become_requests(inputs: Any, texts: Any) -> None:
 )
 def test_settings_become_parameters(settings: Any, parameters: Any) -> None:
     (request,) = read("embed", "embed", {"inputs": "a", **settings})
-    assert request.parameters == parameters
+    assert request.parameters == {**UNIT_VECTORS, **parameters}
 
 
 def test_vectors_of_tokens_lose_the_list_that_a_pipeline_adds() -> None:
@@ -101,6 +102,22 @@ def test_a_query_with_texts_is_one_request() -> None:
     assert read_json(written("rerank", "rerank", body, [ranked]).body) == ranked
 
 
+@pytest.mark.parametrize(
+    ("operation", "path", "body"),
+    [
+        ("rerank", "rerank", {"query": "a", "texts": ["b"]}),
+        ("embed_all", "embed_all", {"inputs": "a"}),
+        ("embed_sparse", "embed_sparse", {"inputs": "a"}),
+        ("predict", "predict", {"inputs": "a"}),
+    ],
+)
+def test_texts_are_cut_at_their_end_also_if_a_client_says_so(
+    operation: Operation, path: str, body: dict[str, Any]
+) -> None:
+    written_out = read(operation, path, {**body, "truncation_direction": "Right"})
+    assert written_out == read(operation, path, body)
+
+
 SENTENCES = {"source_sentence": "a", "sentences": ["b", "c"]}
 
 
@@ -116,7 +133,7 @@ def test_sentences_are_compared_by_their_embeddings() -> None:
     body = {"inputs": SENTENCES, "parameters": {"prompt_name": "query"}}
     requests = read("embed", "similarity", body)
     assert [each.inputs for each in requests] == ["a", "b", "c"]
-    assert requests[0].parameters == {"normalize": True, "prompt_name": "query"}
+    assert requests[0].parameters == {**UNIT_VECTORS, "prompt_name": "query"}
     answer = written("embed", "similarity", body, [[0.6, 0.8], [0.0, 1.0], [0.6, 0.8]])
     assert read_json(answer.body) == pytest.approx([0.8, 1.0])
 
@@ -147,7 +164,28 @@ def test_sentences_are_compared_by_their_embeddings() -> None:
         ("predict", "predict", {"inputs": ["a", "b", "c"]}, "inputs has a list of 3 texts"),
         ("predict", "predict", {"inputs": [["a"]] * 4}, "inputs has 4 items"),
         ("predict", "predict", {"inputs": "a", "raw_scores": 1.5}, "raw_scores must be true"),
+        ("predict", "predict", {"inputs": "a", "raw_scores": 1}, "raw_scores must be true"),
         ("predict", "predict", {"inputs": "a", "truncate": False}, "This model truncates texts"),
+        ("predict", "predict", {"inputs": "a", "truncate": "no"}, "truncate must be true or"),
+        ("predict", "predict", {"inputs": "a", "truncation_direction": "Left"}, "This model cuts"),
+        (
+            "rerank",
+            "rerank",
+            {"query": "a", "texts": ["b"], "truncation_direction": "Left"},
+            "This model cuts long texts at their end",
+        ),
+        (
+            "embed",
+            "similarity",
+            {"inputs": SENTENCES, "parameters": {"precision": "int8"}},
+            "parameters has the unknown key",
+        ),
+        (
+            "embed",
+            "similarity",
+            {"inputs": SENTENCES, "parameters": {"encoding_format": "base64"}},
+            "parameters has the unknown key",
+        ),
         ("embed", "decode", {"ids": "a"}, "ids must be a list of token ids"),
         ("embed", "decode", {"ids": [[1], ["a"]]}, "ids must be a list of token ids"),
         ("embed", "decode", {"ids": [[1]] * 4}, "ids has 4 items"),
@@ -199,7 +237,7 @@ def test_texts_and_pairs_are_classified(classifier: Served) -> None:
 
 
 def test_ids_are_decoded(classifier: Served) -> None:
-    tokenizer = classifier.engine.task.tokenizer
+    tokenizer = classifier.engine.task.checkpoint.tokenizer
     ids = tokenizer(FINE)["input_ids"]
     plain, whole = (tokenizer.decode(ids, skip_special_tokens=skip) for skip in (True, False))
     assert call(classifier, "decode", {"ids": ids}) == (200, [plain])

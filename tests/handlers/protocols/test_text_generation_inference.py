@@ -10,20 +10,19 @@ from typing import Any
 import pytest
 
 from handlers import tasks
-from handlers.config.choices import modes
 from handlers.http.limits import BodyLimits
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols.dispatcher import Dispatcher
 from handlers.telemetry.meter import Meter
-from tests.samples import FINE, ODD
+from tests.samples import FINE, ODD, text_modes
 from tests.serving import Served, read_json
 
 FEW = {"max_new_tokens": 6}
 SEEDED = {**FEW, "seed": 3}
 Load = Callable[..., Served]
 Sent = list[HttpResponse]
-every_mode = pytest.mark.parametrize("mode", modes())
+every_mode = pytest.mark.parametrize("mode", text_modes())
 
 
 @pytest.fixture
@@ -200,7 +199,7 @@ def test_every_model_tells_its_limits_and_its_health(served: Load, mode: str) ->
     found = ask(model, "info")
     assert (found["model_id"], found["model_dtype"]) == ("model", "float32")
     assert found["model_pipeline_tag"] == mode.replace("_", "-")
-    assert found["max_input_tokens"] == model.engine.task.max_tokens
+    assert found["max_input_tokens"] == model.engine.task.limits.max_length
     assert found["max_total_tokens"] == 128
     assert found["max_client_batch_size"] == 7
     answer = call(model, "health")
@@ -212,7 +211,9 @@ def test_texts_get_their_tokens_in_lists(served: Load, mode: str) -> None:
     model = served(mode)
     fine, odd = ask(model, "tokenize", {"inputs": [FINE, ODD]})
     for text, tokens in ((FINE, fine), (ODD, odd)):
-        assert [token["id"] for token in tokens] == model.engine.task.tokenizer(text)["input_ids"]
+        assert [token["id"] for token in tokens] == model.engine.task.checkpoint.tokenizer(text)[
+            "input_ids"
+        ]
         assert all(
             token["special"] or token["text"] == text[token["start"] : token["stop"]]
             for token in tokens

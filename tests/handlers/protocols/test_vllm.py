@@ -7,20 +7,19 @@ from typing import Any
 
 import pytest
 
-from handlers.config.choices import modes
 from handlers.http.request import HttpRequest
 from tests.handlers.generation.test_chat import CHAT, PROMPT, TEMPLATE
-from tests.samples import FINE
+from tests.samples import FINE, text_modes
 from tests.serving import Served
 
 Load = Callable[..., Served]
-every_mode = pytest.mark.parametrize("mode", modes())
+every_mode = pytest.mark.parametrize("mode", text_modes())
 
 
 @pytest.fixture
 def model(served: Load, monkeypatch: Any) -> Iterator[Served]:
     model = served("text_generation", family="GPT2")
-    monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", TEMPLATE)
+    monkeypatch.setattr(model.engine.task.checkpoint.tokenizer, "chat_template", TEMPLATE)
     yield model
 
 
@@ -39,7 +38,7 @@ def ask(model: Served, path: str, /, **body: Any) -> Any:
 def test_a_prompt_gets_its_tokens_and_they_get_the_prompt(served: Load, mode: str) -> None:
     model = served(mode)
     answer = ask(model, "tokenize", prompt=FINE, model="any")
-    ids = model.engine.task.tokenizer(FINE)["input_ids"]
+    ids = model.engine.task.checkpoint.tokenizer(FINE)["input_ids"]
     assert answer == {"tokens": ids, "count": len(ids), "max_model_len": 128}
     plain = ask(model, "tokenize", prompt="nina sings", add_special_tokens=False)["tokens"]
     assert ask(model, "detokenize", tokens=plain, model="any") == {"prompt": "nina sings"}

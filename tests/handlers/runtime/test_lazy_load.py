@@ -9,7 +9,8 @@ import pytest
 
 from handlers.errors import OutOfTime
 from handlers.runtime.deadline import Deadline
-from handlers.runtime.lazy_load import LazyLoad
+from handlers.runtime.lazy_load import RETRY_SECONDS, LazyLoad
+from tests.clock import Clock
 
 
 def test_it_is_loaded_once_for_all_who_need_it_at_the_same_time() -> None:
@@ -40,16 +41,19 @@ def test_who_is_out_of_time_leaves_the_load_to_the_others() -> None:
     assert lazy.get() is True
 
 
-def test_after_an_error_it_is_loaded_again() -> None:
+def test_some_time_after_an_error_it_is_loaded_again() -> None:
     outcomes = iter([OSError("no space"), None])
+    clock = Clock()
 
     def load() -> str:
         if error := next(outcomes):
             raise error
         return "loaded"
 
-    lazy = LazyLoad(load)
-    with pytest.raises(OSError, match="no space"):
-        lazy.get()
+    lazy = LazyLoad(load, clock)
+    for clock.now in (0.0, RETRY_SECONDS / 2):
+        with pytest.raises(OSError, match="no space"):
+            lazy.get()
     assert lazy.loaded is None
+    clock.now = 2 * RETRY_SECONDS
     assert lazy.get() == "loaded"

@@ -9,14 +9,14 @@ import pytest
 
 from handlers import tasks
 from handlers.config.choices import modes
-from tests.samples import FINE, requests_of
+from tests.samples import FINE, requests_of, text_modes
 from tests.serving import Served, explanation_of
 
 Load = Callable[..., Served]
 CLASSES, TOKENS, GENERATION = "sequence_classification", "token_classification", "text_generation"
 
 
-@pytest.mark.parametrize("mode", modes())
+@pytest.mark.parametrize("mode", text_modes())
 @pytest.mark.parametrize("given", [{"padding": True}, {"padding": "max_length", "batch_size": 8}])
 def test_parameters_without_effect_are_ignored(served: Load, mode: str, given: Any) -> None:
     model = served(mode)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ from handlers.errors import OutOfTime, RequestError, RequestTooLarge
 from handlers.runtime.deadline import Deadline
 from handlers.schemas.request import Request
 from tests.clock import Clock
-from tests.serving import Served
+from tests.serving import Served, differences
 
 Load = Callable[..., Served]
 SLOW = ["question_answering", "sequence_classification", "token_classification"]
@@ -165,3 +168,41 @@ def test_the_rows_of_different_requests_are_not_limited_together(served: Load) -
     assert model.engine.predict([Request("a")] * 3)[0]
     statuses = [status for status, _ in model.post(*[{"inputs": ["a", "b"]}] * 3)]
     assert statuses == [200] * 3
+
+
+def test_outputs_become_results_before_the_next_texts_run(
+    slow: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, clock = slow("sequence_classification")
+    kind, decoded_at = type(engine.task), []
+    decode = kind.decode
+
+    def recorded(*arguments: Any) -> Any:
+        decoded_at.append(clock.now)
+        return decode(*arguments)
+
+    monkeypatch.setattr(kind, "decode", recorded)
+    engine.predict([request("sequence_classification", TEXT * 15)] * 60)
+    assert len(decoded_at) == 60
+    assert min(decoded_at) < max(decoded_at) == clock.now
+
+
+def test_a_text_without_tokens_is_refused_and_has_no_outputs_of_its_neighbours(
+    checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    mode, folder = "sentence_embedding", tmp_path / "model"
+    shutil.copytree(checkpoint(mode), folder)
+    changes: dict[str, dict[str, Any]] = {
+        "tokenizer.json": {"post_processor": None},
+        "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"},
+    }
+    for name, change in changes.items():
+        document = json.loads((folder / name).read_text(encoding="utf-8"))
+        (folder / name).write_text(json.dumps({**document, **change}), encoding="utf-8")
+    model, invisible = Served(folder, mode), "\u200b"
+    assert model.engine.model.packs
+    ((status, answers),) = model.post({"inputs": [invisible, "Ada.", invisible]})
+    assert status == 200
+    assert [each["code"] for each in (answers[0], answers[2])] == [400, 400]
+    assert not differences(answers[1], model.ask("Ada."), 1e-5)
+    assert model.refuse(invisible)[1].startswith("A text of this request has no tokens")

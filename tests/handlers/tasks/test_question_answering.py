@@ -52,7 +52,7 @@ def test_a_question_is_truncated_to_max_question_len(
     served: Callable[..., Served], family: str
 ) -> None:
     model, few = served(MODE, family=family), {"top_k": 5}
-    count = len(model.engine.task.tokenizer.tokenize("Who sings"))
+    count = len(model.engine.task.checkpoint.tokenizer.tokenize("Who sings"))
     whole = ask(model, "Who sings in Paris?", FINE, **few)
     assert ask(model, "Who sings in Paris?", FINE, max_question_len=99, **few) == whole
     short = ask(model, "Who sings", FINE, **few)

@@ -46,6 +46,17 @@ def test_a_prompt_without_room_for_a_text_is_refused(model: Served) -> None:
     )
 
 
+def test_the_special_token_before_a_prompt_is_never_pooled(model: Served) -> None:
+    task, parameters = model.engine.task, {"prompt_name": "query", "truncation_direction": "left"}
+    rows: Any = task.encode(
+        [task.parse(Request(LONG[-size:], parameters)) for size in (20, 70, 500)]
+    )
+    masks = [row.features["prompt_mask"] for (row,) in rows]
+    assert [mask[0] for mask in masks] == [1, 1, 1]
+    assert [len(mask) for mask in masks[1:]] == [40, 40]
+    assert sum(masks[0]) > sum(masks[1]) >= sum(masks[2]) == 1
+
+
 def test_a_text_in_lower_case_has_the_same_vector(model: Served) -> None:
     assert model.ask(FINE.upper()) == model.ask(FINE.lower())
 
@@ -64,7 +75,7 @@ def test_a_long_text_is_cut_at_either_end_or_refused(model: Served) -> None:
 
 def test_token_ids_are_taken_as_they_are(model: Served) -> None:
     task = model.engine.task
-    ids = task.tokenizer(FINE)["input_ids"]
+    ids = task.checkpoint.tokenizer(FINE)["input_ids"]
     requests = [Request(FINE, {"prompt": ""}), Request(ids), Request(TokenIds(tuple(ids)))]
     text, listed, named = model.engine.predict(requests)
     assert not differences(listed, text, 1e-5)
@@ -86,7 +97,8 @@ def test_numbers_with_fewer_bits_have_nearly_the_same_direction(
     exact = np.array(model.ask(FINE))
     encoded = model.ask(FINE, precision=precision, encoding_format="base64")
     array = np.frombuffer(base64.b64decode(encoded), dtype=np.dtype(precision).newbyteorder("<"))
-    assert model.ask(FINE, precision=precision) == array.tolist()
+    listed = np.array(model.ask(FINE, precision=precision), dtype=array.dtype)
+    assert np.array_equal(listed, array)
     numbers = array.astype(np.float64) - (128 if precision == "uint8" else 0)
     cosine = numbers @ exact / np.linalg.norm(numbers) / np.linalg.norm(exact)
     assert cosine > 0.9999

@@ -86,7 +86,9 @@ def test_only_the_text_is_truncated(served: Load) -> None:
     model = served(MODE, max_length=32)
     (rows,) = model.engine.task.encode([model.engine.task.parse(Request(ranking(["dull", LONG])))])
     assert not isinstance(rows, RequestError)
-    alone = served(MODE).engine.task.tokenizer(QUERY, add_special_tokens=False)["input_ids"]
+    alone = served(MODE).engine.task.checkpoint.tokenizer(QUERY, add_special_tokens=False)[
+        "input_ids"
+    ]
     for row in rows:
         sequences = row.encoding.sequence_ids
         own = [id_ for id_, number in zip(row.encoding.ids, sequences, strict=True) if number == 0]
@@ -163,7 +165,7 @@ def test_scores_have_the_activation_of_the_checkpoint(
     assert model.ask([QUERY, FINE])["score"] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("name", ["os.system", "torch.nn.modules.activation.SiLU", 5])
+@pytest.mark.parametrize("name", ["os.system", "torch.nn.modules.activation.SiLU", 5, {}])
 def test_an_activation_that_is_not_known_stops_the_load(tmp_path: Path, name: Any) -> None:
     config: dict[str, Any] = {"sentence_transformers": {"activation_fn": name}}
     folder = tiny.write(tmp_path / "model", MODE, **config)

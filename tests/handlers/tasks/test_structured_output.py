@@ -57,7 +57,9 @@ def model(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Served:
 @pytest.fixture
 def chat_model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Served]:
     model = served(MODE, max_length=60, max_characters=5_000)
-    monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", "{# tools #}" + TEMPLATE)
+    monkeypatch.setattr(
+        model.engine.task.checkpoint.tokenizer, "chat_template", "{# tools #}" + TEMPLATE
+    )
     yield model
 
 

@@ -37,7 +37,7 @@ def test_the_prompt_comes_first_unless_only_the_new_text_is_requested(model: Ser
 def test_details_have_the_finish_reason_and_token_counts(model: Served, monkeypatch: Any) -> None:
     given = {"return_full_text": False, "details": True, "logprobs": False, "max_new_tokens": 9}
     (long,) = model.ask(PROMPTS[0], **given)
-    length = len(model.engine.task.tokenizer(PROMPTS[0])["input_ids"])
+    length = len(model.engine.task.checkpoint.tokenizer(PROMPTS[0])["input_ids"])
     counts = {"generated_tokens": 9, "input_length": length, "seed": None}
     assert long["details"] == {"finish_reason": "length", **counts}
     (stopped,) = model.ask(PROMPTS[0], stop=long["generated_text"][4:6], **given)
@@ -142,7 +142,7 @@ def test_a_truncated_prompt_keeps_its_end(served: Callable[..., Served]) -> None
     long = "a b " * 99 + "Once upon a time"
     (truncated,) = model.ask(long, return_full_text=False, max_new_tokens=5)
     (other,) = model.ask("b c " * 99 + long, return_full_text=False, max_new_tokens=5)
-    ids = TokenIds(tuple(model.engine.task.tokenizer(long)["input_ids"]))
+    ids = TokenIds(tuple(model.engine.task.checkpoint.tokenizer(long)["input_ids"]))
     (by_ids,) = model.ask(ids, return_full_text=False, max_new_tokens=5)
     assert truncated == other == by_ids
 
@@ -150,7 +150,7 @@ def test_a_truncated_prompt_keeps_its_end(served: Callable[..., Served]) -> None
 def test_a_request_can_truncate_its_prompt(served: Callable[..., Served]) -> None:
     model = served(MODE)
     few = {"return_full_text": False, "max_new_tokens": 5}
-    ids = model.engine.task.tokenizer(PROMPTS[0])["input_ids"]
+    ids = model.engine.task.checkpoint.tokenizer(PROMPTS[0])["input_ids"]
     (end,) = model.ask(TokenIds(tuple(ids[-4:])), **few)
     for inputs in (PROMPTS[0], TokenIds(tuple(ids))):
         assert model.ask(inputs, truncate=4, **few) == [end]
@@ -167,7 +167,7 @@ def test_token_ids_become_a_row_like_that_of_the_tokenizer(
 ) -> None:
     task = served("text_generation").engine.task
     names = ["input_ids", "token_type_ids", "attention_mask"]
-    monkeypatch.setattr(task.tokenizer, "model_input_names", names)
+    monkeypatch.setattr(task.checkpoint.tokenizer, "model_input_names", names)
     encoded: Any = task.encode([task.parse(Request(TokenIds((5, 6, 7))))])
     ((row,),) = encoded
     assert row.features == {"input_ids": [5, 6, 7], "token_type_ids": [0, 0, 0]}
@@ -254,7 +254,7 @@ def test_a_chat_is_as_long_as_its_template_makes_it(
     served: Callable[..., Served], monkeypatch: Any
 ) -> None:
     model = served(MODE, max_characters=100)
-    monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", "{{ 'x' * 101 }}")
+    monkeypatch.setattr(model.engine.task.checkpoint.tokenizer, "chat_template", "{{ 'x' * 101 }}")
     assert model.refuse([{"role": "user", "content": "a"}]) == (
         413,
         "The prompt of the chat template has 101 characters, and this model takes 100; send less.",

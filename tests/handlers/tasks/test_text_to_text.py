@@ -36,7 +36,7 @@ def test_a_text_of_a_batch_is_that_of_generate_for_it_alone(
 ) -> None:
     model = served(MODE, family=family)
     module = AutoModelForSeq2SeqLM.from_pretrained(checkpoint(MODE, family=family)).eval()
-    tokenizer = model.engine.task.tokenizer
+    tokenizer = model.engine.task.checkpoint.tokenizer
     expected = []
     for text in TEXTS:
         with torch.inference_mode():

@@ -7,24 +7,23 @@ from typing import Any
 
 import pytest
 
-from handlers.config.choices import modes
 from handlers.errors import OutOfTime, RequestError
 from handlers.runtime.deadline import Deadline
 from handlers.schemas.request import Request, TokenIds
 from handlers.schemas.tokenized_text import TokenizedText
 from handlers.telemetry.meter import Meter
 from tests.handlers.generation.test_chat import CHAT, PROMPT, TEMPLATE
-from tests.samples import FINE, LONG, ODD
+from tests.samples import FINE, LONG, ODD, text_modes
 from tests.serving import Served
 
 Load = Callable[..., Served]
-every_mode = pytest.mark.parametrize("mode", modes())
+every_mode = pytest.mark.parametrize("mode", text_modes())
 
 
 @pytest.fixture
 def chat_model(served: Load, monkeypatch: Any) -> Iterator[Served]:
     model = served("text_generation", family="GPT2")
-    monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", TEMPLATE)
+    monkeypatch.setattr(model.engine.task.checkpoint.tokenizer, "chat_template", TEMPLATE)
     yield model
 
 
@@ -43,7 +42,7 @@ def detokenize(model: Served, ids: Any) -> Any:
 @pytest.mark.parametrize("text", [FINE, ODD, LONG * 9])
 def test_the_tokens_are_the_tokenizers_own_and_whole(served: Load, mode: str, text: str) -> None:
     model = served(mode)
-    tokenizer = model.engine.task.tokenizer
+    tokenizer = model.engine.task.checkpoint.tokenizer
     found = tokenize(model, text)
     assert found.ids.tolist() == tokenizer(text)["input_ids"]
     assert len(found) == len(found.ids) == len(found.offsets)
@@ -56,7 +55,7 @@ def test_special_tokens_are_named_and_can_be_left_out(served: Load, mode: str) -
     whole, plain = tokenize(model, FINE), tokenize(model, FINE, add_special_tokens=False)
     added = [number for number in whole.ids.tolist() if number in whole.special]
     assert len(whole) - len(plain) == len(added)
-    names = model.engine.task.tokenizer.convert_ids_to_tokens(added)
+    names = model.engine.task.checkpoint.tokenizer.convert_ids_to_tokens(added)
     assert [whole.special[number] for number in added] == names
     assert plain.special == {}
 
@@ -64,7 +63,7 @@ def test_special_tokens_are_named_and_can_be_left_out(served: Load, mode: str) -
 def test_an_unknown_character_is_no_special_token(served: Load) -> None:
     model = served("sequence_classification")
     found = tokenize(model, "Ada 🎉")
-    unknown = model.engine.task.tokenizer.unk_token_id
+    unknown = model.engine.task.checkpoint.tokenizer.unk_token_id
     assert unknown in found.ids.tolist() and unknown not in found.special
 
 

@@ -14,7 +14,7 @@ from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.formats.pretrained import PretrainedModel
 from handlers.schemas.request import Request
-from handlers.tasks._warmup import warmup_batches
+from handlers.tasks._text import TextTask
 from tests.samples import FINE, requests_of
 from tests.serving import Served
 
@@ -29,7 +29,9 @@ def config(**settings: Any) -> ModelConfig:
 
 def test_declared_lengths_are_run_with_few_rows_many_rows_and_one_row(served: Any) -> None:
     engine = served(MODE).engine
-    task, batches = engine.task, warmup_batches(engine.task, config(), engine.model)
+    task = engine.task
+    assert isinstance(task, TextTask)
+    batches = task.warmup_batches(config(), engine.model)
     shapes = [(len(rows), len(rows[0])) for rows in batches]
     widths = (12, 30, task.max_tokens)
     assert shapes == [(rows, width) for rows in (2, 8, 1) for width in widths]

@@ -11,7 +11,14 @@ SINGLE, INDEX, PICKLE = "model.safetensors", "model.safetensors.index.json", "py
 
 
 def test_config_and_tokenizer_files_are_selected_without_code() -> None:
-    config = ["chat_template.jinja", "config.json", "spiece.model", "tokenizer.json", "vocab.txt"]
+    config = [
+        "chat_template.jinja",
+        "config.json",
+        "preprocessor_config.json",
+        "spiece.model",
+        "tokenizer.json",
+        "vocab.txt",
+    ]
     others = [
         "modeling.py",
         "vocab.pkl",
@@ -19,7 +26,6 @@ def test_config_and_tokenizer_files_are_selected_without_code() -> None:
         "onnx/config.json",
         "original/tokenizer.model",
         "chat_templates/tool_use.jinja",
-        "preprocessor_config.json",
     ]
     assert config_files([*others, *config], "org/name") == config
 

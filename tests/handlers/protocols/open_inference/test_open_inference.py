@@ -113,7 +113,7 @@ class TestEveryMode:
     def test_answers_as_its_metadata_describes(self, served: Serve, mode: str) -> None:
         metadata = read_json(call(served(mode), b"", "v2/models/model").body)
         row = cases(mode).table[0]
-        columns = row if isinstance(row, dict) else {"text": row}
+        columns = row if isinstance(row, dict) else {tasks.get(mode).input_columns[0][0]: row}
         given = [
             tensor(each["name"], [columns[each["name"]]], each["datatype"])
             for each in metadata["inputs"]
@@ -146,7 +146,7 @@ def test_pairs_are_two_tensors(model: Served) -> None:
 
 def test_a_chat_is_an_item_of_json(served: Serve, monkeypatch: Any) -> None:
     model = served("text_generation")
-    monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", TEMPLATE)
+    monkeypatch.setattr(model.engine.task.checkpoint.tokenizer, "chat_template", TEMPLATE)
     given = typed("inputs", [json.dumps(CHAT)], "hg_json")
     assert ask(model, given, parameters=FEW) == [model.ask(CHAT, **FEW)]
 

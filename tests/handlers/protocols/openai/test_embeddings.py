@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from handlers import protocols
@@ -15,7 +18,8 @@ from handlers.http.response import HttpResponse
 from handlers.protocols.base import BaseProtocol
 from handlers.schemas.request import Request
 from tests.handlers.protocols.test_protocols import MODEL
-from tests.serving import explanation_of, read_json
+from tests.samples import FINE
+from tests.serving import Served, explanation_of, read_json
 
 EMBEDS = replace(MODEL, operation="embed")
 # Two paths of OpenAI's and infinity's clients, and none.
@@ -76,7 +80,8 @@ def test_texts_and_token_ids_become_requests(path: str, given: Any, texts: Any) 
 )
 def test_settings_become_parameters(settings: Any, parameters: Any) -> None:
     (request,) = read("v1/embeddings", {"input": "a", **settings})
-    assert request.parameters == parameters
+    floats = {"precision": "float32", "encoding_format": "float"}
+    assert request.parameters == {**floats, **parameters}
 
 
 @every_path
@@ -126,3 +131,15 @@ def test_a_text_to_explain_is_no_embedding() -> None:
     http_request = HttpRequest({"body": {}}, {"url_path": "v1/embeddings", "explain": "True"})
     with pytest.raises(RequestError, match="embeddings explains nothing"):
         protocol_of(http_request).parse(http_request)
+
+
+def test_clients_get_float32_whatever_the_yaml_sets(checkpoint: Callable[..., Path]) -> None:
+    mode, defaults = "sentence_embedding", {"precision": "int8", "encoding_format": "base64"}
+    model = Served(checkpoint(mode), mode, parameters=defaults)
+    bodies = [{"input": FINE}, {"input": FINE, "encoding_format": "base64"}]
+    numbers, coded = (
+        answer["data"][0]["embedding"]
+        for _, answer in model.post(*(request_to("v1/embeddings", body) for body in bodies))
+    )
+    decoded = np.frombuffer(base64.b64decode(coded), dtype="<f4")
+    assert decoded == pytest.approx(numbers, abs=1e-5)

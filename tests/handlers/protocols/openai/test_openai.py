@@ -23,7 +23,7 @@ Sent = list[HttpResponse]
 @pytest.fixture
 def model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Served]:
     model = served("text_generation", family="GPT2")
-    monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", TEMPLATE)
+    monkeypatch.setattr(model.engine.task.checkpoint.tokenizer, "chat_template", TEMPLATE)
     yield model
 
 
@@ -75,7 +75,7 @@ def test_prompts_get_their_continuations_in_order(model: Served) -> None:
 
 def test_a_prompt_of_token_ids_gets_what_its_text_gets(model: Served) -> None:
     texts = [PROMPT, "Ada"]
-    ids = [model.engine.task.tokenizer(text)["input_ids"] for text in texts]
+    ids = [model.engine.task.checkpoint.tokenizer(text)["input_ids"] for text in texts]
     for echo in (False, True):
         settings = {"echo": echo, **FEW}
         whole = ask(model, "v1/completions", prompt=texts, **settings)

@@ -31,7 +31,7 @@ Sent = list[HttpResponse]
 @pytest.fixture
 def model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Served]:
     model = served("text_generation", family="GPT2")
-    monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", TEMPLATE)
+    monkeypatch.setattr(model.engine.task.checkpoint.tokenizer, "chat_template", TEMPLATE)
     yield model
 
 

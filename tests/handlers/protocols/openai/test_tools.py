@@ -31,7 +31,9 @@ ID = re.compile(r"call_[0-9a-f]{24}")
 @pytest.fixture
 def model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Served]:
     model = served("text_generation", family="GPT2")
-    monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", "{# tools #}" + TEMPLATE)
+    monkeypatch.setattr(
+        model.engine.task.checkpoint.tokenizer, "chat_template", "{# tools #}" + TEMPLATE
+    )
     yield model
 
 
@@ -41,6 +43,7 @@ def model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Served]:
         {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA, "strict": True}},
         {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}},
         {"type": "json", "value": SCHEMA},
+        {"type": "json_object", "value": SCHEMA},
         {"type": "regex", "value": r'\{"name": "fox"\}'},
     ],
 )

@@ -18,7 +18,7 @@ PARAMETERS = {"max_new_tokens": 3}
 @pytest.fixture
 def model(served: Callable[..., Served], monkeypatch: Any) -> Served:
     model = served("text_generation", family="GPT2")
-    monkeypatch.setattr(model.engine.task.tokenizer, "chat_template", TEMPLATE)
+    monkeypatch.setattr(model.engine.task.checkpoint.tokenizer, "chat_template", TEMPLATE)
     return model
 
 

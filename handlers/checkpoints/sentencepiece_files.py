@@ -1,0 +1,355 @@
+"""Fast tokenizers of translation models that have SentencePiece files and no `tokenizer.json`.
+
+transformers has no fast tokenizer for Marian and M2M100, and makes those of NLLB and mBART with
+packages that are not installed here. This module makes all of them from the files themselves.
+
+Token ids are those of transformers' slow tokenizers, but for texts with characters that the
+SentencePiece model of the source language does not know: where the shared vocabulary of a Marian
+model has them, they are found one by one, and not in whole runs.
+
+A SentencePiece model is a protobuf message, described in `sentencepiece_model.proto` of
+https://github.com/google/sentencepiece.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE, Unigram
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
+from transformers.models.mbart.tokenization_mbart import FAIRSEQ_LANGUAGE_CODES as MBART_CODES
+from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES as MBART50_CODES
+from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES as NLLB_CODES
+
+from handlers.config.quoting import enumerate_names
+
+FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
+UNKNOWN = "<unk>"
+END = "</s>"
+MASK = "<mask>"
+# Less than any sum of scores of pieces: a token with it is found for unknown characters only.
+LOWEST_SCORE = -1e4
+UNIGRAM, PAIRS = 1, 2
+NORMAL = 1
+CUT_SHORT = "ends within a field"
+# Lengths in bytes of the values of fixed size, by wire type.
+FIXED = {1: 8, 5: 4}
+
+Values = Mapping[int, int | bytes]
+
+
+@dataclass(frozen=True)
+class SentencePieceModel:
+    """What a SentencePiece file has.
+
+    Attributes:
+        pieces: the score of each piece, in order; without control symbols.
+        has_merges: it was trained with byte-pair encoding; otherwise with a unigram model.
+        characters: the compiled map of characters to normalize; empty for none.
+        trims: spaces at the ends, and repeated ones, are removed.
+    """
+
+    pieces: Mapping[str, float]
+    has_merges: bool
+    characters: bytes
+    trims: bool
+
+    @classmethod
+    def read(cls, path: Path) -> SentencePieceModel:
+        """Read a file.
+
+        Raises:
+            ValueError: it is not one, or has a kind of model that no fast tokenizer equals.
+        """
+        fields = list(_fields(path.read_bytes()))
+        trainer = _last(fields, 2)
+        normalizer = _last(fields, 3)
+        kind = trainer.get(3, UNIGRAM)
+        if kind not in (UNIGRAM, PAIRS) or trainer.get(35) or not normalizer.get(3, 1):
+            raise ValueError(f"{path.name} is neither a plain unigram model nor one of pairs")
+        pieces = (dict(_fields(value)) for number, value in fields if number == 1)
+        normal = (piece for piece in pieces if piece.get(3, NORMAL) == NORMAL)
+        scores = {_text(piece.get(1)): _score(piece.get(2)) for piece in normal}
+        if not scores:
+            raise ValueError(f"{path.name} has no pieces")
+        characters = normalizer.get(2)
+        return cls(
+            scores,
+            kind == PAIRS,
+            characters if isinstance(characters, bytes) else b"",
+            bool(normalizer.get(4, 1)),
+        )
+
+    def tokenizer(self, tokens: Sequence[str]) -> Tokenizer:
+        """Return a tokenizer whose ids are the places of the tokens, which include all pieces."""
+        tokenizer = Tokenizer(self._pairs(tokens) if self.has_merges else self._unigram(tokens))
+        steps: list[Any] = [normalizers.Precompiled(self.characters)] if self.characters else []
+        if self.trims:
+            steps += [
+                normalizers.Replace(Regex("^ +| +$"), ""),
+                normalizers.Replace(Regex(" {2,}"), " "),
+            ]
+        tokenizer.normalizer = normalizers.Sequence(steps)
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+        tokenizer.decoder = decoders.Metaspace()
+        return tokenizer
+
+    def _unigram(self, tokens: Sequence[str]) -> Unigram:
+        scores = [(token, self._unigram_score(token)) for token in tokens]
+        return Unigram(scores, unk_id=tokens.index(UNKNOWN), byte_fallback=False)
+
+    def _unigram_score(self, token: str) -> float:
+        """Return the score of a piece; a token that is none never wins over its characters."""
+        other = LOWEST_SCORE if len(token) == 1 else 2 * LOWEST_SCORE * len(token)
+        return self.pieces.get(token, other)
+
+    def _pairs(self, tokens: Sequence[str]) -> BPE:
+        ids = {token: number for number, token in enumerate(tokens)}
+        return BPE(ids, self._merges(), unk_token=UNKNOWN, fuse_unk=True)
+
+    def _merges(self) -> list[tuple[str, str]]:
+        """Return the pairs that make a piece; a higher score is merged earlier."""
+        best_first = sorted(self.pieces, key=lambda piece: -self.pieces[piece])
+        splits = ((piece[:at], piece[at:]) for piece in best_first for at in range(1, len(piece)))
+        return [pair for pair in splits if pair[0] in self.pieces and pair[1] in self.pieces]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokens of a model in the order of their ids, and those that are found in any text.
+
+    Attributes:
+        tokens: all tokens.
+        special: those of languages, which have no text.
+        codes: those that a text begins with, such as `>>fra<<`.
+    """
+
+    tokens: Sequence[str]
+    special: Sequence[str] = ()
+    codes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Family:
+    """How the tokenizers of one class are made.
+
+    Attributes:
+        file: the SentencePiece model of the text that is read.
+        vocabulary: reads the tokens of a checkpoint.
+        template: the special tokens around a text, `$A`; `{source}` is that of its language.
+        source: the language of a text where the checkpoint sets none.
+        code: how a language is written as a token.
+    """
+
+    file: str
+    vocabulary: Callable[[Path, SentencePieceModel], Vocabulary]
+    template: str
+    source: str = ""
+    code: str = "{}"
+
+
+class SentencePieceTokenizer(PreTrainedTokenizerFast):
+    """A fast tokenizer of SentencePiece files; pieces that the model has no id for are unknown."""
+
+    ids: int
+
+    def _convert_encoding(self, *args: Any, **options: Any) -> tuple[dict[str, Any], list[Any]]:
+        values, encodings = super()._convert_encoding(*args, **options)
+        unknown = int(self.unk_token_id)
+        values["input_ids"] = [
+            [token if token < self.ids else unknown for token in row] for row in values["input_ids"]
+        ]
+        return values, encodings
+
+
+def has_sentencepiece_only(directory: Path) -> bool:
+    """Return whether a checkpoint is one whose tokenizer :func:`read_tokenizer` makes."""
+    if (directory / "tokenizer.json").exists():
+        return False
+    name = _class_name(directory)
+    return name in FAMILIES and (directory / FAMILIES[name].file).is_file()
+
+
+def read_tokenizer(directory: Path, settings: Mapping[str, Any]) -> PreTrainedTokenizerFast:
+    """Return the tokenizer of a checkpoint; the settings precede those of the checkpoint.
+
+    Raises:
+        ValueError: its files are damaged, or of a kind that this does not read.
+    """
+    family = FAMILIES[_class_name(directory)]
+    own = _document(directory / "tokenizer_config.json")
+    model = SentencePieceModel.read(directory / family.file)
+    vocabulary = family.vocabulary(directory, model)
+    extra = [piece for piece in model.pieces if piece not in set(vocabulary.tokens)]
+    backend = model.tokenizer([*vocabulary.tokens, *extra])
+    backend.add_tokens([AddedToken(code, normalized=False) for code in vocabulary.codes])
+    named = _named(vocabulary.tokens)
+    special = [*named.values(), *vocabulary.special]
+    backend.add_special_tokens([AddedToken(token, normalized=False) for token in special])
+    source = family.code.format(own.get("src_lang") or family.source)
+    _add_template(backend, family.template.format(source=source))
+    known = {"model_max_length": own.get("model_max_length"), **settings}
+    tokenizer = SentencePieceTokenizer(
+        tokenizer_object=backend,
+        extra_special_tokens=list(vocabulary.special),
+        **named,
+        **{name: value for name, value in known.items() if value is not None},
+    )
+    tokenizer.ids = len(vocabulary.tokens)
+    return tokenizer
+
+
+def _class_name(directory: Path) -> str:
+    """Return the name of transformers' slow tokenizer for a checkpoint."""
+    config = _document(directory / "config.json")
+    named = _document(directory / "tokenizer_config.json").get("tokenizer_class")
+    name = named or config.get("tokenizer_class")
+    if isinstance(name, str):
+        return name.removesuffix("Fast")
+    if config.get("model_type") == "m2m_100":
+        return "M2M100Tokenizer" if (directory / "vocab.json").is_file() else "NllbTokenizer"
+    return {"marian": "MarianTokenizer", "mbart": "MBartTokenizer"}.get(
+        str(config.get("model_type")), ""
+    )
+
+
+def _marian(directory: Path, model: SentencePieceModel) -> Vocabulary:
+    if _document(directory / "tokenizer_config.json").get("separate_vocabs"):
+        raise ValueError("its two languages have vocabularies of their own")
+    tokens = _listed(directory / "vocab.json")
+    codes = [each for each in tokens if each.startswith(">>") and each.endswith("<<")]
+    return Vocabulary(tokens, codes=codes)
+
+
+def _m2m100(directory: Path, model: SentencePieceModel) -> Vocabulary:
+    found = [
+        _document(directory / name).get(key) or []
+        for name in ("special_tokens_map.json", "tokenizer_config.json")
+        for key in ("additional_special_tokens", "extra_special_tokens")
+    ]
+    languages = [str(each) for each in max(found, key=len) if str(each).startswith("__")]
+    if not languages:
+        raise ValueError("special_tokens_map.json names no languages")
+    return Vocabulary([*_listed(directory / "vocab.json"), *languages], languages)
+
+
+def _fairseq(codes: Sequence[str]) -> Callable[[Path, SentencePieceModel], Vocabulary]:
+    def read(directory: Path, model: SentencePieceModel) -> Vocabulary:
+        pieces = [*FAIRSEQ, *model.pieces]
+        added = _added_tokens(directory, len(pieces)) or [*codes, MASK]
+        return Vocabulary([*pieces, *added], added)
+
+    return read
+
+
+def _added_tokens(directory: Path, first: int) -> list[str]:
+    """Return the tokens that the settings of a tokenizer add after an id, in order."""
+    settings = _document(directory / "tokenizer_config.json").get("added_tokens_decoder") or {}
+    added = {int(number): str(token["content"]) for number, token in settings.items()}
+    return [added[number] for number in sorted(added) if number >= first]
+
+
+FAMILIES = {
+    "MarianTokenizer": Family("source.spm", _marian, "$A </s>"),
+    "M2M100Tokenizer": Family(
+        "sentencepiece.bpe.model", _m2m100, "{source} $A </s>", "en", "__{}__"
+    ),
+    "NllbTokenizer": Family(
+        "sentencepiece.bpe.model", _fairseq(NLLB_CODES), "{source} $A </s>", "eng_Latn"
+    ),
+    "MBartTokenizer": Family(
+        "sentencepiece.bpe.model", _fairseq(MBART_CODES), "$A </s> {source}", "en_XX"
+    ),
+    "MBart50Tokenizer": Family(
+        "sentencepiece.bpe.model", _fairseq(MBART50_CODES), "{source} $A </s>", "en_XX"
+    ),
+}
+
+
+def _named(tokens: Sequence[str]) -> dict[str, str]:
+    """Return the special tokens of a vocabulary by the names that tokenizers have for them."""
+    named = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": END, "unk_token": UNKNOWN}
+    named |= {"mask_token": MASK}
+    return {name: token for name, token in named.items() if token in tokens}
+
+
+def _add_template(backend: Tokenizer, template: str) -> None:
+    around = set(template.split()) - {"$A"}
+    ids = [(token, backend.token_to_id(token)) for token in around]
+    missing = [token for token, number in ids if number is None]
+    if missing:
+        raise ValueError(f"the vocabulary has no {enumerate_names(missing)}")
+    pair = template.replace("$A", "$A $B")
+    backend.post_processor = TemplateProcessing(single=template, pair=pair, special_tokens=ids)
+
+
+def _listed(path: Path) -> list[str]:
+    """Return the tokens of a `vocab.json` in the order of their ids."""
+    ids = _document(path)
+    tokens = sorted(ids, key=lambda token: int(ids[token]))
+    if not tokens or [ids[token] for token in tokens] != list(range(len(tokens))):
+        raise ValueError(f"the ids in {path.name} are not 0, 1, 2 and so on")
+    if UNKNOWN not in ids or END not in ids:
+        raise ValueError(f"{path.name} has no {UNKNOWN} or no {END}")
+    return tokens
+
+
+def _document(path: Path) -> dict[str, Any]:
+    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} is not a JSON object")  # noqa: TRY004 - a damaged file
+    return found
+
+
+def _last(fields: Sequence[tuple[int, int | bytes]], number: int) -> Values:
+    """Return the fields of the last message of a number; those that repeat, their last value."""
+    messages = [value for each, value in fields if each == number]
+    return dict(_fields(messages[-1])) if messages else {}
+
+
+def _fields(data: int | bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the number and the value of each field of a protobuf message."""
+    if isinstance(data, int):
+        raise ValueError("it has a number where a message belongs")  # noqa: TRY004 - a damaged file
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        number, wire_type = tag >> 3, tag & 7
+        if wire_type == 0:
+            value, at = _varint(data, at)
+            yield number, value
+            continue
+        size, at = _varint(data, at) if wire_type == 2 else (FIXED.get(wire_type), at)
+        if size is None or at + size > len(data):
+            raise ValueError(CUT_SHORT)
+        yield number, data[at : at + size]
+        at += size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(data):
+            raise ValueError(CUT_SHORT)
+        byte, at = data[at], at + 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise ValueError("has a number of more than 64 bits")
+
+
+def _text(value: int | bytes | None) -> str:
+    return value.decode("utf-8") if isinstance(value, bytes) else ""
+
+
+def _score(value: int | bytes | None) -> float:
+    if isinstance(value, bytes) and len(value) == FIXED[5]:
+        return float(struct.unpack("<f", value)[0])
+    return 0.0

@@ -1,0 +1,175 @@
+"""Which words of a question and its table make a model select cells.
+
+`target` is a list of cells, `[[row, column]]`, as the `coordinates` of an answer. By default it is
+the cells of the answer, or the most probable cell where there are none. Of several questions, the
+first is explained, or that of `{"query": 1, "coordinates": [[row, column]]}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from typing_extensions import TypedDict
+
+from handlers.batching.padding import Batch
+from handlers.batching.rows import Row
+from handlers.config.quoting import quote
+from handlers.errors import BadRequest, RequestError, Unprocessable
+from handlers.explainers._attribution import Attribution, AttributionTarget, Comparison
+from handlers.explainers._table_segments import Coordinates, TableSegments, segment_table
+from handlers.explainers.base import ExplainedModel, Forward
+from handlers.explainers.targets.base import (
+    BaseExplanationTarget,
+    Explanation,
+    as_integer,
+    attribution_sums,
+    normalized,
+    segment_texts,
+)
+from handlers.runtime.jobs import Job
+from handlers.tasks._tables import Place, cell_probabilities, place_of
+from handlers.tasks.table_question_answering import TableAnswer, Task
+
+OUTPUT = "logits"
+FORM = "[[row, column]]"
+
+
+class CellsTarget(TypedDict):
+    """The cells that are explained; `score` is the mean of their probabilities."""
+
+    answer: str
+    coordinates: list[list[int]]
+    score: float
+
+
+class TableExplanation(Explanation):
+    """Why a model selects cells.
+
+    `texts` are the question, the names of the columns and the cells, and `sequence_ids` are their
+    numbers. `coordinates` has the row and column of each word: no row for the name of a column, and
+    null for words of the question.
+    """
+
+    texts: list[str]
+    coordinates: list[Coordinates]
+    prediction: TableAnswer
+    target: CellsTarget
+
+
+class ExplanationTarget(BaseExplanationTarget[Task]):
+    """Explains the mean probability of cells.
+
+    The model selects one column, and gives all cells of other columns the same logit, far below
+    zero. That is a probability of 0, but a jump without gradients, so words are left out instead.
+    """
+
+    results = TableExplanation
+    example_target = ((0, 0),)
+    default_method = "feature_ablation"
+
+    def attribute(
+        self, jobs: Sequence[Job], model: ExplainedModel
+    ) -> list[dict[str, Any] | RequestError]:
+        return super().attribute(jobs, replace(model, forward=_to_probabilities(model.forward)))
+
+    def select(self, job: Job) -> list[AttributionTarget]:
+        number = _question(job)
+        row = self.task.row_as_read(job.rows, job.outputs, number)
+        cells, score = self._cells(job, number)
+        comparison = Comparison(_weights(row, cells), "dot")
+        segments = self._segments(job, number).segments
+        return [AttributionTarget(row, segments, OUTPUT, (), score, comparison)]
+
+    def to_response(
+        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+    ) -> dict[str, Any]:
+        number = _question(job)
+        (cells, score), segments = self._cells(job, number), self._segments(job, number)
+        return {
+            **segment_texts(selected[0]),
+            "texts": segments.texts,
+            "coordinates": segments.coordinates,
+            "importances": normalized(attributions[0]),
+            "delta": attributions[0].delta,
+            **attribution_sums(attributions[0]),
+            "prediction": self._prediction(job, number),
+            "target": {
+                "answer": ", ".join(job.query.table.cell(place) for place in cells),
+                "coordinates": [list(place) for place in cells],
+                "score": score,
+            },
+        }
+
+    def _segments(self, job: Job, number: int) -> TableSegments:
+        question, granularity = job.query.questions[number], job.settings.granularity
+        tokenizer = self.task.tokenizer
+        return segment_table(job.rows[number], question, job.query.table, tokenizer, granularity)
+
+    def _prediction(self, job: Job, number: int) -> dict[str, Any]:
+        return self.task.answer(job.query.table, job.rows[number], job.outputs[number])
+
+    def _cells(self, job: Job, number: int) -> tuple[list[Place], float]:
+        """Return the cells that are explained, and the mean of their probabilities."""
+        probabilities = cell_probabilities(job.rows[number].features, job.outputs[number][OUTPUT])
+        if not probabilities:
+            raise Unprocessable("The cells of the table have no words, so none can be explained.")
+        cells = _named_cells(job)
+        if cells is None:
+            answer = self._prediction(job, number)["coordinates"]
+            most = max(probabilities, key=lambda place: probabilities[place])
+            cells = [(row, column) for row, column in answer] or [most]
+        unread = next((cell for cell in cells if cell not in probabilities), None)
+        if unread is not None:
+            raise BadRequest(
+                f"target's cell {list(unread)} is not read by the model: it is empty, or its row"
+                " does not fit."
+            )
+        return cells, sum(probabilities[cell] for cell in cells) / len(cells)
+
+
+def _question(job: Job) -> int:
+    """Return the number of the question that is explained."""
+    target = job.settings.target
+    if not isinstance(target, dict) or "query" not in target:
+        return 0
+    return as_integer(target["query"], "target's query", len(job.rows))
+
+
+def _named_cells(job: Job) -> list[Place] | None:
+    """Return the cells of a target; None where it names none."""
+    target, table = job.settings.target, job.query.table
+    if isinstance(target, dict):
+        unknown = min(map(str, target.keys() - {"query", "coordinates"}), default=None)
+        if unknown is not None:
+            raise BadRequest(f"target has the unknown key {quote(unknown)}; send query and {FORM}.")
+        target = target.get("coordinates")
+    if target is None:
+        return None
+    if not isinstance(target, (list, tuple)) or not target:
+        raise BadRequest(f"target must be a list of cells, {FORM}, and is {quote(target)}.")
+    cells = []
+    for cell in target:
+        if not isinstance(cell, (list, tuple)) or len(cell) != 2:
+            raise BadRequest(f"target has the cell {quote(cell)}; send its row and column, {FORM}.")
+        row = as_integer(cell[0], "target's row", len(table.columns[0]))
+        cells.append((row, as_integer(cell[1], "target's column", len(table.columns))))
+    return list(dict.fromkeys(cells))
+
+
+def _weights(row: Row, cells: Sequence[Place]) -> torch.Tensor:
+    """Return the weight of each token in the mean over cells of the mean over their tokens."""
+    places = [place_of(types) for types in row.features["token_type_ids"]]
+    shares = [1 / (len(cells) * places.count(place)) if place in cells else 0 for place in places]
+    return torch.tensor(shares, dtype=torch.float32)
+
+
+def _to_probabilities(forward: Forward) -> Forward:
+    """Return a forward whose output for each token is a probability."""
+
+    def probabilities(batch: Batch) -> Mapping[str, torch.Tensor]:
+        return {OUTPUT: forward(batch)[OUTPUT].float().sigmoid()}
+
+    return probabilities

@@ -1,0 +1,1 @@
+"""Files in requests that are no texts: images."""

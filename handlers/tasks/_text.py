@@ -1,0 +1,229 @@
+"""The base of modes whose rows are tokens of texts: tokenizer, truncation, padding and packing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from transformers import BatchEncoding
+
+from handlers.batching.packing import TILE, WIDTHS, run_packed
+from handlers.batching.padding import Batch, Padding, Side, pad, run
+from handlers.batching.rows import Row, RowOutcome
+from handlers.batching.tokenization import Text, Window, check_length, tokenize, window
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.trial_rows import trial_rows
+from handlers.config.handler_section import HandlerSection
+from handlers.config.model_config import ModelConfig
+from handlers.errors import RequestError, WrongConfig, attempt
+from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
+from handlers.runtime.model import Model
+from handlers.schemas.model_info import Limits
+from handlers.tasks._batching_trial import BatchingTrial
+from handlers.tasks.base import BaseTask
+from handlers.telemetry.meter import Meter
+
+QueryT = TypeVar("QueryT")
+RowT = TypeVar("RowT", bound=Row)
+
+DEFAULT_LENGTHS = (16, 48)
+
+
+class TextTask(BaseTask[QueryT, RowT]):
+    """A mode whose rows are tokens of texts.
+
+    Attributes:
+        default_batch_tokens: tokens in one forward where the YAML sets no `max_batch_tokens`.
+        new_tokens: tokens that are generated after made-up rows.
+    """
+
+    default_batch_tokens: ClassVar[int] = 1024
+    new_tokens: ClassVar[int] = 0
+
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        self.tokenizer = checkpoint.tokenizer
+        self._check_max_tokens()
+
+    def run(
+        self, model: Model, rows: Sequence[RowT], meter: Meter, deadline: Deadline = NO_DEADLINE
+    ) -> Sequence[RowOutcome]:
+        # A single row is packed only for an engine that compiles each width.
+        options: dict[str, Any] = {
+            "padding": self.padding,
+            "budget": 0 if model.runs_alone else self.budget,
+            "per_token": self.per_token,
+            "meter": meter,
+            "keep": self.keep,
+        }
+        if model.packs and (len(rows) > 1 or model.compiles_shapes):
+            return run_packed(before(deadline, model.forward_packed), rows, **options)
+        return run(
+            before(deadline, model.forward), rows, padded_limit=model.padded_limit, **options
+        )
+
+    def collate(self, rows: Sequence[RowT]) -> Batch:
+        return pad(rows, self.padding)
+
+    def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:
+        """Return batches of the lengths that the YAML declares, with few rows, many and one.
+
+        One row comes last: compilers treat a size of 1 as a special case. For an engine that
+        compiles for each shape there is, unless the YAML declares lengths, also a row of every
+        width that one alone may get, as wide as packed rows may be.
+        """
+        declared = config.handler.warmup_lengths or DEFAULT_LENGTHS
+        max_tokens = (self.max_tokens or max(declared)) - self.new_tokens
+        lengths = dict.fromkeys(min(length, max(1, max_tokens)) for length in declared)
+        counts = [*sorted({2, max(2, config.batchSize)}), 1]
+        shapes = dict.fromkeys(
+            (max(1, min(count, self.budget // length)), length)
+            for count in counts
+            for length in lengths
+        )
+        batches = [[self._made_up_row(length)] * count for count, length in shapes]
+        if config.handler.warmup_lengths or not model.compiles_shapes:
+            return batches
+        widest = min(max_tokens, max(WIDTHS))
+        return batches + [[self._made_up_row(width)] for width in range(TILE, widest + 1, TILE)]
+
+    def choose_batching(self, model: Model) -> None:
+        """Have a model pack rows where the YAML and its outputs allow it, or else pad them."""
+        if self.packs and self.settings.BetterTransformer:
+            trial = trial_rows(self.checkpoint, self.max_tokens)
+            model.pack(trial, self.padding, self.per_token)
+        # Packed rows have no padding, also in graphs that were exported for them.
+        if not model.packs:
+            self.set_batching(model)
+
+    def set_batching(self, model: Model) -> None:
+        BatchingTrial(
+            self.checkpoint,
+            self.max_tokens,
+            self.padding,
+            self.outputs,
+            self.per_token,
+            generates=self.generates,
+        ).set_batching(model)
+
+    @property
+    def model_inputs(self) -> tuple[str, ...]:
+        """The names of the model's inputs, including the attention mask."""
+        return tuple(dict.fromkeys((*self.tokenizer.model_input_names, "attention_mask")))
+
+    @property
+    def budget(self) -> int:
+        """The maximum number of tokens in one forward, padding included."""
+        return self.settings.max_batch_tokens or self.default_batch_tokens
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            self.max_tokens,
+            self.settings.max_rows,
+            self.max_characters,
+            self.truncation,
+            self.max_total_tokens,
+        )
+
+    @property
+    def padding(self) -> Padding:
+        """The padding of this checkpoint's rows."""
+        return Padding(
+            self._pad_ids(), "left" if self.tokenizer.padding_side == "left" else "right"
+        )
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The maximum number of tokens in a row: `max_length` or the checkpoint's limit."""
+        limits = [self.settings.max_length, self.checkpoint.limit]
+        return min((limit for limit in limits if limit), default=None)
+
+    @property
+    def max_total_tokens(self) -> int | None:
+        """The maximum number of tokens in a row and what is generated after it."""
+        return self.max_tokens
+
+    @property
+    def max_characters(self) -> int:
+        """The maximum number of characters in a text."""
+        return self.settings.max_characters
+
+    @property
+    def truncation(self) -> bool:
+        """Whether a text that is too long is truncated: `truncation`, by default true."""
+        return self.settings.truncation is not False
+
+    def encode_texts(
+        self,
+        texts: Sequence[Text],
+        truncate: Sequence[bool | None] = (),
+        sides: Sequence[Side] = (),
+        **options: Any,
+    ) -> list[list[Window] | RequestError]:
+        """Return a row for each text or pair; one that is too long is truncated or refused.
+
+        Args:
+            texts: the texts or pairs.
+            truncate: whether each is truncated; by default as the YAML says.
+            sides: the side that each is truncated at; by default that of the tokenizer.
+            **options: the options of the tokenizer.
+        """
+        if not texts:
+            return []
+        encoding = tokenize(self.tokenizer, texts, **options)
+        wanted = truncate or [None] * len(texts)
+        cuts = [{**options, "truncation_side": side} for side in sides] or [options] * len(texts)
+        return [
+            attempt(self.fit, text, encoding, number, cuts[number], wanted[number])
+            for number, text in enumerate(texts)
+        ]
+
+    def fit(
+        self,
+        text: Text,
+        encoding: BatchEncoding,
+        number: int,
+        options: Mapping[str, Any],
+        truncate: bool | None = None,
+    ) -> list[Window]:
+        """Return one text of an encoding as a row, truncated if it is too long.
+
+        Args:
+            text: the text or pair.
+            encoding: the encoding of several texts.
+            number: the number of the text in it.
+            options: the options of the tokenizer.
+            truncate: whether it is truncated; by default as the YAML says.
+
+        Raises:
+            RequestTooLarge: it is too long, and is not truncated.
+        """
+        length = len(encoding["input_ids"][number])
+        truncate = self.truncation if truncate is None else truncate
+        if self.max_tokens is not None and length > self.max_tokens and truncate:
+            truncation = {"truncation": True, "max_length": self.max_tokens}
+            encoding = tokenize(self.tokenizer, [text], **{**options, **truncation})
+            number, length = 0, self.max_tokens
+        check_length(length, self.max_tokens, "the text")
+        return [window(encoding, number, self.tokenizer.model_input_names)]
+
+    def _made_up_row(self, length: int) -> Row:
+        names = [name for name in self.tokenizer.model_input_names if name != "attention_mask"]
+        word = len(self.tokenizer) // 2
+        return Row({name: [word if name == "input_ids" else 0] * length for name in names})
+
+    def _check_max_tokens(self) -> None:
+        special = self.tokenizer.num_special_tokens_to_add()
+        if self.max_tokens is not None and self.max_tokens <= special:
+            raise WrongConfig(
+                "handler.max_length",
+                f"is {self.max_tokens}, and {special} tokens of each row are special ones",
+                "allow more, or leave it out",
+            )
+
+    def _pad_ids(self) -> dict[str, int]:
+        return {
+            "input_ids": self.checkpoint.pad_token_id,
+            "token_type_ids": self.tokenizer.pad_token_type_id,
+        }

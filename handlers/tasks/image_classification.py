@@ -1,0 +1,98 @@
+"""An image to labels with scores.
+
+{"inputs": "<base64>"}                               -> [{"label": "tabby", "score": 0.94}, …]
+{"inputs": "<base64>", "parameters": {"top_k": 1}}   -> the best label
+
+The body may also be the bytes of the image file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BeforeValidator, PositiveInt
+
+from handlers.batching.rows import Outputs
+from handlers.batching.shapes import ArrayRow
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.config.handler_section import HandlerSection
+from handlers.errors import RequestError
+from handlers.schemas.parameters import Parameters
+from handlers.schemas.pipeline_names import ANY, PipelineNames, in_lower_case
+from handlers.schemas.request import Request
+from handlers.tasks._activations import sigmoid, softmax
+from handlers.tasks._image import ImageTask
+from handlers.tasks.base import Label
+
+Function = Literal["sigmoid", "softmax", "none"]
+# A red square of 8 x 8 pixels, as PNG in base64.
+SAMPLE = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAFUlEQVR42mM8ISfHgA0wMeAAg1MCANDKARQf"
+    "GKMRAAAAAElFTkSuQmCC"
+)
+
+
+class ImageClassificationParameters(Parameters):
+    """Parameters of the image-classification pipeline."""
+
+    pipeline_names: ClassVar[PipelineNames] = PipelineNames(
+        ignored={"batch_size": ANY, "timeout": ANY}
+    )
+
+    top_k: PositiveInt | None = 5
+    """Number of labels, best first. `null` returns all of them."""
+    function_to_apply: Annotated[Function | None, BeforeValidator(in_lower_case)] = None
+    """Turns logits into scores. Without it, `softmax`; `sigmoid` for one label and for
+    multi-label models."""
+
+
+@dataclass(frozen=True)
+class ImageQuery:
+    """The bytes of an image file to classify."""
+
+    file: bytes
+    parameters: ImageClassificationParameters
+
+
+class Task(ImageTask[ImageQuery]):
+    """Image classification; answers as the image-classification pipeline does."""
+
+    auto_class = "AutoModelForImageClassification"
+    outputs = ("logits",)
+    parameters = ImageClassificationParameters
+    inputs = str
+    results = list[Label]
+    sample: ClassVar[Mapping[str, Any]] = {"inputs": SAMPLE}
+    result_columns = ("label", "score")
+
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        self.labels = checkpoint.labels
+
+    def parse(self, request: Request) -> ImageQuery:
+        parameters: ImageClassificationParameters = self.read_parameters(request.parameters)
+        return ImageQuery(self.check_image(request.inputs), parameters)
+
+    def encode(self, queries: Sequence[ImageQuery]) -> list[list[ArrayRow] | RequestError]:
+        return self.encode_images([query.file for query in queries])
+
+    def decode(
+        self, query: ImageQuery, rows: Sequence[ArrayRow], outputs: Sequence[Outputs]
+    ) -> Any:
+        scores = self.scores(query, outputs[0])
+        best = np.argsort(-scores, kind="stable")[: query.parameters.top_k]
+        return [{"label": self.labels[number], "score": float(scores[number])} for number in best]
+
+    def scores(self, query: ImageQuery, outputs: Outputs) -> npt.NDArray[Any]:
+        """Return the score of each class. Shape: (classes,)."""
+        functions: dict[str, Any] = {"sigmoid": sigmoid, "softmax": softmax, "none": np.asarray}
+        return functions[query.parameters.function_to_apply or self._function()](outputs["logits"])
+
+    def _function(self) -> str:
+        if self.checkpoint.independent_labels or self.checkpoint.config.num_labels == 1:
+            return "sigmoid"
+        return "softmax"

@@ -1,0 +1,71 @@
+"""MiniLM as it is pretrained, whose vectors of tokens are compared one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
+
+from scripts.kit.demo_models.batches import Feature
+from scripts.kit.demo_models.forward import forward
+from scripts.kit.demo_models.lessons.base import Lesson
+from scripts.kit.demo_models.minilm import load_tokenizer, minilm
+from scripts.kit.demo_models.retrieval import Retrieval
+from scripts.kit.demo_models.score import mean
+from scripts.kit.demo_models.searches import ranks, searches
+from scripts.kit.demo_models.training import Plan
+
+PASSAGES = 8
+
+
+class LateInteraction(Lesson):
+    """MiniLM without training: questions, and the passages that answer them among others."""
+
+    plan = Plan(rows=1, batch=1, rate=0.0)
+    exam_rows = 150
+
+    def start(self, seed: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        """Return MiniLM."""
+        model: PreTrainedModel = AutoModel.from_pretrained(minilm())
+        return model.eval(), load_tokenizer()
+
+    def features(self, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int) -> list[Feature]:
+        """Return nothing: the model is not trained."""
+        return []
+
+    def examine(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int
+    ) -> dict[str, float]:
+        """Rank the passages of questions: how often the right one is first, and its mean rank."""
+        exam = searches("held_out", rows, PASSAGES, seed)
+        asked = _vectors(model, tokenizer, [row.question for row in exam])
+        read = _vectors(model, tokenizer, [text for row in exam for text in row.passages])
+        scores = [
+            float((asked[place // PASSAGES] @ vectors.T).amax(1).sum())
+            for place, vectors in enumerate(read)
+        ]
+        found = ranks(scores, PASSAGES)
+        return {
+            "accuracy": mean(rank == 1 for rank in found),
+            "mean reciprocal rank": mean(1 / rank for rank in found),
+        }
+
+    def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
+        """Write texts of different kinds and lengths."""
+        return Retrieval().calibration_inputs(rows, seed)
+
+
+def _vectors(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: list[str]
+) -> list[Tensor]:
+    """Return the normalized vectors of each text's tokens. Shape: (tokens, size)."""
+    encoded = [dict(tokenizer(text)) for text in texts]
+    return [
+        torch.nn.functional.normalize(output["last_hidden_state"][: len(row["input_ids"])], dim=-1)
+        for output, row in zip(forward(model, encoded), encoded, strict=True)
+    ]
+
+
+LESSON = LateInteraction()
