@@ -89,9 +89,12 @@ def _run(job: str, limit: float) -> subprocess.CompletedProcess[str]:
 
 
 def speed(engine: Engine, inputs: Sequence[Any], batch: int, seconds: float) -> EngineSpeed:
-    """Measure batches of rows, and single rows, each after a warm-up."""
+    """Measure batches of rows, and single rows, each after a warm-up.
+
+    The first warm-up has all inputs, as some engines prepare each length when it comes first.
+    """
     meter, batch = Meter(), min(batch, len(inputs))
-    _times(engine, inputs, batch, seconds / 8, Meter())
+    _times(engine, inputs, batch, seconds / 8, Meter(), at_least=len(inputs) // batch)
     together = _times(engine, inputs, batch, seconds / 2, meter)
     _times(engine, inputs, 1, seconds / 8, Meter())
     alone = _times(engine, inputs, 1, seconds / 2, Meter())
@@ -100,12 +103,17 @@ def speed(engine: Engine, inputs: Sequence[Any], batch: int, seconds: float) -> 
 
 
 def _times(
-    engine: Engine, inputs: Sequence[Any], batch: int, seconds: float, meter: Meter
+    engine: Engine,
+    inputs: Sequence[Any],
+    batch: int,
+    seconds: float,
+    meter: Meter,
+    at_least: int = 1,
 ) -> list[float]:
     """Return the duration of each batch that starts within a number of seconds."""
     batches, times = _batches(inputs, batch), list[float]()
     end = time.perf_counter() + seconds
-    while not times or time.perf_counter() < end:
+    while len(times) < at_least or time.perf_counter() < end:
         requests = next(batches)
         start = time.perf_counter()
         answers = engine.predict(requests, meter)

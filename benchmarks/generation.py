@@ -7,7 +7,6 @@ whose figures mean nothing. Nothing else should run on the machine.
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.machine import machine
-from benchmarks.page import write_page
+from benchmarks.page import write_results
 from benchmarks.text_generation.contender import Plan
 from benchmarks.text_generation.models import MODELS
 from benchmarks.text_generation.session import NAMES, Session
@@ -56,8 +55,8 @@ def main(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     silence_libraries()
     with plain_errors():
-        models = _known(split_names(model), MODELS, "model") or MODELS
-        named = _known(split_names(only), NAMES, "contender")
+        models = known_words(split_names(model), MODELS, "model") or MODELS
+        named = known_words(split_names(only), NAMES, "contender")
         plan = SMOKE if smoke else Plan(clients, requests, seconds)
         session = Session(work, plan, 1 if smoke else rounds, named, yaml, smoke, typer.echo)
         document: dict[str, Any] = {
@@ -71,20 +70,17 @@ def main(
         folder = out or (work / "smoke" if smoke else ROOT / "benchmarks")
         for each in models:
             document["models"][each] = session.measure(each)
-            write(document, folder)
+            write_results(folder, "generation.json", document)
         typer.echo(generation_section(document))
         _exit_if_failed(document)
 
 
-def write(document: dict[str, Any], folder: Path) -> None:
-    """Write generation.json, and RESULTS.md with its section."""
-    path = folder / "results" / "generation.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    write_page(folder)
+def known_words(words: list[str], known: Sequence[str], kind: str) -> list[str]:
+    """Return the words of an option.
 
-
-def _known(words: list[str], known: Sequence[str], kind: str) -> list[str]:
+    Raises:
+        BadParameter: one of them is unknown.
+    """
     for word in words:
         if word not in known:
             raise typer.BadParameter(f"{word!r} is not a {kind}; choose from {', '.join(known)}.")

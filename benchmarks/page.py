@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.embedding.table import embeddings_section
 from benchmarks.table import results_page
 from benchmarks.text_generation.table import generation_section
 
 SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "serving.json": results_page,
     "generation.json": generation_section,
+    "embeddings.json": embeddings_section,
 }
 
 
@@ -26,3 +28,11 @@ def write_page(folder: Path) -> str:
     page = "\n".join(parts)
     (folder / "RESULTS.md").write_text(page, encoding="utf-8")
     return page
+
+
+def write_results(folder: Path, name: str, document: Mapping[str, Any]) -> None:
+    """Write the results of a benchmark, and RESULTS.md with its section."""
+    path = folder / "results" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    write_page(folder)
