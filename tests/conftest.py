@@ -44,6 +44,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group(group))
 
 
+@pytest.hookimpl(trylast=True, specname="pytest_collection_modifyitems")
+def require_groups(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Stop where pytest-xdist does not read the groups, as it cannot with pytest 9.2."""
+    if getattr(config.option, "loadgroup", False) and not all("@" in item.nodeid for item in items):
+        raise pytest.UsageError(
+            "pytest-xdist has not read the groups; install its versions in requirements/dev.txt"
+        )
+
+
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> None:
     """Compute with one thread, whatever an earlier module sets."""
