@@ -16,7 +16,9 @@ import numpy as np
 import torch
 import transformers
 from safetensors.numpy import save_file
+from transformers.models.glpn.image_processing_pil_glpn import GLPNImageProcessorPil
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+from transformers.models.yolos.image_processing_pil_yolos import YolosImageProcessorPil
 
 from handlers import tasks
 from tests.modes import cases
@@ -73,12 +75,27 @@ def _named(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def _write_vision(folder: Path, auto_class: str, config: dict[str, Any], seed: int) -> Path:
-    """Write a vision transformer for images of 32 x 32 pixels."""
-    sizes = {"image_size": 32, "patch_size": 8, "hidden_size": 32, "intermediate_size": 64}
-    layers = {"num_hidden_layers": 2, "num_attention_heads": 2}
-    ViTImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder)
+    """Write a vision model for images of 32 pixels a side, or of sides near it."""
     head = auto_class.removeprefix("AutoModel") or "Model"
-    _write_model(folder, "ViT", head, {**sizes, **layers, **config}, seed)
+    layers = {"num_hidden_layers": 2, "num_attention_heads": 2, "patch_size": 8}
+    sizes: dict[str, Any] = {"image_size": 32, "hidden_size": 32, "intermediate_size": 64, **layers}
+    if head == "ForObjectDetection":
+        # Rows of other shapes where the sides of images have other proportions.
+        size = {"shortest_edge": 32, "longest_edge": 64}
+        YolosImageProcessorPil(size=size).save_pretrained(folder)
+        sizes |= {"image_size": [32, 32], "num_detection_tokens": 5}
+        _write_model(folder, "Yolos", head, {**sizes, **config}, seed)
+    elif head == "ForDepthEstimation":
+        GLPNImageProcessorPil().save_pretrained(folder)
+        pyramid: dict[str, Any] = {
+            "hidden_sizes": [8, 16, 16, 32],
+            "num_attention_heads": [1, 2, 2, 2],
+        }
+        pyramid |= {"depths": [1, 1, 1, 1], "decoder_hidden_size": 16}
+        _write_model(folder, "GLPN", head, {**pyramid, **config}, seed)
+    else:
+        ViTImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder)
+        _write_model(folder, "ViT", head, {**sizes, **config}, seed)
     return folder
 
 

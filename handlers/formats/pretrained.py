@@ -198,8 +198,9 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
     loaded: PreTrainedModel = module
     missing = sorted(info["missing_keys"])
     if spec.auto_class == BASE:
-        _remove_unread_parts(loaded)
-        missing = [name for name in missing if not name.startswith("pooler.")]
+        pooled = [name for name in missing if name.startswith("pooler.")]
+        missing = [name for name in missing if name not in pooled]
+        _remove_unread_parts(loaded, "pooler_output" in spec.outputs, bool(pooled))
     if missing and not handler.allow_random_head:
         raise WrongCheckpoint(
             "weights",
@@ -210,9 +211,17 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
     return ReducedModel(loaded, spec.reduction()) if spec.reduction else loaded
 
 
-def _remove_unread_parts(module: PreTrainedModel) -> None:
-    """Have a base model compute the hidden states alone, without its pooler and without a cache."""
-    if getattr(module, "pooler", None) is not None:
+def _remove_unread_parts(module: PreTrainedModel, pools: bool, random_pooler: bool) -> None:
+    """Have a base model compute what is read of it alone, without a cache.
+
+    Args:
+        module: the model.
+        pools: whether the output of its pooler is read.
+        random_pooler: whether the checkpoint has no weights of its pooler.
+    """
+    if pools and random_pooler:
+        module.pooler = None
+    elif not pools and getattr(module, "pooler", None) is not None:
         module.pooler = torch.nn.Identity()
     module.config.use_cache = False
 

@@ -92,6 +92,13 @@ def read_image(file: bytes, name: str, max_pixels: int) -> Image.Image:
         raise BadRequest(f"{name} is no image that can be read; {EXPECTED}.") from None
 
 
+def png_in_base64(image: Image.Image) -> str:
+    """Return an image as a PNG file in base64."""
+    stream = BytesIO()
+    image.save(stream, "PNG")
+    return base64.b64encode(stream.getvalue()).decode("ascii")
+
+
 def _check_bytes(count: int, name: str, max_bytes: int) -> None:
     if count > max_bytes:
         raise RequestTooLarge(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
 from handlers.batching.padding import Batch
 from handlers.batching.rows import RowOutcome
@@ -15,25 +17,52 @@ from handlers.batching.shapes import ArrayRow, run_by_shape, stack
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
-from handlers.errors import RequestError, attempt
+from handlers.errors import RequestError, Unprocessable, WrongCheckpoint, attempt, summarize
 from handlers.media.images import image_bytes, read_image
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
 from handlers.runtime.model import Model
 from handlers.schemas.model_info import IMAGE_COLUMN, Limits
+from handlers.schemas.request import Request
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
-
-QueryT = TypeVar("QueryT")
 
 PIXELS = "pixel_values"
 # A data URI has a few characters before its base64, which may be broken into lines.
 URI_CHARACTERS = 200
 # 32 images of the size that most models read.
 DEFAULT_BATCH_PIXELS = 32 * 224 * 224
-SAMPLE_SIDE = 64
+# A red square of 64 x 64 pixels, as PNG in base64.
+SAMPLE_INPUTS = {
+    "inputs": (
+        "iVBORw0KGgoAAAANSUhEUgAAAEAAAABAAQMAAACQp+OdAAAAA1BMVEXIKChQLvxyAAAAD0lEQVR42mNgGAWj"
+        "gHwAAAJAAAHgTR1EAAAAAElFTkSuQmCC"
+    )
+}
+SAMPLE = Image.new("RGB", (64, 64), "grey")
 
 
-class ImageTask(BaseTask[QueryT, ArrayRow]):
+@dataclass(frozen=True)
+class ImageQuery:
+    """The bytes of an image file, and what to do with it."""
+
+    file: bytes
+    parameters: Any
+
+
+@dataclass(frozen=True)
+class ImageRow(ArrayRow):
+    """The model inputs of one image.
+
+    Attributes:
+        height: the height of the image in pixels, before preprocessing.
+        width: its width.
+    """
+
+    height: int
+    width: int
+
+
+class ImageTask(BaseTask[ImageQuery, ImageRow]):
     """A mode whose rows are images.
 
     Images are decoded and preprocessed in threads of its own, before the model is called.
@@ -47,22 +76,19 @@ class ImageTask(BaseTask[QueryT, ArrayRow]):
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
         self.image_processor = checkpoint.image_processor
+        self._model_inputs = tuple(self._features(SAMPLE))
         self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="image")
 
-    def check_image(self, inputs: Any, name: str = "inputs") -> bytes:
-        """Return the bytes of an image file.
+    def parse(self, request: Request) -> ImageQuery:
+        parameters = self.read_parameters(request.parameters)
+        file = image_bytes(request.inputs, "inputs", self.settings.max_image_bytes)
+        return ImageQuery(file, parameters)
 
-        Raises:
-            RequestError: the inputs are no image, or too large.
-        """
-        return image_bytes(inputs, name, self.settings.max_image_bytes)
-
-    def encode_images(self, files: Sequence[bytes]) -> list[list[ArrayRow] | RequestError]:
-        """Return the row of each image; one that cannot be read becomes its error."""
-        return list(self._threads.map(lambda file: attempt(self._rows_of, file), files))
+    def encode(self, queries: Sequence[ImageQuery]) -> list[list[ImageRow] | RequestError]:
+        return list(self._threads.map(lambda query: attempt(self._rows_of, query), queries))
 
     def run(
-        self, model: Model, rows: Sequence[ArrayRow], meter: Meter, deadline: Deadline = NO_DEADLINE
+        self, model: Model, rows: Sequence[ImageRow], meter: Meter, deadline: Deadline = NO_DEADLINE
     ) -> Sequence[RowOutcome]:
         return run_by_shape(
             before(deadline, model.forward),
@@ -72,30 +98,26 @@ class ImageTask(BaseTask[QueryT, ArrayRow]):
             keep=self.keep,
         )
 
-    def collate(self, rows: Sequence[ArrayRow]) -> Batch:
+    def collate(self, rows: Sequence[ImageRow]) -> Batch:
         return stack(rows)
 
     def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:
         """Return grey images, two, as many as a batch has, and one."""
-        row = self.preprocess(np.full((SAMPLE_SIDE, SAMPLE_SIDE, 3), 128, dtype=np.uint8))
+        row = self.preprocess(SAMPLE)
         most = max(1, self.budget // row.cost)
         counts = dict.fromkeys(min(count, most) for count in (2, max(2, config.batchSize), 1))
         return [[row] * count for count in counts]
 
-    def preprocess(self, image: Any) -> ArrayRow:
-        """Return the row of an image that is decoded.
-
-        Args:
-            image: an image of Pillow in RGB, or an array of shape (height, width, 3).
-        """
-        features: Mapping[str, Any] = self.image_processor(images=image, return_tensors="np")
-        arrays = {name: np.asarray(features[name][0]) for name in self.model_inputs}
+    def preprocess(self, image: Image.Image) -> ImageRow:
+        """Return the row of an image in RGB."""
+        features = self._features(image)
+        arrays = {name: np.asarray(values[0]) for name, values in features.items()}
         height, width = arrays[PIXELS].shape[-2:]
-        return ArrayRow(arrays, height * width)
+        return ImageRow(arrays, height * width, image.height, image.width)
 
     @property
     def model_inputs(self) -> tuple[str, ...]:
-        return (PIXELS,)
+        return self._model_inputs
 
     @property
     def budget(self) -> int:
@@ -111,6 +133,35 @@ class ImageTask(BaseTask[QueryT, ArrayRow]):
             truncation=False,
         )
 
-    def _rows_of(self, file: bytes) -> list[ArrayRow]:
-        image = read_image(file, "The image", self.settings.max_image_pixels)
-        return [self.preprocess(image)]
+    def _features(self, image: Image.Image) -> Mapping[str, Any]:
+        """Return what the image processor makes of an image, each with a dimension of rows."""
+        features: Mapping[str, Any] = self.image_processor(images=image, return_tensors="np")
+        return features
+
+    def _rows_of(self, query: ImageQuery) -> list[ImageRow]:
+        image = read_image(query.file, "The image", self.settings.max_image_pixels)
+        try:
+            return [self.preprocess(image)]
+        except ValueError as error:
+            raise Unprocessable(
+                f"The image has {image.width:,} x {image.height:,} pixels, which the image"
+                f" processor of this model does not take ({summarize(error)}); send a larger one."
+            ) from None
+
+
+def require_post_processing(image_processor: Any, name: str) -> Callable[..., Any]:
+    """Return the method of an image processor that turns outputs into results.
+
+    Raises:
+        WrongCheckpoint: it has none of that name.
+    """
+    method = getattr(image_processor, name, None)
+    if method is None:
+        kind = type(image_processor).__name__
+        raise WrongCheckpoint(
+            "preprocessor_config.json",
+            f"is that of {kind}, which has no {name}",
+            "pack the preprocessor_config.json of a checkpoint of this mode",
+        )
+    found: Callable[..., Any] = method
+    return found

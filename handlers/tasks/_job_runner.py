@@ -227,7 +227,7 @@ class _Reader:
     def _count(self, job: JobOutcome) -> JobOutcome:
         if isinstance(job, Job):
             self._rows[job.owner] += sum(row.sequences for row in job.rows)
-            self._numbers[job.owner] += self._runner.task.result_numbers(job.rows)
+            self._numbers[job.owner] += self._runner.task.result_numbers(job.query, job.rows)
         return job
 
     def _error(self, owner: int) -> RequestTooLarge | None:
@@ -236,7 +236,8 @@ class _Reader:
         if numbers * NUMBER_BYTES > limit:
             return RequestTooLarge(
                 f"The results of this request have at least {numbers:,} numbers, too many for the"
-                f" server's max_response_size of {limit:,}; send fewer or shorter texts."
+                f" server's max_response_size of {limit:,}; send"
+                f" {self._runner.task.smaller_results}."
             )
         if rows <= self._limit:
             return None

@@ -72,6 +72,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         embeds: whether outputs are vectors, whose cosines are what has to agree in exports.
         operation: what the mode does under an embedding server's name, by which the protocols of
             such servers find it; None where they have no such thing.
+        smaller_results: what to send instead of a request with too many numbers in its results.
         prompts: names of the checkpoint's prompts, which a request chooses by `prompt_name`.
         is_encoder_decoder: whether an encoder reads the inputs and a decoder writes these texts.
     """
@@ -96,6 +97,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     fastest_formats: ClassVar[Mapping[str, str]] = {}
     embeds: ClassVar[bool] = False
     operation: ClassVar[Operation | None] = None
+    smaller_results: ClassVar[str] = "fewer or shorter texts"
     prompts: Sequence[str] = ()
     is_encoder_decoder: ClassVar[bool] = False
 
@@ -161,8 +163,11 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         """Return how many characters are encoded for a query that repeats texts; 0 for others."""
         return 0
 
-    def result_numbers(self, rows: Sequence[RowT]) -> int:
-        """Return how many numbers a result has, where each token has many; 0 for other modes."""
+    def result_numbers(self, query: QueryT, rows: Sequence[RowT]) -> int:
+        """Return how many numbers a result has, where tokens or pixels have some of their own.
+
+        It is 0 for other modes.
+        """
         return 0
 
     def keep(self, row: Any, outputs: Outputs) -> Outputs:

@@ -63,7 +63,7 @@ class Task(TextTask[FeatureQuery, Window]):
             texts, truncate, [each.truncation_direction for each in parameters]
         )
 
-    def result_numbers(self, rows: Sequence[Window]) -> int:
+    def result_numbers(self, query: FeatureQuery, rows: Sequence[Window]) -> int:
         # Hardly any config names it otherwise.
         size = int(getattr(self.checkpoint.config.get_text_config(), "hidden_size", 0))
         return size * sum(map(len, rows))

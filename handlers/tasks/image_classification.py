@@ -9,7 +9,6 @@ The body may also be the bytes of the image file.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -17,23 +16,15 @@ import numpy.typing as npt
 from pydantic import BeforeValidator, PositiveInt
 
 from handlers.batching.rows import Outputs
-from handlers.batching.shapes import ArrayRow
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.errors import RequestError
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames, in_lower_case
-from handlers.schemas.request import Request
 from handlers.tasks._activations import sigmoid, softmax
-from handlers.tasks._image import ImageTask
+from handlers.tasks._image import SAMPLE_INPUTS, ImageQuery, ImageRow, ImageTask
 from handlers.tasks.base import Label
 
 Function = Literal["sigmoid", "softmax", "none"]
-# A red square of 8 x 8 pixels, as PNG in base64.
-SAMPLE = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAFUlEQVR42mM8ISfHgA0wMeAAg1MCANDKARQf"
-    "GKMRAAAAAElFTkSuQmCC"
-)
 
 
 class ImageClassificationParameters(Parameters):
@@ -50,15 +41,7 @@ class ImageClassificationParameters(Parameters):
     multi-label models."""
 
 
-@dataclass(frozen=True)
-class ImageQuery:
-    """The bytes of an image file to classify."""
-
-    file: bytes
-    parameters: ImageClassificationParameters
-
-
-class Task(ImageTask[ImageQuery]):
+class Task(ImageTask):
     """Image classification; answers as the image-classification pipeline does."""
 
     auto_class = "AutoModelForImageClassification"
@@ -66,22 +49,15 @@ class Task(ImageTask[ImageQuery]):
     parameters = ImageClassificationParameters
     inputs = str
     results = list[Label]
-    sample: ClassVar[Mapping[str, Any]] = {"inputs": SAMPLE}
+    sample: ClassVar[Mapping[str, Any]] = SAMPLE_INPUTS
     result_columns = ("label", "score")
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
         self.labels = checkpoint.labels
 
-    def parse(self, request: Request) -> ImageQuery:
-        parameters: ImageClassificationParameters = self.read_parameters(request.parameters)
-        return ImageQuery(self.check_image(request.inputs), parameters)
-
-    def encode(self, queries: Sequence[ImageQuery]) -> list[list[ArrayRow] | RequestError]:
-        return self.encode_images([query.file for query in queries])
-
     def decode(
-        self, query: ImageQuery, rows: Sequence[ArrayRow], outputs: Sequence[Outputs]
+        self, query: ImageQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
     ) -> Any:
         scores = self.scores(query, outputs[0])
         best = np.argsort(-scores, kind="stable")[: query.parameters.top_k]

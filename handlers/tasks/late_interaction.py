@@ -138,7 +138,7 @@ class Task(TextTask[LateInteractionQuery, Row]):
     def encode(self, queries: Sequence[LateInteractionQuery]) -> list[list[Row] | RequestError]:
         return [attempt(self._rows, query) for query in queries]
 
-    def result_numbers(self, rows: Sequence[Row]) -> int:
+    def result_numbers(self, query: LateInteractionQuery, rows: Sequence[Row]) -> int:
         return 0 if len(rows) > 1 else self._colbert.dimension * sum(map(len, rows))
 
     def decode(

@@ -11,7 +11,7 @@ from tests.modes._cases import ModeCases
 
 def drawn_for(text: Any) -> str:
     """Return an image that depends on a text."""
-    return as_base64(draw(Random(str(text)))[0])
+    return as_base64(draw(Random(str(text))).image)
 
 
 IMAGES = [drawn_for(number) for number in range(4)]

@@ -25,7 +25,7 @@ from tests.serving import Served, differences
 
 MODE = "image_classification"
 RNG = Random(3)
-IMAGES = [draw(RNG)[0].resize(size) for size in ((48, 48), (100, 40), (33, 77), (32, 32))]
+IMAGES = [draw(RNG).image.resize(size) for size in ((48, 48), (100, 40), (33, 77), (32, 32))]
 FILES = [as_png(each) for each in IMAGES]
 TEXTS = [base64.b64encode(each).decode() for each in FILES]
 BROKEN = FILES[0][:70]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from random import Random
 from typing import Any
 
-import torch
 from transformers import ViTConfig, ViTForImageClassification
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
@@ -13,7 +11,7 @@ from scripts.kit.demo_models.batches import Feature
 from scripts.kit.demo_models.forward import forward
 from scripts.kit.demo_models.lessons.base import Lesson
 from scripts.kit.demo_models.score import mean
-from scripts.kit.demo_models.shapes import LABELS, SIDE, as_base64, draw
+from scripts.kit.demo_models.shapes import LABELS, SIDE, drawn_features, drawn_inputs
 from scripts.kit.demo_models.training import Plan
 
 CONFIG = {
@@ -24,8 +22,6 @@ CONFIG = {
     "num_attention_heads": 4,
     "intermediate_size": 256,
 }
-# As many as measure an export; each is a file of some hundred bytes.
-CALIBRATION_ROWS = 200
 
 
 class ImageClassification(Lesson):
@@ -43,29 +39,18 @@ class ImageClassification(Lesson):
 
     def features(self, tokenizer: Any, rows: int, seed: int) -> list[Feature]:
         """Draw images with their labels."""
-        return _drawn(tokenizer, rows, f"train {seed}")
+        return drawn_features(tokenizer, rows, f"train {seed}")
 
     def examine(self, model: Any, tokenizer: Any, rows: int, seed: int) -> dict[str, float]:
         """Return the share of images with the right label."""
-        exam = _drawn(tokenizer, rows, f"held out {seed}")
+        exam = drawn_features(tokenizer, rows, f"held out {seed}")
         labels = [row.pop("labels") for row in exam]
         pairs = zip(forward(model, exam), labels, strict=True)
         return {"accuracy": mean(int(out["logits"].argmax()) == label for out, label in pairs)}
 
     def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
         """Draw images."""
-        rng = Random(f"calibration {seed}")
-        return [as_base64(draw(rng)[0]) for _ in range(min(rows, CALIBRATION_ROWS))]
-
-
-def _drawn(processor: Any, count: int, seed: str) -> list[Feature]:
-    rng = Random(seed)
-    drawn = [draw(rng) for _ in range(count)]
-    pixels = processor(images=[image for image, _ in drawn], return_tensors="np")["pixel_values"]
-    return [
-        {"pixel_values": torch.from_numpy(each), "labels": LABELS.index(label)}
-        for each, (_, label) in zip(pixels, drawn, strict=True)
-    ]
+        return drawn_inputs(rows, seed)
 
 
 LESSON = ImageClassification()

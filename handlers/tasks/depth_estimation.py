@@ -1,0 +1,94 @@
+"""An image to the depth of each of its pixels.
+
+{"inputs": "<base64>"} -> {"depth": "<PNG in base64>", "predicted_depth": [[2.31, 2.35, …], …]}
+
+The body may also be the bytes of the image file. Both have the size of the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NotRequired
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from transformers.utils import ModelOutput
+from typing_extensions import TypedDict
+
+from handlers.batching.rows import Outputs
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.config.handler_section import HandlerSection
+from handlers.media.images import png_in_base64
+from handlers.schemas.embedding_types import as_list
+from handlers.schemas.parameters import Parameters
+from handlers.schemas.pipeline_names import ANY, PipelineNames
+from handlers.tasks._image import (
+    SAMPLE_INPUTS,
+    ImageQuery,
+    ImageRow,
+    ImageTask,
+    require_post_processing,
+)
+
+
+class Depth(TypedDict):
+    """The depth of an image, as a grey picture and as numbers."""
+
+    depth: str
+    predicted_depth: NotRequired[list[list[float]]]
+
+
+class DepthEstimationParameters(Parameters):
+    """Parameters of the depth-estimation pipeline."""
+
+    pipeline_names: ClassVar[PipelineNames] = PipelineNames(
+        ignored={"batch_size": ANY, "timeout": ANY}
+    )
+
+    return_predicted_depth: bool = True
+    """Returns the numbers of the model beside the picture, one for each pixel."""
+
+
+class Task(ImageTask):
+    """Depth estimation; answers as the depth-estimation pipeline does."""
+
+    auto_class = "AutoModelForDepthEstimation"
+    outputs = ("predicted_depth",)
+    parameters = DepthEstimationParameters
+    inputs = str
+    results = Depth
+    sample: ClassVar[Mapping[str, Any]] = SAMPLE_INPUTS
+    smaller_results = "smaller images, or return_predicted_depth: false"
+    result_columns = ("depth", "predicted_depth")
+
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        self._resize = require_post_processing(
+            self.image_processor, "post_process_depth_estimation"
+        )
+
+    def result_numbers(self, query: ImageQuery, rows: Sequence[ImageRow]) -> int:
+        returned = query.parameters.return_predicted_depth
+        return sum(row.height * row.width for row in rows) if returned else 0
+
+    def decode(
+        self, query: ImageQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
+    ) -> Any:
+        size = (rows[0].height, rows[0].width)
+        predicted = ModelOutput(
+            predicted_depth=torch.from_numpy(outputs[0]["predicted_depth"])[None]
+        )
+        depth = self._resize(predicted, [size])[0]["predicted_depth"].numpy()
+        result: dict[str, Any] = {"depth": png_in_base64(_as_picture(depth))}
+        if query.parameters.return_predicted_depth:
+            result["predicted_depth"] = as_list(depth)
+        return result
+
+
+def _as_picture(depth: npt.NDArray[Any]) -> Image.Image:
+    """Return depths as a grey image, the least black and the greatest white."""
+    span = float(depth.max() - depth.min())
+    scaled = (depth - depth.min()) / span if span > 0 else np.zeros_like(depth)
+    return Image.fromarray((scaled * 255).astype(np.uint8))

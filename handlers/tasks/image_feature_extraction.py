@@ -1,0 +1,59 @@
+"""An image to the last hidden states of a model, or to one vector.
+
+{"inputs": "<base64>"}                                 -> [[[0.21, -1.3, …], …]], one for each patch
+{"inputs": "<base64>", "parameters": {"pool": true}}   -> [[0.42, 0.07, …]]
+
+The body may also be the bytes of the image file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from handlers.batching.rows import Outputs
+from handlers.errors import Unprocessable
+from handlers.schemas.embedding_types import as_list
+from handlers.schemas.parameters import Parameters
+from handlers.schemas.pipeline_names import ANY, PipelineNames
+from handlers.tasks._image import SAMPLE_INPUTS, ImageQuery, ImageRow, ImageTask
+
+
+class ImageFeatureParameters(Parameters):
+    """Parameters of the image-feature-extraction pipeline."""
+
+    pipeline_names: ClassVar[PipelineNames] = PipelineNames(
+        ignored={"batch_size": ANY, "timeout": ANY, "return_tensors": (False,)}
+    )
+
+    pool: bool = False
+    """Returns the output of the model's pooler: one vector an image."""
+
+
+class Task(ImageTask):
+    """Hidden states of images; answers as the image-feature-extraction pipeline does."""
+
+    auto_class = "AutoModel"
+    outputs = ("last_hidden_state", "pooler_output")
+    parameters = ImageFeatureParameters
+    inputs = str
+    results = list[Any]
+    sample: ClassVar[Mapping[str, Any]] = SAMPLE_INPUTS
+    smaller_results = "fewer images, or pool: true"
+
+    def result_numbers(self, query: ImageQuery, rows: Sequence[ImageRow]) -> int:
+        size = int(getattr(self.checkpoint.config, "hidden_size", 0))
+        patch = getattr(self.checkpoint.config, "patch_size", None)
+        if query.parameters.pool or not isinstance(patch, int):
+            return size
+        return size * sum(row.size // patch**2 for row in rows)
+
+    def decode(
+        self, query: ImageQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
+    ) -> Any:
+        name = "pooler_output" if query.parameters.pool else "last_hidden_state"
+        if name not in outputs[0]:
+            raise Unprocessable(
+                "pool is true, and this model has no pooler; leave pool out for its hidden states."
+            )
+        return [as_list(outputs[0][name])]
