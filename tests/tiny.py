@@ -153,6 +153,9 @@ def _write_model(folder: Path, family: str, head: str, values: dict[str, Any], s
         name: _weight(name, parameter, random)
         for name, parameter in sorted(model.named_parameters())
     }
+    # The means of batch normalization, for example.
+    saved = model.state_dict()
+    weights |= {name: each.numpy() for name, each in model.named_buffers() if name in saved}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 

@@ -1,0 +1,32 @@
+"""Depth estimation: pictures and numbers of the image's size."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from io import BytesIO
+
+import numpy as np
+from PIL import Image
+
+from handlers.tasks.depth_estimation import _as_picture
+from tests.images import IMAGES, TEXTS
+from tests.serving import Served
+
+MODE = "depth_estimation"
+
+
+def test_a_depth_has_the_size_of_its_image(served: Callable[..., Served]) -> None:
+    for image, found in zip(IMAGES, served(MODE).ask(TEXTS), strict=True):
+        picture = Image.open(BytesIO(base64.b64decode(found["depth"])))
+        assert (picture.mode, picture.size) == ("L", image.size)
+        assert np.asarray(found["predicted_depth"]).shape == (image.height, image.width)
+
+
+def test_the_picture_may_be_all(served: Callable[..., Served]) -> None:
+    assert served(MODE).ask(TEXTS[0], return_predicted_depth=False).keys() == {"depth"}
+
+
+def test_an_even_depth_is_a_black_picture() -> None:
+    picture = _as_picture(np.full((2, 3), 4.0, dtype=np.float32))
+    assert np.asarray(picture).tolist() == [[0, 0, 0]] * 2

@@ -1,0 +1,149 @@
+"""What every mode for images does: the answers of its pipeline, files as bodies, hostile files."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from PIL import Image
+from transformers import pipeline
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
+
+from handlers import tasks
+from handlers.config.choices import modes
+from handlers.errors import WrongCheckpoint
+from handlers.schemas.request import Request
+from scripts.kit.demo_models.shapes import as_png
+from tests import tiny, vision_families
+from tests.images import BROKEN, FILES, IMAGES, TEXTS, raw
+from tests.modes import cases
+from tests.serving import Served, differences
+
+IMAGE_MODES = [mode for mode in modes() if tasks.get(mode).reads_media]
+# A picture has whole numbers, which may be rounded to either side.
+ONE_STEP = 1.01 / 255
+
+
+@pytest.fixture(params=IMAGE_MODES)
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def model(served: Callable[..., Served], mode: str) -> Served:
+    return served(mode)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_answers_are_those_of_the_pipeline(
+    checkpoint: Callable[..., Path], model: Served, mode: str, number: int
+) -> None:
+    parameters = dict((*cases(mode).parameters, {})[number])
+    _compare(checkpoint(mode), mode, model, parameters)
+
+
+@pytest.mark.parametrize("family", vision_families.FAMILIES)
+def test_answers_of_a_family_are_those_of_the_pipeline(tmp_path: Path, family: str) -> None:
+    mode = vision_families.mode_of(family)
+    folder = vision_families.write(tmp_path / "model", family)
+    parameters = {"threshold": 0.0} if mode == "object_detection" else {}
+    _compare(folder, mode, Served(folder, mode), parameters)
+
+
+def _compare(folder: Path, mode: str, model: Served, parameters: dict[str, Any]) -> None:
+    """Compare answers with those of transformers: alone, and in random company."""
+    reference = pipeline(
+        mode.replace("_", "-"),
+        model=getattr(transformers, tasks.get(mode).auto_class).from_pretrained(folder),
+        image_processor=AutoImageProcessor.from_pretrained(folder),
+        device=torch.device("cpu"),
+    )
+    ours = {name: parameters[name] for name in parameters if name == "return_predicted_depth"}
+    theirs = {name: value for name, value in parameters.items() if name not in ours}
+    expected = [reference(image, **theirs) for image in IMAGES]
+    alone = [model.ask(text, **parameters) for text in TEXTS]
+    together = model.ask([*TEXTS, *reversed(TEXTS)], **parameters)
+    for found in (alone, together[:4], together[:3:-1]):
+        assert not differences(*_comparable(found, expected), ONE_STEP)
+
+
+def _comparable(found: list[Any], expected: list[Any]) -> tuple[Any, Any]:
+    """Return answers and those of the pipeline, tensors as lists and pictures as shares of white.
+
+    Numbers that the answers leave out are left out.
+    """
+    if not isinstance(found[0], dict):
+        return found, expected
+    ours = [{**each, "depth": _pixels(each["depth"])} for each in found]
+    theirs = [
+        {"depth": _pixels(each["depth"]), "predicted_depth": each["predicted_depth"].tolist()}
+        for each in expected
+    ]
+    return ours, [{name: each[name] for name in found[0]} for each in theirs]
+
+
+def _pixels(picture: Any) -> Any:
+    if isinstance(picture, str):
+        picture = Image.open(BytesIO(base64.b64decode(picture)))
+    return (np.asarray(picture) / 255).tolist()
+
+
+@pytest.mark.parametrize("content_type", ["", "image/png", "application/octet-stream", "image/*"])
+def test_the_body_may_be_the_file(model: Served, content_type: str) -> None:
+    ((status, answer),) = model.post(raw(FILES[1], content_type))
+    assert status == 200
+    assert not differences(answer, model.ask(TEXTS[1]), 1e-6)
+
+
+def test_a_broken_file_fails_alone(model: Served) -> None:
+    good = [model.ask(text) for text in TEXTS]
+    bodies = [raw(FILES[0]), raw(BROKEN), raw(FILES[1]), {"inputs": "AAAA"}]
+    first, broken, second, wrong = model.post(*bodies)
+    assert [first[0], broken[0], second[0], wrong[0]] == [200, 400, 200, 400]
+    assert not differences([first[1], second[1]], good[:2], ONE_STEP)
+    text = base64.b64encode(BROKEN).decode()
+    found = model.ask([TEXTS[2], text, TEXTS[3]])
+    assert found[1]["message"].startswith("The image is no image that can be read")
+    assert not differences([found[0], found[2]], good[2:], ONE_STEP)
+
+
+def test_large_images_are_refused_with_the_limit(served: Callable[..., Served], mode: str) -> None:
+    model = served(mode, max_image_pixels=2_000, max_image_bytes=2_000)
+    assert model.refuse(TEXTS[0]) == (
+        413,
+        "The image has 48 x 48 pixels, and this model takes 2,000 in all; send a smaller image.",
+    )
+    status, message = model.refuse(base64.b64encode(bytes(2_001)).decode())
+    assert (status, "2,001 bytes, and this model takes 2,000" in message) == (413, True)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 40), (3, 2)])
+def test_a_tiny_image_is_answered_or_refused_by_itself(
+    model: Served, size: tuple[int, int]
+) -> None:
+    text = base64.b64encode(as_png(Image.new("RGB", size))).decode()
+    good = model.ask(TEXTS[0])
+    tiny_one, other = model.ask([text, TEXTS[0]])
+    assert not differences(other, good, ONE_STEP)
+    if isinstance(tiny_one, dict) and "code" in tiny_one:
+        assert tiny_one["code"] == 422
+        assert f"{size[0]} x {size[1]} pixels, which the image processor" in tiny_one["message"]
+
+
+def test_a_checkpoint_without_its_image_processor_is_refused(tmp_path: Path, mode: str) -> None:
+    folder = tiny.write(tmp_path / "model", mode)
+    (folder / "preprocessor_config.json").unlink()
+    with pytest.raises(WrongCheckpoint, match=r"preprocessor_config\.json: cannot be read"):
+        Served(folder, mode)
+
+
+def test_a_model_of_images_has_no_tokenizer(model: Served, mode: str) -> None:
+    (outcome,) = model.engine.tokenize([Request("a text")])
+    assert str(outcome) == f"This model's mode is {mode}; it has no tokenizer."

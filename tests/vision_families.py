@@ -1,0 +1,105 @@
+"""Tiny vision models of several families, with random weights and image processors of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import Dinov2Config, ResNetConfig, RTDetrResNetConfig
+from transformers.image_processing_utils import BaseImageProcessor
+from transformers.models.convnext.image_processing_pil_convnext import ConvNextImageProcessorPil
+from transformers.models.detr.image_processing_pil_detr import DetrImageProcessorPil
+from transformers.models.dpt.image_processing_pil_dpt import DPTImageProcessorPil
+from transformers.models.rt_detr.image_processing_pil_rt_detr import RTDetrImageProcessorPil
+from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+
+LABELS = dict(enumerate(("circle", "square", "triangle")))
+SQUARE = {"height": 32, "width": 32}
+LAYERS = {"num_hidden_layers": 4, "num_attention_heads": 2}
+VIT = {"hidden_size": 32, "intermediate_size": 64, "image_size": 32, "patch_size": 8, **LAYERS}
+CONVOLUTIONS = {"hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1]}
+RESNET = {"embedding_size": 8, "layer_type": "basic", **CONVOLUTIONS}
+PYRAMID = {"neck_hidden_sizes": [8, 8, 16, 16], "fusion_hidden_size": 8}
+DETECTOR = {
+    "d_model": 32,
+    "num_queries": 6,
+    **{f"{part}_layers": 1 for part in ("encoder", "decoder")},
+    **{f"{part}_attention_heads": 2 for part in ("encoder", "decoder")},
+    **{f"{part}_ffn_dim": 32 for part in ("encoder", "decoder")},
+}
+RT_DETR = {
+    "encoder_hidden_dim": 32,
+    "encoder_in_channels": [8, 16, 16],
+    "decoder_in_channels": [32, 32, 32],
+    **DETECTOR,
+}
+STAGES = {"out_features": ["stage1", "stage2", "stage3", "stage4"]}
+Family = tuple[str, dict[str, Any], BaseImageProcessor]
+# The mode of each model, the values of its config, and its image processor.
+FAMILIES: dict[str, Family] = {
+    "ConvNextForImageClassification": (
+        "image_classification",
+        {**CONVOLUTIONS, "num_stages": 4},
+        ConvNextImageProcessorPil(size={"shortest_edge": 32}),
+    ),
+    "DeiTForImageClassification": (
+        "image_classification",
+        VIT,
+        ViTImageProcessorPil(size=SQUARE),
+    ),
+    "Dinov2Model": ("image_feature_extraction", VIT, ViTImageProcessorPil(size=SQUARE)),
+    "DetrForObjectDetection": (
+        "object_detection",
+        {**DETECTOR, "backbone_config": ResNetConfig(**RESNET, **STAGES)},
+        DetrImageProcessorPil(size={"shortest_edge": 32, "longest_edge": 64}),
+    ),
+    "RTDetrForObjectDetection": (
+        "object_detection",
+        {
+            **RT_DETR,
+            "backbone_config": RTDetrResNetConfig(
+                **RESNET, out_features=["stage2", "stage3", "stage4"]
+            ),
+        },
+        RTDetrImageProcessorPil(size={"height": 64, "width": 64}),
+    ),
+    "DPTForDepthEstimation": (
+        "depth_estimation",
+        {**VIT, **PYRAMID, "backbone_out_indices": [0, 1, 2, 3]},
+        DPTImageProcessorPil(size=SQUARE),
+    ),
+    "DepthAnythingForDepthEstimation": (
+        "depth_estimation",
+        {
+            **PYRAMID,
+            "patch_size": 8,
+            "depth_estimation_type": "metric",
+            "max_depth": 10,
+            "reassemble_hidden_size": 32,
+            "backbone_config": Dinov2Config(**VIT, **STAGES, reshape_hidden_states=False),
+        },
+        DPTImageProcessorPil(size=SQUARE, keep_aspect_ratio=True, ensure_multiple_of=8),
+    ),
+}
+
+
+def mode_of(family: str) -> str:
+    """Return the mode that serves a model."""
+    return FAMILIES[family][0]
+
+
+def write(folder: Path, family: str) -> Path:
+    """Write a checkpoint of a model, with the same weights each time."""
+    torch.manual_seed(3)
+    _, values, processor = FAMILIES[family]
+    kind = getattr(transformers, family)
+    names = {"id2label": LABELS} if "Classification" in family or "Detection" in family else {}
+    model = kind(kind.config_class(**values, **names))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight) * 0.1)
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder
