@@ -86,8 +86,10 @@ def lines(mode: str) -> Examples:
 
 
 def table(mode: str) -> Examples:
-    """Return a table with a header and one row."""
+    """Return a table with a header and one row; none where a cell would not be a text."""
     parts = _old(mode, tasks.get(mode).sample["inputs"])
+    if not all(isinstance(value, str) for value in parts.values()):
+        return {}
     stream = StringIO()
     csv.writer(stream, lineterminator="\n").writerows([parts.keys(), parts.values()])
     return {"table": stream.getvalue()}
@@ -96,11 +98,15 @@ def table(mode: str) -> Examples:
 def tensors(mode: str) -> Examples:
     """Return bodies of the Open Inference Protocol."""
     parts = _old(mode, tasks.get(mode).sample["inputs"])
-    inputs = [
-        {"name": name, "shape": [1], "datatype": "BYTES", "data": [value]}
-        for name, value in parts.items()
-    ]
+    inputs = [_tensor(name, value) for name, value in parts.items()]
     return {"one": {"id": "42", "inputs": inputs}}
+
+
+def _tensor(name: str, value: Any) -> dict[str, Any]:
+    tensor = {"name": name, "shape": [1], "datatype": "BYTES"}
+    if isinstance(value, str):
+        return {**tensor, "data": [value]}
+    return {**tensor, "data": [json.dumps(value)], "parameters": {"content_type": "hg_json"}}
 
 
 def chats() -> Examples:
