@@ -17,7 +17,14 @@ from handlers.batching.shapes import ArrayRow, run_by_shape, stack
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
-from handlers.errors import RequestError, Unprocessable, WrongCheckpoint, attempt, summarize
+from handlers.errors import (
+    RequestError,
+    RequestTooLarge,
+    Unprocessable,
+    WrongCheckpoint,
+    attempt,
+    summarize,
+)
 from handlers.media.images import image_bytes, read_image
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
 from handlers.runtime.model import Model
@@ -76,7 +83,10 @@ class ImageTask(BaseTask[ImageQuery, ImageRow]):
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
         self.image_processor = checkpoint.image_processor
-        self._model_inputs = tuple(self._features(SAMPLE))
+        row = self.preprocess(SAMPLE)
+        self._model_inputs = tuple(row.features)
+        # A model with images of one size takes them, however large they are.
+        self._most_pixels = max(self.budget, row.size)
         self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="image")
 
     def parse(self, request: Request) -> ImageQuery:
@@ -141,12 +151,18 @@ class ImageTask(BaseTask[ImageQuery, ImageRow]):
     def _rows_of(self, query: ImageQuery) -> list[ImageRow]:
         image = read_image(query.file, "The image", self.settings.max_image_pixels)
         try:
-            return [self.preprocess(image)]
+            row = self.preprocess(image)
         except ValueError as error:
             raise Unprocessable(
                 f"The image has {image.width:,} x {image.height:,} pixels, which the image"
                 f" processor of this model does not take ({summarize(error)}); send a larger one."
             ) from None
+        if row.size > self._most_pixels:
+            raise RequestTooLarge(
+                f"The image has {row.size:,} pixels after preprocessing, and this model takes"
+                f" {self._most_pixels:,}; send a smaller image."
+            )
+        return [row]
 
 
 def require_post_processing(image_processor: Any, name: str) -> Callable[..., Any]:

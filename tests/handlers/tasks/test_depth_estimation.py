@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from handlers.tasks.depth_estimation import _as_picture
+from scripts.kit.demo_models.shapes import as_png
 from tests.images import IMAGES, TEXTS
 from tests.serving import Served
 
@@ -25,6 +26,20 @@ def test_a_depth_has_the_size_of_its_image(served: Callable[..., Served]) -> Non
 
 def test_the_picture_may_be_all(served: Callable[..., Served]) -> None:
     assert served(MODE).ask(TEXTS[0], return_predicted_depth=False).keys() == {"depth"}
+
+
+def test_an_image_whose_size_stays_is_refused_beyond_the_pixels_of_a_batch(
+    served: Callable[..., Served],
+) -> None:
+    model = served(MODE, max_batch_pixels=5_000)
+    large = base64.b64encode(as_png(IMAGES[0].resize((96, 64)))).decode()
+    found, good = model.ask([large, TEXTS[1]])
+    assert (found["code"], found["message"]) == (
+        413,
+        "The image has 6,144 pixels after preprocessing, and this model takes 5,000; send a"
+        " smaller image.",
+    )
+    assert good.keys() == {"depth", "predicted_depth"}
 
 
 def test_an_even_depth_is_a_black_picture() -> None:
