@@ -211,8 +211,8 @@ class HandlerSection(_Section):
     max_batch_pixels: PositiveInt | None = Field(
         default=None,
         description="Maximum pixels in one forward pass, after preprocessing, for modes that read "
-        "images; an image with more is refused, unless all images of the model have as many. Without "
-        "it, 1,605,632, 32 images of 224 x 224.",
+        "images; an image with more is refused, unless all images of the model have as many. "
+        "Without it, 1,605,632, 32 images of 224 x 224.",
     )
     max_image_pixels: PositiveInt = Field(
         default=40_000_000,
