@@ -48,7 +48,7 @@ help:
 	@echo "make lint         run ruff and mypy"
 	@echo "make docs         build the documentation site in build/site"
 	@echo "make bench        measure the speed beside other servers, in about an hour"
-	@echo "make bench-embeddings  measure sentence embeddings beside infinity, in about 25 minutes"
+	@echo "make bench-embeddings  measure sentence embeddings beside infinity, in about 40 minutes"
 	@echo "make bench-generation  measure text generation beside other engines, in about two hours"
 	@echo "make lock         write requirements/*.txt from pyproject.toml; UPGRADE=1 takes newer versions"
 	@echo "make clean        remove archives, demo models, logs and build/"

@@ -36,7 +36,7 @@ Names = list[str] | None
 def main(
     rounds: Annotated[int, typer.Option(min=1, help="Measurements of each contender.")] = 3,
     seconds: Annotated[float, typer.Option(min=1, help="Duration of each load.")] = 8,
-    warm: Annotated[float, typer.Option(min=1, help="Duration of the warm-up.")] = 2,
+    warm: Annotated[float, typer.Option(min=1, help="Duration of the warm-up.")] = 12,
     model: Annotated[Names, typer.Option(help="Models, repeated or comma-separated.")] = None,
     only: Annotated[Names, typer.Option(help="Contenders, repeated or comma-separated.")] = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="A tiny model, one round of 1 s.")] = False,

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
 
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
@@ -59,9 +65,14 @@ def read_json(body: bytes) -> Any:
 
 
 def differences(found: Any, expected: Any, tolerance: float, place: str = "answer") -> list[str]:
-    """Describe where two JSON values differ; floats above 1 may differ by more in proportion."""
+    """Describe where two JSON values differ.
+
+    Floats above 1 may differ by more in proportion, and pixels of PNG files by one.
+    """
     if isinstance(found, float) and isinstance(expected, float):
         same = abs(found - expected) <= tolerance * max(1.0, abs(expected))
+    elif is_png(found) and is_png(expected):
+        same = _same_pictures(read_png(found), read_png(expected))
     elif type(found) is type(expected) and (keys := _keys(found)) == _keys(expected) and keys:
         inside = [(found[key], expected[key], f"{place}.{key}") for key in keys]
         return [
@@ -70,6 +81,20 @@ def differences(found: Any, expected: Any, tolerance: float, place: str = "answe
     else:
         same = type(found) is type(expected) and found == expected
     return [] if same else [f"{place} is {found!r}, not {expected!r}"]
+
+
+def is_png(value: Any) -> bool:
+    """Return whether a value is a PNG file in base64."""
+    return isinstance(value, str) and value.startswith("iVBORw0KGgo")
+
+
+def read_png(text: str) -> npt.NDArray[np.int64]:
+    """Return the pixels of a PNG file in base64."""
+    return np.asarray(Image.open(BytesIO(base64.b64decode(text)))).astype(np.int64)
+
+
+def _same_pictures(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> bool:
+    return found.shape == expected.shape and bool((np.abs(found - expected) <= 1).all())
 
 
 def _keys(value: Any) -> list[Any]:

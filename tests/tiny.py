@@ -92,7 +92,8 @@ def _write_vision(folder: Path, auto_class: str, config: dict[str, Any], seed: i
             "num_attention_heads": [1, 2, 2, 2],
         }
         pyramid |= {"depths": [1, 1, 1, 1], "decoder_hidden_size": 16}
-        _write_model(folder, "GLPN", head, {**pyramid, **config}, seed)
+        # With larger weights, most of its depths would be 0 or 10.
+        _write_model(folder, "GLPN", head, {**pyramid, **config}, seed, most=0.3)
     else:
         ViTImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder)
         _write_model(folder, "ViT", head, {**sizes, **config}, seed)
@@ -143,14 +144,17 @@ def _sizes() -> dict[str, int]:
     return {**sizes, "intermediate_size": 64, "max_position_embeddings": POSITIONS}
 
 
-def _write_model(folder: Path, family: str, head: str, values: dict[str, Any], seed: int) -> None:
+def _write_model(
+    folder: Path, family: str, head: str, values: dict[str, Any], seed: int, most: float = 0.8
+) -> None:
+    """Write a model whose weights are between `-most` and `most`."""
     config = getattr(transformers, f"{family}Config")(**values)
     config.architectures = [f"{family}{head}"]
     config.save_pretrained(folder)
     model = getattr(transformers, f"{family}{head}")(config)
     random = np.random.Generator(np.random.PCG64(seed))
     weights = {
-        name: _weight(name, parameter, random)
+        name: _weight(name, parameter, random, most)
         for name, parameter in sorted(model.named_parameters())
     }
     # The means of batch normalization, for example.
@@ -159,11 +163,11 @@ def _write_model(folder: Path, family: str, head: str, values: dict[str, Any], s
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def _weight(name: str, parameter: torch.Tensor, random: np.random.Generator) -> Any:
+def _weight(name: str, parameter: torch.Tensor, random: np.random.Generator, most: float) -> Any:
     """Return uniform numbers for a matrix; a norm keeps its ones and a bias its zeros.
 
     The heads of TAPAS are vectors, named `output_weights`.
     """
     if parameter.ndim < 2 and not name.endswith("output_weights"):
         return parameter.detach().numpy()
-    return (random.random(tuple(parameter.shape)) * 1.6 - 0.8).astype(np.float32)
+    return (random.random(tuple(parameter.shape)) * 2 * most - most).astype(np.float32)
