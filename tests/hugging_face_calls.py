@@ -121,6 +121,17 @@ CALLS = [
         )
         for parameters in ({}, {"top_k": 2, "function_to_apply": "sigmoid"})
     ),
+    *(
+        Call(
+            "object_detection",
+            "object_detection",
+            {"image": str(IMAGE)},
+            parameters,
+            "ObjectDetectionOutputElement",
+            IN_BASE64,
+        )
+        for parameters in ({}, {"threshold": 0.1})
+    ),
     Call("text_classification", "sequence_classification", {"text": TEXT}, {}, LABEL),
     Call(
         "text_classification",

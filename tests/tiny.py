@@ -157,9 +157,12 @@ def _write_model(
         name: _weight(name, parameter, random, most)
         for name, parameter in sorted(model.named_parameters())
     }
-    # The means of batch normalization, for example.
-    saved = model.state_dict()
-    weights |= {name: each.numpy() for name, each in model.named_buffers() if name in saved}
+    weights |= {
+        f"{name}.{statistic}": each.numpy()
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.BatchNorm2d)
+        for statistic, each in module.named_buffers()
+    }
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
