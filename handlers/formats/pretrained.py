@@ -230,7 +230,8 @@ def _frozen(module: PreTrainedModel) -> PreTrainedModel:
     """Prepare a model for running without gradients of its weights."""
     module.requires_grad_(False)
     module.eval()
-    _copy_strided_inputs(module.get_output_embeddings())
+    for head in _linear_heads(module):
+        _copy_strided_inputs(head)
     return module
 
 
@@ -306,15 +307,26 @@ def _load_error(
     )
 
 
-def _copy_strided_inputs(head: torch.nn.Module | None) -> None:
-    """Have a language model's head copy hidden states that are not contiguous.
+def _linear_heads(module: PreTrainedModel) -> list[torch.nn.Module]:
+    """Return the head of a language model, and heads of linear layers alone, as detectors have."""
+    outputs = module.get_output_embeddings()
+    heads = [outputs] if isinstance(outputs, torch.nn.Linear) else []
+    return heads + [child for child in module.children() if _has_linear_layers_alone(child)]
+
+
+def _has_linear_layers_alone(module: torch.nn.Module) -> bool:
+    layers = [each for each in module.modules() if next(each.children(), None) is None]
+    return len(layers) > 1 and all(isinstance(each, torch.nn.Linear) for each in layers)
+
+
+def _copy_strided_inputs(head: torch.nn.Module) -> None:
+    """Have a head copy hidden states that are not contiguous.
 
     The last hidden state of each prompt is a slice of a tensor with those of all tokens. torch
     multiplies such a tensor with a weight without gradients as a batch of matrices, for which it
     copies the weight once a row: minutes instead of milliseconds for a large vocabulary.
     """
-    if isinstance(head, torch.nn.Linear):
-        head.register_forward_pre_hook(lambda _head, inputs: (inputs[0].contiguous(), *inputs[1:]))
+    head.register_forward_pre_hook(lambda _head, inputs: (inputs[0].contiguous(), *inputs[1:]))
 
 
 def compile_forward(forward: Callable[..., Any], options: Compile) -> Callable[..., Any]:

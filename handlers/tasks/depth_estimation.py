@@ -61,7 +61,7 @@ class Task(ImageTask):
     results = Depth
     sample: ClassVar[Mapping[str, Any]] = SAMPLE_INPUTS
     smaller_results = "smaller images, or return_predicted_depth: false"
-    result_columns = ("depth", "predicted_depth")
+    result_columns = ("depth",)
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

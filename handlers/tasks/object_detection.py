@@ -67,7 +67,6 @@ class Task(ImageTask):
     inputs = str
     results = list[DetectedObject]
     sample: ClassVar[Mapping[str, Any]] = SAMPLE_INPUTS
-    result_columns = ("score", "label", "box")
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
