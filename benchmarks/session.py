@@ -16,9 +16,9 @@ from benchmarks.flops import flops_per_row
 from benchmarks.measurement import Plan
 from benchmarks.models import bert_base
 from benchmarks.scaling import longer_texts, scaling
+from benchmarks.step import run_step
 from benchmarks.summary import lines, record, starts
 from benchmarks.texts import mixed_inputs
-from handlers.errors import KitError
 from scripts.kit.demo_models.minilm import load_tokenizer
 
 SCALED = "sequence_classification"
@@ -59,11 +59,11 @@ class Session:
         longer = longer_texts(self._tokenizer, self.rows)
         for entry in participants:
             entry.longer = longer if (mode, entry.contender.name) == (SCALED, "kit") else {}
-            self._step(entry, "preparing", self._prepare)
+            run_step(entry, "preparing", self._prepare, self.report)
         for number in range(1, self.rounds + 1):
             for entry in rotated(participants, number - 1):
                 step = f"{mode}, round {number} of {self.rounds}"
-                self._step(entry, step, lambda each: each.measure(inputs, self.plan))
+                run_step(entry, step, lambda each: each.measure(inputs, self.plan), self.report)
         return {
             "tokens": _statistics(lengths),
             "flops_per_row": cost,
@@ -76,17 +76,6 @@ class Session:
             ],
             "contenders": {entry.contender.name: record(entry) for entry in participants},
         }
-
-    def _step(self, entry: Entry, step: str, do: Callable[[Entry], object]) -> None:
-        """Run a step unless the contender has failed; record a failure of the step."""
-        if entry.failure:
-            return
-        self.report(f"{entry.contender.name}: {step}")
-        try:
-            do(entry)
-        except KitError as error:
-            entry.failure = str(error)
-            self.report(f"{entry.contender.name} failed: {error}")
 
     def _prepare(self, entry: Entry) -> None:
         entry.prepare(self.work / "unpacked", checked=not self.tiny)

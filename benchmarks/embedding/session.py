@@ -15,6 +15,7 @@ from benchmarks.embedding.models import MODELS, tiny
 from benchmarks.entry import Entry
 from benchmarks.measurement import Plan
 from benchmarks.session import rotated
+from benchmarks.step import run_step
 from benchmarks.summary import record, starts
 from benchmarks.texts import mixed_texts
 from handlers.errors import KitError
@@ -57,11 +58,11 @@ class Session:
             if self._selected(name)
         }
         for entry in entries:
-            self._attempt(entry, f"{model}, preparing", self._prepare)
+            run_step(entry, f"{model}, preparing", self._prepare, self.report)
         for number in range(1, self.rounds + 1):
             step = f"{model}, round {number} of {self.rounds}"
             for entry in rotated(entries, number - 1):
-                self._attempt(entry, step, lambda each: each.measure(texts, self.plan))
+                run_step(entry, step, lambda each: each.measure(texts, self.plan), self.report)
             for name, found in libraries.items():
                 self._measure_library(name, found, step, checkpoint, texts)
         return {
@@ -89,16 +90,6 @@ class Session:
 
     def _prepare(self, entry: Entry) -> None:
         entry.prepare(self.work / "unpacked", checked=not self.smoke)
-
-    def _attempt(self, entry: Entry, step: str, do: Callable[[Entry], object]) -> None:
-        if entry.failure:
-            return
-        self.report(f"{entry.contender.name}: {step}")
-        try:
-            do(entry)
-        except KitError as error:
-            entry.failure = str(error)
-            self.report(f"{entry.contender.name} failed: {error}")
 
     def _measure_library(
         self, name: str, found: dict[str, Any], step: str, checkpoint: Path, texts: Sequence[str]

@@ -11,12 +11,12 @@ from transformers import AutoConfig
 
 from benchmarks.contenders.kit import Kit
 from benchmarks.session import rotated
+from benchmarks.step import run_step
 from benchmarks.text_generation.contender import GenerationContender, Job, Plan, Turn
 from benchmarks.text_generation.engines import engines
 from benchmarks.text_generation.models import language_model
 from benchmarks.text_generation.server import KitServer, StreamingKitServer
 from benchmarks.text_generation.summary import summary
-from handlers.errors import KitError
 
 NAMES = (
     "kit",
@@ -74,11 +74,18 @@ class Session:
         job = Job(model, checkpoint, vocabulary, self.plan)
         entries = [Entry(each) for each in self.contenders(job, self.work / f"{model}_{size}")]
         for entry in entries:
-            self._step(entry, f"{model}, preparing", lambda each: each.contender.prepare())
+            run_step(
+                entry, f"{model}, preparing", lambda each: each.contender.prepare(), self.report
+            )
         for number in range(self.rounds):
             step = f"{model}, round {number + 1} of {self.rounds}"
             for entry in rotated(entries, number):
-                self._step(entry, step, lambda each: each.turns.append(each.contender.measure(job)))
+                run_step(
+                    entry,
+                    step,
+                    lambda each: each.turns.append(each.contender.measure(job)),
+                    self.report,
+                )
         return summary(entries)
 
     def contenders(self, job: Job, work: Path) -> list[GenerationContender]:
@@ -87,14 +94,3 @@ class Session:
         others = engines(job.checkpoint, work, job.plan.clients)
         found: list[GenerationContender] = [KitServer(kit), StreamingKitServer(kit), *others]
         return [each for each in found if not self.only or each.name in self.only]
-
-    def _step(self, entry: Entry, step: str, do: Callable[[Entry], object]) -> None:
-        """Run a step unless the contender has failed; record a failure of the step."""
-        if entry.failure:
-            return
-        self.report(f"{entry.contender.name}: {step}")
-        try:
-            do(entry)
-        except KitError as error:
-            entry.failure = str(error)
-            self.report(f"{entry.contender.name} failed: {error}")

@@ -120,7 +120,7 @@ class ImageTask(BaseTask[ImageQuery, ImageRow]):
 
     def preprocess(self, image: Image.Image) -> ImageRow:
         """Return the row of an image in RGB."""
-        features = self._features(image)
+        features: Mapping[str, Any] = self.image_processor(images=image, return_tensors="np")
         arrays = {name: np.asarray(values[0]) for name, values in features.items()}
         height, width = arrays[PIXELS].shape[-2:]
         return ImageRow(arrays, height * width, image.height, image.width)
@@ -142,11 +142,6 @@ class ImageTask(BaseTask[ImageQuery, ImageRow]):
             max_characters=self.settings.max_image_bytes * 4 // 3 + URI_CHARACTERS,
             truncation=False,
         )
-
-    def _features(self, image: Image.Image) -> Mapping[str, Any]:
-        """Return what the image processor makes of an image, each with a dimension of rows."""
-        features: Mapping[str, Any] = self.image_processor(images=image, return_tensors="np")
-        return features
 
     def _rows_of(self, query: ImageQuery) -> list[ImageRow]:
         image = read_image(query.file, "The image", self.settings.max_image_pixels)
