@@ -10,6 +10,8 @@ from handlers.config.quoting import enumerate_names
 # The time of a comparison grows with both words, and clients send words of any length.
 MAX_WORD = 60
 MAX_CHOICES = 200
+# There are more modes than names of other kinds.
+MAX_SHOWN = 50
 HANDLERS = Path(__file__).parents[1]
 # The `save_mode` that is another one, chosen when a model is packed.
 AUTO = "auto"
@@ -39,7 +41,7 @@ def suggest(word: str, choices: list[str]) -> str:
     """Return a hint for an unknown word: the closest choice, or the list of choices."""
     if closest := _closest(word, choices):
         return f"did you mean {closest!r}?"
-    return f"use one of {enumerate_names(choices)}"
+    return f"use one of {enumerate_names(choices, limit=MAX_SHOWN)}"
 
 
 def _closest(word: str, choices: list[str]) -> str | None:

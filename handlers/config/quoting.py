@@ -26,9 +26,9 @@ def quote(value: Any) -> str:
         return "a number of too many digits"
 
 
-def enumerate_names(names: Iterable[str], separator: str = ", ") -> str:
+def enumerate_names(names: Iterable[str], separator: str = ", ", limit: int = MAX_NAMES) -> str:
     """Return the first names of a collection, each shortened, and how many others there are."""
     remaining = iter(names)
-    shown = [shorten(name) for name in islice(remaining, MAX_NAMES)]
+    shown = [shorten(name) for name in islice(remaining, limit)]
     others = len(names) - len(shown) if isinstance(names, Sized) else sum(1 for _ in remaining)
     return separator.join([*shown, f"and {others:,} more"] if others else shown)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from PIL import Image
 
 from handlers.batching.padding import Batch
-from handlers.batching.rows import RowOutcome
+from handlers.batching.rows import Outputs, RowOutcome
 from handlers.batching.shapes import ArrayRow, run_by_shape, stack
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
@@ -176,3 +177,14 @@ def require_post_processing(image_processor: Any, name: str) -> Callable[..., An
         )
     found: Callable[..., Any] = method
     return found
+
+
+def as_batch(outputs: Outputs) -> SimpleNamespace:
+    """Return the outputs of a row as the methods of image processors read them, a batch of one.
+
+    A `ModelOutput` would register its type at the first use, after which torch compiles some models
+    once more.
+    """
+    return SimpleNamespace(
+        **{name: torch.from_numpy(array)[None] for name, array in outputs.items()}
+    )

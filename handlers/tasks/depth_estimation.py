@@ -12,9 +12,7 @@ from typing import Any, ClassVar, NotRequired
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from PIL import Image
-from transformers.utils import ModelOutput
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
@@ -29,6 +27,7 @@ from handlers.tasks._image import (
     ImageQuery,
     ImageRow,
     ImageTask,
+    as_batch,
     require_post_processing,
 )
 
@@ -77,10 +76,7 @@ class Task(ImageTask):
         self, query: ImageQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
     ) -> Any:
         size = (rows[0].height, rows[0].width)
-        predicted = ModelOutput(
-            predicted_depth=torch.from_numpy(outputs[0]["predicted_depth"])[None]
-        )
-        depth = self._resize(predicted, [size])[0]["predicted_depth"].numpy()
+        depth = self._resize(as_batch(outputs[0]), [size])[0]["predicted_depth"].numpy()
         result: dict[str, Any] = {"depth": png_in_base64(_as_picture(depth))}
         if query.parameters.return_predicted_depth:
             result["predicted_depth"] = as_list(depth)

@@ -13,7 +13,6 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
-from transformers.utils import ModelOutput
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
@@ -26,6 +25,7 @@ from handlers.tasks._image import (
     ImageQuery,
     ImageRow,
     ImageTask,
+    as_batch,
     require_post_processing,
 )
 
@@ -79,7 +79,7 @@ class Task(ImageTask):
         self, query: ImageQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
     ) -> Any:
         found = self._find_objects(
-            ModelOutput({name: torch.from_numpy(outputs[0][name])[None] for name in self.outputs}),
+            as_batch(outputs[0]),
             query.parameters.threshold,
             torch.tensor([[rows[0].height, rows[0].width]]),
         )[0]
