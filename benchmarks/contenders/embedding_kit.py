@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from benchmarks.contenders.kit import Kit, sources
+from benchmarks.contenders.openai_embeddings import embeddings_body
 
 MODE = "sentence_embedding"
 
@@ -21,7 +21,7 @@ class EmbeddingKit(Kit):
         return f"{super().url}/1.0/v1/embeddings"
 
     def body(self, inputs: Any) -> str:
-        return json.dumps({"model": "model", "input": inputs})
+        return embeddings_body(inputs)
 
 
 def embedding_sources(work: Path) -> dict[str, Path]:

@@ -5,11 +5,11 @@ https://michaelfeil.eu/infinity/latest/
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from benchmarks.contenders.external import ExternalContender
+from benchmarks.contenders.openai_embeddings import embeddings_body
 from scripts.kit.ports import HOST
 
 START = "from infinity_emb.cli import cli; cli()"
@@ -40,4 +40,4 @@ class Infinity(ExternalContender):
         return ["-c", START, "v2", *model, *OPTIONS, "--host", HOST, "--port", str(port)]
 
     def body(self, inputs: Any) -> str:
-        return json.dumps({"model": "model", "input": inputs})
+        return embeddings_body(inputs)

@@ -59,7 +59,11 @@ def test_infinity_serves_the_checkpoint_on_the_loopback_interface(tmp_path: Path
     command = [str(each) for each in contender.command(8000)]
     assert command[command.index("--model-id") + 1] == "checkpoint"
     assert command[-4:] == ["--host", "127.0.0.1", "--port", "8000"]
-    assert json.loads(contender.body("a text")) == {"model": "model", "input": "a text"}
+    assert json.loads(contender.body("a text")) == {
+        "model": "model",
+        "input": "a text",
+        "encoding_format": "base64",
+    }
 
 
 def test_ratios_are_taken_within_a_round_and_shown_with_their_targets() -> None:
