@@ -91,12 +91,13 @@ class Engine:
         formats.check_config(config)
         kind = tasks.get(config.handler.mode)
         checkpoint = read_checkpoint(directory, config.handler)
-        check_head(checkpoint.config, config.handler, kind.auto_class)
+        auto_class = kind.auto_class_for(checkpoint.config)
+        check_head(checkpoint.config, config.handler, auto_class)
         task = kind(checkpoint, config.handler)
         spec = ModelSpec(
             directory,
             checkpoint,
-            kind.auto_class,
+            auto_class,
             kind.outputs,
             config,
             device,

@@ -17,9 +17,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 # The parts of pyproject.toml that each environment has: `dependencies`, an extra or a group.
 ENVIRONMENTS = {
-    "server": ("dependencies", "onnx"),
-    "dev": ("dependencies", "onnx", "openvino", "tables", "dev"),
-    "latest": ("dependencies", "onnx", "tables", "dev"),
+    "server": ("dependencies", "onnx", "audio", "diffusion"),
+    "dev": ("dependencies", "onnx", "openvino", "tables", "audio", "diffusion", "dev"),
+    "latest": ("dependencies", "onnx", "tables", "audio", "diffusion", "dev"),
     "gateway": ("gateway",),
     "clients": ("gateway", "clients"),
     "frameworks": ("frameworks",),

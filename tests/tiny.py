@@ -41,6 +41,9 @@ def write(folder: Path, mode: str, *, family: str = "Bert", seed: int = 0, **con
     folder.mkdir(parents=True, exist_ok=True)
     task, labels = tasks.get(mode), cases(mode).labels
     config = {**cases(mode).config, **config}
+    if write_own := cases(mode).write:
+        write_own(folder, config, seed)
+        return folder
     if task.is_encoder_decoder:
         return _write_encoder_decoder(folder, "T5" if family == "Bert" else family, config, seed)
     if task.reads_media:

@@ -52,6 +52,8 @@ class Tokenizer(_Section):
 
 # Names of adapters are folders, and words in requests.
 ADAPTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+# A host name, perhaps with a port; `*.` stands for all names below it.
+MEDIA_HOST = re.compile(r"(\*\.)?[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(:[0-9]{1,5})?")
 # The format of the checkpoint itself; all other formats are exported from it.
 CHECKPOINT = "pretrained"
 # The folder of an archive with the draft model.
@@ -223,6 +225,17 @@ class HandlerSection(_Section):
         description="Maximum bytes of the file of one image. `max_request_size` of TorchServe "
         "limits the body.",
     )
+    allowed_media_hosts: list[str] = Field(
+        default_factory=list,
+        description="Hosts whose files are fetched where a request has a URL: "
+        "`images.example.com`, `*.example.com`, `example.com:8443`. Without it, none. Addresses "
+        "that are not public are never connected to.",
+    )
+    media_timeout: PositiveFloat = Field(
+        default=5.0,
+        description="Seconds in which the files of the URLs of a batch are fetched. Its other "
+        "requests wait, too.",
+    )
     max_rows: PositiveInt = Field(
         default=128, description="Maximum items of one request, or windows of one context."
     )
@@ -370,6 +383,17 @@ class HandlerSection(_Section):
                 " underscores, the first one a letter or a digit"
             )
         return adapters
+
+    @field_validator("allowed_media_hosts")
+    @classmethod
+    def _check_hosts(cls, hosts: list[str]) -> list[str]:
+        wrong = next((host for host in hosts if not MEDIA_HOST.fullmatch(host)), None)
+        if wrong is not None:
+            raise ValueError(
+                f"has {quote(wrong)}; write a host name, as in images.example.com, without http://"
+                " and without a path"
+            )
+        return hosts
 
     @field_validator("mode")
     @classmethod

@@ -191,7 +191,7 @@ def _specify(directory: Path, config: ModelConfig) -> tuple[BaseTask[Any, Any], 
     spec = ModelSpec(
         directory,
         task.checkpoint,
-        task_class.auto_class,
+        task_class.auto_class_for(task.checkpoint.config),
         task_class.outputs,
         config,
         torch.device("cpu"),

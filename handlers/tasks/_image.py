@@ -26,7 +26,9 @@ from handlers.errors import (
     attempt,
     summarize,
 )
-from handlers.media.images import image_bytes, read_image
+from handlers.media.files import MediaFiles
+from handlers.media.images import IMAGE, read_image
+from handlers.media.remote import RemoteFile
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
 from handlers.runtime.model import Model
 from handlers.schemas.model_info import IMAGE_COLUMN, Limits
@@ -35,8 +37,6 @@ from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
 
 PIXELS = "pixel_values"
-# A data URI has a few characters before its base64, which may be broken into lines.
-URI_CHARACTERS = 200
 # 32 images of the size that most models read.
 DEFAULT_BATCH_PIXELS = 32 * 224 * 224
 # A red square of 64 x 64 pixels, as PNG in base64.
@@ -51,9 +51,9 @@ SAMPLE = Image.new("RGB", (64, 64), "grey")
 
 @dataclass(frozen=True)
 class ImageQuery:
-    """The bytes of an image file, and what to do with it."""
+    """An image file, and what to do with it."""
 
-    file: bytes
+    file: bytes | RemoteFile
     parameters: Any
 
 
@@ -88,15 +88,18 @@ class ImageTask(BaseTask[ImageQuery, ImageRow]):
         self._model_inputs = tuple(row.features)
         # A model with images of one size takes them, however large they are.
         self._most_pixels = max(self.budget, row.size)
+        self.files = MediaFiles(
+            IMAGE, settings.max_image_bytes, settings.allowed_media_hosts, settings.media_timeout
+        )
         self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="image")
 
     def parse(self, request: Request) -> ImageQuery:
         parameters = self.read_parameters(request.parameters)
-        file = image_bytes(request.inputs, "inputs", self.settings.max_image_bytes)
-        return ImageQuery(file, parameters)
+        return ImageQuery(self.files.file(request.inputs, "inputs"), parameters)
 
     def encode(self, queries: Sequence[ImageQuery]) -> list[list[ImageRow] | RequestError]:
-        return list(self._threads.map(lambda query: attempt(self._rows_of, query), queries))
+        files = self.files.fetch([query.file for query in queries])
+        return list(self._threads.map(lambda file: attempt(self._rows_of, file), files))
 
     def run(
         self, model: Model, rows: Sequence[ImageRow], meter: Meter, deadline: Deadline = NO_DEADLINE
@@ -140,12 +143,14 @@ class ImageTask(BaseTask[ImageQuery, ImageRow]):
         return Limits(
             max_length=None,
             max_rows=self.settings.max_rows,
-            max_characters=self.settings.max_image_bytes * 4 // 3 + URI_CHARACTERS,
+            max_characters=self.files.max_characters,
             truncation=False,
         )
 
-    def _rows_of(self, query: ImageQuery) -> list[ImageRow]:
-        image = read_image(query.file, "The image", self.settings.max_image_pixels)
+    def _rows_of(self, file: bytes | RequestError) -> list[ImageRow]:
+        if isinstance(file, RequestError):
+            raise file
+        image = read_image(file, "The image", self.settings.max_image_pixels)
         try:
             row = self.preprocess(image)
         except ValueError as error:

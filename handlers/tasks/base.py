@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
+from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
 from handlers.batching.padding import Batch, Padding
@@ -49,7 +50,8 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     theirs, such as :class:`handlers.tasks._text.TextTask`.
 
     Attributes:
-        auto_class: name of the transformers auto class whose checkpoints it serves.
+        auto_class: name of the transformers auto class whose checkpoints it serves, where there is
+            one for all of them; see :meth:`auto_class_for`.
         outputs: names of the model outputs that `decode` reads.
         per_token: those of them that have a value for each token.
         parameters: the parameters of a request.
@@ -105,6 +107,11 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         self.checkpoint = checkpoint
         self.settings = settings
         self.defaults = self.parameters.defaults_from(settings.parameters)
+
+    @classmethod
+    def auto_class_for(cls, config: PreTrainedConfig) -> str:
+        """Return the name of the transformers auto class of a checkpoint with this config."""
+        return cls.auto_class
 
     @abstractmethod
     def parse(self, request: Request) -> QueryT:

@@ -17,4 +17,4 @@ def check_compatible(handler: HandlerSection, folder: Path) -> None:
         WrongCheckpoint: a file is missing, requires custom code or does not fit.
     """
     config = read_checkpoint(folder, handler).config
-    check_head(config, handler, tasks.get(handler.mode).auto_class)
+    check_head(config, handler, tasks.get(handler.mode).auto_class_for(config))

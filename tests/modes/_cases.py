@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 FINE = "A fine film with a great cast, and the music is lovely."
@@ -34,6 +35,8 @@ class ModeCases:
         settings: the YAML's `handler:` keys for short results without parameters.
         accepted: parameters and values that look wrong and are not.
         adds_words: whether a row has words that are not among its inputs.
+        write: writes its tiny checkpoint to a folder, with values of the config and the seed of
+            the weights, where :mod:`tests.tiny` has none for the mode.
     """
 
     inputs: Sequence[Any]
@@ -49,6 +52,7 @@ class ModeCases:
     settings: Mapping[str, Any] = field(default_factory=dict)
     accepted: Sequence[tuple[str, Any]] = ()
     adds_words: bool = False
+    write: Callable[[Path, Mapping[str, Any], int], object] | None = None
 
     @property
     def table(self) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import struct
 import zlib
 from io import BytesIO
@@ -13,7 +12,7 @@ import pytest
 from PIL import Image
 
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable
-from handlers.media.images import image_bytes, read_image
+from handlers.media.images import read_image
 
 LIMIT = 100_000
 HALVES = np.zeros((8, 12, 3), dtype=np.uint8)
@@ -72,34 +71,6 @@ def test_each_mode_becomes_rgb(mode: str) -> None:
 def test_sixteen_bits_become_eight() -> None:
     grey = np.array([[0, 257, 128 * 257, 65535]], dtype=np.uint16)
     assert pixels_of(file_of(Image.fromarray(grey)))[0, :, 0].tolist() == [0, 1, 128, 255]
-
-
-def test_bytes_come_as_they_are_in_base64_or_in_a_data_uri() -> None:
-    file = file_of(Image.fromarray(HALVES))
-    text = base64.b64encode(file).decode()
-    lines = "\n".join(text[start : start + 60] for start in range(0, len(text), 60))
-    uri = f"data:image/png;base64,{text}"
-    for value in (file, bytearray(file), text, lines, uri, {"image": uri}, {"b64": text}):
-        assert image_bytes(value, "inputs", LIMIT) == file
-
-
-@pytest.mark.parametrize(
-    ("value", "error", "fragment"),
-    [
-        ("https://example.com/cat.png", Unprocessable, "no URLs are fetched"),
-        ("file:///etc/passwd", Unprocessable, "no URLs are fetched"),
-        ("data:image/png,abc", BadRequest, "data URI without base64"),
-        ("not base64!", BadRequest, "is not in base64"),
-        ("", BadRequest, "is empty"),
-        (b"", BadRequest, "is empty"),
-        (5, BadRequest, "must be an image"),
-        ({"url": "x"}, BadRequest, "must be an image"),
-        (b"x" * (LIMIT + 1), RequestTooLarge, "100,001 bytes"),
-    ],
-)
-def test_what_is_no_image_is_refused(value: Any, error: type[RequestError], fragment: str) -> None:
-    with pytest.raises(error, match=fragment):
-        image_bytes(value, "inputs", LIMIT)
 
 
 @pytest.mark.parametrize(
