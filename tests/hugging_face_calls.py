@@ -132,6 +132,25 @@ CALLS = [
         )
         for parameters in ({}, {"threshold": 0.1})
     ),
+    *(
+        Call(
+            "image_segmentation",
+            "image_segmentation",
+            {"image": str(IMAGE)},
+            parameters,
+            "ImageSegmentationOutputElement",
+            IN_BASE64,
+        )
+        for parameters in ({}, {"subtask": "semantic", "threshold": 0.5, "mask_threshold": 0.4})
+    ),
+    Call(
+        "zero_shot_image_classification",
+        "zero_shot_image_classification",
+        {"image": str(IMAGE)},
+        {**LABELS, "hypothesis_template": "A {}."},
+        "ZeroShotImageClassificationOutputElement",
+        IN_BASE64,
+    ),
     Call("text_classification", "sequence_classification", {"text": TEXT}, {}, LABEL),
     Call(
         "text_classification",
