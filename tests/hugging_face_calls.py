@@ -76,7 +76,8 @@ class Call:
 
     def check(self, url: str, answer: Any, tolerance: float) -> None:
         """Check that the client has the answer to the plain request."""
-        differing = differences(_without_nulls(answer), self.expected(url), tolerance)
+        found, expected = map(_without_nulls, (answer, self.expected(url)))
+        differing = differences(found, expected, tolerance)
         assert not differing, differing[:5]
 
 
@@ -220,7 +221,7 @@ def _typed(answer: Any, name: str) -> Any:
 
 
 def _without_nulls(answer: Any) -> Any:
-    """Leave out nulls: the client adds them for missing keys."""
+    """Leave out nulls, which the client adds for missing keys, too."""
     if isinstance(answer, list):
         return [_without_nulls(each) for each in answer]
     if not isinstance(answer, dict):

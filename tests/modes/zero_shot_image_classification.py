@@ -12,7 +12,7 @@ LABELS = ["film", "river", "a fox in the park"]
 
 def with_labels(image: Any) -> Any:
     """Return inputs with an image and the labels to choose from."""
-    return {"image": image, "candidate_labels": LABELS}
+    return {"image": image, "candidate_labels": ", ".join(LABELS)}
 
 
 INPUTS = [with_labels(image) for image in IMAGES]
