@@ -96,6 +96,7 @@ def _candidates(answer: Any) -> Any:
 
 # What a method returns of an answer, where that is not the whole one.
 OUTCOMES: Mapping[str, Callable[[Any], Any]] = {
+    "image_to_text": _first,
     "summarization": _first,
     "translation": _first,
     "zero_shot_classification": _candidates,
@@ -143,6 +144,14 @@ CALLS = [
             IN_BASE64,
         )
         for parameters in ({}, {"subtask": "semantic", "threshold": 0.5, "mask_threshold": 0.4})
+    ),
+    Call(
+        "image_to_text",
+        "image_to_text",
+        {"image": str(IMAGE)},
+        {},
+        "ImageToTextOutput",
+        IN_BASE64,
     ),
     Call(
         "zero_shot_image_classification",

@@ -103,6 +103,19 @@ def _write_vision(folder: Path, auto_class: str, config: dict[str, Any], seed: i
     elif head == "ForSemanticSegmentation":
         SegformerImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder)
         _write_model(folder, "Segformer", head, {**PYRAMID, **config}, seed, most=0.3)
+    elif head == "ForImageTextToText":
+        ViTImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder)
+        end = write_gpt2(folder)
+        ids = dict.fromkeys(("decoder_start_token_id", "eos_token_id", "pad_token_id"), end)
+        gpt2 = {"model_type": "gpt2", "is_decoder": True, "add_cross_attention": True}
+        text = {"vocab_size": 400, "n_positions": POSITIONS, "n_embd": 32, "n_layer": 2}
+        parts = {
+            "encoder": {"model_type": "vit", **sizes},
+            "decoder": {**gpt2, **text, "n_head": 2},
+        }
+        generation = {**GENERATION, **ids, "bos_token_id": end}
+        (folder / "generation_config.json").write_text(json.dumps(generation), encoding="utf-8")
+        _write_model(folder, "VisionEncoderDecoder", "Model", {**parts, **ids, **config}, seed)
     elif head == "ForZeroShotImageClassification":
         CLIPImageProcessorPil(size=32, crop_size=32).save_pretrained(folder)
         ends = {"eos_token_id": 2, "bos_token_id": 0, "projection_dim": 32}

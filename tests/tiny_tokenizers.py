@@ -123,7 +123,7 @@ def write_llama(folder: Path) -> int:
     return numbers["</s>"]
 
 
-def write_siglip(folder: Path, tokens: int) -> None:
+def write_siglip(folder: Path) -> None:
     """Write a tokenizer of lower-case words with an end token, which is the padding, too."""
     end, unknown = "</s>", "<unk>"
     words = sorted({word for line in TEXT for word in re.findall(r"\w+", line.lower())})
@@ -138,7 +138,7 @@ def write_siglip(folder: Path, tokens: int) -> None:
         single=f"$A {end}", special_tokens=[(end, 1)]
     )
     settings = {"eos_token": end, "pad_token": end, "unk_token": unknown}
-    names = {"model_max_length": tokens, "model_input_names": ["input_ids"]}
+    names = {"model_max_length": 64, "model_input_names": ["input_ids"]}
     _save(kernel, folder, "SiglipTokenizer", {**settings, **names})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import transformers
 from transformers import DetrConfig, Dinov2Config, ResNetConfig, RTDetrResNetConfig
 from transformers.image_processing_utils import BaseImageProcessor
 from transformers.models.beit.image_processing_pil_beit import BeitImageProcessorPil
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.convnext.image_processing_pil_convnext import ConvNextImageProcessorPil
 from transformers.models.detr.image_processing_pil_detr import DetrImageProcessorPil
 from transformers.models.dpt.image_processing_pil_dpt import DPTImageProcessorPil
@@ -23,7 +25,8 @@ from transformers.models.rt_detr.image_processing_pil_rt_detr import RTDetrImage
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-from tests.tiny_tokenizers import write_siglip
+from handlers.checkpoints.pillow_processors import BlipImageProcessorPil
+from tests.tiny_tokenizers import write_bert, write_siglip
 
 LABELS = dict(enumerate(("circle", "square", "triangle")))
 SQUARE = {"height": 32, "width": 32}
@@ -47,6 +50,16 @@ RT_DETR = {
     **DETECTOR,
 }
 STAGES = {"out_features": ["stage1", "stage2", "stage3", "stage4"]}
+# The ids of `tests.tiny_tokenizers.write_bert`.
+BERT_TEXT = {
+    "vocab_size": 217,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "bos_token_id": 2,
+    "eos_token_id": 3,
+    **LAYERS,
+}
+BLIP_TEXT = {**BERT_TEXT, "sep_token_id": 3, "pad_token_id": 0}
 SIGLIP_TEXT = {
     "hidden_size": 32,
     "intermediate_size": 64,
@@ -126,6 +139,16 @@ FAMILIES: dict[str, Family] = {
         {**VIT, "out_indices": [0, 1, 2, 3]},
         BeitImageProcessorPil(size=SQUARE, do_center_crop=False),
     ),
+    "BlipForConditionalGeneration": (
+        "image_to_text",
+        {"vision_config": VIT, "text_config": {**BLIP_TEXT, "encoder_hidden_size": 32}},
+        BlipImageProcessorPil(size=SQUARE),
+    ),
+    "GitForCausalLM": (
+        "image_to_text",
+        {**BERT_TEXT, "vision_config": VIT},
+        CLIPImageProcessorPil(size=32, crop_size=SQUARE),
+    ),
     "SiglipModel": (
         "zero_shot_image_classification",
         {"vision_config": VIT, "text_config": SIGLIP_TEXT},
@@ -161,8 +184,12 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
         {"subtask": "instance", "threshold": 0.1, "mask_threshold": 0.4},
     ],
 }
-# Those that read texts, too, with the number of tokens that their tokenizer takes.
-TOKENS = {"SiglipModel": 64}
+# Those that read or write texts, too, with what writes their tokenizer.
+TOKENIZERS: dict[str, Callable[[Path], object]] = {
+    "BlipForConditionalGeneration": write_bert,
+    "GitForCausalLM": write_bert,
+    "SiglipModel": write_siglip,
+}
 NAMED = ("Classification", "Detection", "Segmentation")
 
 
@@ -177,9 +204,9 @@ def write(folder: Path, family: str) -> Path:
     _, values, processor = FAMILIES[family]
     kind = getattr(transformers, family)
     names = {"id2label": LABELS} if any(each in family for each in NAMED) else {}
-    if tokens := TOKENS.get(family):
+    if write_tokenizer := TOKENIZERS.get(family):
         folder.mkdir()
-        write_siglip(folder, tokens)
+        write_tokenizer(folder)
     model = kind(kind.config_class(**values, **names))
     with torch.no_grad():
         for weight in model.parameters():

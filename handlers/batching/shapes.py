@@ -41,10 +41,15 @@ class ArrayRow(BaseRow):
     @property
     def shape(self) -> Hashable:
         """The shapes of its arrays, which rows of one batch have in common."""
-        return tuple((name, array.shape) for name, array in sorted(self.features.items()))
+        return shape_of(self.features)
 
 
-def stack(rows: Sequence[ArrayRow]) -> Batch:
+def shape_of(features: Mapping[str, np.ndarray[Any, Any]]) -> Hashable:
+    """Return the shapes of arrays."""
+    return tuple((name, array.shape) for name, array in sorted(features.items()))
+
+
+def stack(rows: Sequence[BaseRow]) -> Batch:
     """Return rows of equal shapes as tensors with a first dimension of rows."""
     return {
         name: torch.from_numpy(np.stack([row.features[name] for row in rows]))

@@ -23,17 +23,14 @@ with hide_packages("sklearn", silence="transformers"):
         PreTrainedConfig,
         PreTrainedTokenizerBase,
         PreTrainedTokenizerFast,
-        SegformerConfig,
     )
     from transformers.image_processing_utils import BaseImageProcessor
 
     # The public name refuses without torchvision, which this one needs for no Pillow processor.
     from transformers.models.auto.image_processing_auto import AutoImageProcessor
-    from transformers.models.segformer.image_processing_pil_segformer import (
-        SegformerImageProcessorPil,
-    )
 
 from handlers.checkpoints.labels import read_labels
+from handlers.checkpoints.pillow_processors import register_pillow_processors
 from handlers.checkpoints.sentencepiece_files import has_sentencepiece_only, read_tokenizer
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint, summarize
@@ -269,7 +266,7 @@ def _is_unconverted(directory: Path) -> bool:
 
 
 def _image_processor(directory: Path) -> BaseImageProcessor:
-    _register_segformer()
+    register_pillow_processors()
     try:
         return AutoImageProcessor.from_pretrained(
             directory, local_files_only=True, trust_remote_code=False
@@ -280,15 +277,6 @@ def _image_processor(directory: Path) -> BaseImageProcessor:
             f"cannot be read ({summarize(error)})",
             "pack the preprocessor_config.json of the checkpoint",
         ) from None
-
-
-def _register_segformer() -> None:
-    """Have transformers find SegFormer's image processor of Pillow without torchvision.
-
-    The class declares that it needs the package, which it uses for the maps of training alone.
-    """
-    found = {"pil": SegformerImageProcessorPil}
-    AutoImageProcessor.register(SegformerConfig, image_processor_classes=found, exist_ok=True)
 
 
 def _settings(handler: HandlerSection) -> dict[str, Any]:

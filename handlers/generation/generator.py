@@ -19,7 +19,7 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from handlers.batching.padding import Batch, Padding, group_by_length, pad
+from handlers.batching.padding import Batch, Padding, group_by_length
 from handlers.batching.rows import RowOutcome
 from handlers.batching.tokenization import Window
 from handlers.errors import OutOfTime, RequestError, Unprocessable, attempt, attempt_all
@@ -228,7 +228,7 @@ class Generator:
         return self._generate_batch(prompts)
 
     def _generate_batch(self, prompts: Sequence[Prompt]) -> list[RowOutcome]:
-        batch = pad(prompts, self.padding)
+        batch = self.layout.collate(prompts, self.padding)
         width = self.layout.first_column(batch)
         deadline = DeadlineCriterion(self.deadline)
         settings = [prompt.parameters for prompt in prompts]
@@ -320,7 +320,7 @@ class Generator:
 
     def _count(self, batch: Batch, prompts: Sequence[Prompt], new: Ids) -> None:
         real = sum(map(len, prompts)) + new.size
-        slots = batch["input_ids"].numel() + new.size
+        slots = self.layout.slots(batch) + new.size
         self.meter.count(forwards=new.shape[1], tokens=real, slots=slots)
 
     def _config(self, prompts: Sequence[Prompt]) -> GenerationConfig:

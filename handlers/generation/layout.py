@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from handlers.batching.padding import Batch
+from handlers.batching.padding import Batch, Padding, pad
 from handlers.batching.rows import Row
+from handlers.batching.shapes import stack
 
 
 class Layout(ABC):
@@ -19,6 +20,14 @@ class Layout(ABC):
     """
 
     reads_prompt: ClassVar[Mapping[str, Any]]
+
+    def collate(self, prompts: Sequence[Any], padding: Padding) -> Batch:
+        """Return the model inputs of prompts as one batch."""
+        return pad(prompts, padding)
+
+    def slots(self, batch: Batch) -> int:
+        """Return the number of tokens that are computed for a batch before the new ones."""
+        return batch["input_ids"].numel()
 
     @abstractmethod
     def first_column(self, batch: Batch) -> int:
@@ -63,5 +72,30 @@ class EncoderDecoder(Layout):
         return max(len(prompt), 1 + new_tokens)
 
 
+class ImageToText(Layout):
+    """New tokens follow the one that a decoder starts with, and a prompt is an image.
+
+    Images of one batch have equal shapes.
+    """
+
+    reads_prompt: ClassVar[Mapping[str, Any]] = {}
+
+    def collate(self, prompts: Sequence[Any], padding: Padding) -> Batch:
+        return stack(prompts)
+
+    def slots(self, batch: Batch) -> int:
+        return 0
+
+    def first_column(self, batch: Batch) -> int:
+        return 1
+
+    def tokens_before(self, prompt: Row) -> Sequence[int]:
+        return ()
+
+    def row_length(self, prompt: Row, new_tokens: int) -> int:
+        return 1 + new_tokens
+
+
 DECODER_ONLY = DecoderOnly()
 ENCODER_DECODER = EncoderDecoder()
+IMAGE_TO_TEXT = ImageToText()

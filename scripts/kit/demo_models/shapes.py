@@ -33,6 +33,7 @@ SAMPLES = (
     "image_classification",
     "image_feature_extraction",
     "image_segmentation",
+    "image_to_text",
     "object_detection",
 )
 # As many as measure an export; each is a file of some hundred bytes.
