@@ -101,6 +101,10 @@ class PretrainedModel(Model):
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         return self._select_outputs(self.module(**self._to_device(batch)))
 
+    @torch.inference_mode()
+    def embed_images(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return torch.as_tensor(self.module.get_image_embeddings(**self._to_device(batch)))
+
     @property
     def embeddings(self) -> torch.nn.Module | None:
         module = self.module

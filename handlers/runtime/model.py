@@ -43,6 +43,10 @@ class Model(ABC):
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         """Run a padded batch without gradients and return the outputs that the task needs."""
 
+    def embed_images(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Return the embeddings of images, which `forward` takes as `image_embeddings`."""
+        raise NotImplementedError
+
     def pack(self, trial: TrialRows, padding: Padding, per_token: tuple[str, ...]) -> bool:
         """Enable packed rows if the model supports them, and return whether it does.
 

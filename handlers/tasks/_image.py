@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -99,7 +100,8 @@ class ImageTask(BaseTask[ImageQuery, ImageRow]):
 
     def encode(self, queries: Sequence[ImageQuery]) -> list[list[ImageRow] | RequestError]:
         files = self.files.fetch([query.file for query in queries])
-        return list(self._threads.map(lambda file: attempt(self._rows_of, file), files))
+        rows_of = partial(attempt, self._rows_of)
+        return list(self._threads.map(rows_of, queries, files))
 
     def run(
         self, model: Model, rows: Sequence[ImageRow], meter: Meter, deadline: Deadline = NO_DEADLINE
@@ -148,10 +150,17 @@ class ImageTask(BaseTask[ImageQuery, ImageRow]):
             truncation=False,
         )
 
-    def _rows_of(self, file: bytes | RequestError) -> list[ImageRow]:
+    def parts(self, query: ImageQuery, image: Image.Image) -> list[Image.Image]:
+        """Return the images that are rows of a query: the image itself, or parts of it, too."""
+        return [image]
+
+    def _rows_of(self, query: ImageQuery, file: bytes | RequestError) -> list[ImageRow]:
         if isinstance(file, RequestError):
             raise file
         image = read_image(file, "The image", self.settings.max_image_pixels)
+        return [self._row_of(part) for part in self.parts(query, image)]
+
+    def _row_of(self, image: Image.Image) -> ImageRow:
         try:
             row = self.preprocess(image)
         except ValueError as error:
@@ -164,7 +173,7 @@ class ImageTask(BaseTask[ImageQuery, ImageRow]):
                 f"The image has {row.size:,} pixels after preprocessing, and this model takes"
                 f" {self._most_pixels:,}; send a smaller image."
             )
-        return [row]
+        return row
 
 
 def require_post_processing(image_processor: Any, name: str) -> Callable[..., Any]:

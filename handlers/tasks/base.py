@@ -71,6 +71,8 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         generates: whether results are generated texts, for which a format must generate.
         fastest_formats: the fastest format by type of device, for `save_mode: auto`; the checkpoint
             itself on all others.
+        one_forward: whether a row runs in one forward, so that its outputs can be compared with
+            those of the checkpoint in float32.
         embeds: whether outputs are vectors, whose cosines are what has to agree in exports.
         operation: what the mode does under an embedding server's name, by which the protocols of
             such servers find it; None where they have no such thing.
@@ -97,6 +99,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     exports: ClassVar[bool] = True
     generates: ClassVar[bool] = False
     fastest_formats: ClassVar[Mapping[str, str]] = {}
+    one_forward: ClassVar[bool] = True
     embeds: ClassVar[bool] = False
     operation: ClassVar[Operation | None] = None
     smaller_results: ClassVar[str] = "fewer or shorter texts"

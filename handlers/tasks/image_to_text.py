@@ -107,6 +107,7 @@ class Task(ImageTask):
     results = list[Caption]
     sample: ClassVar[Mapping[str, Any]] = SAMPLE_INPUTS
     result_columns = ("generated_text",)
+    one_forward = False
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

@@ -8,11 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
 from PIL import Image
 from transformers import pipeline
+from transformers.models.sam import image_processing_pil_sam
 
 from handlers import tasks
 from handlers.config.choices import modes
@@ -53,6 +55,38 @@ def test_answers_of_a_family_are_those_of_the_pipeline(tmp_path: Path, family: s
     model = Served(folder, mode, **cases(mode).settings)
     for parameters in vision_families.PARAMETERS.get(family, [{}]):
         _compare(folder, mode, model, parameters)
+
+
+@pytest.fixture(autouse=True)
+def mask_generation_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Add the function that the image processor of SAM calls and has with torchvision alone."""
+    name = "_post_process_for_mask_generation"
+    monkeypatch.setattr(image_processing_pil_sam, name, _without_overlaps, raising=False)
+
+
+def _without_overlaps(masks: Any, scores: Any, boxes: Any, threshold: float) -> Any:
+    """Return the masks whose box no better one overlaps, with their scores and boxes."""
+    kept: list[int] = []
+    for number in scores.argsort(descending=True, stable=True).tolist():
+        if all(_overlap(boxes[number], boxes[each]) <= threshold for each in kept):
+            kept.append(number)
+    found = [_decoded(masks[number]) for number in kept]
+    return found, scores[kept], [masks[number] for number in kept], boxes[kept].float()
+
+
+def _overlap(first: Any, second: Any) -> float:
+    sides = torch.minimum(first[2:], second[2:]) - torch.maximum(first[:2], second[:2])
+    common = float(sides.clamp(min=0).prod())
+    areas = [float((box[2:] - box[:2]).prod()) for box in (first, second)]
+    return common / (sum(areas) - common) if sum(areas) else 0.0
+
+
+def _decoded(mask: Any) -> Image.Image:
+    """Return the picture of a mask in run lengths, which go down the columns from black."""
+    height, width = mask["size"]
+    values = np.arange(len(mask["counts"])) % 2 * 255
+    pixels = np.repeat(values, mask["counts"]).reshape(width, height).T
+    return Image.fromarray(pixels.astype(np.uint8))
 
 
 def _compare(folder: Path, mode: str, model: Served, parameters: dict[str, Any]) -> None:
