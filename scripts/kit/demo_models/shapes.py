@@ -34,6 +34,7 @@ SAMPLES = (
     "image_feature_extraction",
     "image_segmentation",
     "image_to_text",
+    "mask_generation",
     "object_detection",
 )
 # As many as measure an export; each is a file of some hundred bytes.
