@@ -1,0 +1,58 @@
+"""Image segmentation: maps of classes in parts, subtasks, and the limits of masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+
+from handlers.errors import WrongCheckpoint
+from handlers.tasks import image_segmentation
+from handlers.tasks.image_segmentation import class_map
+from tests import tiny
+from tests.images import IMAGES, TEXTS
+from tests.serving import Served, read_png
+
+MODE = "image_segmentation"
+
+
+@pytest.mark.parametrize("part", [1, 2_000, 10**6])
+def test_a_map_of_classes_is_the_same_in_parts(monkeypatch: pytest.MonkeyPatch, part: int) -> None:
+    monkeypatch.setattr(image_segmentation, "PART_VALUES", part)
+    logits = torch.randn(5, 8, 6, generator=torch.Generator().manual_seed(1))
+    whole = functional.interpolate(logits[None], size=(31, 22), mode="bilinear")[0].argmax(0)
+    assert torch.equal(class_map(logits, (31, 22)).long(), whole)
+
+
+def test_each_pixel_is_in_one_mask(served: Callable[..., Served]) -> None:
+    for image, found in zip(IMAGES, served(MODE).ask(TEXTS), strict=True):
+        masks = [read_png(each["mask"]) for each in found]
+        assert np.array_equal(sum(masks), np.full((image.height, image.width), 255))
+
+
+def test_a_subtask_of_other_models_is_refused(served: Callable[..., Served]) -> None:
+    assert served(MODE).refuse(TEXTS[0], subtask="panoptic") == (
+        422,
+        "subtask is panoptic, and this model does semantic; leave it out.",
+    )
+
+
+@pytest.mark.parametrize("limit", ["MAX_CLASS_VALUES", "MAX_MASK_PIXELS"])
+def test_maps_and_masks_are_limited(
+    served: Callable[..., Served], monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(image_segmentation, limit, 1_100)
+    status, message = served(MODE).refuse(TEXTS[0])
+    assert (status, "send a smaller image" in message) == (413, True)
+
+
+def test_an_image_processor_that_segments_nothing_is_refused(tmp_path: Path) -> None:
+    folder = tiny.write(tmp_path / "model", MODE)
+    ViTImageProcessorPil().save_pretrained(folder)
+    with pytest.raises(WrongCheckpoint, match="which segments no image that is given alone"):
+        Served(folder, MODE)
