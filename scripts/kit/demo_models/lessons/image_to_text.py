@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -19,28 +18,14 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 from scripts.kit.demo_models.batches import Feature, chunks
 from scripts.kit.demo_models.lessons.base import Lesson
 from scripts.kit.demo_models.lessons.image_classification import CONFIG
-from scripts.kit.demo_models.minilm import load_tokenizer
+from scripts.kit.demo_models.processors import WORDS, Processors
 from scripts.kit.demo_models.score import mean
 from scripts.kit.demo_models.shapes import SIDE, Scene, draw, drawn_inputs
 from scripts.kit.demo_models.training import Plan
 
-# The most frequent words, the names of shapes among them.
-WORDS = 10_000
-DECODER = {"vocab_size": WORDS, "n_positions": 64, "n_embd": 64, "n_layer": 2, "n_head": 2}
+POSITIONS = 64
+DECODER = {"vocab_size": WORDS, "n_positions": POSITIONS, "n_embd": 64, "n_layer": 2, "n_head": 2}
 EXAM_BATCH = 50
-
-
-class Processors:
-    """The image processor and the tokenizer of a model, which are saved together."""
-
-    def __init__(self) -> None:
-        self.images = ViTImageProcessorPil(size={"height": SIDE, "width": SIDE})
-        self.tokenizer = load_tokenizer(WORDS)
-
-    def save_pretrained(self, folder: Path) -> None:
-        """Write both."""
-        self.images.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
 
 
 class ImageToText(Lesson):
@@ -51,7 +36,8 @@ class ImageToText(Lesson):
 
     def start(self, seed: int) -> tuple[Any, Any]:
         """Return an encoder and a decoder with random weights, and their processors."""
-        processors = Processors()
+        images = ViTImageProcessorPil(size={"height": SIDE, "width": SIDE})
+        processors = Processors.with_words(images, POSITIONS)
         tokenizer = processors.tokenizer
         ids = {
             "decoder_start_token_id": tokenizer.cls_token_id,

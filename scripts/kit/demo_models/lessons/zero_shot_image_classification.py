@@ -14,12 +14,10 @@ from transformers.utils import ModelOutput
 from scripts.kit.demo_models.batches import Feature
 from scripts.kit.demo_models.lessons.base import Lesson
 from scripts.kit.demo_models.lessons.image_classification import CONFIG
-from scripts.kit.demo_models.minilm import load_tokenizer
+from scripts.kit.demo_models.processors import WORDS, Processors
 from scripts.kit.demo_models.shapes import LABELS, SIDE, as_base64, drawn_features, drawn_scenes
 from scripts.kit.demo_models.training import Plan
 
-# The most frequent words, the names of shapes among them.
-WORDS = 10_000
 POSITIONS = 77
 TEXT = {
     "vocab_size": WORDS,
@@ -49,20 +47,6 @@ class Described(nn.Module):
         self.model.save_pretrained(folder)
 
 
-class Processors:
-    """The image processor and the tokenizer of a model, which are saved together."""
-
-    def __init__(self) -> None:
-        self.images = CLIPImageProcessorPil(size=SIDE, crop_size=SIDE)
-        self.tokenizer = load_tokenizer(WORDS)
-        self.tokenizer.model_max_length = POSITIONS
-
-    def save_pretrained(self, folder: Path) -> None:
-        """Write both."""
-        self.images.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
-
-
 class ZeroShotImageClassification(Lesson):
     """One shape in one colour, and a photo of it in words."""
 
@@ -71,7 +55,8 @@ class ZeroShotImageClassification(Lesson):
 
     def start(self, seed: int) -> tuple[Any, Any]:
         """Return a CLIP with random weights, and its processors."""
-        processors = Processors()
+        images = CLIPImageProcessorPil(size=SIDE, crop_size=SIDE)
+        processors = Processors.with_words(images, POSITIONS)
         tokenizer = processors.tokenizer
         ends = {
             "bos_token_id": tokenizer.cls_token_id,
