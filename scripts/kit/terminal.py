@@ -67,10 +67,12 @@ def target_of(explanation: Mapping[str, Any]) -> str:
 
 
 def _items(answer: Any) -> list[Any]:
-    """Return the parts of an answer; one with lists of labels and scores has a part for each."""
+    """Return the parts of an answer; one with lists of labels or masks has a part for each."""
     if isinstance(answer, Mapping) and "labels" in answer:
         pairs = zip(answer["labels"], answer["scores"], strict=True)
         return [{"label": label, "score": score} for label, score in pairs]
+    if isinstance(answer, Mapping) and "masks" in answer:
+        return [{"label": "mask", "score": score} for score in answer["scores"]]
     return answer if isinstance(answer, list) else [answer]
 
 
@@ -84,7 +86,7 @@ def _item(item: Any, inputs: Any) -> Text:
         return Text.assemble(word, " ", (strings[0], LABEL))
     continues = isinstance(inputs, str) and strings[0].startswith(inputs)
     text = f"… {strings[0].removeprefix(inputs).lstrip()}" if continues else strings[0]
-    score = f" {item['score']:.1%}" if "score" in item else ""
+    score = "" if item.get("score") is None else f" {item['score']:.1%}"
     return Text.assemble((_shortened(text, SHOWN_ANSWER), LABEL), score)
 
 

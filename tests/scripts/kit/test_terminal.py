@@ -63,6 +63,8 @@ def explained(**changed: Any) -> dict[str, Any]:
         ([[0.123456, 2.0]], "[0.1235, 2.0]"),
         (["a word", "a score"], '"a word", "a score"'),
         ({"sequence": TEXT, "labels": ["a", "b"], "scores": [0.75, 0.25]}, "a 75.0%, b 25.0%"),
+        ([{"score": None, "label": "sky", "mask": "iVBORw0KGgo"}], "sky"),
+        ({"masks": ["iVBORw0KGgo"] * 2, "scores": [0.75, 0.5]}, "mask 75.0%, mask 50.0%"),
         ({"code": 503, "type": "x", "message": "no [b]worker[/b]"}, "503 no [b]worker[/b]"),
     ],
 )
