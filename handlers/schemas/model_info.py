@@ -141,8 +141,8 @@ class ModelInfo:
         agreement: how often it agrees with its checkpoint in float32, measured when it was packed;
             None where that was not measured.
         generation: how its texts are generated; None where it generates none.
-        explanation_views: returns titles and importances of the highlighted texts of an
-            explanation on the HTML page; None where the model is not explained.
+        explanation_views: returns what the HTML page shows of an explanation, highlighted texts or
+            pictures; None where the model is not explained.
     """
 
     name: str

@@ -31,8 +31,8 @@ a content type is JSON where it looks like an object, else a text. Where the mod
 `responses: legacy`, bodies of TorchServe's own example get the answers of that example instead. \
 `/predictions/{model}/{version}` asks for one version."""
 EXPLANATION = """\
-An explanation has the importance of each token or word for its target, by default the \
-prediction. With `Accept: text/html` it is a page."""
+An explanation has the importance of each token, word or patch of an image for its target, by \
+default the prediction. With `Accept: text/html` it is a page."""
 TENSORS = """\
 Parameters are tensors too, of one element or of one a row, or stand among the parameters of the \
 body. Each element of the answer's tensor is the JSON text of a row's result."""
@@ -106,7 +106,11 @@ def _explain(mode: str, known: Known) -> Operation:
         KITS,
         "Explain a prediction.",
         {JSON: _one_or_many(_explanation(mode)), HTML: TEXT},
-        {JSON: Body(schema, examples.explanations(mode)), **_texts(mode, known)},
+        {
+            JSON: Body(schema, examples.explanations(mode)),
+            **_texts(mode, known),
+            **_files(mode),
+        },
         EXPLANATION,
     )
 
