@@ -22,11 +22,16 @@ with hide_packages("sklearn", silence="transformers"):
         GenerationConfig,
         PreTrainedConfig,
         PreTrainedTokenizerBase,
+        PreTrainedTokenizerFast,
+        SegformerConfig,
     )
     from transformers.image_processing_utils import BaseImageProcessor
 
     # The public name refuses without torchvision, which this one needs for no Pillow processor.
     from transformers.models.auto.image_processing_auto import AutoImageProcessor
+    from transformers.models.segformer.image_processing_pil_segformer import (
+        SegformerImageProcessorPil,
+    )
 
 from handlers.checkpoints.labels import read_labels
 from handlers.checkpoints.sentencepiece_files import has_sentencepiece_only, read_tokenizer
@@ -50,8 +55,12 @@ CONVERT = (
 )
 # Tokenizers without a limit have a model_max_length of 1e30.
 UNLIMITED = 1_000_000
-# Of model types whose own tokenizer takes no texts: one with the same vocabulary.
-TEXT_TOKENIZERS: Mapping[str, Any] = {"tapas": BertTokenizerFast}
+# Of model types whose own tokenizer takes no texts, or is no fast one: one with its vocabulary.
+TEXT_TOKENIZERS: Mapping[str, Any] = {
+    "tapas": BertTokenizerFast,
+    # Its own one needs the package sentencepiece, and has no tokenizer.json.
+    "siglip": PreTrainedTokenizerFast,
+}
 OFFSET_FAMILIES = re.compile("roberta|camembert|longformer|mpnet|esm|data2vec-text|luke|ibert|xmod")
 
 
@@ -260,6 +269,7 @@ def _is_unconverted(directory: Path) -> bool:
 
 
 def _image_processor(directory: Path) -> BaseImageProcessor:
+    _register_segformer()
     try:
         return AutoImageProcessor.from_pretrained(
             directory, local_files_only=True, trust_remote_code=False
@@ -270,6 +280,15 @@ def _image_processor(directory: Path) -> BaseImageProcessor:
             f"cannot be read ({summarize(error)})",
             "pack the preprocessor_config.json of the checkpoint",
         ) from None
+
+
+def _register_segformer() -> None:
+    """Have transformers find SegFormer's image processor of Pillow without torchvision.
+
+    The class declares that it needs the package, which it uses for the maps of training alone.
+    """
+    found = {"pil": SegformerImageProcessorPil}
+    AutoImageProcessor.register(SegformerConfig, image_processor_classes=found, exist_ok=True)
 
 
 def _settings(handler: HandlerSection) -> dict[str, Any]:
