@@ -14,6 +14,7 @@ from handlers.batching.padding import Batch
 from handlers.batching.rows import RowOutcome
 from handlers.batching.shapes import ArrayRow, run_by_shape, stack
 from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.graph_inputs import ArrayInputs
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError, RequestTooLarge, Unprocessable, attempt, summarize
@@ -57,6 +58,7 @@ class AudioTask(BaseTask[AudioQuery, ArrayRow]):
     many models have no attention mask, and normalize a row with its padding.
     """
 
+    row_kind = "arrays"
     packs = False
     exports = False
     reads_media = True
@@ -69,7 +71,6 @@ class AudioTask(BaseTask[AudioQuery, ArrayRow]):
         self.feature_extractor: Any = checkpoint.feature_extractor
         self.sampling_rate = int(self.feature_extractor.sampling_rate)
         row = self.extract(np.zeros(self.sampling_rate, np.float32))
-        self._model_inputs = tuple(row.features)
         # Spectrograms of a fixed length are taken, however large they are.
         self.most_samples = max(self.budget, row.size)
         self.files = MediaFiles(
@@ -128,8 +129,8 @@ class AudioTask(BaseTask[AudioQuery, ArrayRow]):
         return ArrayRow(arrays, max(array.size for array in arrays.values()))
 
     @property
-    def model_inputs(self) -> tuple[str, ...]:
-        return self._model_inputs
+    def graph_inputs(self) -> ArrayInputs:
+        return ArrayInputs(self.extract(np.zeros(self.sampling_rate, np.float32)).features)
 
     @property
     def budget(self) -> int:
