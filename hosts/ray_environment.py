@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 NO_STATISTICS = {"RAY_USAGE_STATS_ENABLED": "0"}
-# Ray otherwise replaces 127.0.0.1 by the machine's address on the network. Replicas of Ray Serve open
-# a port on every address all the same, so calls have to have a token.
+# Ray otherwise replaces 127.0.0.1 by the machine's address on the network. Replicas of Ray Serve
+# open a port on every address all the same, so calls have to have a token.
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
 NAMESPACE = "serve"
 

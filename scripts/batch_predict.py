@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from handlers.errors import KitError
-from handlers.runtime.threads import available_cores
 from hosts.archives import ArchiveError
 from hosts.ray_environment import import_ray
 from scripts.kit.command import plain_errors
@@ -90,6 +89,8 @@ def main(
 
 
 def _connect(address: str | None) -> Any:
+    from handlers.runtime.threads import available_cores  # noqa: PLC0415 - imports torch
+
     ray = import_ray(local=address is None)
     if address:
         ray.init(address, log_to_driver=False, logging_level="ERROR")
@@ -121,7 +122,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 def _require_ray() -> None:
     try:
-        import_ray(local=True)
+        import pyarrow  # noqa: F401, PLC0415
     except ModuleNotFoundError:
         raise KitError(f"Ray is not installed in this environment; run {INSTALL}") from None
 
