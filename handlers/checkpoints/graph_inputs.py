@@ -47,11 +47,15 @@ class TokenInputs(GraphInputs):
     """Token ids and what goes with them, for any number of rows and tokens.
 
     Attributes:
-        names: names of the inputs, including the attention mask.
+        inputs: names of the inputs, including the attention mask.
     """
 
-    names: tuple[str, ...]
+    inputs: tuple[str, ...]
     kind = "tokens"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.inputs
 
     def batches(self, module: PreTrainedModel) -> list[Batch]:
         """Return random batches, one of them wider than the windows of the config."""
