@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from PIL import Image
@@ -31,7 +31,7 @@ from handlers.media.images import IMAGE, read_image
 from handlers.media.remote import RemoteFile
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
 from handlers.runtime.model import Model
-from handlers.schemas.model_info import IMAGE_COLUMN, Limits
+from handlers.schemas.model_info import IMAGE_COLUMN, Columns, Limits
 from handlers.schemas.request import Request
 from handlers.tasks._preprocessing import PIXELS, Preprocessor
 from handlers.tasks.base import BaseTask
@@ -82,7 +82,7 @@ class ImageTask(BaseTask[ImageQuery, ImageRow]):
     packs = False
     exports = False
     reads_media = True
-    input_columns = (IMAGE_COLUMN,)
+    input_columns: ClassVar[Sequence[Columns]] = (IMAGE_COLUMN,)
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
@@ -113,6 +113,7 @@ class ImageTask(BaseTask[ImageQuery, ImageRow]):
             budget=self.budget,
             meter=meter,
             keep=self.keep,
+            collate=self.collate,
         )
 
     def collate(self, rows: Sequence[ImageRow]) -> Batch:
