@@ -34,7 +34,7 @@ TESTED := models browser wrk $(CLIENTS)/.ready $(FRAMEWORKS)/.ready $(DOCS)/.rea
 SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.kit.default_modes))
 
 .DEFAULT_GOAL := help
-.PHONY: archives bench bench-embeddings bench-generation browser clean demo docs help install lint lock models serve serve-ray stop stop-ray test \
+.PHONY: archives bench bench-embeddings bench-generation bench-images browser clean demo docs help install lint lock models serve serve-ray stop stop-ray test \
   test-all test-latest test-ray test-vllm wrk
 
 help:
@@ -53,6 +53,7 @@ help:
 	@echo "make docs         build the documentation site in build/site"
 	@echo "make bench        measure the speed beside other servers, in about an hour"
 	@echo "make bench-embeddings  measure sentence embeddings beside infinity, in about 40 minutes"
+	@echo "make bench-images      measure image classification beside LitServe, in about 20 minutes"
 	@echo "make bench-generation  measure text generation beside other engines, in about two hours"
 	@echo "make lock         write requirements/*.txt from pyproject.toml; UPGRADE=1 takes newer versions"
 	@echo "make clean        remove archives, demo models, logs and build/"
@@ -146,6 +147,10 @@ bench: $(READY) $(BENCH_VENV)/.ready wrk
 # BENCH="--only kit,infinity --model minilm --rounds 1" measures less, BENCH=--smoke tries it with a tiny model.
 bench-embeddings: $(READY) $(INFINITY)/.ready wrk
 	$(RUN) -m benchmarks.embeddings $(BENCH)
+
+# BENCH="--only kit,litserve --rounds 1" measures less, BENCH=--smoke tries it with a tiny model.
+bench-images: $(READY) $(BENCH_VENV)/.ready wrk
+	$(RUN) -m benchmarks.images $(BENCH)
 
 # BENCH="--only kit,vllm --model qwen2 --rounds 1" measures less, BENCH=--smoke tries it with tiny models.
 bench-generation: $(READY) $(VLLM)/.ready

@@ -38,6 +38,10 @@ class GraphInputs(ABC):
         """The names of the model's inputs."""
 
     @abstractmethod
+    def free_axes(self, name: str, tensor: torch.Tensor) -> Sequence[int]:
+        """Return the axes of an input that have any size; the others have that of the example."""
+
+    @abstractmethod
     def batches(self, module: PreTrainedModel) -> list[Batch]:
         """Return random batches of several shapes, the first with more rows than one."""
 
@@ -47,11 +51,18 @@ class TokenInputs(GraphInputs):
     """Token ids and what goes with them, for any number of rows and tokens.
 
     Attributes:
-        names: names of the inputs, including the attention mask.
+        inputs: names of the inputs, including the attention mask.
     """
 
-    names: tuple[str, ...]
+    inputs: tuple[str, ...]
     kind = "tokens"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.inputs
+
+    def free_axes(self, name: str, tensor: torch.Tensor) -> Sequence[int]:
+        return range(tensor.ndim)
 
     def batches(self, module: PreTrainedModel) -> list[Batch]:
         """Return random batches, one of them wider than the windows of the config."""
@@ -80,6 +91,9 @@ class ArrayInputs(GraphInputs):
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.example)
+
+    def free_axes(self, name: str, tensor: torch.Tensor) -> Sequence[int]:
+        return (0,)
 
     def batches(self, module: PreTrainedModel) -> list[Batch]:
         """Return batches of random numbers; whole numbers are those of the example."""

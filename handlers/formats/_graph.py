@@ -179,18 +179,17 @@ def _token_graph(
 
 
 def dynamic_shapes(
-    inputs: GraphInputs, example: Sequence[torch.Tensor]
+    graph: AnyGraph, inputs: GraphInputs, example: Sequence[torch.Tensor]
 ) -> tuple[dict[int, Any], ...]:
     """Return the `dynamic_shapes` of torch.export.
 
-    Every axis of tokens is dynamic, and of arrays the number of rows.
-
     Args:
-        inputs: what the graph takes.
+        graph: the graph.
+        inputs: what it takes.
         example: positional inputs.
     """
-    axes = (range(1 if inputs.kind == "arrays" else tensor.ndim) for tensor in example)
-    return tuple(dict.fromkeys(each, Dim.DYNAMIC) for each in axes)
+    named = zip(graph.signature.inputs, example, strict=True)
+    return tuple(dict.fromkeys(inputs.free_axes(*each), Dim.DYNAMIC) for each in named)
 
 
 def example_inputs(graph: AnyGraph, batches: Sequence[Batch]) -> tuple[torch.Tensor, ...]:

@@ -59,7 +59,7 @@ class Format(BaseFormat):
                 graph,
                 example,
                 dynamo=True,
-                dynamic_shapes=(dynamic_shapes(inputs, example),),
+                dynamic_shapes=(dynamic_shapes(graph, inputs, example),),
                 input_names=list(graph.signature.inputs),
                 output_names=list(graph.signature.outputs),
                 verbose=False,

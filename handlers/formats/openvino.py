@@ -182,7 +182,7 @@ class Format(BaseFormat):
             converted = openvino.convert_model(graph, example_input=example_inputs(graph, batches))
             _set_names(converted.inputs, graph.signature.inputs)
             if inputs.kind == "arrays":
-                _fix_shapes(converted, batches[0])
+                _fix_shapes(converted, inputs, batches[0])
             _set_names(converted.outputs, graph.signature.outputs)
         settings = _compile_settings("float32")
         model = ConvertedModel(openvino.compile_model(converted, "CPU", settings), graph.signature)
@@ -392,9 +392,12 @@ def _signature(graph: Any, spec: ModelSpec) -> Signature:
     return Signature(_names(graph.inputs), tuple(outputs))
 
 
-def _fix_shapes(graph: Any, batch: Mapping[str, torch.Tensor]) -> None:
-    """Leave only the number of rows free, so that OpenVINO plans for one size."""
-    graph.reshape({name: [-1, *tensor.shape[1:]] for name, tensor in batch.items()})
+def _fix_shapes(graph: Any, inputs: GraphInputs, batch: Mapping[str, torch.Tensor]) -> None:
+    """Fix the axes that have one size, so that OpenVINO plans for it."""
+    for name, tensor in batch.items():
+        free = inputs.free_axes(name, tensor)
+        shape = [-1 if axis in free else size for axis, size in enumerate(tensor.shape)]
+        graph.reshape({name: shape})
 
 
 def _names(ports: Sequence[Any]) -> tuple[str, ...]:

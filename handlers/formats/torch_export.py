@@ -36,7 +36,7 @@ class Format(TorchGraphFormat):
         with translate_export_errors(module):
             graph = build_graph(module, spec, inputs)
             example = example_inputs(graph, batches)
-            shapes = dynamic_shapes(inputs, example)
+            shapes = dynamic_shapes(graph, inputs, example)
             program = torch.export.export(graph, example, dynamic_shapes=(shapes,))
         torch.export.save(program, target / self.file)
         self.write_manifest(target, graph.signature, module.dtype)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from PIL import Image
 
@@ -34,10 +33,10 @@ from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
 from handlers.runtime.model import Model
 from handlers.schemas.model_info import IMAGE_COLUMN, Columns, Limits
 from handlers.schemas.request import Request
+from handlers.tasks._preprocessing import PIXELS, Preprocessor
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
 
-PIXELS = "pixel_values"
 # 32 images of the size that most models read.
 DEFAULT_BATCH_PIXELS = 32 * 224 * 224
 # A red square of 64 x 64 pixels, as PNG in base64.
@@ -88,6 +87,7 @@ class ImageTask(BaseTask[ImageQuery, ImageRow]):
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
         self.image_processor = checkpoint.image_processor
+        self._preprocessor = Preprocessor(self.image_processor)
         row = self.preprocess(SAMPLE)
         # A model with images of one size takes them, however large they are.
         self._most_pixels = max(self.budget, row.size)
@@ -128,8 +128,7 @@ class ImageTask(BaseTask[ImageQuery, ImageRow]):
 
     def preprocess(self, image: Image.Image) -> ImageRow:
         """Return the row of an image in RGB."""
-        features: Mapping[str, Any] = self.image_processor(images=image, return_tensors="np")
-        arrays = {name: np.asarray(values[0]) for name, values in features.items()}
+        arrays = self._preprocessor(image)
         height, width = arrays[PIXELS].shape[-2:]
         return ImageRow(arrays, height * width, image.height, image.width)
 

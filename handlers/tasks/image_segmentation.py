@@ -32,7 +32,6 @@ from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.request import Request
 from handlers.tasks._image import (
-    PIXELS,
     SAMPLE,
     SAMPLE_INPUTS,
     ImageQuery,
@@ -40,6 +39,7 @@ from handlers.tasks._image import (
     ImageTask,
     as_batch,
 )
+from handlers.tasks._preprocessing import PIXELS
 
 Subtask = Literal["panoptic", "instance", "semantic"]
 Probability = Annotated[float, Field(ge=0, le=1)]
