@@ -111,7 +111,19 @@ PAIR = {"sentence": TEXT, "other_sentences": [TEXT, "A dull film."]}
 SIMILAR = {"source_sentence": TEXT, "sentences": PAIR["other_sentences"]}
 IMAGE = ARTIFACTS / "image_classification" / "sample.png"
 IN_BASE64 = base64.b64encode(IMAGE.read_bytes()).decode()
+SOUND = ARTIFACTS / "audio_classification" / "sample.wav"
 CALLS = [
+    *(
+        Call(
+            "audio_classification",
+            "audio_classification",
+            {"audio": str(SOUND)},
+            parameters,
+            "AudioClassificationOutputElement",
+            base64.b64encode(SOUND.read_bytes()).decode(),
+        )
+        for parameters in ({}, {"top_k": 2, "function_to_apply": "sigmoid"})
+    ),
     *(
         Call(
             "image_classification",
@@ -160,6 +172,17 @@ CALLS = [
         {**LABELS, "hypothesis_template": "A {}."},
         "ZeroShotImageClassificationOutputElement",
         IN_BASE64,
+    ),
+    *(
+        Call(
+            "visual_question_answering",
+            "visual_question_answering",
+            {"image": str(IMAGE), "question": "Who sings?"},
+            parameters,
+            "VisualQuestionAnsweringOutputElement",
+            {"image": IN_BASE64, "question": "Who sings?"},
+        )
+        for parameters in ({}, {"top_k": 2})
     ),
     Call("text_classification", "sequence_classification", {"text": TEXT}, {}, LABEL),
     Call(

@@ -80,6 +80,11 @@ FAMILIES: dict[str, Family] = {
         VIT,
         ViTImageProcessorPil(size=SQUARE),
     ),
+    "ResNetForImageClassification": (
+        "image_classification",
+        RESNET,
+        ConvNextImageProcessorPil(size={"shortest_edge": 32}),
+    ),
     "Dinov2Model": ("image_feature_extraction", VIT, ViTImageProcessorPil(size=SQUARE)),
     "DetrForObjectDetection": (
         "object_detection",
@@ -172,6 +177,8 @@ FAMILIES: dict[str, Family] = {
         DPTImageProcessorPil(size=SQUARE, keep_aspect_ratio=True, ensure_multiple_of=8),
     ),
 }
+# Those whose image processor keeps the proportions of an image.
+FREE_SIZES = ("DetrForObjectDetection", "DepthAnythingForDepthEstimation")
 # The sets of parameters with which a family answers; one without any for the others.
 SEGMENTED: list[dict[str, Any]] = [{"threshold": 0.2}, {"subtask": "semantic"}]
 PARAMETERS: dict[str, list[dict[str, Any]]] = {

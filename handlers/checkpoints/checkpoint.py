@@ -17,12 +17,14 @@ from handlers.runtime.imports import hide_packages
 with hide_packages("sklearn", silence="transformers"):
     from transformers import (
         AutoConfig,
+        AutoFeatureExtractor,
         AutoTokenizer,
         BertTokenizerFast,
         GenerationConfig,
         PreTrainedConfig,
         PreTrainedTokenizerBase,
         PreTrainedTokenizerFast,
+        SequenceFeatureExtractor,
     )
     from transformers.image_processing_utils import BaseImageProcessor
 
@@ -91,7 +93,16 @@ class Checkpoint:
         Raises:
             WrongCheckpoint: it is missing or cannot be read without remote code.
         """
-        return _image_processor(self.directory)
+        return _preprocessor(AutoImageProcessor, self.directory)
+
+    @cached_property
+    def feature_extractor(self) -> SequenceFeatureExtractor:
+        """The feature extractor of audio.
+
+        Raises:
+            WrongCheckpoint: it is missing or cannot be read without remote code.
+        """
+        return _preprocessor(AutoFeatureExtractor, self.directory)
 
     @cached_property
     def labels(self) -> list[str]:
@@ -265,12 +276,11 @@ def _is_unconverted(directory: Path) -> bool:
     return has_files and not (directory / "tokenizer.json").exists()
 
 
-def _image_processor(directory: Path) -> BaseImageProcessor:
+def _preprocessor(auto_class: Any, directory: Path) -> Any:
+    """Return the image processor or the feature extractor of a checkpoint."""
     register_pillow_processors()
     try:
-        return AutoImageProcessor.from_pretrained(
-            directory, local_files_only=True, trust_remote_code=False
-        )
+        return auto_class.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # noqa: BLE001 - each processor checks its config in its own way
         raise WrongCheckpoint(
             "preprocessor_config.json",

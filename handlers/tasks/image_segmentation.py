@@ -32,13 +32,14 @@ from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.request import Request
 from handlers.tasks._image import (
-    PIXELS,
+    SAMPLE,
     SAMPLE_INPUTS,
     ImageQuery,
     ImageRow,
     ImageTask,
     as_batch,
 )
+from handlers.tasks._preprocessing import PIXELS
 
 Subtask = Literal["panoptic", "instance", "semantic"]
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -97,7 +98,10 @@ class Task(ImageTask):
         }
         self._first = next(iter(self._methods), "none")
         kind = type(self.image_processor).__name__
-        if not self._methods or not {*self.model_inputs} <= {PIXELS, "pixel_mask"}:
+        if not self._methods or not self.preprocess(SAMPLE).features.keys() <= {
+            PIXELS,
+            "pixel_mask",
+        }:
             raise WrongCheckpoint(
                 "preprocessor_config.json",
                 f"is that of {kind}, which segments no image that is given alone",

@@ -36,13 +36,13 @@ from handlers.runtime.model import Model
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.tasks._image import (
-    PIXELS,
     SAMPLE_INPUTS,
     ImageQuery,
     ImageRow,
     ImageTask,
     require_post_processing,
 )
+from handlers.tasks._preprocessing import PIXELS
 from handlers.telemetry.meter import Meter
 
 Array = npt.NDArray[Any]

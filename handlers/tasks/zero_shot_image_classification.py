@@ -180,11 +180,6 @@ class Task(ImageTask):
             for rows in super().warmup_batches(config, model)
         ]
 
-    @property
-    def model_inputs(self) -> tuple[str, ...]:
-        names = [each for each in self.tokenizer.model_input_names if each != "token_type_ids"]
-        return (*super().model_inputs, *names)
-
     def decode(
         self, query: Any, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
     ) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What a model of images and texts reads with: an image processor and a tokenizer."""
+"""The tokenizer and the image processor of a model that reads both."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ WORDS = 10_000
 
 @dataclass(frozen=True)
 class Processors:
-    """An image processor and a tokenizer, which are saved together."""
+    """A tokenizer and an image processor, which are saved together."""
 
-    images: Any
     tokenizer: Any
+    images: Any
 
     @classmethod
     def with_words(cls, images: Any, positions: int) -> Processors:
         """Return them with a tokenizer of :data:`WORDS` for texts of as many tokens."""
         tokenizer = load_tokenizer(WORDS)
         tokenizer.model_max_length = positions
-        return cls(images, tokenizer)
+        return cls(tokenizer, images)
 
     def save_pretrained(self, folder: Path) -> None:
-        """Write both."""
-        self.images.save_pretrained(folder)
+        """Write the files of both to a folder."""
         self.tokenizer.save_pretrained(folder)
+        self.images.save_pretrained(folder)
