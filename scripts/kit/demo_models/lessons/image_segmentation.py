@@ -27,7 +27,7 @@ CLASSES = ("background", *LABELS)
 class ImageSegmentation(Lesson):
     """One shape in one colour, and its background."""
 
-    plan = Plan(rows=3200, batch=16, rate=3e-3)
+    plan = Plan(rows=3200, batch=16, rate=2e-3)
     exam_rows = 100
 
     def start(self, seed: int) -> tuple[Any, Any]:
