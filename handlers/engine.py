@@ -102,6 +102,8 @@ class Engine:
             config,
             device,
             reduction=task.reduction,
+            row_kind=kind.row_kind,
+            optional_outputs=kind.optional_outputs,
         )
         report = ParityReport.find(directory)
         spec = resolve_auto(spec, report)

@@ -69,7 +69,7 @@ class RandomRequests:
         return self._random.choice(writers)()
 
     def _explanation(self, quick: Mapping[str, Any]) -> Question:
-        # How many steps adaptive integration takes depends on rounding, and so on the batch.
+        # Rounding depends on the batch, and may change the steps of adaptive integration.
         steps = {"n_steps": 4}
         chosen = self._random.choice((steps, {"method": "input_x_gradient"}, quick))
         settings = {**self._cases.brief, **chosen}

@@ -9,7 +9,7 @@ from handlers.explainers import targets
 from handlers.http.response import JSON
 from handlers.http.server_sent_events import EVENTS
 from handlers.protocols.result_formats import CSV, JSON_LINES
-from handlers.schemas.model_info import IMAGE_COLUMN
+from handlers.schemas.model_info import FILE_TYPES
 from scripts.kit.openapi import embedding_servers, examples
 from scripts.kit.openapi.bodies import takes_text
 from scripts.kit.openapi.operation import Body, Operation
@@ -19,7 +19,7 @@ Known = Mapping[str, Schema]
 RESULT, ERROR = ref("Result"), ref("Error")
 # The protocol of a body decides on the shape of its errors; one that cannot be read has none yet.
 BY_BODY = ("ProtocolError", "Error")
-PLAIN, HTML, LINES, IMAGE = "text/plain", "text/html", JSON_LINES[0], "image/*"
+PLAIN, HTML, LINES = "text/plain", "text/html", JSON_LINES[0]
 MODEL = "/predictions/{model}/{version}/"
 BELOW = f"{MODEL}v1/"
 KITS, KSERVE, INFERENCE, OPENAI = "Predictions", "KServe V1", "Open Inference Protocol", "OpenAI"
@@ -291,9 +291,10 @@ def _texts(mode: str, known: Known) -> dict[str, Body]:
 
 
 def _files(mode: str) -> dict[str, Body]:
-    """Return the body that is the file of an image, whose bytes no example shows."""
-    takes_images = IMAGE_COLUMN in tasks.get(mode).input_columns
-    return {IMAGE: Body({"contentMediaType": IMAGE}, {})} if takes_images else {}
+    """Return the body that is the file of a mode's inputs, whose bytes no example shows."""
+    columns = tasks.get(mode).input_columns
+    types = [kind for column, kind in FILE_TYPES.items() if column in columns]
+    return {kind: Body({"contentMediaType": kind}, {}) for kind in types}
 
 
 def _explanation(mode: str) -> Schema:
