@@ -60,15 +60,14 @@ class IntegratedGradientsExplainer(BaseExplainer):
     def _integrate_adaptively(
         self, path: IntegrationPath, whole: Sequence[Interval]
     ) -> torch.Tensor:
-        """Return the value of each input; intervals with too large an error are bisected."""
+        """Return the value of each token or patch; intervals with a large error are bisected."""
         totals = [torch.zeros(1)] * len(whole)
         limit = self.max_intervals if path.exact else self.max_intervals_in_half_precision
         counts = [1] * len(whole)
         intervals = list(whole)
         while intervals:
             attributions = path.integrate(intervals, self.steps).double().cpu()
-            sums = attributions.flatten(1).sum(-1)
-            errors = (sums - path.score_differences(intervals)).abs()
+            errors = (attributions.sum(-1) - path.score_differences(intervals)).abs()
             converged = errors <= path.tolerances(intervals, self.tolerance)
             bisected: list[Interval] = []
             for interval, values, done in zip(
@@ -101,7 +100,7 @@ class IntegrationPath:
         return torch.finfo(self._batch.dtype).bits >= 32
 
     def integrate(self, intervals: Sequence[Interval], steps: int) -> torch.Tensor:
-        """Return the value of each token or pixel for each interval, the first dimension."""
+        """Return the value of each token or patch for each interval, the first dimension."""
         parts = self._chunks(intervals)
         return torch.cat([self._integrate_together(part, steps) for part in parts])
 
@@ -115,7 +114,7 @@ class IntegrationPath:
             method="gausslegendre",
             internal_batch_size=self._batch.max_rows,
         )
-        return self._batch.sum_vectors(torch.as_tensor(attributions).float())
+        return self._batch.sum_vectors(torch.as_tensor(attributions).double(), rows)
 
     def scores(self, intervals: Sequence[Interval]) -> list[tuple[float, float]]:
         """Return the score at the end and at the start of each interval."""

@@ -118,8 +118,13 @@ class PixelBatch(AttributionBatch):
     ) -> torch.Tensor:
         return self.score(vectors, *extra)
 
-    def sum_vectors(self, values: torch.Tensor) -> torch.Tensor:
-        return values.sum(1)
+    def sum_vectors(self, values: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+        """Return the sum over each patch. Shape: (rows, most patches of a row)."""
+        # Patches are few: an integration in many intervals keeps no values of pixels.
+        numbers = self.feature_mask()[list(rows)].flatten(1)
+        most = max(len(target.segments) for target in self.targets)
+        pixels = values.sum(1).flatten(1).cpu()
+        return pixels.new_zeros(len(pixels), most).scatter_add(1, numbers, pixels)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -128,7 +133,7 @@ class PixelBatch(AttributionBatch):
     def segment_values(self, row: int, values: Values, *, per_segment: bool) -> Values:
         patches = self.targets[row].segments
         if not per_segment:
-            return patches.sums(values)
+            return values[: len(patches)]
         # Every channel and every pixel of a patch has its value.
         return patches.sums(values[0]) / patches.sums(np.ones_like(values[0]))
 

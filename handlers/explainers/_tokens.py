@@ -65,7 +65,7 @@ class TokenBatch(AttributionBatch):
         with _replaced(self.embeddings, vectors):
             return self.score(inputs, *extra)
 
-    def sum_vectors(self, values: torch.Tensor) -> torch.Tensor:
+    def sum_vectors(self, values: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
         return values.sum(-1)
 
     @property

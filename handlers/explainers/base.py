@@ -109,8 +109,13 @@ class AttributionBatch(ABC):
         """Return F of each row with vectors in the place of those of its inputs. Shape: (rows,)."""
 
     @abstractmethod
-    def sum_vectors(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the sum of the values of each token's vector, or of each pixel's channels."""
+    def sum_vectors(self, values: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+        """Return the sums of values of vectors: one for each token, or for each patch.
+
+        Args:
+            values: the values.
+            rows: the row of the batch that each is of, the first dimension.
+        """
 
     @property
     @abstractmethod
@@ -152,7 +157,8 @@ class AttributionBatch(ABC):
         """Convert Captum's values to attributions for segments.
 
         Args:
-            values: a value for each token or pixel. The first dimension is that of the rows.
+            values: what `sum_vectors` returns or, of each segment, a value for each of its inputs.
+                The first dimension is that of the rows.
             scores: F of each row and of its baseline.
             per_segment: whether each input has the value of its whole segment, as in perturbation
                 methods, rather than a value that is summed over the segment.

@@ -29,5 +29,6 @@ class Explainer(BaseExplainer):
         attributions = InputXGradient(batch.score_vectors).attribute(
             vectors, additional_forward_args=(batch.inputs, *batch.extra)
         )
-        values = batch.sum_vectors(torch.as_tensor(attributions))
+        rows = range(len(batch.targets))
+        values = batch.sum_vectors(torch.as_tensor(attributions), rows)
         return batch.to_attributions(values, batch.scores(), per_segment=False)

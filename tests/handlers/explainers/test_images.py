@@ -105,6 +105,17 @@ def test_attributions_are_those_of_captum_alone_and_in_company(served: Load, met
     assert first["method"] == method
 
 
+@pytest.mark.parametrize("method", ["integrated_gradients", "input_x_gradient", "feature_ablation"])
+def test_images_of_one_batch_may_have_patches_of_different_sizes(served: Load, method: str) -> None:
+    settings = {"method": method, "n_steps": 2}
+    requests = [Request(IMAGES[0], {**settings, "resolution": size}) for size in (2, 5, 3)]
+    engine = served(MODE).engine
+    together: list[Any] = engine.explain(requests)
+    alone: list[Any] = [found for each in requests for found in engine.explain([each])]
+    assert not differences(together, alone, 1e-4)
+    assert [len(each["importances"]) for each in alone] == [2, 5, 3]
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_complete_methods_sum_to_the_difference_of_outputs(served: Load, method: str) -> None:
     (found,) = explain(served(MODE), IMAGES[0], method=method, resolution=3)
