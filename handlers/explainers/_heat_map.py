@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 
 # The longer side of a picture in an answer, in pixels.
 LONGEST_SIDE = 512
-JPEG_QUALITY = 85
+JPEG_QUALITY = 90
 # The colours of the page: blue supports the target, orange opposes it.
 SUPPORTS, OPPOSES = (47, 127, 214), (229, 138, 31)
 # A blurred image keeps as many colours along its longer side.
@@ -108,7 +108,8 @@ def heat_map(importances: Sequence[Sequence[float]], size: tuple[int, int]) -> I
 def as_jpeg(image: Image.Image) -> str:
     """Return a picture as JPEG in base64."""
     stream = BytesIO()
-    image.save(stream, "JPEG", quality=JPEG_QUALITY)
+    # With every colour of a small image; by default neighbours share theirs.
+    image.save(stream, "JPEG", quality=JPEG_QUALITY, subsampling=0)
     return base64.b64encode(stream.getvalue()).decode("ascii")
 
 
