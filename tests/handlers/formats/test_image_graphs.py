@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,10 @@ FIXED = [
     for name in vision_families.FAMILIES
     if name not in vision_families.FREE_SIZES and tasks.get(vision_families.mode_of(name)).exports
 ]
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "object_detection": {"threshold": 0.0},
+    "zero_shot_image_classification": {"candidate_labels": ["a circle", "red"]},
+}
 SAMPLES = [Request(text) for text in TEXTS]
 formats_of_images = pytest.mark.parametrize(
     "save_mode",
@@ -63,12 +68,30 @@ def test_answers_of_a_family_do_not_depend_on_the_format(
 ) -> None:
     mode = vision_families.mode_of(family)
     folder = vision_families.write(tmp_path / "model", family)
-    parameters = {"threshold": 0.0} if mode == "object_detection" else {}
+    parameters = PARAMETERS.get(mode, {})
     expected = Served(folder, mode).ask(TEXTS, **parameters)
     exported(folder, mode, save_mode)
     model = Served(folder, mode, save_mode=save_mode)
     alone = [model.ask(text, **parameters) for text in TEXTS]
     for found in (alone, model.ask(TEXTS, **parameters)):
+        assert not differences(found, expected, 1e-4)
+
+
+@formats_of_images
+def test_images_and_labels_run_in_one_graph_whatever_their_numbers(
+    checkpoint: Callable[..., Path], tmp_path: Path, save_mode: str
+) -> None:
+    mode = "zero_shot_image_classification"
+    folder = shutil.copytree(checkpoint(mode), tmp_path / "model")
+    labels = ["a circle", "a red square on the left", "blue"]
+    inputs = [
+        {"image": text, "candidate_labels": labels[: 1 + number % 3]}
+        for number, text in enumerate(TEXTS)
+    ]
+    expected = Served(folder, mode).ask(inputs)
+    exported(folder, mode, save_mode)
+    model = Served(folder, mode, save_mode=save_mode)
+    for found in ([model.ask(each) for each in inputs], model.ask(inputs)):
         assert not differences(found, expected, 1e-4)
 
 
