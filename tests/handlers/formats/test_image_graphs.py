@@ -37,6 +37,8 @@ FIXED = [
     for name in vision_families.FAMILIES
     if name not in vision_families.FREE_SIZES and tasks.get(vision_families.mode_of(name)).exports
 ]
+# Their graphs have the most operations.
+LARGE = ("RTDetrForObjectDetection", "DPTForDepthEstimation", "SiglipModel")
 PARAMETERS: dict[str, dict[str, Any]] = {
     "object_detection": {"threshold": 0.0},
     "zero_shot_image_classification": {"candidate_labels": ["a circle", "red"]},
@@ -62,7 +64,10 @@ def exported(folder: Path, mode: str, save_mode: str, **keys: Any) -> ParityRepo
 
 
 @formats_of_images
-@pytest.mark.parametrize("family", FIXED)
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(each, marks=pytest.mark.slow) if each in LARGE else each for each in FIXED],
+)
 def test_answers_of_a_family_do_not_depend_on_the_format(
     tmp_path: Path, family: str, save_mode: str
 ) -> None:
@@ -150,6 +155,7 @@ def test_8_bits_are_measured_on_other_images_than_those_of_the_calibration(
 
 
 @pytest.mark.openvino
+@pytest.mark.slow
 def test_8_bits_that_change_labels_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
