@@ -21,6 +21,8 @@ from handlers.checkpoints.trial_rows import row_beyond, windows
 
 SHAPES = ((2, 16), (3, 29), (1, 7))
 COUNTS = (2, 3, 1)
+# Texts beside arrays, whose number is another one, and their tokens.
+TEXT_SHAPES = ((4, 9), (5, 16), (2, 7))
 
 
 class GraphInputs(ABC):
@@ -99,6 +101,44 @@ class ArrayInputs(GraphInputs):
         """Return batches of random numbers; whole numbers are those of the example."""
         return [
             {name: _random(array, rows) for name, array in self.example.items()} for rows in COUNTS
+        ]
+
+
+@dataclass(frozen=True)
+class ArrayTextInputs(ArrayInputs):
+    """Arrays of one shape, for any number of rows, beside any number of texts.
+
+    Attributes:
+        texts: the inputs of the texts.
+        width: the number of tokens of each text; None for any.
+    """
+
+    texts: TokenInputs
+    width: int | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*super().names, *self.texts.names)
+
+    def free_axes(self, name: str, tensor: torch.Tensor) -> Sequence[int]:
+        has_any_width = name in self.texts.names and self.width is None
+        return (0, 1) if has_any_width else (0,)
+
+    def batches(self, module: PreTrainedModel) -> list[Batch]:
+        """Return batches of random arrays and of random tokens."""
+        config = module.config.get_text_config()
+        longest = int(config.max_position_embeddings)
+        return [
+            {
+                **arrays,
+                **example_batch(
+                    self.texts.names,
+                    int(config.vocab_size),
+                    rows,
+                    self.width or min(width, longest),
+                ),
+            }
+            for arrays, (rows, width) in zip(super().batches(module), TEXT_SHAPES, strict=True)
         ]
 
 

@@ -44,6 +44,11 @@ def _all_tokens(_module: PreTrainedModel, mask: torch.Tensor) -> torch.Tensor:
     return _attended(mask)[:, None]
 
 
+def _earlier_tokens(_module: PreTrainedModel, mask: torch.Tensor) -> torch.Tensor:
+    positions = torch.ones_like(mask).cumsum(1)
+    return (_attended(mask) & (positions[:, :, None] >= positions[:, None, :]))[:, None]
+
+
 def _by_layer_type(module: PreTrainedModel, mask: torch.Tensor) -> dict[str, torch.Tensor]:
     positions = mask.cumsum(1)
     distance = positions[:, :, None] - positions[:, None, :]
@@ -63,6 +68,8 @@ def _attended(mask: torch.Tensor) -> torch.Tensor:
 PaddingMask = Callable[[PreTrainedModel, torch.Tensor], Any]
 # The code of transformers that creates attention masks cannot be traced for most families.
 PADDING_MASKS: tuple[PaddingMask, ...] = (_all_tokens, _by_layer_type, _of_the_model)
+# Of texts beside arrays, whose model may read them in one direction.
+TEXT_MASKS: tuple[PaddingMask, ...] = (_earlier_tokens, _all_tokens, _of_the_model)
 
 
 class PaddedGraph(torch.nn.Module):
@@ -100,7 +107,7 @@ def padded_graph(module: PreTrainedModel, signature: Signature) -> PaddedGraph:
     return next((graph for graph in graphs if _keeps_outputs(graph, batches)), graphs[-1])
 
 
-def _keeps_outputs(graph: PaddedGraph, batches: Sequence[Batch]) -> bool:
+def _keeps_outputs(graph: PaddedGraph | StackedGraph, batches: Sequence[Batch]) -> bool:
     try:
         check_parity(graph.module, GraphModel(graph, graph.signature), batches, "")
     except Exception:  # noqa: BLE001 - each family refuses a mask in its own way
@@ -124,16 +131,28 @@ class PackedGraph(torch.nn.Module):
 
 
 class StackedGraph(torch.nn.Module):
-    """A model for stacked arrays with positional inputs and a tuple of outputs."""
+    """A model for stacked arrays with positional inputs and a tuple of outputs.
 
-    def __init__(self, module: PreTrainedModel, signature: Signature) -> None:
+    Args:
+        module: the model.
+        signature: names of inputs and outputs.
+        mask: makes the attention mask of texts that the model reads beside the arrays.
+    """
+
+    def __init__(
+        self, module: PreTrainedModel, signature: Signature, mask: PaddingMask = _of_the_model
+    ) -> None:
         super().__init__()
         self.module = module
         self.signature = signature
+        self.mask = mask
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the outputs in the signature's order."""
         batch = dict(zip(self.signature.inputs, inputs, strict=True))
+        if (ids := batch.get("input_ids")) is not None:
+            given = batch.get("attention_mask", torch.ones_like(ids))
+            batch["attention_mask"] = self.mask(self.module, given)
         outputs = self.module(**in_dtype(batch, self.module.dtype))
         return tuple(outputs[name] for name in self.signature.outputs)
 
@@ -157,10 +176,16 @@ def build_graph(module: PreTrainedModel, spec: ModelSpec, inputs: GraphInputs) -
 
 
 def _stacked_graph(module: PreTrainedModel, spec: ModelSpec, inputs: ArrayInputs) -> StackedGraph:
+    batches = inputs.batches(module)
     with torch.no_grad():
-        found = module(**in_dtype(inputs.batches(module)[0], module.dtype))
+        found = module(**in_dtype(batches[0], module.dtype))
     outputs = tuple(name for name in spec.outputs if found.get(name) is not None)
-    return StackedGraph(module, Signature(inputs.names, outputs)).eval()
+    signature = Signature(inputs.names, outputs)
+    masks = TEXT_MASKS if "input_ids" in inputs.names else (_of_the_model,)
+    graphs = [StackedGraph(module, signature, mask).eval() for mask in masks]
+    if len(graphs) == 1:
+        return graphs[0]
+    return next((graph for graph in graphs if _keeps_outputs(graph, batches)), graphs[-1])
 
 
 def _token_graph(

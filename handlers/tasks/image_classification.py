@@ -51,6 +51,7 @@ class Task(ImageTask):
     results = list[Label]
     sample: ClassVar[Mapping[str, Any]] = SAMPLE_INPUTS
     exports = True
+    fastest_formats: ClassVar[Mapping[str, str]] = {"cpu": "openvino"}
     result_columns = ("label", "score")
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:

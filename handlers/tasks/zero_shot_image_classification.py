@@ -24,6 +24,7 @@ from handlers.batching.rows import Outputs, Row, RowOutcome
 from handlers.batching.shapes import run_by_shape, stack
 from handlers.batching.tokenization import check_length, features, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.graph_inputs import ArrayTextInputs, TokenInputs
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError, attempt
@@ -50,6 +51,7 @@ TokenIds = tuple[int, ...]
 # A token costs about as much as a patch of an image; models without patches have this side.
 PATCH = 16
 COLUMNS = "columns"
+TEXT_INPUTS = ("input_ids", "attention_mask")
 
 
 class ZeroShotImageParameters(CandidateLabelParameters):
@@ -102,6 +104,7 @@ class Task(ImageTask):
 
     auto_class = "AutoModelForZeroShotImageClassification"
     outputs = ("logits_per_image",)
+    exports = True
     parameters = ZeroShotImageParameters
     inputs = str | ImageWithLabels
     results = list[Label]
@@ -119,7 +122,15 @@ class Task(ImageTask):
         self._least_tokens = (checkpoint.limit or 0) if self._independent else 0
         vision = getattr(checkpoint.config, "vision_config", None)
         patch = getattr(vision, "patch_size", None)
+        names = dict.fromkeys(("input_ids", *self.tokenizer.model_input_names))
+        self._text_inputs = tuple(name for name in names if name in TEXT_INPUTS)
         self._token_cost = (patch if isinstance(patch, int) else PATCH) ** 2
+
+    @property
+    def graph_inputs(self) -> ArrayTextInputs:
+        return ArrayTextInputs(
+            super().graph_inputs.example, TokenInputs(self._text_inputs), self._least_tokens or None
+        )
 
     def parse(self, request: Request) -> ZeroShotImageQuery:
         inputs, labels_given = split_inputs(request.inputs)
@@ -165,7 +176,7 @@ class Task(ImageTask):
         padding = Padding({"input_ids": int(self.tokenizer.pad_token_id or 0)})
         padded = pad(texts, padding)
         batch = stack(rows)
-        for name in {"input_ids", *self.tokenizer.model_input_names} & padded.keys():
+        for name in self._text_inputs:
             missing = max(0, self._least_tokens - padded[name].shape[1])
             batch[name] = functional.pad(padded[name], (0, missing), value=padding.ids.get(name, 0))
         return batch
