@@ -135,6 +135,7 @@ class Task(AudioTask):
     results = SpeechText
     sample: ClassVar[Mapping[str, Any]] = SAMPLE_INPUTS
     result_columns = ("text",)
+    operation = "transcribe"
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         self.recognizer = recognizer_of(checkpoint, self.auto_class_for(checkpoint.config))
