@@ -1,6 +1,6 @@
 """OpenAI's own client: transcriptions, translations and speech.
 
-A job has calls: the base URL of a model, the name of a method and its arguments; a file is its path.
+A job has calls: the base URL of a model, the name of a method and its arguments; a file is a path.
 """
 
 from __future__ import annotations
