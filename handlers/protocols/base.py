@@ -24,7 +24,6 @@ OPERATIONS: Mapping[Operation, str] = {
     "similarity": "compares no sentences",
     "predict": "classifies no texts",
     "transcribe": "recognizes no speech",
-    "speak": "reads no texts aloud",
 }
 
 

@@ -20,7 +20,6 @@ Operation = Literal[
     "similarity",
     "predict",
     "transcribe",
-    "speak",
 ]
 # The column of inputs that are one text.
 TEXT_COLUMN: Columns = ("text",)
