@@ -136,6 +136,7 @@ class Task(AudioTask):
     sample: ClassVar[Mapping[str, Any]] = SAMPLE_INPUTS
     result_columns = ("text",)
     operation = "transcribe"
+    extractor_options: ClassVar[Mapping[str, Any]] = {"return_attention_mask": True}
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         self.recognizer = recognizer_of(checkpoint, self.auto_class_for(checkpoint.config))
@@ -185,16 +186,6 @@ class Task(AudioTask):
     ) -> Any:
         chunks = [row for row in rows if isinstance(row, SpeechRow)]
         return self.recognizer.decode(query.parameters, chunks, outputs)
-
-    def extract(self, samples: Samples) -> ArrayRow:
-        features = self.feature_extractor(
-            samples,
-            sampling_rate=self.sampling_rate,
-            return_attention_mask=True,
-            return_tensors="np",
-        )
-        arrays = {name: np.asarray(values[0]) for name, values in features.items()}
-        return ArrayRow(arrays, max(array.size for array in arrays.values()))
 
     def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:
         """Return a second of silence, of which little text is written."""
