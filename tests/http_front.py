@@ -6,14 +6,19 @@ the same rows and headers; `tests/e2e` has tests with a real one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
+from typing import Any
 
 from handlers.http.request import HttpRequest
 from handlers.telemetry.meter import Meter
 from tests.serving import Served
+
+# The name of a field of a form, and its content type.
+FIELD = re.compile(r'(?i)(?<![a-z])(name|content-type)[=:] *("[^"]*"|[^\r\n]+)')
 
 
 @contextmanager
@@ -28,9 +33,11 @@ def front(models: Mapping[str, Served]) -> Iterator[str]:
             size = int(self.headers.get("Content-Length") or 0)
             _, _, name, *rest = self.path.partition("?")[0].split("/")
             headers = {**dict(self.headers.items()), "url_path": "/".join(rest[1:])}
-            row = {"body": self.rfile.read(size)} if size else {}
+            body = self.rfile.read(size)
+            row, described = _row(body, self.headers.get("Content-Type", ""))
+            http_request = HttpRequest(row, {**headers, **described})
             with lock:
-                (answer,) = models[name].dispatcher.dispatch([HttpRequest(row, headers)], Meter())
+                (answer,) = models[name].dispatcher.dispatch([http_request], Meter())
             self.send_response(answer.status)
             for header, value in answer.headers.items():
                 self.send_header(header, value)
@@ -48,3 +55,18 @@ def front(models: Mapping[str, Served]) -> Iterator[str]:
         Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/predictions"
         server.shutdown()
+
+
+def _row(body: bytes, content_type: str) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Return the row of a body, and the descriptions of its fields; a form has one for each."""
+    boundary = re.search(r'multipart/form-data;.*boundary="?([^";]+)', content_type)
+    if not boundary:
+        return ({"body": body} if body else {}), {}
+    row, described = {}, {}
+    for part in body.split(b"--" + boundary[1].encode())[1:-1]:
+        head, _, value = part.partition(b"\r\n\r\n")
+        names = {key.lower(): text for key, text in FIELD.findall(head.decode())}
+        name = names.pop("name").strip('"')
+        row[name] = value.removesuffix(b"\r\n")
+        described[name] = {"content-type": names["content-type"]} if names else {}
+    return row, described

@@ -184,6 +184,14 @@ CALLS = [
         )
         for parameters in ({}, {"top_k": 2})
     ),
+    Call(
+        "automatic_speech_recognition",
+        "automatic_speech_recognition",
+        {"audio": str(SOUND)},
+        {},
+        "AutomaticSpeechRecognitionOutput",
+        base64.b64encode(SOUND.read_bytes()).decode(),
+    ),
     Call("text_classification", "sequence_classification", {"text": TEXT}, {}, LABEL),
     Call(
         "text_classification",

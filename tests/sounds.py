@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
@@ -14,10 +15,14 @@ import soundfile
 import torch
 import transformers
 from transformers import (
+    AddedToken,
     ASTFeatureExtractor,
+    GenerationConfig,
     SequenceFeatureExtractor,
+    Wav2Vec2CTCTokenizer,
     Wav2Vec2FeatureExtractor,
     WhisperFeatureExtractor,
+    WhisperTokenizer,
 )
 
 RATE = 16_000
@@ -88,6 +93,32 @@ def waves(**settings: Any) -> SequenceFeatureExtractor:
     return extractor
 
 
+WHISPER: Mapping[str, Any] = {
+    "d_model": 16,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "encoder_ffn_dim": 32,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 2,
+    "decoder_ffn_dim": 32,
+    "num_mel_bins": 20,
+    "max_source_positions": 100,
+    "max_target_positions": 64,
+}
+LETTERS = ("<pad>", "<s>", "</s>", "<unk>", "|", *"ABCDEFGH")
+WORDS = (*"abcdefgh", *(f"Ġ{letter}" for letter in "abcdefgh"))
+SPECIAL = (
+    "<|endoftext|>",
+    "<|startoftranscript|>",
+    "<|en|>",
+    "<|de|>",
+    "<|translate|>",
+    "<|transcribe|>",
+    "<|startofprev|>",
+    "<|notimestamps|>",
+)
+TIMES = tuple(f"<|{number * 0.02:.2f}|>" for number in range(101))
+
 # The mode of each model, the values of its config, and its feature extractor.
 FAMILIES: dict[str, tuple[str, Mapping[str, Any], SequenceFeatureExtractor]] = {
     "Wav2Vec2ForSequenceClassification": ("audio_classification", CONVOLUTIONS, waves()),
@@ -103,16 +134,18 @@ FAMILIES: dict[str, tuple[str, Mapping[str, Any], SequenceFeatureExtractor]] = {
     ),
     "WhisperForAudioClassification": (
         "audio_classification",
-        {
-            "d_model": 16,
-            "encoder_layers": 2,
-            "encoder_attention_heads": 2,
-            "encoder_ffn_dim": 32,
-            "decoder_layers": 1,
-            "decoder_attention_heads": 2,
-            "num_mel_bins": 20,
-            "max_source_positions": 100,
-        },
+        WHISPER,
+        WhisperFeatureExtractor(feature_size=20, chunk_length=2),
+    ),
+    "Wav2Vec2ForCTC": ("automatic_speech_recognition", CONVOLUTIONS, waves()),
+    "HubertForCTC": (
+        "automatic_speech_recognition",
+        {**CONVOLUTIONS, "feat_extract_norm": "layer"},
+        waves(return_attention_mask=True),
+    ),
+    "WhisperForConditionalGeneration": (
+        "automatic_speech_recognition",
+        WHISPER,
         WhisperFeatureExtractor(feature_size=20, chunk_length=2),
     ),
 }
@@ -130,16 +163,67 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     _, values, extractor = FAMILIES[family]
     kind = getattr(transformers, family)
-    names = {"id2label": dict(enumerate(LABELS))} if "Classification" in family else {}
+    names: dict[str, Any] = {}
+    if "Classification" in family:
+        names["id2label"] = dict(enumerate(LABELS))
+    elif "CTC" in family:
+        names["vocab_size"] = write_letters(folder)
+    elif "Conditional" in family:
+        names |= write_words(folder)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = kind(kind.config_class(**{**values, **names, **(config or {})}))
         with torch.no_grad():
             for weight in model.parameters():
                 weight.add_(torch.randn_like(weight) * 0.2)
+    if "Conditional" in family:
+        # Logits that depend on the audio, and texts that end.
+        model.generation_config = GenerationConfig(**generation_of(names))
     model.save_pretrained(folder)
     extractor.save_pretrained(folder)
     return folder
+
+
+def write_letters(folder: Path) -> int:
+    """Write a tokenizer of letters for CTC, and return the number of its tokens."""
+    (folder / "vocab.json").write_text(json.dumps({each: at for at, each in enumerate(LETTERS)}))
+    Wav2Vec2CTCTokenizer(str(folder / "vocab.json")).save_pretrained(folder)
+    return len(LETTERS)
+
+
+def write_words(folder: Path) -> dict[str, Any]:
+    """Write a tokenizer of Whisper, and return the config's values for it."""
+    tokenizer = WhisperTokenizer(vocab={each: at for at, each in enumerate(WORDS)}, merges=[])
+    tokenizer.add_special_tokens({"extra_special_tokens": list(SPECIAL)})
+    tokenizer.add_tokens([AddedToken(each, special=False) for each in TIMES])
+    tokenizer.save_pretrained(folder)
+    ids = dict(zip(SPECIAL, tokenizer.convert_tokens_to_ids(list(SPECIAL)), strict=True))
+    end = ids["<|endoftext|>"]
+    return {
+        "vocab_size": len(tokenizer),
+        "decoder_start_token_id": ids["<|startoftranscript|>"],
+        **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), end),
+    }
+
+
+def generation_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of Whisper's generation config."""
+    first = config["eos_token_id"]
+    ids = {name: first + at for at, name in enumerate(SPECIAL)}
+    numbers = {name: value for name, value in config.items() if name != "vocab_size"}
+    return {
+        **numbers,
+        "max_length": 64,
+        "is_multilingual": True,
+        "lang_to_id": {name: ids[name] for name in ("<|en|>", "<|de|>")},
+        "task_to_id": {name: ids[f"<|{name}|>"] for name in ("translate", "transcribe")},
+        "no_timestamps_token_id": ids["<|notimestamps|>"],
+        "prev_sot_token_id": ids["<|startofprev|>"],
+        "alignment_heads": [[0, 0], [1, 1]],
+        "suppress_tokens": [],
+        "begin_suppress_tokens": [first],
+        "max_initial_timestamp_index": 50,
+    }
 
 
 LABELS = ("bell", "horn", "siren")

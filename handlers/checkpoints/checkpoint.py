@@ -84,6 +84,24 @@ class Checkpoint:
         Raises:
             WrongCheckpoint: it is missing or cannot be read without remote code.
         """
+        tokenizer = self.any_tokenizer
+        if not tokenizer.is_fast:
+            raise WrongCheckpoint(
+                "tokenizer",
+                f"{type(tokenizer).__name__} has no character offsets",
+                "serve a checkpoint with a tokenizer.json",
+            )
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+        return tokenizer
+
+    @cached_property
+    def any_tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer, which may have no character offsets.
+
+        Raises:
+            WrongCheckpoint: it is missing or cannot be read without remote code.
+        """
         return _tokenizer(self.directory, self.handler, self.config)
 
     @cached_property
@@ -239,16 +257,7 @@ def _tokenizer(
             "the checkpoint has no tokenizer files",
             "add tokenizer.json and tokenizer_config.json (or vocab.txt, vocab.json, *.model)",
         )
-    tokenizer = _load_tokenizer(directory, handler, config)
-    if not tokenizer.is_fast:
-        raise WrongCheckpoint(
-            "tokenizer",
-            f"{type(tokenizer).__name__} has no character offsets",
-            "serve a checkpoint with a tokenizer.json",
-        )
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-    return tokenizer
+    return _load_tokenizer(directory, handler, config)
 
 
 def _load_tokenizer(

@@ -163,8 +163,19 @@ class PretrainedModel(Model):
     def generate(
         self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any
     ) -> torch.Tensor:
-        ids = self.module.generate(**self._to_device(batch), generation_config=config, **extra)
-        return torch.as_tensor(ids)
+        return torch.as_tensor(self.generate_outputs(batch, config, **extra))
+
+    @torch.inference_mode()
+    def generate_outputs(
+        self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any
+    ) -> Any:
+        attention = self.module.config._attn_implementation
+        try:
+            return self.module.generate(**self._to_device(batch), generation_config=config, **extra)
+        finally:
+            # Whisper computes the times of tokens with another one, and leaves it.
+            if self.module.config._attn_implementation != attention:
+                self.module.config._attn_implementation = attention
 
     def _select_outputs(self, result: Any) -> dict[str, torch.Tensor]:
         # Some models have a head, and its output, only where their config says so.

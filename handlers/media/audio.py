@@ -82,6 +82,17 @@ def read_audio(file: bytes, name: str, sampling_rate: int, max_seconds: float) -
         raise _unreadable(name) from None
 
 
+def seconds_of(file: Any) -> float | None:
+    """Return the duration of an audio file by its header; None where it is not known."""
+    import soundfile  # noqa: PLC0415
+
+    try:
+        sound = soundfile.info(BytesIO(file))
+    except Exception:  # noqa: BLE001 - each reader of libsndfile has errors of its own
+        return None
+    return sound.frames / sound.samplerate if _knows_length(sound) else None
+
+
 def _may_be_audio(file: bytes) -> bool:
     """Return whether a file begins as one of these formats does, and is not cut."""
     if file.startswith(b"RIFF"):

@@ -23,6 +23,7 @@ OPERATIONS: Mapping[Operation, str] = {
     "rerank": "ranks no texts",
     "similarity": "compares no sentences",
     "predict": "classifies no texts",
+    "transcribe": "recognizes no speech",
 }
 
 

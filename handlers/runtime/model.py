@@ -150,6 +150,12 @@ class Model(ABC):
             Prompts and generated token ids. Shape: (rows * num_return_sequences, tokens).
         """
 
+    def generate_outputs(
+        self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any
+    ) -> Any:
+        """Generate as :meth:`generate` does, and return what transformers' `generate` returns."""
+        return self.generate(batch, config, **extra)
+
 
 class ForwardOnlyModel(Model):
     """A model that cannot generate text; the format rejects the YAML of a generating task."""

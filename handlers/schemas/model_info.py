@@ -11,8 +11,16 @@ from handlers.config.handler_section import HandlerSection
 
 Schema = Mapping[str, Any]
 Columns = tuple[str, ...]
-# What a mode does, under the names that embedding servers have for it.
-Operation = Literal["embed", "embed_all", "embed_sparse", "rerank", "similarity", "predict"]
+# What a mode does, under the names that embedding servers and OpenAI have for it.
+Operation = Literal[
+    "embed",
+    "embed_all",
+    "embed_sparse",
+    "rerank",
+    "similarity",
+    "predict",
+    "transcribe",
+]
 # The column of inputs that are one text.
 TEXT_COLUMN: Columns = ("text",)
 # The column of inputs that are one image.

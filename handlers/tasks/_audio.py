@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -56,7 +56,12 @@ class AudioTask(BaseTask[AudioQuery, ArrayRow]):
     Audio is decoded and its features are extracted in threads of its own, before the model is
     called. Rows of equal shapes share a forward. Rows of waveforms are not padded to one length:
     many models have no attention mask, and normalize a row with its padding.
+
+    Attributes:
+        extractor_options: arguments of the feature extractor.
     """
+
+    extractor_options: ClassVar[Mapping[str, Any]] = {}
 
     row_kind = "arrays"
     packs = False
@@ -123,7 +128,10 @@ class AudioTask(BaseTask[AudioQuery, ArrayRow]):
     def extract(self, samples: Samples) -> ArrayRow:
         """Return the row of samples. Shape: (samples,)."""
         features: Mapping[str, Any] = self.feature_extractor(
-            samples, sampling_rate=self.sampling_rate, return_tensors="np"
+            samples,
+            sampling_rate=self.sampling_rate,
+            return_tensors="np",
+            **self.extractor_options,
         )
         arrays = {name: np.asarray(values[0]) for name, values in features.items()}
         return ArrayRow(arrays, max(array.size for array in arrays.values()))

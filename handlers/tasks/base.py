@@ -78,8 +78,8 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         one_forward: whether a row runs in one forward, so that its outputs can be compared with
             those of the checkpoint in float32.
         embeds: whether outputs are vectors, whose cosines are what has to agree in exports.
-        operation: what the mode does under an embedding server's name, by which the protocols of
-            such servers find it; None where they have no such thing.
+        operation: what the mode does under the name that embedding servers or OpenAI have for it,
+            by which their protocols find it; None where they have no such thing.
         smaller_results: what to send instead of a request with too many numbers in its results.
         prompts: names of the checkpoint's prompts, which a request chooses by `prompt_name`.
         is_encoder_decoder: whether an encoder reads the inputs and a decoder writes these texts.

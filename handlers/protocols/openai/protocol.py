@@ -1,4 +1,4 @@
-"""OpenAI's API below the model's path, for models that generate texts and for embeddings.
+"""OpenAI's API below the model's path, for texts, embeddings and audio.
 
 A client's base URL is `http://host:8080/predictions/<model>/<version>/v1`. `models` lists the one
 model that is served here, and its LoRA adapters. KServe's V1 requests the readiness of a model
@@ -18,6 +18,7 @@ from handlers.http.response import HttpResponse, encode_json
 from handlers.http.server_sent_events import EVENTS, streaming_started
 from handlers.protocols.base import BaseProtocol, Exchange, first_error
 from handlers.protocols.openai.adapters import model_entries
+from handlers.protocols.openai.audio import Transcriptions, Translations
 from handlers.protocols.openai.embeddings import Embeddings
 from handlers.protocols.openai.generation import (
     Chat,
@@ -31,11 +32,11 @@ from handlers.schemas.model_info import ModelInfo
 # All below v1, but for KServe's paths such as v1/models/M:predict; v1 may be left out.
 PATH = re.compile(
     r"v1(?!/models/.*:)(/.*)?"
-    r"|(chat/completions|completions|models|embeddings|responses)(/[^:]*)?"
+    r"|(audio/[a-z]+|chat/completions|completions|models|embeddings|responses)(/[^:]*)?"
 )
 MODELS = "models"
 Streaming = GenerationEndpoint | Responses
-Endpoint = Streaming | Embeddings
+Endpoint = Streaming | Embeddings | Transcriptions
 
 
 class Protocol(BaseProtocol):
@@ -43,7 +44,14 @@ class Protocol(BaseProtocol):
 
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
-        endpoints = (Chat(model), Completions(model), Responses(model), Embeddings(model))
+        endpoints = (
+            Chat(model),
+            Completions(model),
+            Responses(model),
+            Embeddings(model),
+            Transcriptions(model),
+            Translations(model),
+        )
         self._endpoints: dict[str, Endpoint] = {each.path: each for each in endpoints}
 
     def recognises(self, http_request: HttpRequest) -> bool:

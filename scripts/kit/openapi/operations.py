@@ -10,7 +10,7 @@ from handlers.http.response import JSON
 from handlers.http.server_sent_events import EVENTS
 from handlers.protocols.result_formats import CSV, JSON_LINES
 from handlers.schemas.model_info import FILE_TYPES
-from scripts.kit.openapi import embedding_servers, examples
+from scripts.kit.openapi import audio, embedding_servers, examples
 from scripts.kit.openapi.bodies import takes_text
 from scripts.kit.openapi.operation import Body, Operation
 from scripts.kit.openapi.shapes import TEXT, Schema, any_of, closed, list_of, ref
@@ -70,7 +70,11 @@ def operations(mode: str, known: Known) -> list[Operation]:
         made += [_chat, _complete, _respond, _models]
     if task.generates:
         made += [_generate, _generate_stream]
-    return [*(make(mode, known) for make in made), *embedding_servers.operations(mode)]
+    return [
+        *(make(mode, known) for make in made),
+        *embedding_servers.operations(mode),
+        *audio.operations(mode),
+    ]
 
 
 def _ping(mode: str, known: Known) -> Operation:

@@ -15,7 +15,7 @@ from handlers.protocols.openai.bodies import ChatBody, CompletionBody
 from handlers.protocols.openai.responses import ResponseBody
 from handlers.protocols.vllm import DetokenizeBody
 from handlers.schemas.json_schema import PlainSchema
-from scripts.kit.openapi import embedding_servers, inference, openai, tgi, vllm
+from scripts.kit.openapi import audio, embedding_servers, inference, openai, tgi, vllm
 from scripts.kit.openapi.bodies import bodies
 from scripts.kit.openapi.shapes import PLACE, Schema, or_null, ref
 from scripts.kit.openapi.token_events import TokenEvent
@@ -81,7 +81,7 @@ def schemas(mode: str) -> dict[str, Schema]:
     kinds += () if task.reads_media else TOKENIZED
     kinds += STREAMED if task.generates else ()
     kinds += OPENAI if continues_prompts else ()
-    kinds += embedding_servers.component_types(mode)
+    kinds += [*embedding_servers.component_types(mode), *audio.component_types(mode)]
     if target := targets.get(mode):
         kinds.append(target.results)
     by_name = {kind.__name__: kind for kind in kinds}
@@ -93,6 +93,7 @@ def schemas(mode: str) -> dict[str, Schema]:
     if continues_prompts:
         found["ChatBody"]["properties"]["messages"]["items"] = ref("ChatMessage")
     embedding_servers.refine(found)
+    audio.refine(found)
     return found | bodies(mode, found)
 
 

@@ -1,0 +1,248 @@
+"""The endpoints `audio/transcriptions` and `audio/translations`: speech to text.
+
+A form has the audio in its field `file`; JSON may have it in base64. The response is JSON, the text
+alone, or subtitles.
+
+https://platform.openai.com/docs/api-reference/audio
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from handlers.errors import BadRequest, Unprocessable
+from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse, encode_json
+from handlers.media.audio import seconds_of
+from handlers.protocols.base import Exchange, check_not_explained, check_operation
+from handlers.protocols.openai.adapters import adapter_parameters
+from handlers.schemas.model_info import ModelInfo
+from handlers.schemas.parameters import WholeNumbers, parse_body
+from handlers.schemas.request import Request
+
+Format = Literal["json", "text", "srt", "verbose_json", "vtt"]
+Granularity = Literal["segment", "word"]
+GRANULARITIES = "timestamp_granularities"
+# The name of a list in a form.
+IN_FORMS = f"{GRANULARITIES}[]"
+TEXT = "text/plain; charset=utf-8"
+SUBTITLES: Mapping[str, str] = {"srt": TEXT, "vtt": "text/vtt; charset=utf-8"}
+# Words are joined to lines of subtitles of at most so many characters and seconds.
+LINE_CHARACTERS, LINE_SECONDS = 60, 7.0
+
+
+def _number(value: Any) -> Any:
+    """Return a number that a form has as a text; other values as they are."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _flag(value: Any) -> Any:
+    """Return a truth value that a form has as a text; other values as they are."""
+    return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+
+
+def _list(value: Any) -> Any:
+    """Return a list of one value where a form has it alone."""
+    return [value] if isinstance(value, str) else value
+
+
+class TranslationBody(WholeNumbers):
+    """The body of `audio/translations`; unknown keys are ignored."""
+
+    model_config = ConfigDict(
+        extra="ignore", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=()
+    )
+
+    file: Any
+    model: str | None = None
+    prompt: str | None = None
+    response_format: Format = "json"
+    temperature: Annotated[float, Field(ge=0, le=1), BeforeValidator(_number)] | None = None
+
+    @property
+    def granularities(self) -> Sequence[Granularity]:
+        """What the response has the times of."""
+        return ("segment",)
+
+    @property
+    def has_times(self) -> bool:
+        """Whether the response has times."""
+        return self.response_format in (*SUBTITLES, "verbose_json")
+
+
+class TranscriptionBody(TranslationBody):
+    """The body of `audio/transcriptions`; unknown keys are ignored."""
+
+    language: str | None = None
+    stream: Annotated[bool, BeforeValidator(_flag)] | None = None
+    timestamp_granularities: Annotated[
+        list[Granularity], Field(max_length=2), BeforeValidator(_list)
+    ] = Field(default=["segment"])
+
+    @property
+    def granularities(self) -> Sequence[Granularity]:
+        return self.timestamp_granularities
+
+
+@dataclass(frozen=True)
+class TranscriptionContext:
+    """What an endpoint needs to write a response.
+
+    Attributes:
+        endpoint: the endpoint.
+        body: the body of the request.
+    """
+
+    endpoint: Transcriptions
+    body: TranslationBody
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a text, and where it begins and ends, in seconds."""
+
+    text: str
+    start: float
+    end: float
+
+
+class Transcriptions:
+    """`audio/transcriptions`: the text of an audio file."""
+
+    path: ClassVar[str] = "audio/transcriptions"
+    inputs_key: ClassVar[None] = None
+    body: ClassVar[type[TranslationBody]] = TranscriptionBody
+    task: ClassVar[str | None] = None
+
+    def __init__(self, model: ModelInfo) -> None:
+        self.model = model
+        self._has_letters = model.architecture.endswith("ForCTC")
+
+    def parse(self, http_request: HttpRequest) -> Exchange:
+        """Parse a request.
+
+        Raises:
+            RequestError: it cannot be understood, or this model cannot do it.
+        """
+        check_operation(self.model, "transcribe")
+        check_not_explained(http_request, self.path)
+        content = http_request.content
+        if not isinstance(content, dict):
+            raise BadRequest("The body has no field file; send a form with the audio in it.")
+        fields = {GRANULARITIES if name == IN_FORMS else name: content[name] for name in content}
+        body = parse_body(self.body, fields)
+        if getattr(body, "stream", None):
+            raise Unprocessable("stream cannot be done by this server; leave it out.")
+        adapter_parameters(self.model, body.model)
+        request = Request(body.file, self._parameters(body))
+        return Exchange(http_request, [request], TranscriptionContext(self, body))
+
+    def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
+        """Return the response, from the result of the request."""
+        body, (result,) = exchange.context.body, results
+        if body.response_format == "text":
+            return HttpResponse(f"{result['text']}\n".encode(), content_type=TEXT)
+        if body.response_format in SUBTITLES:
+            lines = "\n".join(subtitles(self._segments(result, body), body.response_format))
+            return HttpResponse(f"{lines}\n".encode(), content_type=SUBTITLES[body.response_format])
+        if body.response_format == "json":
+            return HttpResponse(encode_json({"text": result["text"]}))
+        return HttpResponse(encode_json(self._details(exchange.requests[0], body, result)))
+
+    def _parameters(self, body: TranslationBody) -> dict[str, Any]:
+        """Return the parameters of speech recognition; a CTC model takes no hints."""
+        given: dict[str, Any] = {}
+        if body.has_times:
+            by_word = self._has_letters or "word" in body.granularities
+            given["return_timestamps"] = "word" if by_word else True
+        if not self._has_letters:
+            named = {"language", "prompt"} & type(body).model_fields.keys()
+            given |= {name: value for name in named if (value := getattr(body, name))}
+        if body.temperature:
+            given["temperature"] = body.temperature
+        return given if self.task is None else {**given, "task": self.task}
+
+    def _details(self, request: Request, body: Any, result: Mapping[str, Any]) -> dict[str, Any]:
+        chunks = result.get("chunks", ())
+        details = {
+            "task": self.task or "transcribe",
+            "language": "english" if self.task else body.language or "",
+            "duration": seconds_of(request.inputs) or _end(chunks),
+            "text": result["text"],
+        }
+        if "segment" in body.granularities:
+            details["segments"] = [
+                {"id": number, "start": each.start, "end": each.end, "text": each.text}
+                for number, each in enumerate(self._segments(result, body))
+            ]
+        if "word" in body.granularities:
+            details["words"] = [
+                {"word": each.text.strip(), "start": each.start, "end": each.end}
+                for each in _parts(chunks)
+            ]
+        return details
+
+    def _segments(self, result: Mapping[str, Any], body: TranslationBody) -> list[Part]:
+        parts = _parts(result.get("chunks", ()))
+        return _lines(parts) if self._has_letters or "word" in body.granularities else parts
+
+
+class Translations(Transcriptions):
+    """`audio/translations`: the text of an audio file in English."""
+
+    path = "audio/translations"
+    body = TranslationBody
+    task = "translate"
+
+
+def subtitles(parts: Sequence[Part], kind: str) -> list[str]:
+    """Return the lines of subtitles: SubRip (`srt`) or WebVTT (`vtt`)."""
+    mark = "," if kind == "srt" else "."
+    lines = ["WEBVTT", ""] if kind == "vtt" else []
+    for number, part in enumerate(parts, 1):
+        lines += [str(number)] if kind == "srt" else []
+        # A blank line or an arrow in a text would end the entry.
+        text = " ".join(part.text.split()).replace("-->", "->")
+        lines += [f"{_clock(part.start, mark)} --> {_clock(part.end, mark)}", text, ""]
+    return lines[:-1]
+
+
+def _clock(seconds: float, mark: str) -> str:
+    thousandths = round(seconds * 1000)
+    hours, minutes = thousandths // 3_600_000, thousandths // 60_000 % 60
+    return f"{hours:02}:{minutes:02}:{thousandths // 1000 % 60:02}{mark}{thousandths % 1000:03}"
+
+
+def _parts(chunks: Sequence[Mapping[str, Any]]) -> list[Part]:
+    """Return the parts of a text; one whose times are not known has those of its neighbours."""
+    parts: list[Part] = []
+    for chunk in chunks:
+        start, end = chunk.get("timestamp") or (None, None)
+        begun = start if start is not None else (parts[-1].end if parts else 0.0)
+        parts.append(Part(chunk["text"], begun, end if end is not None else begun))
+    return parts
+
+
+def _end(chunks: Sequence[Mapping[str, Any]]) -> float:
+    return max((each.end for each in _parts(chunks)), default=0.0)
+
+
+def _lines(words: Sequence[Part]) -> list[Part]:
+    """Return words joined to lines."""
+    lines: list[Part] = []
+    for word in words:
+        line = lines[-1] if lines else None
+        joined = f"{line.text} {word.text.strip()}" if line else ""
+        fits = len(joined) <= LINE_CHARACTERS
+        if line and fits and word.end - line.start <= LINE_SECONDS:
+            lines[-1] = Part(joined, line.start, word.end)
+        else:
+            lines.append(Part(word.text.strip(), word.start, word.end))
+    return lines

@@ -1,0 +1,284 @@
+"""Speech to text: CTC models, such as Wav2Vec2 and HuBERT, and Whisper.
+
+{"inputs": "<base64>"}  -> {"text": "MISTER QUILTER IS THE APOSTLE"}
+{"inputs": "<base64>", "parameters": {"return_timestamps": "word"}}
+-> {"text": …, "chunks": [{"text": "MISTER", "timestamp": [0.5, 0.9]}, …]}
+
+The body may also be the bytes of the audio file. Audio that is longer than a model reads at once is
+read in chunks that overlap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, NotRequired
+
+import numpy as np
+from pydantic import Field
+from transformers import PreTrainedConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_CTC_MAPPING_NAMES
+from typing_extensions import TypedDict
+
+from handlers.batching.rows import Outputs, RowOutcome
+from handlers.batching.shapes import ArrayRow, run_by_shape
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.config.handler_section import HandlerSection
+from handlers.config.model_config import ModelConfig
+from handlers.errors import BadRequest, RequestTooLarge
+from handlers.generation.parameters import Few, NotNegative, Positive, Probability
+from handlers.media.audio import Samples
+from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
+from handlers.runtime.model import Model
+from handlers.schemas.parameters import Parameters
+from handlers.schemas.pipeline_names import ANY, PipelineNames
+from handlers.schemas.request import Request
+from handlers.tasks._audio import SAMPLE_INPUTS, AudioQuery, AudioTask
+from handlers.tasks._speech import SpeechRow, Stride, recognizer_of
+from handlers.telemetry.meter import Meter
+
+Seconds = Annotated[float, Field(ge=0, le=600)]
+# A text before the audio's; a model reads its last two hundred tokens.
+MAX_PROMPT = 4_000
+# Each sample is read by as many chunks at most.
+MAX_OVERLAP = 4
+# Samples of the first frame of Wav2Vec2 and of models like it.
+FRAME = 399
+NOT_OF_GENERATE = {
+    "return_timestamps",
+    "return_language",
+    "chunk_length_s",
+    "stride_length_s",
+    "prompt",
+}
+
+
+class SpeechRecognitionParameters(Parameters):
+    """Parameters of the automatic-speech-recognition pipeline."""
+
+    pipeline_names: ClassVar[PipelineNames] = PipelineNames(
+        ignored={"batch_size": ANY, "ignore_warning": ANY, "use_cache": ANY}
+    )
+
+    return_timestamps: bool | Literal["char", "word"] | None = None
+    """Adds `chunks`, parts of the text with their seconds: `char` or `word` for CTC models, `true`
+    (segments) or `word` for Whisper."""
+    return_language: bool | None = None
+    """Adds the language to each of the `chunks`; Whisper only."""
+    chunk_length_s: Annotated[float, Field(ge=1, le=600)] | None = None
+    """Seconds of a chunk. Without it, audio that is too long for the model is read in chunks of 30
+    seconds."""
+    stride_length_s: (
+        Seconds | Annotated[list[Seconds], Field(min_length=2, max_length=2)] | None
+    ) = None
+    """Seconds of a chunk that its neighbours have, too, or a list of those to the left and to the
+    right. Without it, a sixth of a chunk."""
+    language: Annotated[str, Field(min_length=1, max_length=40)] | None = None
+    """Language of the speech, as a code or by its name; Whisper only. Without it, Whisper finds it
+    out."""
+    task: Literal["transcribe", "translate"] | None = None
+    """`translate` writes in English; Whisper only."""
+    prompt: Annotated[str, Field(max_length=MAX_PROMPT)] | None = None
+    """Text before the audio's, which names or spellings are taken from; Whisper only."""
+    max_new_tokens: Positive | None = None
+    """Maximum tokens of the text of a chunk; Whisper only."""
+    num_beams: Few | None = None
+    """Beams of a beam search; Whisper only. Without it, 5, as in the pipeline."""
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    """Temperature of sampling; 0 takes the most likely tokens. Whisper only."""
+    top_k: NotNegative | None = None
+    """Samples from this number of most likely tokens; Whisper only."""
+    top_p: Probability | None = None
+    """Samples from the most likely tokens with this total probability; Whisper only."""
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = None
+    """Penalty for tokens that occurred before; Whisper only."""
+    no_repeat_ngram_size: NotNegative | None = None
+    """Length of n-grams that may occur once only; Whisper only."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    """Makes sampling repeatable; Whisper only."""
+
+    @property
+    def of_whisper(self) -> tuple[str, ...]:
+        """The parameters that only Whisper has."""
+        first = ("return_language", "prompt")
+        return (*first, *(name for name in type(self).model_fields if name not in NOT_OF_GENERATE))
+
+    @property
+    def for_generate(self) -> dict[str, Any]:
+        """The arguments of `generate` that are set."""
+        return self.model_dump(exclude=NOT_OF_GENERATE, exclude_none=True)
+
+
+class SpeechChunk(TypedDict):
+    """A part of a text, and where it begins and ends, in seconds."""
+
+    text: str
+    timestamp: NotRequired[list[float | None]]
+    language: NotRequired[str | None]
+
+
+class SpeechText(TypedDict):
+    """The text of an audio file."""
+
+    text: str
+    chunks: NotRequired[list[SpeechChunk]]
+
+
+class Task(AudioTask):
+    """Speech recognition; answers as the automatic-speech-recognition pipeline does."""
+
+    auto_class = "AutoModelForCTC"
+    outputs = ("logits",)
+    parameters = SpeechRecognitionParameters
+    inputs = str
+    results = SpeechText
+    sample: ClassVar[Mapping[str, Any]] = SAMPLE_INPUTS
+    result_columns = ("text",)
+    operation = "transcribe"
+    extractor_options: ClassVar[Mapping[str, Any]] = {"return_attention_mask": True}
+
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        self.recognizer = recognizer_of(checkpoint, self.auto_class_for(checkpoint.config))
+        super().__init__(checkpoint, settings)
+
+    @classmethod
+    def auto_class_for(cls, config: PreTrainedConfig) -> str:
+        has_letters = config.model_type in MODEL_FOR_CTC_MAPPING_NAMES
+        return "AutoModelForCTC" if has_letters else "AutoModelForSpeechSeq2Seq"
+
+    def parse(self, request: Request) -> AudioQuery:
+        query = super().parse(request)
+        self.recognizer.check(query.parameters)
+        self.recognizer.settings(query.parameters)
+        return query
+
+    def rows_of(self, query: AudioQuery, samples: Samples) -> list[ArrayRow]:
+        settings = self.recognizer.settings(query.parameters)
+        return [
+            self._row(samples[start : start + length], stride, settings)
+            for start, length, stride in self._chunks(query.parameters, len(samples))
+        ]
+
+    def run(
+        self,
+        model: Model,
+        rows: Sequence[ArrayRow],
+        meter: Meter,
+        deadline: Deadline = NO_DEADLINE,
+    ) -> Sequence[RowOutcome]:
+        outcomes: list[RowOutcome] = [{}] * len(rows)
+        for numbers, settings in _by_settings(rows):
+            forward = partial(self.recognizer.run, model, settings=settings, deadline=deadline)
+            found = run_by_shape(
+                before(deadline, forward),
+                [rows[number] for number in numbers],
+                budget=self.budget,
+                meter=meter,
+                keep=self.keep,
+            )
+            for number, outcome in zip(numbers, found, strict=True):
+                outcomes[number] = outcome
+        return outcomes
+
+    def decode(
+        self, query: AudioQuery, rows: Sequence[ArrayRow], outputs: Sequence[Outputs]
+    ) -> Any:
+        chunks = [row for row in rows if isinstance(row, SpeechRow)]
+        return self.recognizer.decode(query.parameters, chunks, outputs)
+
+    def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:
+        """Return a second of silence, of which little text is written."""
+        settings = {
+            **self.recognizer.settings(self.read_parameters({})),
+            **self.recognizer.warmup,
+        }
+        row = self._row(np.zeros(self.sampling_rate, np.float32), None, settings)
+        return [[row] * 2, [row]]
+
+    def _row(
+        self, samples: Samples, stride: Stride | None, settings: Mapping[str, Any]
+    ) -> SpeechRow:
+        row = self._checked(self.extract(samples))
+        return SpeechRow(row.features, row.size, stride, settings)
+
+    def _chunks(self, parameters: Any, samples: int) -> list[tuple[int, int, Stride | None]]:
+        """Return the first sample, the length and the stride of each chunk.
+
+        Raises:
+            BadRequest: chunks overlap as a whole.
+            RequestTooLarge: chunks are too long for the model, or overlap too much.
+        """
+        seconds = parameters.chunk_length_s
+        if seconds is None and samples <= self._whole_samples:
+            return [(0, samples, None)]
+        seconds = self._check_chunk(seconds)
+        stride = parameters.stride_length_s
+        sides = (
+            stride if isinstance(stride, list) else [seconds / 6 if stride is None else stride] * 2
+        )
+        length, left, right = (self._aligned(each) for each in (seconds, *sides))
+        step = length - left - right
+        if step <= 0:
+            raise BadRequest(
+                "parameters: stride_length_s leaves nothing of a chunk; send less of it, or more"
+                " of chunk_length_s."
+            )
+        if length > MAX_OVERLAP * step:
+            raise RequestTooLarge(
+                "parameters: stride_length_s makes chunks overlap too much; send at most three"
+                " eighths of chunk_length_s."
+            )
+        last = max(0, math.ceil((samples - length) / step))
+        strides = [
+            (start, length, self._stride(start, length, left, right, samples))
+            for start in range(0, last * step + 1, step)
+        ]
+        # The last one may have no more than the one before, or less than a frame.
+        return [each for each in strides if each[2][0] > max(each[2][1], FRAME)]
+
+    def _stride(self, start: int, length: int, left: int, right: int, samples: int) -> Stride:
+        is_last = start + length >= samples
+        return (min(length, samples - start), left if start else 0, 0 if is_last else right)
+
+    def _check_chunk(self, seconds: float | None) -> float:
+        """Return the seconds of chunks."""
+        most = self.recognizer.max_chunk_seconds
+        if seconds is not None and most is not None and seconds > most:
+            raise RequestTooLarge(
+                f"parameters: chunk_length_s is {seconds:g}, and this model reads {most:g} seconds"
+                " at once; send less, or leave it out."
+            )
+        if seconds is not None:
+            return seconds
+        return min(self.recognizer.chunk_seconds, self.most_samples / self.sampling_rate)
+
+    @property
+    def _whole_samples(self) -> float:
+        """The maximum number of samples of audio that is read as a whole."""
+        most = self.recognizer.max_chunk_seconds
+        return self.most_samples if most is None else most * self.sampling_rate
+
+    def _aligned(self, seconds: float) -> int:
+        alignment = self.recognizer.alignment
+        return round(seconds * self.sampling_rate / alignment) * alignment
+
+
+def _by_settings(
+    rows: Sequence[ArrayRow],
+) -> list[tuple[list[int], Mapping[str, Any]]]:
+    """Return the numbers of rows that may share a batch, and their settings.
+
+    A row whose tokens are sampled is by itself, so that its random numbers are its own. So is one
+    with times of words: transformers finds them in another way where rows have other lengths.
+    """
+    groups: dict[str, list[int]] = {}
+    found: dict[str, Mapping[str, Any]] = {}
+    for number, row in enumerate(rows):
+        settings = row.settings if isinstance(row, SpeechRow) else {}
+        runs_alone = settings.get("temperature") or "return_token_timestamps" in settings
+        alone = number if runs_alone else ""
+        key = f"{alone} {sorted(settings.items())}"
+        groups.setdefault(key, []).append(number)
+        found[key] = settings
+    return [(numbers, found[key]) for key, numbers in groups.items()]

@@ -1,0 +1,176 @@
+"""Speech recognition: the answers of the pipeline, with CTC models and with Whisper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers import AutoFeatureExtractor, AutoTokenizer, pipeline
+
+from handlers.errors import WrongCheckpoint
+from handlers.runtime.deadline import Deadline
+from handlers.schemas.request import Request
+from handlers.telemetry.meter import Meter
+from tests import sounds
+from tests.serving import Served, differences
+from tests.sounds import SOUNDS, TEXTS, encoded, file_of, sound_of
+
+MODE = "automatic_speech_recognition"
+LETTERS = ("Wav2Vec2ForCTC", "HubertForCTC")
+WHISPER = "WhisperForConditionalGeneration"
+LONG = [sound_of(number, seconds) for number, seconds in enumerate((5.3, 1.9, 3.2))]
+OF_CTC: list[dict[str, Any]] = [
+    {},
+    {"return_timestamps": "char"},
+    {"return_timestamps": "word"},
+    {"chunk_length_s": 1, "return_timestamps": "char"},
+    {"chunk_length_s": 1.5, "stride_length_s": [0.5, 0.2], "return_timestamps": "word"},
+    {"chunk_length_s": 1, "stride_length_s": 0},
+]
+OF_WHISPER: list[dict[str, Any]] = [
+    {},
+    {"return_timestamps": True},
+    {"return_timestamps": "word"},
+    {"language": "german", "return_language": True, "return_timestamps": True},
+    {"language": "en", "task": "translate", "num_beams": 1},
+    {"max_new_tokens": 5, "repetition_penalty": 1.3, "no_repeat_ngram_size": 2},
+]
+
+
+@pytest.fixture(scope="module")
+def whisper(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Served]:
+    folder = sounds.write(tmp_path_factory.mktemp("whisper") / "model", WHISPER)
+    return folder, Served(folder, MODE)
+
+
+def reference(folder: Path, auto_class: str) -> Any:
+    return pipeline(
+        "automatic-speech-recognition",
+        model=getattr(transformers, auto_class).from_pretrained(folder),
+        feature_extractor=AutoFeatureExtractor.from_pretrained(folder),
+        tokenizer=AutoTokenizer.from_pretrained(folder),
+        device=torch.device("cpu"),
+    )
+
+
+def pairs(answer: Any) -> Any:
+    """Return an answer with lists in place of tuples."""
+    chunks = [
+        {name: list(part) if isinstance(part, tuple) else part for name, part in each.items()}
+        for each in answer.get("chunks", ())
+    ]
+    return {**answer, **({"chunks": chunks} if "chunks" in answer else {})}
+
+
+def compare(model: Served, expected: list[Any], given: list[Any], parameters: Any) -> None:
+    texts = [encoded(file_of(each)) for each in given]
+    alone = [model.ask(text, **parameters) for text in texts]
+    together = model.ask([*texts, *reversed(texts)], **parameters)
+    for found in (alone, together[: len(texts)], together[: len(texts) - 1 : -1]):
+        assert not differences(found, [pairs(each) for each in expected], 1e-6)
+
+
+@pytest.mark.parametrize("family", LETTERS)
+def test_answers_of_ctc_models_are_those_of_the_pipeline(tmp_path: Path, family: str) -> None:
+    folder = sounds.write(tmp_path / "model", family)
+    pipe, model = reference(folder, "AutoModelForCTC"), Served(folder, MODE)
+    for parameters in OF_CTC:
+        given = LONG if "chunk_length_s" in parameters else SOUNDS
+        stride = parameters.get("stride_length_s")
+        theirs = {
+            **parameters,
+            **({"stride_length_s": tuple(stride)} if isinstance(stride, list) else {}),
+        }
+        compare(model, [pipe(each, **theirs) for each in given], given, parameters)
+
+
+@pytest.mark.parametrize("number", range(len(OF_WHISPER)))
+def test_answers_of_whisper_are_those_of_the_pipeline(
+    whisper: tuple[Path, Served], number: int
+) -> None:
+    folder, model = whisper
+    pipe, parameters = reference(folder, "AutoModelForSpeechSeq2Seq"), OF_WHISPER[number]
+    named = ("return_timestamps", "return_language")
+    theirs = {name: value for name, value in parameters.items() if name in named}
+    theirs["generate_kwargs"] = {
+        name: value for name, value in parameters.items() if name not in named
+    }
+    compare(model, [pipe(each, **theirs) for each in SOUNDS], SOUNDS, parameters)
+
+
+@pytest.mark.parametrize("timestamps", [None, True, "word"])
+def test_whisper_reads_long_audio_in_chunks(whisper: tuple[Path, Served], timestamps: Any) -> None:
+    folder, model = whisper
+    pipe = reference(folder, "AutoModelForSpeechSeq2Seq")
+    parameters = {"return_timestamps": timestamps} if timestamps else {}
+    expected = [pipe(each, chunk_length_s=2, **parameters) for each in LONG if len(each) > 32_000]
+    compare(model, expected, [each for each in LONG if len(each) > 32_000], parameters)
+
+
+def test_a_seed_makes_sampling_repeatable(whisper: tuple[Path, Served]) -> None:
+    _, model = whisper
+    sampled = {"temperature": 1.0, "num_beams": 1}
+    first = model.ask(TEXTS[0], seed=3, **sampled)
+    assert model.ask([TEXTS[1], TEXTS[0]], seed=3, **sampled)[1] == first
+    assert model.ask(TEXTS[0], seed=4, **sampled) != first
+
+
+def test_a_prompt_comes_before_the_text(whisper: tuple[Path, Served]) -> None:
+    _, model = whisper
+    found = [model.ask(TEXTS[1], prompt=prompt) for prompt in ("a b c", "h " * 1_000)]
+    assert all(each.keys() == {"text"} for each in found)
+    assert model.refuse(TEXTS[1], prompt="<|en|>")[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status", "fragment"),
+    [
+        ({"language": "klingon"}, 400, "language 'klingon' is none of this model"),
+        ({"language": "fr"}, 400, "language 'fr' is none of this model"),
+        ({"return_timestamps": "char"}, 422, "segments and words"),
+        ({"max_new_tokens": 33}, 413, "at most 32 tokens"),
+        ({"chunk_length_s": 3}, 413, "this model reads 2 seconds at once"),
+        ({"chunk_length_s": 2, "stride_length_s": 1}, 400, "leaves nothing of a chunk"),
+        ({"chunk_length_s": 2, "stride_length_s": 0.9}, 413, "overlap too much"),
+    ],
+)
+def test_what_whisper_cannot_do_is_refused(
+    whisper: tuple[Path, Served], parameters: Any, status: int, fragment: str
+) -> None:
+    code, message = whisper[1].refuse(TEXTS[0], **parameters)
+    assert (code, fragment in message) == (status, True), message
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"language": "en"}, {"num_beams": 2}, {"return_timestamps": True}]
+)
+def test_what_a_ctc_model_cannot_do_is_refused(
+    served: Callable[..., Served], parameters: Any
+) -> None:
+    assert served(MODE).refuse(TEXTS[0], **parameters)[0] == 422
+
+
+def test_long_audio_is_read_in_chunks_that_a_forward_takes(served: Callable[..., Served]) -> None:
+    text = encoded(file_of(LONG[0]))
+    model = served(MODE, max_batch_samples=32_000)
+    assert model.ask(text) == served(MODE).ask(text, chunk_length_s=2)
+    assert model.refuse(text, chunk_length_s=2.5)[0] == 413
+
+
+def test_a_deadline_ends_a_text(whisper: tuple[Path, Served]) -> None:
+    steps = iter([0.0] * 8)
+    late = Deadline(1.0, lambda: next(steps, 2.0))
+    (outcome,) = whisper[1].engine.predict([Request(TEXTS[0])], Meter(), late)
+    assert outcome.status == 503
+
+
+def test_other_models_that_write_are_refused(tmp_path: Path) -> None:
+    folder = sounds.write(tmp_path / "model", WHISPER)
+    config = transformers.Speech2TextConfig(architectures=["Speech2TextForConditionalGeneration"])
+    config.save_pretrained(folder)
+    with pytest.raises(WrongCheckpoint, match="use a CTC model or Whisper"):
+        Served(folder, MODE)
