@@ -132,6 +132,17 @@ CALLS = [
         )
         for parameters in ({}, {"threshold": 0.1})
     ),
+    *(
+        Call(
+            "visual_question_answering",
+            "visual_question_answering",
+            {"image": str(IMAGE), "question": "Who sings?"},
+            parameters,
+            "VisualQuestionAnsweringOutputElement",
+            {"image": IN_BASE64, "question": "Who sings?"},
+        )
+        for parameters in ({}, {"top_k": 2})
+    ),
     Call("text_classification", "sequence_classification", {"text": TEXT}, {}, LABEL),
     Call(
         "text_classification",

@@ -121,12 +121,13 @@ def as_base64(image: Image.Image) -> str:
     return base64.b64encode(as_png(image)).decode()
 
 
-def write_sample(mode: str, image: Image.Image) -> None:
-    """Write the image of a mode's sample and the request with it."""
+def write_sample(mode: str, image: Image.Image, **beside: Any) -> None:
+    """Write the image of a mode's sample and the request with it, and with what is beside it."""
     folder = ARTIFACTS / mode
     folder.mkdir(exist_ok=True)
     (folder / "sample.png").write_bytes(as_png(image))
-    body = json.dumps({"inputs": as_base64(image)})
+    text = as_base64(image)
+    body = json.dumps({"inputs": {"image": text, **beside} if beside else text})
     (folder / "sample.json").write_text(f"{body}\n", encoding="utf-8")
 
 
@@ -139,3 +140,6 @@ if __name__ == "__main__":
     for each in SAMPLES:
         write_sample(each, draw(Random(SAMPLE_SEED)).image)
     write_sample("depth_estimation", draw_in_fog(Random(SAMPLE_SEED))[0])
+    write_sample(
+        "visual_question_answering", draw(Random(SAMPLE_SEED)).image, question="What colour is it?"
+    )

@@ -17,6 +17,7 @@ from transformers.models.auto.image_processing_auto import AutoImageProcessor
 from handlers import tasks
 from handlers.config.choices import modes
 from handlers.errors import WrongCheckpoint
+from handlers.schemas.model_info import IMAGE_COLUMN
 from handlers.schemas.request import Request
 from scripts.kit.demo_models.shapes import as_base64, as_png
 from tests import tiny, vision_families
@@ -24,7 +25,7 @@ from tests.images import BROKEN, FILES, IMAGES, TEXTS, raw
 from tests.modes import cases
 from tests.serving import Served, differences
 
-IMAGE_MODES = [mode for mode in modes() if tasks.get(mode).reads_media]
+IMAGE_MODES = [mode for mode in modes() if IMAGE_COLUMN in tasks.get(mode).input_columns]
 CLOSE = 1e-4
 
 
