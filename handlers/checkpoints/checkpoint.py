@@ -22,6 +22,7 @@ with hide_packages("sklearn", silence="transformers"):
         GenerationConfig,
         PreTrainedConfig,
         PreTrainedTokenizerBase,
+        ProcessorMixin,
     )
     from transformers.image_processing_utils import BaseImageProcessor
 
@@ -29,6 +30,8 @@ with hide_packages("sklearn", silence="transformers"):
     from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from handlers.checkpoints.labels import read_labels
+from handlers.checkpoints.pillow_processors import read_pillow_processor
+from handlers.checkpoints.processor import read_processor
 from handlers.checkpoints.sentencepiece_files import has_sentencepiece_only, read_tokenizer
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint, summarize
@@ -86,6 +89,16 @@ class Checkpoint:
             WrongCheckpoint: it is missing or cannot be read without remote code.
         """
         return _image_processor(self.directory)
+
+    @cached_property
+    def processor(self) -> ProcessorMixin:
+        """The processor of images and texts, with a tokenizer of its own, which threads may share.
+
+        Raises:
+            WrongCheckpoint: it is missing or cannot be read without remote code.
+        """
+        tokenizer = _tokenizer(self.directory, self.handler, self.config)
+        return read_processor(self.directory, self.config, tokenizer, self.image_processor)
 
     @cached_property
     def labels(self) -> list[str]:
@@ -261,15 +274,24 @@ def _is_unconverted(directory: Path) -> bool:
 
 def _image_processor(directory: Path) -> BaseImageProcessor:
     try:
-        return AutoImageProcessor.from_pretrained(
-            directory, local_files_only=True, trust_remote_code=False
-        )
+        return _load_image_processor(directory)
     except Exception as error:  # noqa: BLE001 - each processor checks its config in its own way
         raise WrongCheckpoint(
             "preprocessor_config.json",
             f"cannot be read ({summarize(error)})",
             "pack the preprocessor_config.json of the checkpoint",
         ) from None
+
+
+def _load_image_processor(directory: Path) -> BaseImageProcessor:
+    try:
+        return AutoImageProcessor.from_pretrained(
+            directory, local_files_only=True, trust_remote_code=False
+        )
+    except (ValueError, ImportError):
+        if (processor := read_pillow_processor(directory)) is None:
+            raise
+        return processor
 
 
 def _settings(handler: HandlerSection) -> dict[str, Any]:

@@ -140,6 +140,7 @@ if __name__ == "__main__":
     for each in SAMPLES:
         write_sample(each, draw(Random(SAMPLE_SEED)).image)
     write_sample("depth_estimation", draw_in_fog(Random(SAMPLE_SEED))[0])
+    write_sample("image_text_to_text", draw(Random(SAMPLE_SEED)).image, text="What is it?")
     write_sample(
         "visual_question_answering", draw(Random(SAMPLE_SEED)).image, question="What colour is it?"
     )
