@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import (
+    AutoTokenizer,
     BlipConfig,
     BlipForQuestionAnswering,
     BlipImageProcessorPil,
+    CLIPImageProcessorPil,
+    CLIPVisionConfig,
+    Idefics3Config,
+    Idefics3ForConditionalGeneration,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
     PreTrainedConfig,
+    Qwen2VLConfig,
+    Qwen2VLForConditionalGeneration,
     ViltConfig,
     ViltForQuestionAnswering,
     ViltImageProcessorPil,
 )
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from tests.tiny_tokenizers import write_bert
+from tests.tiny_tokenizers import write_bert, write_gpt2
 
 LAYERS = {"num_hidden_layers": 2, "num_attention_heads": 2}
 SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, **LAYERS}
@@ -54,3 +67,97 @@ def _save(folder: Path, kind: Any, config: PreTrainedConfig, seed: int) -> None:
             if weight.ndim > 1:
                 weight.uniform_(-0.8, 0.8)
     model.save_pretrained(folder)
+
+
+def write_llava(folder: Path, values: Mapping[str, Any], seed: int) -> None:
+    """Write a LLaVA, whose images of 32 x 32 pixels have four tokens each."""
+    ids = _write_chat_tokens(folder, ["<image>"])
+    vision = CLIPVisionConfig(**SIZES, image_size=32, patch_size=16)
+    config = LlavaConfig(
+        vision_config=vision,
+        text_config=LlamaConfig(**_decoder(ids)),
+        image_token_id=ids["<image>"],
+        vision_feature_layer=-1,
+        **values,
+    )
+    _save(folder, LlavaForConditionalGeneration, config, seed)
+    size = {"height": 32, "width": 32}
+    images = CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=size)
+    settings = {
+        "patch_size": 16,
+        "vision_feature_select_strategy": "default",
+        "num_additional_image_tokens": 1,
+    }
+    _save_processor(folder, images, "LlavaProcessor", settings)
+
+
+def write_qwen2_vl(folder: Path, values: Mapping[str, Any], seed: int) -> None:
+    """Write a Qwen2-VL, whose images have as many tokens as their size needs."""
+    names = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+    ids = _write_chat_tokens(folder, names)
+    tokens = {
+        "vision_start_token_id": ids[names[0]],
+        "vision_end_token_id": ids[names[1]],
+        "image_token_id": ids[names[2]],
+        "video_token_id": ids[names[3]],
+    }
+    rope = {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 10_000.0}
+    text = {**_decoder(ids), "num_key_value_heads": 2, "rope_parameters": rope}
+    vision = {"depth": 1, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "patch_size": 8}
+    config = Qwen2VLConfig(text_config=text, vision_config=vision, **tokens, **values)
+    _save(folder, Qwen2VLForConditionalGeneration, config, seed)
+    images = Qwen2VLImageProcessorPil(min_pixels=256, max_pixels=4096, patch_size=8)
+    _save_processor(folder, images, "Qwen2VLProcessor", {})
+
+
+def write_idefics3(folder: Path, values: Mapping[str, Any], seed: int) -> None:
+    """Write an Idefics3, the architecture of SmolVLM, which splits large images."""
+    rows = [f"<row_{row}_col_{column}>" for row in range(1, 4) for column in range(1, 4)]
+    extra = ["<image>", "<fake_token_around_image>", "<global-img>", "<end_of_utterance>", *rows]
+    ids = _write_chat_tokens(folder, extra)
+    vision = {**SIZES, "image_size": 32, "patch_size": 8}
+    config = Idefics3Config(
+        vision_config=vision,
+        text_config=LlamaConfig(**_decoder(ids)),
+        image_token_id=ids["<image>"],
+        scale_factor=2,
+        pad_token_id=ids["<|endoftext|>"],
+        **values,
+    )
+    _save(folder, Idefics3ForConditionalGeneration, config, seed)
+    sides = {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 32}}
+    images = Idefics3ImageProcessorPil(**sides)
+    _save_processor(folder, images, "Idefics3Processor", {"image_seq_len": 4})
+
+
+# The contents of messages are lists of parts.
+PARTS_TEMPLATE = (
+    "{% for message in messages %}{{ message['role'] }}:"
+    "{% for part in message['content'] %}"
+    "{% if part['type'] == 'image' %}IMAGE{% else %} {{ part['text'] }}{% endif %}"
+    "{% endfor %}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+)
+
+
+def _write_chat_tokens(folder: Path, names: list[str]) -> dict[str, int]:
+    """Write a tokenizer with special tokens; returns the number of each, and of the last token."""
+    write_gpt2(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_special_tokens({"additional_special_tokens": names})
+    images = {"<image>": "<image>", "<|image_pad|>": "<|vision_start|><|image_pad|><|vision_end|>"}
+    shown = next(images[name] for name in names if name in images)
+    tokenizer.chat_template = PARTS_TEMPLATE.replace("IMAGE", shown)
+    tokenizer.save_pretrained(folder)
+    return {name: int(tokenizer.convert_tokens_to_ids(name)) for name in [*names, "<|endoftext|>"]}
+
+
+def _decoder(ids: Mapping[str, int]) -> dict[str, Any]:
+    end = ids["<|endoftext|>"]
+    ends = {"bos_token_id": end, "eos_token_id": end, "pad_token_id": end}
+    return {**SIZES, **ends, "vocab_size": 432, "max_position_embeddings": 256}
+
+
+def _save_processor(folder: Path, images: Any, kind: str, settings: Mapping[str, Any]) -> None:
+    images.save_pretrained(folder)
+    document = json.dumps({"processor_class": kind, **settings})
+    (folder / "processor_config.json").write_text(document, encoding="utf-8")

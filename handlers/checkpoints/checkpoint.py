@@ -24,6 +24,7 @@ with hide_packages("sklearn", silence="transformers"):
         PreTrainedConfig,
         PreTrainedTokenizerBase,
         PreTrainedTokenizerFast,
+        ProcessorMixin,
         SequenceFeatureExtractor,
     )
     from transformers.image_processing_utils import BaseImageProcessor
@@ -32,7 +33,11 @@ with hide_packages("sklearn", silence="transformers"):
     from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from handlers.checkpoints.labels import read_labels
-from handlers.checkpoints.pillow_processors import register_pillow_processors
+from handlers.checkpoints.pillow_processors import (
+    read_pillow_processor,
+    register_pillow_processors,
+)
+from handlers.checkpoints.processor import read_processor
 from handlers.checkpoints.sentencepiece_files import has_sentencepiece_only, read_tokenizer
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint, summarize
@@ -111,7 +116,7 @@ class Checkpoint:
         Raises:
             WrongCheckpoint: it is missing or cannot be read without remote code.
         """
-        return _preprocessor(AutoImageProcessor, self.directory)
+        return _preprocessor(_load_image_processor, self.directory)
 
     @cached_property
     def feature_extractor(self) -> SequenceFeatureExtractor:
@@ -120,7 +125,17 @@ class Checkpoint:
         Raises:
             WrongCheckpoint: it is missing or cannot be read without remote code.
         """
-        return _preprocessor(AutoFeatureExtractor, self.directory)
+        return _preprocessor(AutoFeatureExtractor.from_pretrained, self.directory)
+
+    @cached_property
+    def processor(self) -> ProcessorMixin:
+        """The processor of images and texts, with a tokenizer of its own, which threads may share.
+
+        Raises:
+            WrongCheckpoint: it is missing or cannot be read without remote code.
+        """
+        tokenizer = _tokenizer(self.directory, self.handler, self.config)
+        return read_processor(self.directory, self.config, tokenizer, self.image_processor)
 
     @cached_property
     def labels(self) -> list[str]:
@@ -285,17 +300,26 @@ def _is_unconverted(directory: Path) -> bool:
     return has_files and not (directory / "tokenizer.json").exists()
 
 
-def _preprocessor(auto_class: Any, directory: Path) -> Any:
+def _preprocessor(load: Callable[..., Any], directory: Path) -> Any:
     """Return the image processor or the feature extractor of a checkpoint."""
-    register_pillow_processors()
     try:
-        return auto_class.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+        return load(directory, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # noqa: BLE001 - each processor checks its config in its own way
         raise WrongCheckpoint(
             "preprocessor_config.json",
             f"cannot be read ({summarize(error)})",
             "pack the preprocessor_config.json of the checkpoint",
         ) from None
+
+
+def _load_image_processor(directory: Path, **options: bool) -> BaseImageProcessor:
+    register_pillow_processors()
+    try:
+        return AutoImageProcessor.from_pretrained(directory, **options)
+    except (ValueError, ImportError):
+        if (processor := read_pillow_processor(directory)) is None:
+            raise
+        return processor
 
 
 def _settings(handler: HandlerSection) -> dict[str, Any]:

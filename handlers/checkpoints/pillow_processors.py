@@ -1,17 +1,28 @@
 """Image processors of Pillow that transformers has, or could have, and does not find.
 
-Without torchvision, :class:`AutoImageProcessor` reads images with Pillow. Of SegFormer its class
-declares that it needs torchvision, which it uses for the maps of training alone. Of BLIP it has no
-class.
+Without torchvision, :class:`AutoImageProcessor` reads images with Pillow. transformers 5.5 lists
+five processors, Idefics3's and SegFormer's among them, as if they needed torchvision. Of BLIP it
+has no class.
 """
 
 from __future__ import annotations
 
+import json
+from importlib import import_module
+from pathlib import Path
+
 from transformers import BlipConfig, SegformerConfig
 from transformers.image_processing_backends import PilBackend
+from transformers.image_processing_utils import BaseImageProcessor
 from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD, PILImageResampling
-from transformers.models.auto.image_processing_auto import AutoImageProcessor
+from transformers.models.auto.image_processing_auto import (
+    IMAGE_PROCESSOR_MAPPING_NAMES,
+    AutoImageProcessor,
+)
 from transformers.models.segformer.image_processing_pil_segformer import SegformerImageProcessorPil
+
+FILE = "preprocessor_config.json"
+ENDING = "ImageProcessor"
 
 
 class BlipImageProcessorPil(PilBackend):
@@ -29,10 +40,31 @@ class BlipImageProcessorPil(PilBackend):
 
 
 def register_pillow_processors() -> None:
-    """Have :class:`AutoImageProcessor` find these."""
+    """Have :class:`AutoImageProcessor` find those of SegFormer and BLIP."""
     for config, processor in (
         (SegformerConfig, SegformerImageProcessorPil),
         (BlipConfig, BlipImageProcessorPil),
     ):
         found = {"pil": processor}
         AutoImageProcessor.register(config, image_processor_classes=found, exist_ok=True)
+
+
+def read_pillow_processor(directory: Path) -> BaseImageProcessor | None:
+    """Return the image processor of a checkpoint by the name in its file; None if it is unknown."""
+    settings = json.loads((directory / FILE).read_text(encoding="utf-8"))
+    named = str(settings.get("image_processor_type"))
+    name = f"{named.split(ENDING, maxsplit=1)[0]}{ENDING}Pil"
+    families = [
+        family
+        for family, names in IMAGE_PROCESSOR_MAPPING_NAMES.items()
+        if isinstance(names, dict) and names.get("pil") == name
+    ]
+    for family in (each.replace("-", "_") for each in families):
+        try:
+            module = import_module(f"transformers.models.{family}.image_processing_pil_{family}")
+        except ImportError:
+            continue
+        if kind := getattr(module, name, None):
+            processor: BaseImageProcessor = kind.from_pretrained(directory, local_files_only=True)
+            return processor
+    return None

@@ -240,6 +240,10 @@ class HandlerSection(_Section):
         description="Maximum bytes of one audio file. `max_request_size` of TorchServe limits the "
         "body.",
     )
+    max_images: PositiveInt = Field(
+        default=8,
+        description="Maximum images of one prompt or chat, for `image_text_to_text`.",
+    )
     allowed_media_hosts: list[str] = Field(
         default_factory=list,
         description="Hosts whose files are fetched where a request has a URL: "

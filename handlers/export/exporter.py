@@ -254,6 +254,8 @@ def _not_comparable(task: BaseTask[Any, Any], spec: ModelSpec) -> str | None:
         return f"a model that generates is measured if the YAML sets {REQUESTS_MEASUREMENT[0]}"
     if not task.one_forward:
         return "each of its results is made by several forwards"
+    if not task.outputs:
+        return "the model generates its answers"
     if method := quantization_method(spec.checkpoint.config):
         return f"the weights were quantized with {method}"
     if config.torchrun or config.handler.uses_device_map:

@@ -39,7 +39,11 @@ from handlers.runtime.model import Model
 class Format(BaseFormat):
     """The checkpoint itself, run by torch."""
 
-    generates = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM")
+    generates = (
+        "AutoModelForCausalLM",
+        "AutoModelForImageTextToText",
+        "AutoModelForSeq2SeqLM",
+    )
     assists = True
     takes_compile = True
     takes_batch_size = True  # TorchServe's example sets the key in every YAML.
@@ -151,7 +155,9 @@ class PretrainedModel(Model):
         placed = getattr(self.module, "hf_device_map", None) or self.module.device.type != "cpu"
         quantized = quantization_method(self.module.config)
         encodes = self.module.config.is_encoder_decoder
-        return self.looks_up_prompts and not (placed or quantized or encodes)
+        reads_images = hasattr(self.module.config, "vision_config")
+        others = placed or quantized or encodes or reads_images
+        return self.looks_up_prompts and not others
 
     @torch.inference_mode()
     def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:

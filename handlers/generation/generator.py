@@ -66,7 +66,8 @@ class Prompt(Window):
     `options` are further arguments of `generate`, and `first_token` is the one that the text must
     begin with, None for any. `compiled` is its grammar as `generate` needs it. `future` takes the
     outcome as soon as the prompt's own texts have ended; where it is cancelled, they go on no
-    further.
+    further. `media` are the model inputs of its images, whose first dimension is that of a batch or
+    counts images or parts of them.
     """
 
     parameters: GenerationParameters
@@ -78,6 +79,12 @@ class Prompt(Window):
     compiled: CompiledGrammar | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     first_token: int | None = None
+    media: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+
+    @property
+    def media_shape(self) -> Hashable:
+        """What the arrays of prompts in one batch have in common: all but their first size."""
+        return tuple((name, array.shape[1:]) for name, array in sorted(self.media.items()))
 
     @property
     def for_generate(self) -> dict[str, Any]:
@@ -196,7 +203,7 @@ class Generator:
         compare whole texts, so they must end at one length. Where the longest text would carry a
         prompt beyond the model's last position, or its last token is a fixed one, it generates only
         with prompts of the same number of new tokens. Where the model does not mix LoRA adapters,
-        so do prompts of one adapter.
+        so do prompts of one adapter. The images of prompts have equal shapes.
         """
         settings = prompt.parameters
         is_seeded = settings.do_sample and settings.seed is not None
@@ -213,7 +220,8 @@ class Generator:
             settings.stop if beams else (),
         )
         adapter = None if self.model.mixes_adapters else settings.adapter_id
-        return length, ending, adapter, tuple(sorted(prompt.for_generate.items()))
+        options = tuple(sorted(prompt.for_generate.items()))
+        return length, ending, adapter, prompt.media_shape, options
 
     def _reads_prompt(self, prompt: Prompt) -> bool:
         given, neutral = {**self.base.to_dict(), **prompt.for_generate}, self.layout.reads_prompt
@@ -302,7 +310,7 @@ class Generator:
         The tokens of a draft are not certain, so a streamed text has none.
         """
         assistant, prompt = self.model.assistant, prompts[0]
-        if assistant is None or len(prompts) > 1 or prompt.stream is not None:
+        if assistant is None or len(prompts) > 1 or prompt.stream is not None or prompt.media:
             return False
         fits = assistant.limit is None or len(prompt) + prompt.new_tokens <= assistant.limit
         return fits and prompt.parameters.takes_drafts

@@ -6,6 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+import torch
+
 from handlers.batching.padding import Batch, Padding, pad
 from handlers.batching.rows import Row
 from handlers.batching.shapes import stack
@@ -22,8 +25,8 @@ class Layout(ABC):
     reads_prompt: ClassVar[Mapping[str, Any]]
 
     def collate(self, prompts: Sequence[Any], padding: Padding) -> Batch:
-        """Return the model inputs of prompts as one batch."""
-        return pad(prompts, padding)
+        """Return the model inputs of prompts, and of the images of all of them, as one batch."""
+        return pad(prompts, padding) | join_media(prompts)
 
     def slots(self, batch: Batch) -> int:
         """Return the number of tokens that are computed for a batch before the new ones."""
@@ -99,3 +102,11 @@ class ImageToText(Layout):
 DECODER_ONLY = DecoderOnly()
 ENCODER_DECODER = EncoderDecoder()
 IMAGE_TO_TEXT = ImageToText()
+
+
+def join_media(prompts: Sequence[Any]) -> Batch:
+    """Return the model inputs of the images of all prompts, one after another."""
+    return {
+        name: torch.from_numpy(np.concatenate([prompt.media[name] for prompt in prompts]))
+        for name in prompts[0].media
+    }

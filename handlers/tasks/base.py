@@ -53,7 +53,8 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     Attributes:
         auto_class: name of the transformers auto class whose checkpoints it serves, where there is
             one for all of them; see :meth:`auto_class_for`.
-        outputs: names of the model outputs that `decode` reads.
+        outputs: names of the model outputs that `decode` reads; none where a model that generates
+            has no others to compare with its checkpoint.
         optional_outputs: those of them that some models do not have.
         per_token: those of them that have a value for each token.
         numbers: those of them that are numbers, which have to agree in exports, and no logits.

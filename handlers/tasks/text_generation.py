@@ -91,7 +91,9 @@ class Task(GenerationTask[PromptQuery]):
         "parameters": {"max_new_tokens": 8},
     }
     result_columns = ("generated_text",)
-    legacy_response = LegacyResponse({"return_full_text": True}, _legacy_response)
+    legacy_response: ClassVar[LegacyResponse | None] = LegacyResponse(
+        {"return_full_text": True}, _legacy_response
+    )
     fastest_formats: ClassVar[Mapping[str, str]] = {"cpu": "openvino"}
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:

@@ -58,7 +58,7 @@ class Task(ImageQuestionTask):
     """Visual question answering; answers as the pipeline of transformers 4 does."""
 
     auto_class = "AutoModelForVisualQuestionAnswering"
-    outputs = ("logits",)
+    outputs: tuple[str, ...] = ("logits",)
     parameters = VisualQuestionParameters
     results = list[VisualAnswer]
     result_columns = ("answer", "score")
@@ -68,6 +68,7 @@ class Task(ImageQuestionTask):
         self.writes_answers = _generates(checkpoint)
         self.labels = () if self.writes_answers else checkpoint.labels
         if self.writes_answers:
+            self.outputs = ()
             # Others, such as token types, are no inputs of these models.
             self.tokenizer.model_input_names = ["input_ids", "attention_mask"]
         self._generation = answer_settings(checkpoint.generation_config)

@@ -164,6 +164,7 @@ if __name__ == "__main__":
     labelled = draw(Random(SAMPLE_SEED)).image
     write_sample("zero_shot_image_classification", labelled, candidate_labels=list(LABELS))
     write_sample("depth_estimation", draw_in_fog(Random(SAMPLE_SEED))[0])
+    write_sample("image_text_to_text", draw(Random(SAMPLE_SEED)).image, text="What is it?")
     write_sample(
         "visual_question_answering", draw(Random(SAMPLE_SEED)).image, question="What colour is it?"
     )

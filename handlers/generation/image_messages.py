@@ -1,0 +1,128 @@
+"""The messages of a chat with images, in OpenAI's form and in that of transformers.
+
+{"type": "text", "text": "What is it?"}
+{"type": "image_url", "image_url": {"url": "data:image/png;base64,…"}}
+{"type": "image", "image": "<base64>"}, or with `url` or `base64` in place of `image`
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from handlers.errors import BadRequest
+from handlers.generation.chat import Message, check_messages
+from handlers.media.files import MediaFiles
+from handlers.media.remote import RemoteFile
+
+IMAGE_KEYS = ("image", "url", "base64")
+IMAGE_PART = {"type": "image"}
+# How a template reads the type of a part; another one takes texts as contents.
+READS_PARTS = re.compile(r"""\[['"]type['"]\]|\.type\b|selectattr\(\s*['"]type""")
+
+
+class ImageUrl(TypedDict):
+    """Where an image is: a data URI, or a URL of an allowed host."""
+
+    url: str
+    detail: NotRequired[str]
+
+
+class ContentPart(TypedDict):
+    """A text or an image in a message."""
+
+    type: Literal["text", "image_url", "image"]
+    text: NotRequired[str]
+    image_url: NotRequired[ImageUrl | str]
+    image: NotRequired[str]
+    url: NotRequired[str]
+    base64: NotRequired[str]
+
+
+class ImageMessage(TypedDict):
+    """One turn of a chat, whose content may have images."""
+
+    role: str
+    content: str | list[ContentPart]
+
+
+@dataclass(frozen=True)
+class ImageChat:
+    """The messages of a chat, and its images in their order.
+
+    Attributes:
+        messages: the messages, with texts as contents.
+        parts: the parts of each message, of an image its type alone; None for a text.
+        files: the files of the images.
+    """
+
+    messages: Sequence[Message]
+    parts: Sequence[Sequence[Mapping[str, str]] | None]
+    files: Sequence[bytes | RemoteFile]
+
+    def for_template(self, template: str, image_token: str) -> list[Any]:
+        """Return the messages as a chat template reads them: with parts, or with texts.
+
+        Args:
+            template: the template.
+            image_token: what stands for an image in a text.
+        """
+        reads_parts = bool(READS_PARTS.search(template))
+        pairs = zip(self.messages, self.parts, strict=True)
+        return [_turn(message, parts, image_token, reads_parts) for message, parts in pairs]
+
+
+def read_chat(given: Sequence[Any], files: MediaFiles, max_characters: int) -> ImageChat:
+    """Return the messages of a chat, with texts and images as contents.
+
+    Raises:
+        RequestError: a message is malformed, too long, or has an image that cannot be read.
+    """
+    texts: list[Any] = []
+    parts: list[Sequence[Mapping[str, str]] | None] = []
+    found: list[bytes | RemoteFile] = []
+    for at, message in enumerate(given):
+        content = message.get("content") if isinstance(message, Mapping) else None
+        if not isinstance(content, list):
+            texts.append(message)
+            parts.append(None)
+            continue
+        images = [_image_in(part, f"messages[{at}].content", files) for part in content]
+        found += [image for image in images if image is not None]
+        pairs = list(zip(content, images, strict=True))
+        texts.append({**message, "content": [part for part, image in pairs if image is None]})
+        parts.append([part if image is None else IMAGE_PART for part, image in pairs])
+    return ImageChat(check_messages(texts, max_characters), parts, found)
+
+
+def _image_in(part: Any, name: str, files: MediaFiles) -> bytes | RemoteFile | None:
+    """Return the file of a part that is an image; None for another part."""
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    if kind == "image_url":
+        value = part.get("image_url")
+        return files.file(value.get("url") if isinstance(value, Mapping) else value, name)
+    if kind != "image":
+        return None
+    key = next((key for key in IMAGE_KEYS if part.get(key) is not None), None)
+    if key is None:
+        raise BadRequest(f"{name} has an image without a file; send it under image or url.")
+    return files.file(part[key], name)
+
+
+def _turn(
+    message: Message,
+    parts: Sequence[Mapping[str, str]] | None,
+    image_token: str,
+    reads_parts: bool,
+) -> dict[str, Any]:
+    if not reads_parts:
+        texts = [image_token if part is IMAGE_PART else part["text"] for part in parts or ()]
+        return {**message, "content": "".join(texts) if parts else message["content"]}
+    if message["role"] == "tool" or message.get("tool_calls"):
+        return dict(message)
+    text = {"type": "text", "text": message["content"]}
+    return {**message, "content": [text] if parts is None else list(parts)}

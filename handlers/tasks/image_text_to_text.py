@@ -1,0 +1,318 @@
+"""Images and a text to a text, greedy by default: chats of vision language models.
+
+    {"inputs": [{"role": "user", "content": [
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,…"}},
+        {"type": "text", "text": "What is it?"}]}]}
+    -> [{"generated_text": "A red square."}]
+
+    {"inputs": {"image": "<base64>", "text": "What is it?"}}
+
+The text may also be a prompt with the model's image token. Results are those of `model.generate`
+for the prompt alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NotRequired
+
+import numpy as np
+import torch
+from PIL import Image
+from tokenizers import Encoding
+from transformers import ProcessorMixin
+from typing_extensions import TypedDict
+
+from handlers.batching.padding import pad, without_padding
+from handlers.batching.rows import Outputs
+from handlers.batching.tokenization import Window
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.config.handler_section import HandlerSection
+from handlers.config.quoting import quote
+from handlers.errors import (
+    BadRequest,
+    RequestError,
+    RequestTooLarge,
+    Unprocessable,
+    WrongCheckpoint,
+    attempt,
+    summarize,
+)
+from handlers.generation.chat import chat_template, prompt_of
+from handlers.generation.generator import Prompt
+from handlers.generation.image_messages import ImageChat, ImageMessage, read_chat
+from handlers.generation.layout import join_media
+from handlers.generation.parameters import GenerationParameters
+from handlers.media.files import MediaFiles
+from handlers.media.images import IMAGE, read_image
+from handlers.media.remote import RemoteFile
+from handlers.runtime.model import Model
+from handlers.schemas.model_info import TEXT_COLUMN
+from handlers.schemas.request import Request, TokenIds
+from handlers.schemas.text_checks import check_text
+from handlers.tasks import text_generation
+from handlers.tasks.text_generation import Generated, PromptQuery
+
+NEW_TOKENS = 256
+FORM = '{"image": …, "text": …}'
+IMAGE_KEYS = ("image", "images")
+
+
+class ImageTextParameters(GenerationParameters):
+    """Parameters of one prompt or chat; omitted ones are those of the generation config."""
+
+    return_full_text: bool = False
+    """Returns the prompt before the new text; of a chat its messages, without the images."""
+
+
+class ImageTextInput(TypedDict):
+    """Images in base64 or as data URIs, and a text about them."""
+
+    text: str
+    image: NotRequired[str]
+    images: NotRequired[list[str]]
+
+
+@dataclass(frozen=True)
+class ImagePromptQuery(PromptQuery):
+    """A prompt, and the files of the images whose tokens it has."""
+
+    files: Sequence[bytes | RemoteFile] = ()
+
+
+class Task(text_generation.Task):
+    """Texts about images, and chats with images, by a decoder that reads both."""
+
+    auto_class = "AutoModelForImageTextToText"
+    parameters = ImageTextParameters
+    inputs = str | list[ImageMessage] | ImageTextInput
+    results = list[Generated]
+    sample: ClassVar[Mapping[str, Any]] = {
+        "inputs": "What is it?",
+        "parameters": {"max_new_tokens": 8},
+    }
+    input_columns = (TEXT_COLUMN, ("image", "text"))
+    legacy_response = None
+    fastest_formats: ClassVar[Mapping[str, str]] = {}
+    reads_media = True
+    exports = False
+
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        self._processor = checkpoint.processor
+        self._image_token = _image_token(self._processor)
+        self._media_tokens = _media_tokens(self._processor, self._image_token)
+        if getattr(self._processor, "chat_template", None):
+            self.tokenizer.chat_template = self._processor.chat_template
+        self.files = MediaFiles(
+            IMAGE, settings.max_image_bytes, settings.allowed_media_hosts, settings.media_timeout
+        )
+        self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="image")
+
+    def parse(self, request: Request) -> PromptQuery:
+        query = super().parse(request)
+        images = len(_files(query))
+        if images > self.settings.max_images:
+            raise RequestTooLarge(
+                f"The request has {images:,} images, and this model takes"
+                f" {self.settings.max_images:,}; send fewer."
+            )
+        if images and query.parameters.prompt_lookup_num_tokens:
+            raise Unprocessable(
+                "prompt_lookup_num_tokens cannot be done with images; leave it out."
+            )
+        if images > 1 and query.parameters.sequences > 1:
+            raise Unprocessable(
+                "Beams and several texts cannot be done with several images; leave num_beams and"
+                " num_return_sequences out."
+            )
+        return query
+
+    def encode(self, queries: Sequence[PromptQuery]) -> list[list[Prompt] | RequestError]:
+        """Return the row of each prompt; images are read and preprocessed in threads."""
+        texts = iter(super().encode([query for query in queries if not _files(query)]))
+        files = iter(self.files.fetch([file for query in queries for file in _files(query)]))
+        pending = [
+            self._threads.submit(
+                attempt, self._row_of_images, query, [next(files) for _ in _files(query)]
+            )
+            if _files(query)
+            else None
+            for query in queries
+        ]
+        return [next(texts) if each is None else each.result() for each in pending]
+
+    def compared_outputs(self, model: Model, rows: Sequence[Prompt]) -> Sequence[Outputs]:
+        """Return the scores of the token after each token of a prompt, one prompt after another."""
+        found: list[Outputs] = []
+        for row in rows:
+            outputs = model.forward({**pad([row], self.padding), **join_media([row])})
+            found += without_padding(outputs, [row], self.padding.side, self.per_token)
+        return found
+
+    @property
+    def _default_new_tokens(self) -> int:
+        return int(self.settings.max_length or self.base.max_new_tokens or NEW_TOKENS)
+
+    def _query(self, request: Request, parameters: GenerationParameters) -> PromptQuery:
+        inputs = request.inputs
+        if isinstance(inputs, dict):
+            return self._query_of_form(inputs, request, parameters)
+        if isinstance(inputs, list) and any(isinstance(item, dict) for item in inputs):
+            chat = read_chat(inputs, self.files, self.max_characters)
+            return self._query_of_chat(chat, request, parameters)
+        if isinstance(inputs, str):
+            self._check_placeholders(inputs, 0)
+        if isinstance(inputs, TokenIds):
+            self._check_ids(inputs)
+        return super()._query(request, parameters)
+
+    def _query_of_form(
+        self, inputs: Mapping[str, Any], request: Request, parameters: GenerationParameters
+    ) -> PromptQuery:
+        """Return the query of images and a text: a prompt with image tokens, or else a chat."""
+        key = next((key for key in IMAGE_KEYS if inputs.keys() == {key, "text"}), None)
+        if key is None:
+            raise BadRequest(f"inputs has the keys {quote(sorted(map(str, inputs)))}; send {FORM}.")
+        given = inputs[key] if isinstance(inputs[key], list) else [inputs[key]]
+        text = check_text(inputs["text"], "text", self.max_characters)
+        if not (self._image_token in text or self.tokenizer.chat_template is None):
+            parts = [{"type": "image", "image": each} for each in given]
+            content = [*parts, {"type": "text", "text": text}]
+            chat = read_chat([{"role": "user", "content": content}], self.files, len(text))
+            return self._query_of_chat(chat, request, parameters)
+        self._check_placeholders(text, len(given))
+        files = [self.files.file(each, key) for each in given]
+        # A stream cannot begin with the text of the prompt.
+        stream = None if parameters.return_full_text else request.stream
+        return ImagePromptQuery(text, parameters, stream=stream, files=files)
+
+    def _query_of_chat(
+        self, chat: ImageChat, request: Request, parameters: GenerationParameters
+    ) -> PromptQuery:
+        template = chat_template(self.tokenizer, parameters.offered_tools)
+        if parameters.offered_tools and "tools" not in template:
+            raise Unprocessable("The chat template of this model takes no tools; leave tools out.")
+        for message in chat.messages:
+            self._check_placeholders(message["content"], 0)
+        turns = chat.for_template(template, self._image_token)
+        tools = parameters.offered_tools
+        prompt = prompt_of(turns, self.tokenizer, self.max_characters, tools)
+        shown = prompt.count(self._image_token)
+        if shown != len(chat.files):
+            raise BadRequest(
+                f"The model's chat template has {shown:,} images for the {len(chat.files):,} of"
+                " these messages; send images in the messages of the user."
+            )
+        return ImagePromptQuery(prompt, parameters, chat.messages, request.stream, files=chat.files)
+
+    def _check_placeholders(self, text: str, images: int) -> None:
+        """Check that a text has as many image tokens as there are images.
+
+        Raises:
+            BadRequest: it has not.
+        """
+        other = next((each for each in self._media_tokens if each in text), None)
+        if other is not None:
+            raise BadRequest(f"The text has {other}, which stands for a file; leave it out.")
+        count = text.count(self._image_token)
+        if count != images:
+            raise BadRequest(
+                f"The text has {self._image_token} {count:,} times, which stands for an image, and"
+                f" comes with {images:,} images; send one for each image."
+            )
+
+    def _check_ids(self, prompt: TokenIds) -> None:
+        """Check that no token stands for an image or another file.
+
+        Raises:
+            BadRequest: one does.
+        """
+        tokens = [self._image_token, *self._media_tokens]
+        if not set(self.tokenizer.convert_tokens_to_ids(tokens)).isdisjoint(prompt.ids):
+            raise BadRequest(
+                "The prompt has the token of an image or another file; send a text or a chat."
+            )
+
+    def _row_of_images(
+        self, query: ImagePromptQuery, files: Sequence[bytes | RequestError]
+    ) -> list[Prompt]:
+        """Return the row of a prompt with images.
+
+        Raises:
+            RequestError: a file is no image, or the prompt has too many tokens.
+        """
+        images = list(self._images(files))
+        features = self._features(query, images)
+        ids = features["input_ids"]
+        if self.max_tokens is not None and len(ids) > self.max_tokens:
+            raise RequestTooLarge(
+                f"The prompt has {len(ids):,} tokens with those of its images, and this model takes"
+                f" {self.max_tokens:,}; send fewer or smaller images."
+            )
+        of_tokens = {name for name, array in features.items() if array.shape == ids.shape}
+        media = {name: array for name, array in features.items() if name not in of_tokens}
+        tokens = {name: features[name].tolist() for name in sorted(of_tokens - {"attention_mask"})}
+        return [
+            replace(prompt, media=media)
+            for prompt in self._prompt(query, Window(tokens, Encoding()))
+        ]
+
+    def _images(self, files: Sequence[bytes | RequestError]) -> Iterator[Image.Image]:
+        for file in files:
+            if isinstance(file, RequestError):
+                raise file
+            yield read_image(file, "The image", self.settings.max_image_pixels)
+
+    def _features(
+        self, query: ImagePromptQuery, images: Sequence[Image.Image]
+    ) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the model inputs: those of tokens without the first dimension of a batch."""
+        bos = self.tokenizer.bos_token
+        # A chat template has the first token itself.
+        given = {"add_special_tokens": False} if bos and query.prompt.startswith(bos) else {}
+        try:
+            found: Mapping[str, torch.Tensor] = self._processor(
+                text=[query.prompt], images=[list(images)], return_tensors="pt", **given
+            )
+        except ValueError as error:
+            raise Unprocessable(
+                f"The processor of this model does not take these images ({summarize(error)}); send"
+                " other ones."
+            ) from None
+        ids = found["input_ids"]
+        return {
+            name: (tensor[0] if tensor.shape == ids.shape else tensor).numpy()
+            for name, tensor in found.items()
+        }
+
+
+def _files(query: PromptQuery) -> Sequence[bytes | RemoteFile]:
+    return query.files if isinstance(query, ImagePromptQuery) else ()
+
+
+def _image_token(processor: ProcessorMixin) -> str:
+    """Return what stands for an image in a prompt.
+
+    Raises:
+        WrongCheckpoint: prompts of this model have no such token.
+    """
+    # Gemma 3 has another token in prompts than those of the image's patches.
+    found = (getattr(processor, name, None) for name in ("boi_token", "image_token"))
+    token = next(filter(None, found), None)
+    if token is None:
+        raise WrongCheckpoint(
+            "processor_config.json",
+            f"is that of {type(processor).__name__}, whose prompts have no images",
+            "serve a vision language model, such as LLaVA, Qwen2-VL or SmolVLM",
+        )
+    return str(token)
+
+
+def _media_tokens(processor: ProcessorMixin, image_token: str) -> tuple[str, ...]:
+    """Return what stands for files of other kinds, or for a part of an image, in a prompt."""
+    names = ("image_token", "video_token", "audio_token")
+    found = (getattr(processor, name, None) for name in names)
+    return tuple(str(each) for each in found if each and str(each) != image_token)
