@@ -44,9 +44,10 @@ def write(folder: Path, seed: int = 0, **components: Any) -> Path:
             "text_encoder": CLIPTextModel(text),
             "unet": UNet2DConditionModel(
                 sample_size=SIDE // 2,
-                block_out_channels=(8, 16),
-                down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
-                up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+                block_out_channels=(8,),
+                down_block_types=("CrossAttnDownBlock2D",),
+                mid_block_type=None,
+                up_block_types=("CrossAttnUpBlock2D",),
                 cross_attention_dim=16,
                 attention_head_dim=4,
                 **blocks,
