@@ -29,13 +29,13 @@ LATENT_CHANNELS, LATENT_SIDE = 4, SIDE // 4
 # Prompts that are left out, so that guidance knows images without one.
 WITHOUT_PROMPT = 0.1
 STEPS = 20
-AUTOENCODER = Plan(rows=6000, batch=16, rate=3e-3)
+AUTOENCODER = Plan(rows=4000, batch=16, rate=4e-3)
 
 
 class TextToImage(Lesson):
     """A prompt such as `a red circle`, and the image of it."""
 
-    plan = Plan(rows=24000, batch=32, rate=2e-3)
+    plan = Plan(rows=16000, batch=32, rate=3e-3)
     exam_rows = 36
 
     def start(self, seed: int) -> tuple[Any, Any]:
@@ -57,7 +57,7 @@ class TextToImage(Lesson):
             tokenizer=tokenizer,
             text_encoder=CLIPTextModel(text),
             vae=diffusers.AutoencoderKL(
-                block_out_channels=(16, 32, 32),
+                block_out_channels=(8, 16, 32),
                 down_block_types=("DownEncoderBlock2D",) * 3,
                 up_block_types=("UpDecoderBlock2D",) * 3,
                 latent_channels=LATENT_CHANNELS,
@@ -66,10 +66,10 @@ class TextToImage(Lesson):
             ),
             unet=diffusers.UNet2DConditionModel(
                 sample_size=LATENT_SIDE,
-                block_out_channels=(64, 96),
+                block_out_channels=(32, 64),
                 layers_per_block=1,
-                down_block_types=("CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
-                up_block_types=("CrossAttnUpBlock2D", "CrossAttnUpBlock2D"),
+                down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+                up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
                 cross_attention_dim=64,
                 attention_head_dim=4,
                 norm_num_groups=16,
