@@ -54,13 +54,6 @@ DEFAULT_STEPS = 50
 DEFAULT_PIXELS = 512 * 512
 
 
-class TargetSize(TypedDict):
-    """The size of an image in pixels."""
-
-    width: PositiveInt
-    height: PositiveInt
-
-
 class TextToImageParameters(Parameters):
     """Parameters of diffusers' text-to-image pipelines."""
 
@@ -78,8 +71,6 @@ class TextToImageParameters(Parameters):
     """Pixels from top to bottom, a multiple of 8. Without it, the model's."""
     width: Annotated[int, Field(ge=8, le=16_384)] | None = None
     """Pixels from left to right, a multiple of 8. Without it, the model's."""
-    target_size: TargetSize | None = None
-    """`width` and `height` in one, as in the schema of the hub."""
     num_images_per_prompt: PositiveInt = 1
     """Number of images, at most the YAML's `max_images`."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
@@ -272,10 +263,6 @@ class Task(BaseTask[ImagePrompt, ImageCallRow]):
     def _size(self, parameters: TextToImageParameters) -> dict[str, int]:
         """Return height and width; neither where a request leaves them to the model."""
         height, width = parameters.height, parameters.width
-        if parameters.target_size is not None:
-            if not (height is None and width is None):
-                raise BadRequest("There are target_size and height or width; send one of them.")
-            height, width = parameters.target_size["height"], parameters.target_size["width"]
         if height is None and width is None:
             return {}
         if height is None or width is None:

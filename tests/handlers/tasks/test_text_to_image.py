@@ -147,7 +147,6 @@ def test_a_stream_has_an_event_for_each_step_and_then_the_images(model: Served) 
         ({"height": 2048, "width": 2048}, 413, "larger than the 1,048,576 pixels"),
         ({"height": 20, "width": 16}, 422, "multiple of 8; send 16 and 16"),
         ({"height": 16}, 400, "height and width belong together"),
-        ({"height": 16, "width": 16, "target_size": {"width": 8, "height": 8}}, 400, "one of them"),
         ({"num_inference_steps": 101}, 413, "is 101, and this model takes 100"),
         ({"num_images_per_prompt": 5}, 413, "is 5, and this model makes 4"),
         ({"scheduler": "MyScheduler"}, 422, "has no scheduler 'MyScheduler'; there are DDIM"),
