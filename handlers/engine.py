@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 import torch
 
 from handlers import formats, tasks
-from handlers.checkpoints.checkpoint import read_checkpoint
-from handlers.checkpoints.heads import check_head
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import DeviceFailed, RequestError, Unprocessable, attempt
@@ -90,9 +88,9 @@ class Engine:
         config = formats.resolve(config, directory, device.type)
         formats.check_config(config)
         kind = tasks.get(config.handler.mode)
-        checkpoint = read_checkpoint(directory, config.handler)
+        checkpoint = kind.checkpoint_class.read(directory, config.handler)
         auto_class = kind.auto_class_for(checkpoint.config)
-        check_head(checkpoint.config, config.handler, auto_class)
+        checkpoint.check(auto_class)
         task = kind(checkpoint, config.handler)
         spec = ModelSpec(
             directory,
@@ -157,6 +155,8 @@ class Engine:
             takes_pairs=task.takes_pairs,
             reads_media=task.reads_media,
             generation=self.model.generation if task.generates else None,
+            draws=task.draws,
+            result_files=task.result_files,
             hub_result=task.hub_result,
             legacy_response=task.legacy_response,
             legacy_explanation_keys=target.legacy_keys if target else (),
@@ -265,7 +265,9 @@ class Engine:
 
     def _parse(self, request: Request) -> Job:
         query = self.task.parse(request)
-        return Job(query, stream=request.stream, token_count=request.token_count)
+        return Job(
+            query, stream=request.stream or request.progress, token_count=request.token_count
+        )
 
     def _parse_explanation(self, request: Request) -> Job:
         explanation_target = self._explanation_target

@@ -9,6 +9,7 @@ import pytest
 from handlers import formats, tasks
 from handlers.config.choices import modes, save_modes
 from handlers.explainers import targets
+from handlers.tasks._text import TextTask
 from tests.modes import cases
 from tests.modes._cases import FINE, LONG, ODD
 
@@ -37,7 +38,7 @@ FIXED_SHAPE: dict[str, Any] = {"batch_size": 4, "max_length": 128}
 
 def text_modes() -> list[str]:
     """Return the modes whose models read tokens of texts."""
-    return [mode for mode in modes() if not tasks.get(mode).reads_media]
+    return [mode for mode in modes() if issubclass(tasks.get(mode), TextTask)]
 
 
 def explained_modes() -> list[str]:

@@ -18,6 +18,7 @@ from handlers.http.request import HttpRequest
 from handlers.protocols.dispatcher import Dispatcher
 from handlers.schemas.request import TextStream
 from handlers.telemetry.meter import Meter
+from tests.modes import cases
 
 Reply = tuple[int, Any]
 
@@ -26,7 +27,7 @@ class Served:
     """A loaded model that answers requests; `handler` has the YAML's keys other than the mode."""
 
     def __init__(self, folder: Path, mode: str, **handler: Any) -> None:
-        settings = {"mode": mode, "dtype": "float32", **handler}
+        settings = {"mode": mode, "dtype": "float32", **cases(mode).repeatable, **handler}
         self.config = ModelConfig.parse({"handler": settings})
         self.engine = Engine.load(folder, self.config)
         self.dispatcher = Dispatcher(self.engine)

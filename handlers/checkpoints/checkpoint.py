@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from handlers.runtime.imports import hide_packages
 
@@ -32,6 +32,7 @@ with hide_packages("sklearn", silence="transformers"):
     # The public name refuses without torchvision, which this one needs for no Pillow processor.
     from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
+from handlers.checkpoints.heads import check_head
 from handlers.checkpoints.labels import read_labels
 from handlers.checkpoints.pillow_processors import (
     read_pillow_processor,
@@ -70,7 +71,9 @@ OFFSET_FAMILIES = re.compile("roberta|camembert|longformer|mpnet|esm|data2vec-te
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint without its weights.
+    """A checkpoint of transformers without its weights.
+
+    Those of other libraries derive from it, and a task names the class that it reads.
 
     Attributes:
         directory: its files.
@@ -81,6 +84,23 @@ class Checkpoint:
     directory: Path
     config: PreTrainedConfig
     handler: HandlerSection
+
+    @classmethod
+    def read(cls, directory: Path, handler: HandlerSection) -> Self:
+        """Read the config in a directory; a tokenizer is read when it is needed.
+
+        Raises:
+            WrongCheckpoint: it is missing or cannot be read without remote code.
+        """
+        return cls(directory, _config(directory, handler), handler)
+
+    def check(self, auto_class: str) -> None:
+        """Check that a model of an auto class can be loaded, without reading its weights.
+
+        Raises:
+            WrongCheckpoint: it has another head or needs custom code.
+        """
+        check_head(self.config, self.handler, auto_class)
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -238,12 +258,8 @@ def first_position(config: PreTrainedConfig) -> int:
 
 
 def read_checkpoint(directory: Path, handler: HandlerSection) -> Checkpoint:
-    """Read the config in a directory; a tokenizer is read when it is needed.
-
-    Raises:
-        WrongCheckpoint: it is missing or cannot be read without remote code.
-    """
-    return Checkpoint(directory, _config(directory, handler), handler)
+    """Read a checkpoint of transformers, as `Checkpoint.read` does."""
+    return Checkpoint.read(directory, handler)
 
 
 def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:

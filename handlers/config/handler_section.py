@@ -244,6 +244,16 @@ class HandlerSection(_Section):
         default=8,
         description="Maximum images of one prompt or chat, for `image_text_to_text`.",
     )
+    max_output_pixels: PositiveInt = Field(
+        default=1_048_576,
+        description="Maximum pixels of a generated image, for `text_to_image`.",
+    )
+    max_inference_steps: PositiveInt = Field(
+        default=100, description="Maximum `num_inference_steps` of a generated image."
+    )
+    max_output_images: PositiveInt = Field(
+        default=4, description="Maximum `num_images_per_prompt`, or `n`, of generated images."
+    )
     allowed_media_hosts: list[str] = Field(
         default_factory=list,
         description="Hosts whose files are fetched where a request has a URL: "

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import torch
 
 from handlers import tasks
-from handlers.checkpoints.checkpoint import read_checkpoint
 from handlers.checkpoints.dtypes import name_of, pick_dtype
 from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.model_spec import ModelSpec
@@ -188,7 +187,8 @@ class _Measurement:
 
 def _specify(directory: Path, config: ModelConfig) -> tuple[BaseTask[Any, Any], ModelSpec]:
     task_class = tasks.get(config.handler.mode)
-    task = task_class(read_checkpoint(directory, config.handler), config.handler)
+    checkpoint = task_class.checkpoint_class.read(directory, config.handler)
+    task = task_class(checkpoint, config.handler)
     spec = ModelSpec(
         directory,
         task.checkpoint,

@@ -16,6 +16,7 @@ from handlers.batching.packing import PackedBatch
 from handlers.batching.padding import Padding
 from handlers.batching.rows import TrialRows
 from handlers.checkpoints.assistant import specify_assistant
+from handlers.checkpoints.diffusion import DiffusionCheckpoint
 from handlers.checkpoints.dtypes import pick_dtype
 from handlers.checkpoints.heads import BASE
 from handlers.checkpoints.model_spec import ModelSpec
@@ -26,6 +27,7 @@ from handlers.checkpoints.trial_rows import short_positions
 from handlers.config.handler_section import Compile, HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig, summarize
+from handlers.formats._diffusion import load_pipeline
 from handlers.formats._last_token import pool_last_token
 from handlers.formats._lora import LoraAdapters, load_adapters
 from handlers.formats._packable import Packable, as_packable
@@ -61,6 +63,8 @@ class Format(BaseFormat):
                 does not fit them.
             WrongConfig: the weights cannot be placed as the YAML specifies.
         """
+        if isinstance(spec.checkpoint, DiffusionCheckpoint):
+            return load_pipeline(spec, spec.checkpoint)
         if spec.config.handler.engine:
             return load_vllm(spec, self.served_dtype(spec), partial(self.load, _on_cpu(spec)))
         module = read_weights(spec)

@@ -6,12 +6,12 @@ https://html.spec.whatwg.org/multipage/server-sent-events.html
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
-from handlers.schemas.request import GeneratedToken, Request, TextStream
+from handlers.schemas.request import GeneratedToken, Request, StepStream, TextStream
 
 EVENTS = "text/event-stream"
 
@@ -24,7 +24,8 @@ def event(value: Any, name: str = "") -> bytes:
 
 def streaming_started(requests: Sequence[Request]) -> bool:
     """Return whether a part of the response to some requests was sent."""
-    return any(each.stream.emitted for each in requests if each.stream)
+    streams = [stream for each in requests for stream in (each.stream, each.progress) if stream]
+    return any(stream.emitted for stream in streams)
 
 
 class EventStream(TextStream, ABC):
@@ -50,3 +51,24 @@ class EventStream(TextStream, ABC):
         if self._http_request.send is not None:
             body = self.part(new, tokens, first=self.emitted == new)
             self._http_request.send(HttpResponse(body, content_type=EVENTS))
+
+
+class StepEventStream(StepStream):
+    """Sends the steps of images as events, where the HTTP request can be answered in parts.
+
+    Args:
+        http_request: the request.
+        part: returns the event of a step, from its number and the number of steps.
+    """
+
+    def __init__(self, http_request: HttpRequest, part: Callable[[int, int], bytes]) -> None:
+        super().__init__(self._send_step)
+        self._http_request, self._part = http_request, part
+
+    def emit(self, step: int, steps: int) -> None:
+        if self._http_request.send is not None:
+            super().emit(step, steps)
+
+    def _send_step(self, step: int, steps: int) -> None:
+        if self._http_request.send is not None:
+            self._http_request.send(HttpResponse(self._part(step, steps), content_type=EVENTS))

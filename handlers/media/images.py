@@ -23,6 +23,8 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF")
 MAX_ASPECT_RATIO = 50
 # Modes of Pillow with more than eight bits for each pixel of a grey image.
 SIXTEEN_BITS = re.compile(r"I(;16.*)?")
+# The types of files that are written, and Pillow's names for them.
+IMAGE_TYPES = {"image/png": "PNG", "image/jpeg": "JPEG", "image/webp": "WEBP"}
 EXPECTED = "send the bytes of a JPEG, PNG, WebP or GIF file, or these in base64"
 IMAGE = MediaType("an image", "image", EXPECTED)
 
@@ -65,6 +67,24 @@ def png_in_base64(image: Image.Image) -> str:
     stream = BytesIO()
     image.save(stream, "PNG")
     return base64.b64encode(stream.getvalue()).decode("ascii")
+
+
+def convert_png(text: str, content_type: str, quality: int | None = None) -> bytes:
+    """Return a PNG file in base64 as a file of one of `IMAGE_TYPES`.
+
+    Args:
+        text: the file in base64.
+        content_type: the type.
+        quality: that of a JPEG or WebP file, from 0 to 100; by default Pillow's.
+    """
+    file = base64.b64decode(text)
+    if content_type == "image/png":
+        return file
+    stream = BytesIO()
+    options = {} if quality is None else {"quality": quality}
+    with Image.open(BytesIO(file), formats=("PNG",)) as image:
+        image.save(stream, IMAGE_TYPES[content_type], **options)
+    return stream.getvalue()
 
 
 def _check_size(size: tuple[int, int], name: str, max_pixels: int) -> None:

@@ -9,6 +9,12 @@ place of a token; its id and log probability are null:
 
 The last event has the whole result and, where requested, its details without tokens.
 
+A stream of generated images has an event for each step, and a last one with the whole result:
+
+    data: {"step": 3, "steps": 20}
+
+Where the Accept header prefers the type of a file, such as `image/png`, the response is that file.
+
 For embeddings the hub's client writes the parameters beside `inputs`, and so may others:
 
     {"inputs": "a text", "normalize": true}
@@ -30,7 +36,13 @@ from typing import Any
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import JSON, HttpResponse
-from handlers.http.server_sent_events import EVENTS, EventStream, event, streaming_started
+from handlers.http.server_sent_events import (
+    EVENTS,
+    EventStream,
+    StepEventStream,
+    event,
+    streaming_started,
+)
 from handlers.protocols.base import BaseProtocol, Exchange
 from handlers.protocols.items import (
     check_keys,
@@ -40,7 +52,7 @@ from handlers.protocols.items import (
     read_stream,
     read_target,
 )
-from handlers.protocols.result_formats import format_results, preferred_type
+from handlers.protocols.result_formats import format_results, preferred_file, preferred_type
 from handlers.schemas.model_info import Columns
 from handlers.schemas.request import GeneratedToken, Request, TextToken
 
@@ -124,20 +136,32 @@ class Protocol(BaseProtocol):
         if not read_stream(content):
             return Exchange(http_request, requests)
         self._check_stream(http_request, requests[0])
+        if self.model.draws:
+            progress = StepEventStream(http_request, _step_event)
+            return Exchange(http_request, [replace(requests[0], progress=progress)])
         return Exchange(http_request, [replace(requests[0], stream=self.stream(http_request))])
 
     def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
         request, outcome = exchange.requests[0], outcomes[0]
-        if not isinstance(request.stream, TokenEventStream):
+        if not (isinstance(request.stream, TokenEventStream) or request.progress):
             return super().write(exchange, outcomes)
-        if not isinstance(outcome, RequestError):
-            new_text = self._new_text(outcome[0][self.model.result_columns[0]], request)
-            return HttpResponse(request.stream.last(new_text, outcome[0]), content_type=EVENTS)
-        if streaming_started([request]):
+        if isinstance(outcome, RequestError):
+            if not streaming_started([request]):
+                return self.error_response(exchange.http_request, outcome)
             return HttpResponse(_error_event(outcome), content_type=EVENTS)
-        return self.error_response(exchange.http_request, outcome)
+        if not isinstance(request.stream, TokenEventStream):
+            return HttpResponse(event({"result": outcome}), content_type=EVENTS)
+        new_text = self._new_text(outcome[0][self.model.result_columns[0]], request)
+        return HttpResponse(request.stream.last(new_text, outcome[0]), content_type=EVENTS)
 
     def response(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
+        files, request = self.model.result_files, exchange.http_request
+        takes_files = files and request.takes_bytes and not exchange.explains
+        if files and takes_files and (kind := preferred_file(request, files.content_types)):
+            items = [item for result in results for item in result]
+            if len(items) == 1:
+                return HttpResponse(files.convert(items[0], kind), content_type=kind)
+            return self.error_response(exchange.http_request, _several_files(kind, len(items)))
         content_type = preferred_type(exchange.http_request, default=JSON)
         if content_type == JSON:
             return super().response(exchange, results)
@@ -165,8 +189,10 @@ class Protocol(BaseProtocol):
         return next(found, ()) if self.model.reads_media else ()
 
     def _check_stream(self, http_request: HttpRequest, request: Request) -> None:
-        if not self.model.generates or http_request.explains:
-            raise Unprocessable("Only generated texts are streamed; leave stream out.")
+        if not (self.model.generates or self.model.draws) or http_request.explains:
+            raise Unprocessable("Only generated texts and images are streamed; leave stream out.")
+        if self.model.draws and not request.alone:
+            raise Unprocessable("A stream has the images of one prompt; send one.")
         if not request.alone or self._parameter("num_return_sequences", request) not in (None, 1):
             raise Unprocessable("A stream has one text; send one prompt and request one sequence.")
 
@@ -205,6 +231,17 @@ def _with_top(token: TextToken, top: Sequence[TextToken]) -> dict[str, Any]:
 def _text_only(text: str) -> dict[str, Any]:
     """Return the keys of an event with text in place of a token."""
     return {"token": {"id": None, "text": text, "logprob": None, "special": False}}
+
+
+def _step_event(step: int, steps: int) -> bytes:
+    return event({"step": step, "steps": steps})
+
+
+def _several_files(content_type: str, count: int) -> Unprocessable:
+    return Unprocessable(
+        f"A response of type {content_type} is one file, and the result has {count}; ask for one,"
+        " or accept application/json."
+    )
 
 
 def _error_event(error: RequestError) -> bytes:

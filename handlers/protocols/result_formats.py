@@ -32,6 +32,21 @@ def preferred_type(http_request: HttpRequest, default: str) -> str:
     return default if found in ("", ANYTHING) else found
 
 
+def preferred_file(http_request: HttpRequest, content_types: Sequence[str]) -> str:
+    """Return the type of a file that the Accept header prefers to JSON; empty if it does not.
+
+    Args:
+        http_request: the request.
+        content_types: the types that the result can have, the usual one first.
+    """
+    family = f"{content_types[0].partition('/')[0]}/*"
+    known = (*content_types, family, *JSON_LINES, CSV, JSON, ANYTHING)
+    found = preferred(http_request.header("accept"), known)
+    if found == family:
+        return content_types[0]
+    return found if found in content_types else ""
+
+
 def format_results(
     results: Sequence[Any], content_type: str, columns: Sequence[str]
 ) -> HttpResponse:

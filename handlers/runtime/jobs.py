@@ -8,7 +8,7 @@ from typing import Any
 
 from handlers.batching.rows import Outputs
 from handlers.schemas.explanation_parameters import ExplanationParameters
-from handlers.schemas.request import TextStream, TokenCount
+from handlers.schemas.request import StepStream, TextStream, TokenCount
 
 DEFAULT_SETTINGS = ExplanationParameters()
 
@@ -23,7 +23,8 @@ class Job:
             predictions.
         rows: the encoded rows.
         outputs: the model outputs of each row.
-        stream: receives generated text as it is produced; None without streaming.
+        stream: receives generated text as it is produced, or the steps of an image; None without
+            streaming.
         owner: the number of the HTTP request that it belongs to.
         token_count: receives the number of tokens in the rows; None where nobody asks.
     """
@@ -32,7 +33,7 @@ class Job:
     settings: Any = DEFAULT_SETTINGS
     rows: Sequence[Any] = ()
     outputs: Sequence[Outputs] = ()
-    stream: TextStream | None = None
+    stream: TextStream | StepStream | None = None
     owner: int = 0
     token_count: TokenCount | None = None
 

@@ -105,6 +105,19 @@ class HubResult:
 
 
 @dataclass(frozen=True)
+class ResultFiles:
+    """The items of a result as files, for requests whose Accept header prefers one of their types.
+
+    Attributes:
+        content_types: the types of the files, the usual one first.
+        convert: returns the file of an item in one of the types.
+    """
+
+    content_types: Sequence[str]
+    convert: Callable[[Any, str], bytes]
+
+
+@dataclass(frozen=True)
 class LegacyResponse:
     """The response of TorchServe's old Hugging Face example in one mode.
 
@@ -150,6 +163,8 @@ class ModelInfo:
         prompts: names of the checkpoint's prompts, one of which a request can put before its text.
         takes_pairs: whether a list of two texts is one request, a pair, and not two of them.
         reads_media: whether inputs are files, such as images, which may be the body of a request.
+        draws: whether results are generated images, whose steps can be streamed.
+        result_files: the items of a result as files; None where they are no files.
         hub_result: the result of one text for Hugging Face's own clients, where the hub returns
             another one than the pipeline; else None.
         legacy_response: the response of TorchServe's old example; None where it had no such mode.
@@ -184,6 +199,8 @@ class ModelInfo:
     prompts: Sequence[str] = ()
     takes_pairs: bool = False
     reads_media: bool = False
+    draws: bool = False
+    result_files: ResultFiles | None = None
     hub_result: HubResult | None = None
     legacy_response: LegacyResponse | None = None
     legacy_explanation_keys: Sequence[str] = ()

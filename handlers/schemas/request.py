@@ -93,6 +93,26 @@ class TextStream:
             self._send(new, tokens)
 
 
+class StepStream:
+    """Reports the steps of generated images.
+
+    Args:
+        send: takes the number of a step, from 1, and the number of steps.
+
+    Attributes:
+        emitted: how many steps were reported.
+    """
+
+    def __init__(self, send: Callable[[int, int], None]) -> None:
+        self._send = send
+        self.emitted = 0
+
+    def emit(self, step: int, steps: int) -> None:
+        """Report a step."""
+        self.emitted += 1
+        self._send(step, steps)
+
+
 @dataclass
 class TokenCount:
     """Receives how many tokens the model read for a request, special tokens included."""
@@ -151,6 +171,7 @@ class Request:
         alone: False for an item of a list, for which transformers' pipelines return some results
             in another shape than for the same item alone.
         stream: sends a generated text before it is complete.
+        progress: reports the steps of generated images.
         fills_limit: whether a generated text that has no maximum of its own may have all tokens
             that the model's limit leaves, instead of the model's default.
         token_count: receives the number of its tokens, where the response tells it.
@@ -160,6 +181,7 @@ class Request:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     alone: bool = True
     stream: TextStream | None = None
+    progress: StepStream | None = None
     fills_limit: bool = False
     token_count: TokenCount | None = field(default=None, compare=False)
 

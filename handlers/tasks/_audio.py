@@ -64,6 +64,8 @@ class AudioTask(BaseTask[AudioQuery, ArrayRow]):
     extractor_options: ClassVar[Mapping[str, Any]] = {}
 
     row_kind = "arrays"
+    smaller_requests = "fewer or shorter files"
+    cost_unit = "samples"
     packs = False
     exports = False
     reads_media = True

@@ -83,6 +83,8 @@ class ImageTask(BaseTask[ImageQuery, ImageRow]):
     packs = False
     exports = False
     reads_media = True
+    smaller_requests = "fewer or smaller images"
+    cost_unit = "pixels"
     input_columns: ClassVar[Sequence[Columns]] = (IMAGE_COLUMN,)
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:

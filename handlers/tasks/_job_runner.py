@@ -160,13 +160,13 @@ class JobRunner:
             check_numbers(outputs)
             return replace(job, outputs=outputs)
         except OutOfTime:
-            tokens = sum(row.cost for row in job.rows)
+            cost, unit = sum(row.cost for row in job.rows), self.task.cost_unit
             raise self._out_of_time(
-                f"{len(job.rows):,} rows with {tokens:,} tokens were computed"
+                f"{len(job.rows):,} rows with {cost:,} {unit} were computed"
             ) from None
 
     def _out_of_time(self, what: str) -> OutOfTime:
-        fewer = "fewer or shorter texts"
+        fewer = self.task.smaller_requests
         if self.task.generates:
             fewer += ", or a smaller max_new_tokens"
         return OutOfTime(

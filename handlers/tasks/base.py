@@ -26,6 +26,7 @@ from handlers.schemas.model_info import (
     LegacyResponse,
     Limits,
     Operation,
+    ResultFiles,
 )
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.request import Request
@@ -51,6 +52,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     theirs, such as :class:`handlers.tasks._text.TextTask`.
 
     Attributes:
+        checkpoint_class: the kind of checkpoint that it reads.
         auto_class: name of the transformers auto class whose checkpoints it serves, where there is
             one for all of them; see :meth:`auto_class_for`.
         outputs: names of the model outputs that `decode` reads; none where a model that generates
@@ -67,6 +69,8 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         result_columns: the keys of a result that are columns in a table; none for one of JSON.
         takes_pairs: whether a list of two texts is one request, a pair, and not two of them.
         reads_media: whether inputs are files, such as images, which may be the body of a request.
+        draws: whether results are generated images, whose steps can be streamed.
+        result_files: the items of a result as files; None where they are no files.
         hub_result: the result of one text for Hugging Face's own clients; None for the same.
         legacy_response: the response of TorchServe's old example; None where it had no such mode.
         labels: names of the classes, by class number; empty where there are none.
@@ -82,10 +86,13 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         operation: what the mode does under the name that embedding servers or OpenAI have for it,
             by which their protocols find it; None where they have no such thing.
         smaller_results: what to send instead of a request with too many numbers in its results.
+        smaller_requests: what to send instead of a request that takes too long.
+        cost_unit: what is computed for a row, in the plural.
         prompts: names of the checkpoint's prompts, which a request chooses by `prompt_name`.
         is_encoder_decoder: whether an encoder reads the inputs and a decoder writes these texts.
     """
 
+    checkpoint_class: ClassVar[type[Checkpoint]] = Checkpoint
     auto_class: ClassVar[str]
     outputs: tuple[str, ...]
     optional_outputs: ClassVar[tuple[str, ...]] = ()
@@ -99,6 +106,8 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     result_columns: ClassVar[Sequence[str]] = ()
     takes_pairs: ClassVar[bool] = False
     reads_media: ClassVar[bool] = False
+    draws: ClassVar[bool] = False
+    result_files: ClassVar[ResultFiles | None] = None
     hub_result: ClassVar[HubResult | None] = None
     legacy_response: ClassVar[LegacyResponse | None] = None
     labels: Sequence[str] = ()
@@ -111,6 +120,8 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     embeds: ClassVar[bool] = False
     operation: ClassVar[Operation | None] = None
     smaller_results: ClassVar[str] = "fewer or shorter texts"
+    smaller_requests: ClassVar[str] = "fewer or shorter texts"
+    cost_unit: ClassVar[str] = "tokens"
     prompts: Sequence[str] = ()
     is_encoder_decoder: ClassVar[bool] = False
 

@@ -11,11 +11,10 @@ from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.formats import CHOICE_FILE, Choice, check_config
 from handlers.formats import get as get_format
 from scripts.kit.checkpoint_files import (
+    ROOT_FILES,
     adapter_files,
-    config_files,
+    checkpoint_files,
     files_in,
-    shard_files,
-    weights_file,
 )
 from scripts.kit.manifest import HANDLER_FILE, MANIFEST_FILE, manifest
 from scripts.kit.places import ROOT, assistant_of, checkpoint_of, model_name
@@ -76,7 +75,7 @@ def _files(
     config_path: Path, handler: HandlerSection, folder: Path, *, has_weights: bool
 ) -> dict[str, Path]:
     """Return the files of a checkpoint, with or without its weights."""
-    if not (folder / "config.json").is_file():
+    if not any((folder / name).is_file() for name in ROOT_FILES):
         raise WrongCheckpoint(
             str(folder),
             "there is no checkpoint in this folder",
@@ -84,10 +83,11 @@ def _files(
             "the demo models with `python scripts/make_demo_models.py`",
         )
     names = files_in(folder)
-    required = config_files(names, str(folder)) + ([LABELS] if LABELS in names else [])
+    files = checkpoint_files(names, str(folder), folder.joinpath)
+    required = files.configs() + ([LABELS] if LABELS in names else [])
     if has_weights:
-        weights = weights_file(names, str(folder), allow_pickle=handler.allow_pickle)
-        required += [weights, *shard_files(folder / weights, names, str(folder))]
+        weights = files.weights(allow_pickle=handler.allow_pickle)
+        required += [*weights, *files.shards(folder, weights)]
     return {name: folder / name for name in required} | adapter_files(handler, folder)
 
 

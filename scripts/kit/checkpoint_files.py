@@ -1,9 +1,15 @@
-"""Select the required files of a model repository: config, tokenizer and one set of weights."""
+"""Select the required files of a model repository: configs, tokenizers and one set of weights.
+
+A checkpoint of transformers has them at the root of its repository. One of diffusers has a folder
+for each component that its `model_index.json` names.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -12,6 +18,7 @@ from pydantic import BaseModel, Field, ValidationError
 from handlers.checkpoints.lora import FILES as LORA_FILES
 from handlers.checkpoints.lora import FOLDER as ADAPTERS
 from handlers.checkpoints.lora import LoraFiles, adapter_folder
+from handlers.checkpoints.model_index import MODEL_INDEX, ModelIndex
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint
 
@@ -44,6 +51,12 @@ SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 INDEX = ".index.json"
+# One of these is at the root of every checkpoint.
+ROOT_FILES = ("config.json", MODEL_INDEX)
+# Files of a component of diffusers, beside its weights.
+COMPONENT_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
+COMPONENT_WEIGHTS = ("diffusion_pytorch_model.safetensors", "model.safetensors")
+UNSAFE_WEIGHTS = (".bin", ".ckpt", ".pt", ".pth", ".msgpack")
 
 
 class ShardIndex(BaseModel):
@@ -133,6 +146,138 @@ def shard_files(weights: Path, names: Collection[str], place: str) -> list[str]:
             "use a checkpoint or a handler.revision whose shards are beside their index",
         )
     return listed
+
+
+@dataclass(frozen=True)
+class CheckpointFiles(ABC):
+    """The files of a checkpoint.
+
+    Attributes:
+        names: the names of all files of its repository or folder.
+        place: the repository or folder, for errors.
+    """
+
+    names: Collection[str]
+    place: str
+
+    @abstractmethod
+    def configs(self) -> list[str]:
+        """Return the files other than weights.
+
+        Raises:
+            WrongCheckpoint: one is missing.
+        """
+
+    @abstractmethod
+    def weights(self, *, allow_pickle: bool) -> list[str]:
+        """Return the files with weights, or the index files of sharded ones.
+
+        Raises:
+            WrongCheckpoint: there are none, or only pickles, which are not allowed.
+        """
+
+    def shards(self, folder: Path, weights: Collection[str]) -> list[str]:
+        """Return the shards that index files among the weights list, which are in a folder.
+
+        Raises:
+            WrongCheckpoint: an index is invalid, or lists anything but weights beside it.
+        """
+        return [shard for name in weights for shard in self._shards(folder, name)]
+
+    def _shards(self, folder: Path, weights: str) -> list[str]:
+        parent = weights.removesuffix(Path(weights).name)
+        beside = {name.removeprefix(parent) for name in self.names if name.startswith(parent)}
+        return [f"{parent}{shard}" for shard in shard_files(folder / weights, beside, self.place)]
+
+
+class TransformersFiles(CheckpointFiles):
+    """The files of a checkpoint of transformers."""
+
+    def configs(self) -> list[str]:
+        return config_files(self.names, self.place)
+
+    def weights(self, *, allow_pickle: bool) -> list[str]:
+        return [weights_file(self.names, self.place, allow_pickle=allow_pickle)]
+
+
+@dataclass(frozen=True)
+class DiffusersFiles(CheckpointFiles):
+    """The files of a checkpoint of diffusers, without variants and conversions.
+
+    Attributes:
+        index: its `model_index.json`.
+    """
+
+    index: ModelIndex
+
+    def configs(self) -> list[str]:
+        found = [
+            f"{component}/{name}"
+            for component in self.index.components
+            for name in self._component(component)
+            if any(fnmatchcase(name, each) for each in COMPONENT_FILES) and INDEX not in name
+        ]
+        return sorted([MODEL_INDEX, *found])
+
+    def weights(self, *, allow_pickle: bool) -> list[str]:
+        """Return the safetensors of each component that has a `config.json`.
+
+        Pickles are refused whatever the YAML allows.
+        """
+        models = [
+            component
+            for component in self.index.components
+            if "config.json" in self._component(component)
+        ]
+        return [f"{component}/{self._weights(component)}" for component in models]
+
+    def _component(self, component: str) -> list[str]:
+        """Return the names of the files in the folder of a component."""
+        parent = f"{component}/"
+        found = [name.removeprefix(parent) for name in self.names if name.startswith(parent)]
+        if not found:
+            raise WrongCheckpoint(
+                self.place,
+                f"has no folder {component}, a component that its {MODEL_INDEX} names",
+                "use a checkpoint with all of its components",
+            )
+        return [name for name in found if "/" not in name]
+
+    def _weights(self, component: str) -> str:
+        names = self._component(component)
+        candidates = [f"{each}{end}" for each in COMPONENT_WEIGHTS for end in ("", INDEX)]
+        safe = next((each for each in candidates if each in names), None)
+        if safe is not None:
+            return safe
+        unsafe = next((name for name in sorted(names) if name.endswith(UNSAFE_WEIGHTS)), None)
+        if unsafe is None:
+            problem = f"has no weights of its {component} ({candidates[0]})"
+        else:
+            problem = (
+                f"has the weights of its {component} only as pickles ({unsafe}), which can execute"
+                " code when loaded"
+            )
+        raise WrongCheckpoint(
+            self.place, problem, "use a checkpoint or a handler.revision with safetensors"
+        )
+
+
+def checkpoint_files(
+    names: Collection[str], place: str, read: Callable[[str], Path]
+) -> CheckpointFiles:
+    """Return the files of a checkpoint: of diffusers where it has a `model_index.json`.
+
+    Args:
+        names: the names of all files of a repository or folder.
+        place: the repository or folder, for errors.
+        read: returns the path of one of its files, which may have to be downloaded.
+
+    Raises:
+        WrongCheckpoint: the `model_index.json` is invalid, or names code of its own.
+    """
+    if MODEL_INDEX in names:
+        return DiffusersFiles(names, place, ModelIndex.read(read(MODEL_INDEX)))
+    return TransformersFiles(names, place)
 
 
 def adapter_files(handler: HandlerSection, checkpoint: Path) -> dict[str, Path]:

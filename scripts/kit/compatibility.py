@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from handlers import tasks
-from handlers.checkpoints.checkpoint import read_checkpoint
-from handlers.checkpoints.heads import check_head
 from handlers.config.handler_section import HandlerSection
 
 
@@ -16,5 +14,6 @@ def check_compatible(handler: HandlerSection, folder: Path) -> None:
     Raises:
         WrongCheckpoint: a file is missing, requires custom code or does not fit.
     """
-    config = read_checkpoint(folder, handler).config
-    check_head(config, handler, tasks.get(handler.mode).auto_class_for(config))
+    task = tasks.get(handler.mode)
+    checkpoint = task.checkpoint_class.read(folder, handler)
+    checkpoint.check(task.auto_class_for(checkpoint.config))

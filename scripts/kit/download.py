@@ -7,7 +7,7 @@ from pathlib import Path
 
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import KitError, WrongCheckpoint, WrongConfig
-from scripts.kit.checkpoint_files import config_files, files_in, shard_files, weights_file
+from scripts.kit.checkpoint_files import checkpoint_files, files_in
 from scripts.kit.checkpoint_source import Source
 from scripts.kit.hub import Hub, Snapshot
 from scripts.kit.staging import Staging
@@ -88,23 +88,30 @@ def check_folder(handler: HandlerSection, folder: Path) -> tuple[int, int]:
         WrongCheckpoint: it does not fit the config.
     """
     names = files_in(folder)
-    required = config_files(names, str(folder))
+    files = checkpoint_files(names, str(folder), folder.joinpath)
+    required = files.configs()
     _check(handler, folder)
-    weights = weights_file(names, str(folder), allow_pickle=handler.allow_pickle)
-    required += [weights, *shard_files(folder / weights, names, str(folder))]
+    weights = files.weights(allow_pickle=handler.allow_pickle)
+    required += [*weights, *files.shards(folder, weights)]
     return sum((folder / name).stat().st_size for name in required), len(required)
 
 
 def _complete(handler: HandlerSection, snapshot: Snapshot, hub: Hub, staging: Staging) -> Source:
     names, model = snapshot.files.keys(), snapshot.model
-    weights = weights_file(names, model, allow_pickle=handler.allow_pickle)
-    required = config_files(names, model)
+
+    def read(name: str) -> Path:
+        fetch([name], snapshot, hub, staging)
+        return staging.folder / name
+
+    files = checkpoint_files(names, model, read)
+    weights = files.weights(allow_pickle=handler.allow_pickle)
+    required = files.configs()
     fetch(required, snapshot, hub, staging)
     _check(handler, staging.folder)
-    fetch([weights], snapshot, hub, staging)
-    shards = shard_files(staging.folder / weights, names, model)
+    fetch(weights, snapshot, hub, staging)
+    shards = files.shards(staging.folder, weights)
     fetch(shards, snapshot, hub, staging)
-    required += [weights, *shards]
+    required += [*weights, *shards]
     staging.keep_only(required)
     return source_of(snapshot, handler.revision, required)
 

@@ -70,9 +70,9 @@ class RemoteFile(BaseModel):
 
 
 class Snapshot(BaseModel):
-    """A repository at one commit, with the files at its root.
+    """A repository at one commit, with the files at its root and in the folders there.
 
-    A checkpoint consists of files at the root. Sub-folders hold conversions to other formats.
+    A checkpoint has its files at the root, or in a folder for each of its parts.
     """
 
     model_config = ConfigDict(strict=True, frozen=True)
@@ -108,7 +108,7 @@ class Hub:
         self.endpoint = self._api.endpoint
 
     def snapshot(self, model: str, revision: str | None) -> Snapshot:
-        """Resolve a revision to a commit and list the files at its root.
+        """Resolve a revision to a commit and list its files, without those in deeper folders.
 
         Raises:
             HubError: the hub or the model is not available, or the listing is not that of a
@@ -121,7 +121,7 @@ class Hub:
         unsafe = next((each for each in siblings if not _is_path(each.rfilename)), None)
         if unsafe:
             raise UnsafeListing(self.endpoint, model, unsafe.rfilename)
-        files = [each for each in siblings if "/" not in each.rfilename]
+        files = [each for each in siblings if each.rfilename.count("/") <= 1]
         if len({each.rfilename for each in files}) < len(files):
             raise NotAHub(self.endpoint)
         try:

@@ -95,11 +95,10 @@ class Staging:
 
     def _clean_up(self) -> None:
         """Remove empty files, and the folder if nothing is left to resume."""
-        for path in self.folder.glob("*"):
+        for path in [path for path in self.folder.rglob("*") if path.is_file()]:
             if not path.stat().st_size:
                 path.unlink()
-        with suppress(OSError):
-            self.folder.rmdir()
+        _remove_empty(self.folder)
 
     def _recover(self) -> None:
         """Restore the target if `install` was interrupted between its two renames."""
@@ -112,9 +111,26 @@ class Staging:
         if self.folder.is_symlink():
             self.folder.unlink()
         self.folder.mkdir(exist_ok=True)
-        for path in self.folder.iterdir():
-            if path.is_symlink() or not path.is_file():
-                _remove(path)
+        _remove_links(self.folder)
+
+
+def _remove_links(folder: Path) -> None:
+    """Remove symlinks and empty folders from a folder and those in it."""
+    for path in folder.iterdir():
+        if path.is_symlink():
+            path.unlink()
+        elif path.is_dir():
+            _remove_links(path)
+            _remove_empty(path)
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove a folder and those in it, where they have no files."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.is_dir():
+            _remove_empty(path)
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _remove(path: Path) -> None:

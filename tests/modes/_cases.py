@@ -33,6 +33,7 @@ class ModeCases:
         rows: inputs for a table; by default those that are one text.
         tensor: the name of the tensor that a text is sent in.
         settings: the YAML's `handler:` keys for short results without parameters.
+        repeatable: the YAML's keys without which the same request gets another answer each time.
         accepted: parameters and values that look wrong and are not.
         adds_words: whether a row has words that are not among its inputs.
         write: writes its tiny checkpoint to a folder, with values of the config and the seed of
@@ -50,6 +51,7 @@ class ModeCases:
     rows: Sequence[Any] = ()
     tensor: str = "args"
     settings: Mapping[str, Any] = field(default_factory=dict)
+    repeatable: Mapping[str, Any] = field(default_factory=dict)
     accepted: Sequence[tuple[str, Any]] = ()
     adds_words: bool = False
     write: Callable[[Path, Mapping[str, Any], int], object] | None = None

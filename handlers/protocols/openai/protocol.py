@@ -1,4 +1,4 @@
-"""OpenAI's API below the model's path, for texts, embeddings and audio.
+"""OpenAI's API below the model's path, for texts, images, embeddings and audio.
 
 A client's base URL is `http://host:8080/predictions/<model>/<version>/v1`. `models` lists the one
 model that is served here, and its LoRA adapters. KServe's V1 requests the readiness of a model
@@ -26,16 +26,18 @@ from handlers.protocols.openai.generation import (
     GenerationEndpoint,
     error_body,
 )
+from handlers.protocols.openai.images import Images
 from handlers.protocols.openai.responses import Responses
 from handlers.schemas.model_info import ModelInfo
 
 # All below v1, but for KServe's paths such as v1/models/M:predict; v1 may be left out.
 PATH = re.compile(
     r"v1(?!/models/.*:)(/.*)?"
-    r"|(audio/[a-z]+|chat/completions|completions|models|embeddings|responses)(/[^:]*)?"
+    r"|(audio/[a-z]+|chat/completions|completions|models|embeddings|responses|images/generations)"
+    r"(/[^:]*)?"
 )
 MODELS = "models"
-Streaming = GenerationEndpoint | Responses
+Streaming = GenerationEndpoint | Responses | Images
 Endpoint = Streaming | Embeddings | Transcriptions
 
 
@@ -44,11 +46,12 @@ class Protocol(BaseProtocol):
 
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
-        endpoints = (
+        endpoints: tuple[Endpoint, ...] = (
             Chat(model),
             Completions(model),
             Responses(model),
             Embeddings(model),
+            Images(model),
             Transcriptions(model),
             Translations(model),
         )

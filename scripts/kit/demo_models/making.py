@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from handlers.config.choices import suggest
 from handlers.errors import KitError, WrongCheckpoint
-from scripts.kit.checkpoint_files import files_in
+from scripts.kit.checkpoint_files import ROOT_FILES, files_in
 from scripts.kit.checkpoint_source import Source
 from scripts.kit.default_modes import default_modes
 from scripts.kit.demo_models.lessons import lesson_of, modes
@@ -124,7 +124,7 @@ def _make_or_keep(mode: str, target: Path, force: bool, progress: Progress) -> M
 
 
 def _is_finished(target: Path) -> bool:
-    if (target / "config.json").is_file():
+    if any((target / name).is_file() for name in ROOT_FILES):
         return True
     if target.exists():
         problem, remedy = "is no checkpoint", "move it away or add --force"

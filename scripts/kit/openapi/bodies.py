@@ -10,6 +10,7 @@ from typing import Any
 from handlers import tasks
 from handlers.explainers import targets
 from handlers.schemas.json_schema import parameter_schemas
+from handlers.tasks._text import TextTask
 from scripts.kit.openapi.shapes import (
     NULL,
     PLACE,
@@ -44,7 +45,7 @@ def bodies(mode: str, known: Mapping[str, Schema]) -> dict[str, Schema]:
         "PredictionBody": _body(parameters, old, STREAM if task.generates else {}),
         "PredictionInstances": _instances(parameters, old),
     }
-    if not task.reads_media:
+    if issubclass(task, TextTask):
         has_chats = task.generates and not task.is_encoder_decoder
         found["TokenizeBody"] = _tokenize_body(has_chats=has_chats)
     if task.generates:

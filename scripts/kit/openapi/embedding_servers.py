@@ -13,6 +13,7 @@ from handlers import tasks
 from handlers.http.response import JSON
 from handlers.protocols.cohere import EmbedBody, RerankBody
 from handlers.protocols.openai.embeddings import EmbeddingBody
+from handlers.tasks._text import TextTask
 from scripts.kit.openapi import cohere, examples, openai, tgi
 from scripts.kit.openapi.operation import Body, Operation
 from scripts.kit.openapi.shapes import NULL, TEXT, Schema, any_of, closed, list_of, or_null, ref
@@ -74,7 +75,7 @@ def operations(mode: str) -> list[Operation]:
     """Return the operations that embedding servers have for a mode."""
     task = tasks.get(mode)
     made = [make(mode) for make in OPERATIONS.get(task.operation or "", ())]
-    return made if task.reads_media else [*made, _decode()]
+    return [*made, _decode()] if issubclass(task, TextTask) else made
 
 
 def _tei(path: str, summary: str, answer: Schema, body: Schema, shown: Any) -> Operation:

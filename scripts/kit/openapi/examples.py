@@ -143,6 +143,16 @@ def responses() -> Examples:
     }
 
 
+def image_prompts() -> Examples:
+    """Return bodies of `images/generations`."""
+    few = {"prompt": "a red circle", "num_inference_steps": 20, "seed": 1}
+    return {
+        "one": {**few, "response_format": "b64_json"},
+        "several": {**few, "n": 2, "output_format": "webp"},
+        "stream": {**few, "stream": True},
+    }
+
+
 def prompts(mode: str) -> Examples:
     """Return bodies of text-generation-inference's paths."""
     sample = tasks.get(mode).sample

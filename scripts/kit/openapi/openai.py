@@ -333,6 +333,34 @@ class EmbeddingList(TypedDict):
     usage: InputUsage
 
 
+class ImageData(TypedDict):
+    """An image as a file in base64."""
+
+    b64_json: str
+
+
+class ImagesResponse(TypedDict):
+    """The answer of `images/generations`; `seeds` has that of each image."""
+
+    created: int
+    data: list[ImageData]
+    seeds: list[int]
+    output_format: Literal["png", "jpeg", "webp"]
+    size: str
+
+
+class ImageEvent(TypedDict):
+    """The event of a stream of `images/generations`."""
+
+    type: Literal["image_generation.completed"]
+    b64_json: str
+    created_at: int
+    background: Literal["opaque"]
+    quality: Literal["auto"]
+    output_format: Literal["png", "jpeg", "webp"]
+    size: str
+
+
 class ServedModel(TypedDict):
     """A model that is served; a LoRA adapter has the name of the model as its parent."""
 

@@ -10,6 +10,7 @@ from handlers.http.response import JSON
 from handlers.http.server_sent_events import EVENTS
 from handlers.protocols.result_formats import CSV, JSON_LINES
 from handlers.schemas.model_info import FILE_TYPES
+from handlers.tasks._text import TextTask
 from scripts.kit.openapi import audio, embedding_servers, examples
 from scripts.kit.openapi.bodies import takes_text
 from scripts.kit.openapi.operation import Body, Operation
@@ -45,6 +46,9 @@ With `stream: true` the answer comes as server-sent events: each holds a chunk, 
 AS_NAMED_EVENTS = """\
 With `stream: true` the answer comes as server-sent events, each with the name of its type. \
 Nothing is stored, whatever `store` says."""
+AS_ONE_EVENT = """\
+With `stream: true` the answer is a server-sent event; a comment before it for each step keeps the \
+connection open."""
 TOKENS = """\
 `inputs` gets tokens with their texts, as from text-generation-inference and \
 text-embeddings-inference; a prompt or messages get ids, as from vLLM."""
@@ -62,7 +66,7 @@ def operations(mode: str, known: Known) -> list[Operation]:
         *(_info, _health),
     ]
     task = tasks.get(mode)
-    if not task.reads_media:
+    if issubclass(task, TextTask):
         made += [_tokenize, _detokenize]
     if targets.get(mode):
         made += [_explain, _explain_v1, _explain_v2]
@@ -70,6 +74,8 @@ def operations(mode: str, known: Known) -> list[Operation]:
         made += [_chat, _complete, _respond, _models]
     if task.generates:
         made += [_generate, _generate_stream]
+    if task.draws:
+        made += [_images, _models]
     return [
         *(make(mode, known) for make in made),
         *embedding_servers.operations(mode),
@@ -83,8 +89,12 @@ def _ping(mode: str, known: Known) -> Operation:
 
 
 def _predict(mode: str, known: Known) -> Operation:
-    streams = tasks.get(mode).generates
+    task = tasks.get(mode)
+    streams, files = task.generates, task.result_files
     answers = {JSON: _one_or_many(RESULT), LINES: TEXT, CSV: TEXT}
+    answers |= {kind: {"contentMediaType": kind} for kind in (files.content_types if files else ())}
+    if task.draws:
+        answers[EVENTS] = _stream("StepEvent")
     return Operation(
         "/predictions/{model}",
         "predict",
@@ -204,6 +214,19 @@ def _respond(mode: str, known: Known) -> Operation:
         {JSON: ref("Response"), EVENTS: _stream("ResponseEvent")},
         {JSON: Body(ref("ResponseBody"), examples.responses())},
         AS_NAMED_EVENTS,
+        ("OpenAIError",),
+    )
+
+
+def _images(mode: str, known: Known) -> Operation:
+    return Operation(
+        f"{BELOW}images/generations",
+        "images",
+        OPENAI,
+        "Make images of a prompt.",
+        {JSON: ref("ImagesResponse"), EVENTS: _stream("ImageEvent")},
+        {JSON: Body(ref("ImageBody"), examples.image_prompts())},
+        AS_ONE_EVENT,
         ("OpenAIError",),
     )
 

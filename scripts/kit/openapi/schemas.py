@@ -12,9 +12,12 @@ from typing_extensions import TypedDict
 from handlers import tasks
 from handlers.explainers import targets
 from handlers.protocols.openai.bodies import ChatBody, CompletionBody
+from handlers.protocols.openai.images import ImageBody
 from handlers.protocols.openai.responses import ResponseBody
 from handlers.protocols.vllm import DetokenizeBody
 from handlers.schemas.json_schema import PlainSchema
+from handlers.tasks._text import TextTask
+from handlers.tasks.text_to_image import GeneratedImage
 from scripts.kit.openapi import audio, embedding_servers, inference, openai, tgi, vllm
 from scripts.kit.openapi.bodies import bodies
 from scripts.kit.openapi.shapes import PLACE, Schema, or_null, ref
@@ -39,6 +42,14 @@ class Health(TypedDict):
     """Whether every model has a worker that answers."""
 
     status: Literal["Healthy", "Partial Healthy", "Unhealthy"]
+
+
+class StepEvent(TypedDict, total=False):
+    """One event of a stream of images: a step, or at the end the whole result."""
+
+    step: int
+    steps: int
+    result: list[GeneratedImage]
 
 
 COMMON: tuple[Any, ...] = (
@@ -70,6 +81,14 @@ OPENAI: tuple[Any, ...] = (
     openai.ResponseEvent,
     ResponseBody,
 )
+DRAWN: tuple[Any, ...] = (
+    ImageBody,
+    StepEvent,
+    openai.ImageEvent,
+    openai.ImagesResponse,
+    openai.ModelList,
+    openai.OpenAIError,
+)
 STREAMED: tuple[Any, ...] = (tgi.GenerateResult, TokenEvent)
 
 
@@ -78,7 +97,8 @@ def schemas(mode: str) -> dict[str, Schema]:
     task = tasks.get(mode)
     continues_prompts = task.generates and not task.is_encoder_decoder
     kinds = [*COMMON, task.parameters]
-    kinds += () if task.reads_media else TOKENIZED
+    kinds += TOKENIZED if issubclass(task, TextTask) else ()
+    kinds += DRAWN if task.draws else ()
     kinds += STREAMED if task.generates else ()
     kinds += OPENAI if continues_prompts else ()
     kinds += [*embedding_servers.component_types(mode), *audio.component_types(mode)]
