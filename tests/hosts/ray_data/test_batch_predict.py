@@ -164,7 +164,7 @@ def test_what_is_wrong_is_said_before_ray_starts(archive: Path, tmp_path: Path) 
 def two_nodes() -> Iterator[dict[str, Any]]:
     """Two nodes of Ray, until the block ends."""
     process = subprocess.Popen(
-        [RAY_PYTHON, "-m", "tests.hosts.ray_data.two_nodes"],
+        [RAY_PYTHON, "-m", "benchmarks.ray_nodes"],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -27,7 +27,7 @@ def main() -> None:
     cluster = Cluster(initialize_head=True, head_node_args=settings)
     second = cluster.add_node(num_cpus=2, object_store_memory=OBJECT_STORE_BYTES)
     raylet = second.all_processes["raylet"][0].process.pid
-    print(json.dumps({"address": cluster.address, "raylet": raylet}), flush=True)  # noqa: T201
+    print(json.dumps({"address": cluster.address, "raylet": raylet}), flush=True)
     sys.stdin.read()
     cluster.shutdown()
 
