@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -121,10 +122,8 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _require_ray() -> None:
-    try:
-        import pyarrow  # noqa: F401, PLC0415
-    except ModuleNotFoundError:
-        raise KitError(f"Ray is not installed in this environment; run {INSTALL}") from None
+    if find_spec("ray") is None:
+        raise KitError(f"Ray is not installed in this environment; run {INSTALL}")
 
 
 def run() -> None:
