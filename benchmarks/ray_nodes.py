@@ -16,7 +16,7 @@ OBJECT_STORE_BYTES = 100 << 20
 
 def main() -> None:
     """Start the nodes and wait."""
-    import_ray(local=True)
+    import_ray(local=False)
     from ray.cluster_utils import Cluster  # noqa: PLC0415
 
     settings: dict[str, Any] = {

@@ -55,6 +55,7 @@ def main(
     """Write each row with its columns, and `result` or `error`."""
     with plain_errors():
         _require_ray()
+        ray = import_ray(local=address is None)
         from hosts.ray_data.job import Actors, plan_job, run_job  # noqa: PLC0415
 
         try:
@@ -71,7 +72,7 @@ def main(
             raise KitError(str(error)) from None
         rows, errors, start = planned.missing_rows, planned.errors, time.monotonic()
         if rows:
-            ray = _connect(address)
+            _connect(ray, address)
             with _progress() as progress:
                 bar = progress.add_task("rows", total=planned.rows, completed=planned.rows - rows)
 
@@ -89,10 +90,9 @@ def main(
         )
 
 
-def _connect(address: str | None) -> Any:
+def _connect(ray: Any, address: str | None) -> None:
     from handlers.runtime.threads import available_cores  # noqa: PLC0415 - imports torch
 
-    ray = import_ray(local=address is None)
     if address:
         ray.init(address, log_to_driver=False, logging_level="ERROR")
     else:
@@ -103,7 +103,6 @@ def _connect(address: str | None) -> Any:
             log_to_driver=False,
             logging_level="ERROR",
         )
-    return ray
 
 
 def _progress() -> Progress:
