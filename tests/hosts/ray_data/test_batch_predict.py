@@ -69,7 +69,7 @@ def test_rows_keep_their_columns_and_have_a_result_or_an_error(
     assert bad == [
         "Row 4 of rows.jsonl is not JSON: Unterminated string starting at at character 12.",
         "The row has no column inputs.",
-        "inputs must be a text or a pair of texts, not a number.",
+        'inputs must be a text or {"text": …, "text_pair": …}, and is a number.',
         "Row 7 of rows.jsonl is no JSON object with a value for each column.",
     ]
 
