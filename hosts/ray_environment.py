@@ -15,7 +15,7 @@ NAMESPACE = "serve"
 
 
 def import_ray(*, local: bool) -> Any:
-    """Import Ray, which reads these variables when it is imported.
+    """Import Ray, which reads its variables when it is imported: call it before any other import.
 
     Args:
         local: whether all of its processes are on this machine.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -54,6 +55,7 @@ def main(
     """Write each row with its columns, and `result` or `error`."""
     with plain_errors():
         _require_ray()
+        ray = import_ray(local=address is None)
         from hosts.ray_data.job import Actors, plan_job, run_job  # noqa: PLC0415
 
         try:
@@ -70,7 +72,7 @@ def main(
             raise KitError(str(error)) from None
         rows, errors, start = planned.missing_rows, planned.errors, time.monotonic()
         if rows:
-            ray = _connect(address)
+            _connect(ray, address)
             with _progress() as progress:
                 bar = progress.add_task("rows", total=planned.rows, completed=planned.rows - rows)
 
@@ -88,10 +90,9 @@ def main(
         )
 
 
-def _connect(address: str | None) -> Any:
+def _connect(ray: Any, address: str | None) -> None:
     from handlers.runtime.threads import available_cores  # noqa: PLC0415 - imports torch
 
-    ray = import_ray(local=address is None)
     if address:
         ray.init(address, log_to_driver=False, logging_level="ERROR")
     else:
@@ -102,7 +103,6 @@ def _connect(address: str | None) -> Any:
             log_to_driver=False,
             logging_level="ERROR",
         )
-    return ray
 
 
 def _progress() -> Progress:
@@ -121,10 +121,8 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _require_ray() -> None:
-    try:
-        import pyarrow  # noqa: F401, PLC0415
-    except ModuleNotFoundError:
-        raise KitError(f"Ray is not installed in this environment; run {INSTALL}") from None
+    if find_spec("ray") is None:
+        raise KitError(f"Ray is not installed in this environment; run {INSTALL}")
 
 
 def run() -> None:

@@ -6,6 +6,7 @@ It runs with requirements/ray.txt, in an environment of its own.
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -114,7 +115,7 @@ def _deploy(server: RayServer, archives: list[Path]) -> None:
     try:
         with connected(server.address):
             deploy(archives, settings)
-    except (ArchiveError, RuntimeError) as error:
+    except (ArchiveError, ConnectionError, RuntimeError) as error:
         raise KitError(str(error).strip().splitlines()[-1]) from None
 
 
@@ -126,10 +127,9 @@ def _running(workdir: Path) -> RayServer:
 
 
 def _require_ray() -> None:
-    try:
-        import ray  # noqa: F401, PLC0415
-    except ModuleNotFoundError:
-        raise KitError(f"Ray is not installed in this environment; run {INSTALL}") from None
+    # An import here would come before the variables that Ray reads when it is imported.
+    if find_spec("ray") is None:
+        raise KitError(f"Ray is not installed in this environment; run {INSTALL}")
 
 
 if __name__ == "__main__":

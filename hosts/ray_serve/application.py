@@ -102,7 +102,6 @@ def model(args: ModelArgs) -> Any:
         max_queued_requests=config.jobQueueSize or QUEUE_SIZE,
         # Replicas of another archive answer before those of this one end.
         max_surge_percent=100,
-        health_check_timeout_s=config.startupTimeout,
         graceful_shutdown_timeout_s=config.responseTimeout,
         logging_config=LOGGING,
         **_replicas(config),

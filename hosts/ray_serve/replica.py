@@ -64,7 +64,7 @@ class Replica:
         if version not in ("", self._version):
             yield self._no_such_version(version)
             return
-        parts, loop = asyncio.Queue[tuple[Part, bool]](), asyncio.get_running_loop()
+        parts, loop = asyncio.Queue[tuple[Part, bool] | None](), asyncio.get_running_loop()
 
         def respond(response: Any, is_last: bool) -> None:
             part = response.status, response.content_type, dict(response.headers), response.body
@@ -78,12 +78,14 @@ class Replica:
             deadline = None
             batch = self._answer_batch(self._incoming(row, headers, respond))
             running = asyncio.ensure_future(batch)
+        running.add_done_callback(lambda _: parts.put_nowait(None))
         try:
-            is_last = False
-            while not is_last:
-                part, is_last = await parts.get()
+            while following := await parts.get():
+                part, is_last = following
                 yield part
-            await running
+                if is_last:  # Others of its batch may still run.
+                    return
+            await running  # It raises its error, if it ended without a last part.
         except (asyncio.CancelledError, GeneratorExit):  # The client has gone.
             if deadline:
                 deadline.expire()

@@ -69,7 +69,7 @@ def test_rows_keep_their_columns_and_have_a_result_or_an_error(
     assert bad == [
         "Row 4 of rows.jsonl is not JSON: Unterminated string starting at at character 12.",
         "The row has no column inputs.",
-        "inputs must be a text or a pair of texts, not a number.",
+        'inputs must be a text or {"text": …, "text_pair": …}, and is a number.',
         "Row 7 of rows.jsonl is no JSON object with a value for each column.",
     ]
 
@@ -164,7 +164,7 @@ def test_what_is_wrong_is_said_before_ray_starts(archive: Path, tmp_path: Path) 
 def two_nodes() -> Iterator[dict[str, Any]]:
     """Two nodes of Ray, until the block ends."""
     process = subprocess.Popen(
-        [RAY_PYTHON, "-m", "tests.hosts.ray_data.two_nodes"],
+        [RAY_PYTHON, "-m", "benchmarks.ray_nodes"],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -16,8 +16,8 @@ def pack_sleeping(config: Path, store: Path, scratch: Path, seconds: float) -> P
     handlers = scratch / "handlers"
     shutil.copytree(HANDLERS, handlers, ignore=shutil.ignore_patterns("__pycache__"))
     engine = (handlers / "engine.py").read_text(encoding="utf-8")
-    assert BEGIN in engine
     sleep = f'        __import__("time").sleep({seconds} if requests else 0)\n'
-    changed = engine.replace(BEGIN, sleep + BEGIN, 1)
+    place = engine.index(BEGIN)
+    changed = engine[:place] + sleep + engine[place:]
     (handlers / "engine.py").write_text(changed, encoding="utf-8")
     return pack(config, export_path=store, handlers=handlers, checked=False).path

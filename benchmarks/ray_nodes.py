@@ -16,7 +16,7 @@ OBJECT_STORE_BYTES = 100 << 20
 
 def main() -> None:
     """Start the nodes and wait."""
-    import_ray(local=True)
+    import_ray(local=False)
     from ray.cluster_utils import Cluster  # noqa: PLC0415
 
     settings: dict[str, Any] = {
@@ -27,7 +27,7 @@ def main() -> None:
     cluster = Cluster(initialize_head=True, head_node_args=settings)
     second = cluster.add_node(num_cpus=2, object_store_memory=OBJECT_STORE_BYTES)
     raylet = second.all_processes["raylet"][0].process.pid
-    print(json.dumps({"address": cluster.address, "raylet": raylet}), flush=True)  # noqa: T201
+    print(json.dumps({"address": cluster.address, "raylet": raylet}), flush=True)
     sys.stdin.read()
     cluster.shutdown()
 
