@@ -27,15 +27,16 @@ with hide_packages("openvino.torch", silence="ts.torch_handler.base_handler"):
 from handlers.checkpoints.devices import pick_device
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.engine import Engine
-from handlers.errors import ConfigError, DeviceFailed
+from handlers.errors import ConfigError, DeviceFailed, RequestError, WorkerHangs
 from handlers.http.envelopes import Envelope, Headers
 from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse, encode_json
+from handlers.http.response import HttpResponse, encode_json, has_failed
 from handlers.protocols.dispatcher import Dispatcher
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.memory import FreedMemory, limit_memory_growth
 from handlers.runtime.ranks import is_rank0
 from handlers.runtime.threads import ThreadShare
+from handlers.runtime.watchdog import Watchdog
 from handlers.runtime.worker_exit import end_worker
 from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
@@ -73,6 +74,7 @@ class TransformersHandler(BaseHandler):
                 config.maxWorkers, config.torchrun, is_fixed=config.pt2.compile.enable
             )
             self.engine = Engine.load(Path(properties["model_dir"]), config, self.device)
+            self.engine.require_health()
         except ConfigError as error:
             logger.error("Model not loaded. %s", error)
             raise
@@ -82,8 +84,11 @@ class TransformersHandler(BaseHandler):
         self.dispatcher = Dispatcher(self.engine, str(name), str(version))
         self.reporter = MetricsReporter(MetricTypes.GAUGE)
         self.freed_memory = FreedMemory()
+        self.watchdog = Watchdog(self.engine.limits.hang, partial(self._end_hanging, context))
         self.continuous = (
-            ContinuousResponses(self.dispatcher, self.engine, self.reporter, self.freed_memory)
+            ContinuousResponses(
+                self.dispatcher, self.engine, self.reporter, self.freed_memory, self.watchdog
+            )
             if config.continuousBatching
             else None
         )
@@ -103,9 +108,13 @@ class TransformersHandler(BaseHandler):
             end_worker()
         if self.continuous:
             return self.continuous.handle(data, context)
+        deadline = Deadline(self.engine.limits.predict)
+        with self.watchdog.watch(deadline):
+            return self._handle_batch(data, context, deadline)
+
+    def _handle_batch(self, data: Any, context: Any, deadline: Deadline) -> list[Any]:
         start, meter = time.perf_counter(), Meter()
         self.threads.refresh()
-        deadline = Deadline(self.engine.limits.predict)
         headers = headers_of(context)
         envelope = Envelope.of(data, headers, context)
         if envelope:
@@ -133,10 +142,13 @@ class TransformersHandler(BaseHandler):
         responses = self.dispatcher.dispatch(
             http_requests, meter, deadline, partial(_send_ready, context, over_http)
         )
+        if any(has_failed(response) for response in responses):
+            self.engine.check_health()
         for index, response in enumerate(responses):
             set_response(context, index, response)
-        if self.engine.device_failed and _are_unsent(context, over_http, responses):
-            _send_failures(context, responses)
+        if self.engine.device_failed and _are_unsent(context, over_http, len(responses)):
+            errors = [each if each.status >= 400 else None for each in responses]
+            _send_failures(context, errors, DeviceFailed())
             end_worker()
         return [response.body for response in responses]
 
@@ -149,6 +161,18 @@ class TransformersHandler(BaseHandler):
         for index, head in enumerate(envelope.heads(responses)):
             set_response(context, index, head)
         return envelope.results(responses)
+
+    def _end_hanging(self, context: Any) -> None:
+        """Answer the batch that hangs, if no part of it was sent, and end the worker."""
+        count = len(context.request_processor)
+        over_http = {
+            index
+            for index, row_headers in enumerate(headers_of(context))
+            if not HttpRequest({}, row_headers).by_grpc
+        }
+        if self.continuous is None and _are_unsent(context, over_http, count):
+            _send_failures(context, [None] * count, WorkerHangs())
+        end_worker()
 
     def _share_time(self, http_requests: Sequence[HttpRequest], deadline: Deadline) -> None:
         if any(http_request.explains for http_request in http_requests):
@@ -199,26 +223,28 @@ def _send_ready(context: Any, over_http: set[int], responses: Mapping[int, HttpR
         del context.request_ids[index]
 
 
-def _send_failures(context: Any, responses: Sequence[HttpResponse]) -> None:
-    """Send the responses of a batch whose accelerator failed; TorchServe goes on waiting.
+def _send_failures(
+    context: Any, responses: Sequence[HttpResponse | None], error: RequestError
+) -> None:
+    """Send errors, one instead of each response that is None; TorchServe goes on waiting.
 
     Each of them is an error, after which TorchServe closes the connection. So neither the part to
     follow nor the error that TorchServe adds when the worker ends reaches a client.
     """
-    failure = HttpResponse(encode_json(DeviceFailed().body()), DeviceFailed.status)
-    errors = [response if response.status >= 400 else failure for response in responses]
-    for index, error in enumerate(errors):
-        set_response(context, index, error)
-    parts = [(index, error.body, None) for index, error in enumerate(errors)]
+    failure = HttpResponse(encode_json(error.body()), error.status, headers=dict(error.headers))
+    errors = [response or failure for response in responses]
+    for index, response in enumerate(errors):
+        set_response(context, index, response)
+    parts = [(index, response.body, None) for index, response in enumerate(errors)]
     _send_parts(context, [*parts, (0, b"", True)])
 
 
-def _are_unsent(context: Any, over_http: set[int], responses: Sequence[HttpResponse]) -> bool:
+def _are_unsent(context: Any, over_http: set[int], count: int) -> bool:
     """Return whether all rows came over HTTP, and no response or part of one was sent."""
-    headers = [context.get_response_headers(index) for index in range(len(responses))]
+    headers = [context.get_response_headers(index) for index in range(count)]
     return (
         _is_connected(context)
-        and len(over_http) == len(context.request_ids) == len(responses)
+        and len(over_http) == len(context.request_ids) == count
         and not any(STREAM_NEXT in own for own in headers)
     )
 

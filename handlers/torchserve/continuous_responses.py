@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -19,11 +18,12 @@ from handlers.engine import Engine
 from handlers.errors import classify
 from handlers.http.envelopes import Headers
 from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse, encode_json
+from handlers.http.response import HttpResponse, encode_json, has_failed
 from handlers.protocols.dispatcher import Dispatcher
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.memory import FreedMemory
 from handlers.runtime.request_threads import Ready, RequestThreads, Send
+from handlers.runtime.watchdog import Watchdog
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
 from handlers.torchserve.context import headers_of, set_response
@@ -44,6 +44,7 @@ class ContinuousResponses:
         engine: the model.
         reporter: reports the metrics of each request.
         freed_memory: is returned to the system after a request that was refused.
+        watchdog: ends the worker where a prediction hangs. An explanation may wait for others.
     """
 
     def __init__(
@@ -52,9 +53,10 @@ class ContinuousResponses:
         engine: Engine,
         reporter: MetricsReporter,
         freed_memory: FreedMemory,
+        watchdog: Watchdog,
     ) -> None:
         self._dispatcher, self._engine, self._reporter = dispatcher, engine, reporter
-        self._freed_memory = freed_memory
+        self._freed_memory, self._watchdog = freed_memory, watchdog
         self._requests = RequestThreads[HttpResponse](engine.limits.predict)
         self._explaining = threading.Lock()
         self._finished = SimpleQueue[tuple[Meter, float]]()
@@ -109,8 +111,11 @@ class ContinuousResponses:
         if not http_request.by_grpc:
             http_request = replace(http_request, send=send)
         # One explanation at a time, so that they leave time to texts.
-        with self._explaining if http_request.explains else nullcontext():
+        explains = http_request.explains
+        with self._explaining if explains else self._watchdog.watch(deadline):
             (response,) = self._dispatcher.dispatch([http_request], meter, deadline)
+            if has_failed(response):
+                self._engine.check_health()
         self._finished.put((meter, time.perf_counter() - start))
         return response
 
