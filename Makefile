@@ -32,7 +32,7 @@ TESTED := models browser wrk $(CLIENTS)/.ready $(FRAMEWORKS)/.ready $(DOCS)/.rea
 SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.kit.default_modes))
 
 .DEFAULT_GOAL := help
-.PHONY: archives bench bench-embeddings bench-generation browser clean demo docs help install lint lock models serve stop test \
+.PHONY: archives bench bench-embeddings bench-generation browser clean demo docs help install lint lock models serve soak stop test \
   test-all test-latest test-vllm wrk
 
 help:
@@ -50,6 +50,7 @@ help:
 	@echo "make bench        measure the speed beside other servers, in about an hour"
 	@echo "make bench-embeddings  measure sentence embeddings beside infinity, in about 40 minutes"
 	@echo "make bench-generation  measure text generation beside other engines, in about two hours"
+	@echo "make soak         serve under faults and load for 30 minutes; SOAK=90 takes 90 seconds"
 	@echo "make lock         write requirements/*.txt from pyproject.toml; UPGRADE=1 takes newer versions"
 	@echo "make clean        remove archives, demo models, logs and build/"
 
@@ -133,6 +134,10 @@ bench-embeddings: $(READY) $(INFINITY)/.ready wrk
 # BENCH="--only kit,vllm --model qwen2 --rounds 1" measures less, BENCH=--smoke tries it with tiny models.
 bench-generation: $(READY) $(VLLM)/.ready
 	$(RUN) -m benchmarks.generation $(BENCH)
+
+# SOAK=90 takes 90 seconds; the whole run writes docs/reliability.md.
+soak: $(READY)
+	$(RUN) -m benchmarks.soak $(if $(SOAK),--seconds $(SOAK),--page)
 
 test: $(TESTED)
 	$(RUN) -m pytest $(PARALLEL) -m "not slow and not vllm"
