@@ -33,6 +33,7 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json, has_failed
 from handlers.protocols.dispatcher import Dispatcher
 from handlers.runtime.deadline import Deadline
+from handlers.runtime.integrity import verify
 from handlers.runtime.memory import FreedMemory, limit_memory_growth
 from handlers.runtime.ranks import is_rank0
 from handlers.runtime.threads import ThreadShare
@@ -59,7 +60,7 @@ class TransformersHandler(BaseHandler):
         """Load the model.
 
         Raises:
-            ConfigError: the YAML or the checkpoint is invalid.
+            ConfigError: the YAML, the checkpoint or the archive is invalid.
         """
         limit_memory_growth()
         silence_libraries()
@@ -69,6 +70,7 @@ class TransformersHandler(BaseHandler):
         properties = context.system_properties
         self.device = pick_device(properties)
         try:
+            verify(Path(properties["model_dir"]))
             config = ModelConfig.parse(context.model_yaml_config, self._config_name())
             self.threads = ThreadShare(
                 config.maxWorkers, config.torchrun, is_fixed=config.pt2.compile.enable

@@ -13,6 +13,7 @@ import httpx
 
 from scripts.kit.ports import HOST, Ports
 from scripts.kit.processes import end_group, started_at
+from scripts.kit.tokens import KEY_FILE, Tokens, TokenType
 
 STATE_FILE = "server.json"
 # Process start times follow the system clock, which may be adjusted by this many seconds.
@@ -89,10 +90,15 @@ class Server:
         """Return TorchServe's description of each version of a model; empty if unavailable."""
         url = f"{self.management_url}/models/{model}"
         try:
-            answer = _client().get(url, headers=self._credentials())
+            answer = _client().get(url, headers=self.credentials("management"))
         except httpx.TransportError:
             return []
         return list(answer.json()) if answer.is_success else []
+
+    def credentials(self, kind: TokenType) -> dict[str, str]:
+        """Return the authorization header of a kind of call, if token authorization is on."""
+        keys = self.workdir / KEY_FILE
+        return Tokens(keys if keys.is_file() else None, self.management_url).header(kind)
 
     def stop(self) -> None:
         """Stop the server and all its processes, and wait until they have exited."""
@@ -114,11 +120,3 @@ class Server:
         state = json.loads((workdir / STATE_FILE).read_text(encoding="utf-8"))
         paths = {"workdir": workdir, "scratch": Path(state["scratch"])}
         return cls(**{**state, **paths, "ports": Ports(**state["ports"])})
-
-    def _credentials(self) -> dict[str, str]:
-        """Return the authorization header, if token authorization is enabled."""
-        keys = self.workdir / "key_file.json"
-        if not keys.is_file():
-            return {}
-        key = json.loads(keys.read_text(encoding="utf-8"))["management"]["key"]
-        return {"Authorization": f"Bearer {key}"}
