@@ -17,7 +17,7 @@ from ts.handler_utils.utils import send_intermediate_predict_response
 from ts.metrics.metric_type_enum import MetricTypes
 from ts.protocol import otf_message_handler
 
-from handlers.runtime.imports import hide_packages
+from handlers.runtime.imports import hide_packages, require_package
 
 # The base handler imports OpenVINO's torch.compile backend and with it the whole compiler, which
 # adds more than a second to every start. torch finds the backend without that import.
@@ -39,11 +39,13 @@ from handlers.runtime.ranks import is_rank0
 from handlers.runtime.threads import ThreadShare
 from handlers.runtime.watchdog import Watchdog
 from handlers.runtime.worker_exit import end_worker
+from handlers.telemetry import tracing
 from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
+from handlers.telemetry.tracing import TracedMeter
 from handlers.torchserve.block_reader import BlockReader
-from handlers.torchserve.context import STREAM_NEXT, headers_of, set_response
+from handlers.torchserve.context import STREAM_NEXT, headers_of, log_failure, set_response
 from handlers.torchserve.continuous_responses import ContinuousResponses
 
 logger = logging.getLogger(__name__)
@@ -85,11 +87,17 @@ class TransformersHandler(BaseHandler):
         version = self.manifest["model"].get("modelVersion", "1.0")
         self.dispatcher = Dispatcher(self.engine, str(name), str(version))
         self.reporter = MetricsReporter(MetricTypes.GAUGE)
+        self.tracer = tracing.create(str(name), str(version)) if self._traces() else None
         self.freed_memory = FreedMemory()
         self.watchdog = Watchdog(self.engine.limits.hang, partial(self._end_hanging, context))
         self.continuous = (
             ContinuousResponses(
-                self.dispatcher, self.engine, self.reporter, self.freed_memory, self.watchdog
+                self.dispatcher,
+                self.engine,
+                self.reporter,
+                self.freed_memory,
+                self.watchdog,
+                self.tracer,
             )
             if config.continuousBatching
             else None
@@ -115,7 +123,7 @@ class TransformersHandler(BaseHandler):
             return self._handle_batch(data, context, deadline)
 
     def _handle_batch(self, data: Any, context: Any, deadline: Deadline) -> list[Any]:
-        start, meter = time.perf_counter(), Meter()
+        start, meter = time.perf_counter(), Meter() if self.tracer is None else TracedMeter()
         self.threads.refresh()
         headers = headers_of(context)
         envelope = Envelope.of(data, headers, context)
@@ -124,7 +132,12 @@ class TransformersHandler(BaseHandler):
         else:
             results = self._handle_rows(data, headers, context, meter, deadline)
         _end_streams(context, headers)
+        statuses = [context.get_response_status(index)[0] for index in range(len(headers))]
+        if self.tracer and isinstance(meter, TracedMeter):
+            self.tracer.record(headers, statuses, meter)
         if meter.counts["errors"]:
+            for index, number in (context.request_ids or {}).items():
+                log_failure(number, statuses[index], headers[index])
             self.freed_memory.release()
         if is_rank0():
             self.reporter.report(context.metrics, meter, time.perf_counter() - start)
@@ -179,6 +192,13 @@ class TransformersHandler(BaseHandler):
     def _share_time(self, http_requests: Sequence[HttpRequest], deadline: Deadline) -> None:
         if any(http_request.explains for http_request in http_requests):
             deadline.shorten(self.engine.limits.shared_predict)
+
+    def _traces(self) -> bool:
+        """Return whether traces are sent; the package that sends them is there then."""
+        if not (is_rank0() and tracing.is_on(os.environ)):
+            return False
+        require_package(tracing.PACKAGE, "OTEL_EXPORTER_OTLP_ENDPOINT", tracing.INSTALL)
+        return True
 
     def _config_name(self) -> str:
         return str(self.manifest["model"].get("configFile", CONFIG_FILE))

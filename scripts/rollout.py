@@ -31,8 +31,14 @@ def server(
     """Roll out a new version of a model of a server: by default that of `scripts/serve.py`."""
     own = BUILD / "server" / KEY_FILE
     tokens = Tokens(key_file or (own if own.is_file() else None), management)
-    addresses = {"inference_url": inference, "management_url": management}
-    context.obj = partial(Rollout, store=model_store, **addresses, tokens=tokens, say=typer.echo)
+    context.obj = partial(
+        Rollout,
+        store=model_store,
+        inference_url=inference,
+        management_url=management,
+        tokens=tokens,
+        say=typer.echo,
+    )
 
 
 @app.command()

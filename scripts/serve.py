@@ -19,6 +19,7 @@ from scripts.kit.places import BUILD, MODEL_STORE, ROOT
 from scripts.kit.ports import Ports
 from scripts.kit.properties import read_properties
 from scripts.kit.server import Server
+from scripts.kit.server_command import JSON_LOGGING, LOGGING
 from scripts.kit.torchserve import TorchServe
 from scripts.kit.verification import verify_archive
 
@@ -46,6 +47,9 @@ def start(
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay, and show the log, until Ctrl-C.")
     ] = False,
+    json_logs: Annotated[
+        bool, typer.Option("--json-logs", help="Write each line of the logs as JSON.")
+    ] = False,
     public_key: Annotated[
         Path | None, typer.Option(help="Serve only archives that are signed with this key.")
     ] = None,
@@ -70,6 +74,7 @@ def start(
             config=CONFIG,
             timeout=timeout,
             console=foreground,
+            log_config=JSON_LOGGING if json_logs else LOGGING,
             on_ready=lambda name, seconds: console.print(f"{name} is ready ({seconds:.1f} s)"),
         )
         if foreground:

@@ -69,12 +69,13 @@ class Server:
     def logs(self) -> str:
         """Return all log files of the server and its workers."""
         files = sorted((self.workdir / "logs").glob("*.log"))
-        return "".join(path.read_text(encoding="utf-8", errors="replace") for path in files)
+        return "".join(self.log(path.name) for path in files)
 
     def log(self, name: str) -> str:
         """Return a log file such as ts_log.log or model_log.log, or "" if it does not exist yet."""
         path = self.workdir / "logs" / name
-        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        return "".join(map(_plain, text.splitlines(keepends=True)))
 
     def is_alive(self) -> bool:
         """Return whether the server process is running."""
@@ -120,3 +121,15 @@ class Server:
         state = json.loads((workdir / STATE_FILE).read_text(encoding="utf-8"))
         paths = {"workdir": workdir, "scratch": Path(state["scratch"])}
         return cls(**{**state, **paths, "ports": Ports(**state["ports"])})
+
+
+def _plain(line: str) -> str:
+    """Return a line of a log that is JSON as the plain log has it; any other as it is."""
+    if not line.startswith('{"time"'):
+        return line
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return line
+    head = f"{found['time']} [{found.get('level', '')}] {found.get('thread', '')}"
+    return f"{head} {found['logger']} - {found['message']}\n"

@@ -401,6 +401,43 @@ def test_a_mistake_in_the_yaml_stops_the_worker_with_its_message(
     assert [line for line in caplog.messages if line.startswith("Model not loaded. my.yaml: ")]
 
 
+def test_the_id_and_the_trace_of_a_failed_request_are_logged(
+    worker: Any, monkeypatch: Any, caplog: Any
+) -> None:
+    monkeypatch.setattr(worker[0].dispatcher, "_recognise", lambda _: 1 / 0)
+    monkeypatch.setattr(worker[0].engine, "check_health", lambda: None)
+    worker[1].request_ids = {0: "a", 1: "b"}
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    traced, forged = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}, {"traceparent": SECRET}
+    send(worker, *[({"body": SECRET}, headers) for headers in (traced, forged)])
+    lines = [line for line in caplog.messages if line.startswith("Request failed")]
+    assert lines == [
+        f"Request failed: request_id=a status=500 trace_id={trace}",
+        "Request failed: request_id=b status=500",
+    ]
+
+
+def test_spans_are_made_where_the_environment_names_an_endpoint(
+    checkpoint: Checkpoints, monkeypatch: Any
+) -> None:
+    recorded = list[Any]()
+
+    class Recorder:
+        def record(self, *spans: Any) -> None:
+            recorded.append(spans)
+
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+    monkeypatch.setattr("handlers.telemetry.tracing.create", lambda *_: Recorder())
+    config = {"handler": {"mode": "sequence_classification"}}
+    made, handler = context(checkpoint("sequence_classification"), config), TransformersHandler()
+    handler.initialize(made)
+    send((handler, made), ({"body": "A fine film"}, {}), ({"body": ""}, {"traceparent": "x"}))
+    ((headers, statuses, meter),) = recorded
+    assert (headers, statuses) == ([{}, {"traceparent": "x"}], [200, 400])
+    names = [stage.name for stage in meter.stages]
+    assert names.index("read") < names.index("encode") < names.index("forward")
+
+
 def test_the_loader_finds_one_class_in_the_file() -> None:
     module = sys.modules[TransformersHandler.__module__]
     classes = [each for each in vars(module).values() if isinstance(each, type)]
