@@ -10,11 +10,15 @@ from typing import Annotated, Any
 import typer
 
 from scripts.kit.command import plain_errors
-from scripts.kit.places import BUILD, MODEL_STORE
+from scripts.kit.places import BUILD, MODEL_STORE, ROOT
+from scripts.kit.ports import HOST, Ports
+from scripts.kit.properties import read_properties
 from scripts.kit.rollout import Rollout
 from scripts.kit.tokens import KEY_FILE, Tokens
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
+PORTS = Ports.of(read_properties(ROOT / "config.properties"))
+INFERENCE, MANAGEMENT = f"http://{HOST}:{PORTS.inference}", f"http://{HOST}:{PORTS.management}"
 Model = Annotated[str, typer.Argument(help="The name of the model.")]
 
 
@@ -22,8 +26,8 @@ Model = Annotated[str, typer.Argument(help="The name of the model.")]
 def server(
     context: typer.Context,
     model_store: Annotated[Path, typer.Option(help="Its model store.")] = MODEL_STORE,
-    inference: Annotated[str, typer.Option(help="Its address.")] = "http://127.0.0.1:8080",
-    management: Annotated[str, typer.Option(help="Its address.")] = "http://127.0.0.1:8081",
+    inference: Annotated[str, typer.Option(help="Its address.")] = INFERENCE,
+    management: Annotated[str, typer.Option(help="Its address.")] = MANAGEMENT,
     key_file: Annotated[
         Path | None, typer.Option(help="Its key_file.json; default: that of build/server.")
     ] = None,
