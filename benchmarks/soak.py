@@ -66,7 +66,7 @@ class Row:
         what: the fault.
         statuses: how many answers had each status; 0 stands for none.
         wrong: answers with status 200 that belong to another request.
-        seconds: from the fault until everything was normal again; None where it was not.
+        seconds: from the end of the fault until everything was normal again; None where it was not.
         slowest_refusal: the longest time of an answer with status 503, in seconds.
         note: what else was seen.
         skipped: why this machine cannot try it.
@@ -104,11 +104,11 @@ class Soak:
             row = Row(what)
             with self._clients(CLIENTS) as clients:
                 time.sleep(QUIET)
-                start = time.monotonic()
                 try:
                     row.note = fault(self.server, self.expected, PART)
                 except CannotTry as error:
                     row.skipped = str(error)
+                start = time.monotonic()
                 normal = self._normal_again(clients, start)
             self._add(row, clients.outcomes, start, normal)
 

@@ -26,7 +26,7 @@ LEAST_DIFFERENCE, TOLERANCE = 2e-3, 5e-4
 # After this time a request counts as one without an answer.
 TIMEOUT = 30.0
 # A client waits between two requests, and longer after it was refused.
-PAUSE, PAUSE_AFTER_REFUSAL = 0.01, 0.05
+PAUSE, PAUSE_AFTER_REFUSAL = 0.01, 1.0
 
 Expected = Mapping[str, tuple[str, float]]
 
@@ -117,8 +117,8 @@ def body_of(name: str, text: str) -> dict[str, Any]:
 
 def read_answer(answer: Any) -> tuple[str, float]:
     """Return the label and the score of an answer."""
-    ((first, *_),) = [json.loads(each) for each in answer["outputs"][0]["data"]]
-    return str(first["label"]), float(first["score"])
+    (result,) = [json.loads(each) for each in answer["outputs"][0]["data"]]
+    return str(result["label"]), float(result["score"])
 
 
 def learn_answers(url: str) -> Expected:

@@ -82,17 +82,17 @@ def hang_up(server: Server, expected: Expected, seconds: float) -> str:
 
 
 def limit_memory(server: Server, _expected: Expected, seconds: float) -> str:
-    """Give a worker a cgroup with less memory than it has, in which Linux kills it."""
+    """Replace a worker by one in a cgroup without memory for it, until Linux has killed that."""
     worker = psutil.Process(worker_pids(server)[0])
     limit = int(worker.memory_info().rss * MEMORY_SHARE)
-    with _cgroup(limit) as join:
-        join(worker.pid)
-        end = time.monotonic() + seconds
-        while worker.is_running() and time.monotonic() < end:
+    with _cgroup(limit, server.pid) as killed:
+        worker.kill()
+        end = time.monotonic() + 3 * seconds
+        while not killed() and time.monotonic() < end:
             time.sleep(0.05)
-        if worker.is_running():
-            raise CannotTry("Linux did not kill a worker that has more memory than its cgroup")
-    return f"a worker with {limit >> 20} MiB was killed"
+        if not killed():
+            raise CannotTry("Linux did not kill a worker that needs more than its cgroup has")
+    return f"a worker was killed at {limit >> 20} MiB, until the limit was lifted"
 
 
 @contextmanager
@@ -126,45 +126,62 @@ def _fill(path: Path) -> None:
 
 
 @contextmanager
-def _cgroup(limit: int) -> Iterator[Callable[[int], None]]:
-    """Make a cgroup with a limit of memory in bytes; yields a function that moves a process to it.
+def _cgroup(limit: int, pid: int) -> Iterator[Callable[[], bool]]:
+    """Give a process, and those that it starts, a cgroup with a limit of memory in bytes.
+
+    Yields a function that tells whether Linux has killed a process for it. What a process had
+    before does not count.
 
     Raises:
-        CannotTry: this process may not make one.
+        CannotTry: this process may not make a cgroup.
     """
     is_first = (CGROUPS[0] / "memory.limit_in_bytes").exists()
-    folder = CGROUPS[0 if is_first else 1] / f"soak-{os.getpid()}"
+    root = CGROUPS[0 if is_first else 1]
+    folder, former = root / f"soak-{os.getpid()}", root / _cgroup_of(pid, is_first=is_first)
+    limit_name, events = (
+        ("memory.limit_in_bytes", "memory.oom_control")
+        if is_first
+        else ("memory.max", "memory.events")
+    )
     try:
         folder.mkdir()
-        if is_first:
-            (folder / "memory.move_charge_at_immigrate").write_text("1")
-        limit_file = folder / ("memory.limit_in_bytes" if is_first else "memory.max")
-        limit_file.write_text(str(limit))
+        (folder / limit_name).write_text(str(limit))
+        (folder / "cgroup.procs").write_text(str(pid))
     except OSError as error:
-        with suppress(OSError):
-            folder.rmdir()
-        raise CannotTry(f"this process may not make a cgroup with a limit: {error}") from None
-
-    def join(pid: int) -> None:
-        try:
-            (folder / "cgroup.procs").write_text(str(pid))
-        except OSError as error:
-            raise CannotTry(f"the process cannot join the cgroup: {error}") from None
-
-    try:
-        yield join
-    finally:
         _remove(folder)
+        raise CannotTry(f"this process may not make a cgroup with a limit: {error}") from None
+    before = _kills(folder / events)
+    try:
+        yield lambda: _kills(folder / events) > before
+    finally:
+        (folder / limit_name).write_text("-1" if is_first else "max")
+        for member in (folder / "cgroup.procs").read_text().split():
+            with suppress(OSError):
+                (former / "cgroup.procs").write_text(member)
+        _remove(folder)
+
+
+def _cgroup_of(pid: int, *, is_first: bool) -> str:
+    """Return the path of the cgroup that limits the memory of a process."""
+    lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()
+    names = dict(line.split(":", 2)[1:] for line in lines)
+    return names["memory" if is_first else ""].lstrip("/")
+
+
+def _kills(events: Path) -> int:
+    """Return how many processes Linux has killed for a cgroup."""
+    pairs = (line.split() for line in events.read_text(encoding="utf-8").splitlines())
+    return next((int(count) for name, count in pairs if name == "oom_kill"), 0)
 
 
 def _remove(folder: Path) -> None:
     """Remove a cgroup, whose last process may not have ended yet."""
     for _ in range(100):
-        try:
-            folder.rmdir()
+        if not folder.exists():
             return
-        except OSError:
-            time.sleep(0.05)
+        with suppress(OSError):
+            folder.rmdir()
+        time.sleep(0.05)
 
 
 def _message(server: Server, text: str) -> bytes:

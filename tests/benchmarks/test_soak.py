@@ -4,15 +4,20 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.reliability.clients import body_of, read_answer
+from benchmarks.reliability.faults import MODEL, PATH
 from benchmarks.reliability.page import MEASURED, PAGE, measured
 from benchmarks.soak import Row, failures
+from handlers.http.request import HttpRequest
 from scripts.kit.places import ROOT
+from tests.serving import Served
 
 
 def document(*rows: Row, p99: float = 10.0, growth: float = 0.01) -> dict[str, Any]:
@@ -63,6 +68,16 @@ def test_the_table_says_what_clients_saw() -> None:
 
 def test_the_page_has_a_place_for_the_table() -> None:
     assert MEASURED.search(PAGE.read_text(encoding="utf-8"))
+
+
+def test_a_request_and_its_answer_have_the_same_id(served: Callable[..., Served]) -> None:
+    model = served("sequence_classification")
+    path = PATH.partition("/1.0/")[2].replace(MODEL, "model")
+    headers = {"Host": "h", "Content-Type": "application/json", "url_path": path}
+    ((status, answer),) = model.post(HttpRequest({"body": body_of("7-1", "A fine film")}, headers))
+    assert status == 200 and answer["id"] == "7-1"
+    label, score = read_answer(answer)
+    assert label and 0 < score <= 1
 
 
 @pytest.mark.slow
