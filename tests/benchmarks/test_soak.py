@@ -83,7 +83,15 @@ def test_a_request_and_its_answer_have_the_same_id(served: Callable[..., Served]
 @pytest.mark.slow
 def test_the_short_run_keeps_every_promise(tmp_path: Path) -> None:
     output = tmp_path / "soak.json"
-    command = [sys.executable, "-m", "benchmarks.soak", "--seconds", "75", "--output", output]
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "benchmarks.soak",
+        "--seconds",
+        "75",
+        "--output",
+        output,
+    ]
     done = subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(json.loads(output.read_text(encoding="utf-8"))["rows"]) == 8
