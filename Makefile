@@ -17,6 +17,8 @@ MLSERVER := .venv-mlserver
 INFINITY := .venv-infinity
 # vLLM, whose environment takes 4 GB; `make test-vllm` tests it and `make bench-generation` measures it.
 VLLM := .venv-vllm
+# Ray, which serves archives and scores files; `make test-ray` tests it.
+RAY := .venv-ray
 # The documentation site.
 DOCS := .venv-docs
 # Writes requirements/*.txt.
@@ -32,8 +34,8 @@ TESTED := models browser wrk $(CLIENTS)/.ready $(FRAMEWORKS)/.ready $(DOCS)/.rea
 SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.kit.default_modes))
 
 .DEFAULT_GOAL := help
-.PHONY: archives bench bench-embeddings bench-generation browser clean demo docs help install lint lock models serve soak stop test \
-  test-all test-latest test-vllm wrk
+.PHONY: archives bench bench-embeddings bench-generation bench-images browser clean demo docs help install lint lock models serve serve-ray soak stop stop-ray test \
+  test-all test-latest test-ray test-vllm wrk
 
 help:
 	@echo "make install      create .venv with the kit, its dependencies and the tools of the tests"
@@ -41,14 +43,17 @@ help:
 	@echo "make serve        start the same server on 127.0.0.1:8080"
 	@echo "                  both take MODES=\"fill_mask summarization\", the tasks to serve"
 	@echo "make stop         stop that server"
+	@echo "make serve-ray    serve the same models with Ray Serve on 127.0.0.1:8080; make stop-ray stops it"
 	@echo "make test         run the tests, without the slow ones"
 	@echo "make test-all     run every test"
 	@echo "make test-latest  run the unit and contract tests with the newest transformers"
 	@echo "make test-vllm    run the tests that need vLLM"
+	@echo "make test-ray     run the tests that need Ray"
 	@echo "make lint         run ruff and mypy"
 	@echo "make docs         build the documentation site in build/site"
 	@echo "make bench        measure the speed beside other servers, in about an hour"
 	@echo "make bench-embeddings  measure sentence embeddings beside infinity, in about 40 minutes"
+	@echo "make bench-images      measure image classification beside LitServe, in about 20 minutes"
 	@echo "make bench-generation  measure text generation beside other engines, in about two hours"
 	@echo "make soak         serve under faults and load for 30 minutes; SOAK=90 takes 90 seconds"
 	@echo "make lock         write requirements/*.txt from pyproject.toml; UPGRADE=1 takes newer versions"
@@ -90,6 +95,13 @@ $(VLLM)/.ready: requirements/vllm.txt
 	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
+# `-e .`: the processes of Ray import `hosts` from this folder.
+$(RAY)/.ready: pyproject.toml requirements/ray.txt
+	$(PYTHON) -m venv $(RAY)
+	$(RAY)/bin/python $(PIP) -r requirements/ray.txt
+	$(RAY)/bin/python $(PIP) --no-deps -e .
+	touch $@
+
 $(LOCK)/.ready: Makefile
 	$(PYTHON) -m venv $(LOCK)
 	$(LOCK)/bin/python $(PIP) pip-tools==7.6.2
@@ -113,6 +125,12 @@ serve: archives
 stop: $(READY)
 	$(RUN) -m scripts.serve stop
 
+serve-ray: archives $(RAY)/.ready
+	$(RAY)/bin/python -m scripts.serve_ray start $(SERVED:%=--models %)
+
+stop-ray: $(RAY)/.ready
+	$(RAY)/bin/python -m scripts.serve_ray stop
+
 # The HTML pages are tested in a real browser; Debian's is installed where there is none.
 browser:
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
@@ -131,6 +149,10 @@ bench: $(READY) $(BENCH_VENV)/.ready wrk
 bench-embeddings: $(READY) $(INFINITY)/.ready wrk
 	$(RUN) -m benchmarks.embeddings $(BENCH)
 
+# BENCH="--only kit,litserve --rounds 1" measures less, BENCH=--smoke tries it with a tiny model.
+bench-images: $(READY) $(BENCH_VENV)/.ready wrk
+	$(RUN) -m benchmarks.images $(BENCH)
+
 # BENCH="--only kit,vllm --model qwen2 --rounds 1" measures less, BENCH=--smoke tries it with tiny models.
 bench-generation: $(READY) $(VLLM)/.ready
 	$(RUN) -m benchmarks.generation $(BENCH)
@@ -140,17 +162,21 @@ soak: $(READY)
 	$(RUN) -m benchmarks.soak $(if $(SOAK),--seconds $(SOAK),--page)
 
 test: $(TESTED)
-	$(RUN) -m pytest $(PARALLEL) -m "not slow and not vllm"
+	$(RUN) -m pytest $(PARALLEL) -m "not slow and not vllm and not ray"
 
 test-all: $(TESTED)
-	$(RUN) -m pytest $(PARALLEL) -m "not vllm"
+	$(RUN) -m pytest $(PARALLEL) -m "not vllm and not ray"
 
 # The models that `make models` trained are served here too.
 test-latest: $(LATEST)/.ready models $(CLIENTS)/.ready $(FRAMEWORKS)/.ready
-	$(LATEST)/bin/python -m pytest $(PARALLEL) -m "not openvino and not slow and not vllm" tests/handlers tests/scripts
+	$(LATEST)/bin/python -m pytest $(PARALLEL) -m "not openvino and not slow and not vllm and not ray" tests/handlers tests/scripts
 
 test-vllm: $(READY) $(VLLM)/.ready
 	$(RUN) -m pytest -m vllm tests/handlers/formats tests/e2e
+
+# The programs of Ray run in its environment, the tests in that of the kit.
+test-ray: $(READY) $(RAY)/.ready
+	$(RUN) -m pytest -m ray tests/hosts
 
 docs: $(DOCS)/.ready
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict --site-dir build/site

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.embedding.table import embeddings_section
+from benchmarks.image.table import images_section
 from benchmarks.table import results_page
 from benchmarks.text_generation.table import generation_section
 
@@ -15,6 +16,7 @@ SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "serving.json": results_page,
     "generation.json": generation_section,
     "embeddings.json": embeddings_section,
+    "images.json": images_section,
 }
 
 

@@ -24,6 +24,7 @@ ENVIRONMENTS = {
     "gateway": ("gateway",),
     "clients": ("gateway", "clients"),
     "frameworks": ("frameworks",),
+    "ray": ("dependencies", "onnx", "audio", "diffusion", "ray"),
     "bench": ("dependencies", "bench"),
     "docs": ("docs",),
     "mlserver": ("mlserver",),
@@ -31,7 +32,7 @@ ENVIRONMENTS = {
     "vllm": ("vllm",),
 }
 # Environments that have the versions of another one, wherever both have a package.
-CONSTRAINED = {"server": "dev", "bench": "dev", "gateway": "clients"}
+CONSTRAINED = {"server": "dev", "ray": "dev", "bench": "dev", "gateway": "clients"}
 OPTIONS = (
     *("--quiet", "--no-config", "--strip-extras", "--allow-unsafe", "--annotation-style=line"),
     # No address of an index and no path of this machine.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from handlers import tasks
@@ -24,11 +24,6 @@ WORDS = PHRASES.split()
 LENGTHS = ((1, 6), (6, 20), (20, 60), (60, 400))
 LENGTH_WEIGHTS = (3, 5, 3, 1)
 EXPLAINED_LENGTHS = ((2, 12), (12, 40))
-EXPLANATIONS: Sequence[dict[str, Any]] = (
-    {},
-    {"method": "input_x_gradient"},
-    {"method": "feature_ablation", "granularity": "word"},
-)
 WRONG: Sequence[Callable[[Any], bytes]] = (
     lambda _: b'{"inputs": 5}',
     lambda _: b'{"inputs": ',
@@ -51,7 +46,7 @@ class RandomRequests:
     def __init__(self, mode: str, model: str, seed: int) -> None:
         self._cases, self._task, self._model = cases(mode), tasks.get(mode), model
         self._random = random.Random(f"{mode} {seed}")
-        self._explains = targets.get(mode) is not None
+        self._target = targets.get(mode)
         self._drawn = 0
 
     def draw(self, count: int) -> list[Question]:
@@ -61,8 +56,8 @@ class RandomRequests:
     def _draw(self) -> Question:
         self._drawn += 1
         kind = self._random.random()
-        if self._explains and kind < SHARE_EXPLAINED:
-            return self._explanation()
+        if self._target and kind < SHARE_EXPLAINED:
+            return self._explanation(self._target.example_parameters)
         if kind < SHARE_EXPLAINED + SHARE_WRONG:
             wrong = self._random.choice(WRONG)
             return Question(self._path(), wrong(self._inputs()), JSON)
@@ -73,8 +68,11 @@ class RandomRequests:
             writers.append(self._plain_text)
         return self._random.choice(writers)()
 
-    def _explanation(self) -> Question:
-        settings = {**self._cases.brief, **self._random.choice(EXPLANATIONS)}
+    def _explanation(self, quick: Mapping[str, Any]) -> Question:
+        # Rounding depends on the batch, and may change the steps of adaptive integration.
+        steps = {"n_steps": 4}
+        chosen = self._random.choice((steps, {"method": "input_x_gradient"}, quick))
+        settings = {**self._cases.brief, **chosen}
         body = {"inputs": self._inputs(EXPLAINED_LENGTHS, (2, 1)), "parameters": settings}
         return _json(f"/explanations/{self._model}", body)
 

@@ -97,7 +97,7 @@ def test_an_import_names_its_package(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_handlers_import_only_handlers_of_this_repository(path: Path) -> None:
-    others = ("scripts", "tests", "benchmarks")
+    others = ("hosts", "scripts", "tests", "benchmarks")
     assert not [name for name in imports(path) for other in others if begins(name, other)]
 
 

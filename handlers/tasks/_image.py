@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from PIL import Image
 
@@ -16,6 +15,7 @@ from handlers.batching.padding import Batch
 from handlers.batching.rows import Outputs, RowOutcome
 from handlers.batching.shapes import ArrayRow, run_by_shape, stack
 from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.graph_inputs import ArrayInputs
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import (
@@ -31,12 +31,12 @@ from handlers.media.images import IMAGE, read_image
 from handlers.media.remote import RemoteFile
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
 from handlers.runtime.model import Model
-from handlers.schemas.model_info import IMAGE_COLUMN, Limits
+from handlers.schemas.model_info import IMAGE_COLUMN, Columns, Limits
 from handlers.schemas.request import Request
+from handlers.tasks._preprocessing import PIXELS, Preprocessor
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
 
-PIXELS = "pixel_values"
 # 32 images of the size that most models read.
 DEFAULT_BATCH_PIXELS = 32 * 224 * 224
 # A red square of 64 x 64 pixels, as PNG in base64.
@@ -47,6 +47,8 @@ SAMPLE_INPUTS = {
     )
 }
 SAMPLE = Image.new("RGB", (64, 64), "grey")
+# Images of these sizes have rows of one shape where the image processor resizes all to one size.
+SAMPLE_SIZES = ((64, 64), (96, 64), (64, 128), (512, 512))
 
 
 @dataclass(frozen=True)
@@ -76,16 +78,17 @@ class ImageTask(BaseTask[ImageQuery, ImageRow]):
     Images are decoded and preprocessed in threads of its own, before the model is called.
     """
 
+    row_kind = "arrays"
     packs = False
     exports = False
     reads_media = True
-    input_columns = (IMAGE_COLUMN,)
+    input_columns: ClassVar[Sequence[Columns]] = (IMAGE_COLUMN,)
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
         self.image_processor = checkpoint.image_processor
+        self._preprocessor = Preprocessor(self.image_processor)
         row = self.preprocess(SAMPLE)
-        self._model_inputs = tuple(row.features)
         # A model with images of one size takes them, however large they are.
         self._most_pixels = max(self.budget, row.size)
         self.files = MediaFiles(
@@ -110,6 +113,7 @@ class ImageTask(BaseTask[ImageQuery, ImageRow]):
             budget=self.budget,
             meter=meter,
             keep=self.keep,
+            collate=self.collate,
         )
 
     def collate(self, rows: Sequence[ImageRow]) -> Batch:
@@ -124,14 +128,20 @@ class ImageTask(BaseTask[ImageQuery, ImageRow]):
 
     def preprocess(self, image: Image.Image) -> ImageRow:
         """Return the row of an image in RGB."""
-        features: Mapping[str, Any] = self.image_processor(images=image, return_tensors="np")
-        arrays = {name: np.asarray(values[0]) for name, values in features.items()}
+        arrays = self._preprocessor(image)
         height, width = arrays[PIXELS].shape[-2:]
         return ImageRow(arrays, height * width, image.height, image.width)
 
     @property
-    def model_inputs(self) -> tuple[str, ...]:
-        return self._model_inputs
+    def graph_inputs(self) -> ArrayInputs:
+        rows = [self.preprocess(SAMPLE.resize(size)) for size in SAMPLE_SIZES]
+        if len({row.shape for row in rows}) > 1:
+            raise WrongCheckpoint(
+                "preprocessor_config.json",
+                "gives images of several sizes to the model, and an exported graph takes one",
+                "use save_mode: pretrained, or give it a size of height and width",
+            )
+        return ArrayInputs(rows[0].features)
 
     @property
     def budget(self) -> int:

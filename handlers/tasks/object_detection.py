@@ -9,8 +9,10 @@ The body may also be the bytes of the image file. Boxes are in pixels of the ima
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
 import torch
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -47,6 +49,23 @@ class DetectedObject(TypedDict):
     box: Box
 
 
+@dataclass(frozen=True)
+class Detection:
+    """An object that a model has found.
+
+    Attributes:
+        score: its score.
+        label: the number of its class.
+        box: its left, top, right and lower edge, in pixels of the image.
+        query: the number of the model's query that found it.
+    """
+
+    score: float
+    label: int
+    box: Sequence[float]
+    query: int
+
+
 class ObjectDetectionParameters(Parameters):
     """Parameters of the object-detection pipeline."""
 
@@ -63,6 +82,8 @@ class Task(ImageTask):
 
     auto_class = "AutoModelForObjectDetection"
     outputs = ("logits", "pred_boxes")
+    numbers = ("pred_boxes",)
+    exports = True
     parameters = ObjectDetectionParameters
     inputs = str
     results = list[DetectedObject]
@@ -78,18 +99,33 @@ class Task(ImageTask):
     def decode(
         self, query: ImageQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
     ) -> Any:
-        found = self._find_objects(
-            as_batch(outputs[0]),
-            query.parameters.threshold,
-            torch.tensor([[rows[0].height, rows[0].width]]),
-        )[0]
+        found = self.detections(rows[0], outputs[0], query.parameters.threshold)
+        return [self.describe(each) for each in found]
+
+    def detections(self, row: ImageRow, outputs: Outputs, threshold: float) -> list[Detection]:
+        """Return the objects in an image whose score is above a threshold."""
+        found = self._find(outputs, threshold, row.height, row.width)
+        # The processor keeps no queries, so it is given boxes that are their numbers.
+        numbers = np.zeros_like(outputs["pred_boxes"])
+        numbers[:, 0] = np.arange(len(numbers))
+        queries = self._find({**outputs, "pred_boxes": numbers}, threshold, 1, 1)["boxes"][:, 0]
         columns = (found[name].tolist() for name in ("scores", "labels", "boxes"))
         return [
-            {"score": score, "label": self.labels[label], "box": _box(corners)}
-            for score, label, corners in zip(*columns, strict=True)
+            Detection(score, label, box, round(query))
+            for score, label, box, query in zip(*columns, queries.tolist(), strict=True)
         ]
 
+    def describe(self, detection: Detection) -> DetectedObject:
+        """Return an object, ready for JSON."""
+        label = self.labels[detection.label]
+        return {"score": detection.score, "label": label, "box": _box(detection.box)}
 
-def _box(corners: Sequence[float]) -> dict[str, int]:
-    names = ("xmin", "ymin", "xmax", "ymax")
-    return {name: int(value) for name, value in zip(names, corners, strict=True)}
+    def _find(self, outputs: Outputs, threshold: float, height: int, width: int) -> dict[str, Any]:
+        size = torch.tensor([[height, width]])
+        found: dict[str, Any] = self._find_objects(as_batch(outputs), threshold, size)[0]
+        return found
+
+
+def _box(corners: Sequence[float]) -> Box:
+    left, top, right, bottom = map(int, corners)
+    return {"xmin": left, "ymin": top, "xmax": right, "ymax": bottom}

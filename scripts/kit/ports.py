@@ -68,11 +68,18 @@ class Ports:
             PortInUse: for the first port that is in use.
         """
         for port in astuple(self):
-            try:
-                with _listener() as listener:
-                    listener.bind((HOST, port))
-            except OSError:
-                raise PortInUse(port) from None
+            if not is_free(port):
+                raise PortInUse(port)
+
+
+def is_free(port: int) -> bool:
+    """Return whether no program listens on a port of the loopback interface."""
+    try:
+        with _listener() as listener:
+            listener.bind((HOST, port))
+    except OSError:
+        return False
+    return True
 
 
 def free_ports() -> Ports:

@@ -14,7 +14,7 @@ from tests.malformed import GOOD
 
 JSON = {"Content-Type": "application/json"}
 PAGE = {**JSON, "Accept": "text/html"}
-KEYS = {"words", "offsets", "prediction", "target", "method", "converged"}
+KEYS = {"prediction", "target", "method", "converged"}
 
 
 @pytest.mark.parametrize("mode", explained_modes())

@@ -10,7 +10,7 @@ import pytest
 
 from handlers import tasks
 from handlers.explainers import targets
-from handlers.schemas.explanation_parameters import ExplanationParameters
+from handlers.explainers.targets.base import BaseExplanationTarget
 from scripts.kit.server import Server
 from tests.e2e.asking import CLIENT, Question, ask, ask_at_once
 from tests.e2e.documents import JSON, Document, Example
@@ -77,7 +77,7 @@ def test_a_mistake_in_a_list_is_reported_in_its_place(server: Server, mode: str)
     assert {example.path for example, _ in lists} >= {PREDICTIONS, *explanations}
     for example, name in lists:
         items = example.value[name]
-        answer = ask(server, example.question(mode, {**quick(example), name: [*items, 5]}))
+        answer = ask(server, example.question(mode, {**quick(example, mode), name: [*items, 5]}))
         if "error_type" in answer.text:  # This format has no errors in lists.
             assert answer.status_code == 400
             assert answer.json()["error"].startswith(f"{name}[{len(items)}]: ")
@@ -147,7 +147,7 @@ def test_what_a_schema_forbids_is_refused_and_what_it_allows_causes_no_server_er
 @every_explained_mode
 def test_what_the_schema_of_an_explanation_forbids_is_refused(server: Server, mode: str) -> None:
     example = document(mode).example(EXPLANATIONS)
-    found = changed(example, list(ExplanationParameters.model_fields))
+    found = changed(example, list(explanation_target(mode).parameters.model_fields))
     bodies = [body for body in found if not document(mode).fits(example.schema, body)]
     assert len(bodies) > 20
     for answer in send_all(server, [example.question(mode, body) for body in bodies]):
@@ -155,11 +155,18 @@ def test_what_the_schema_of_an_explanation_forbids_is_refused(server: Server, mo
         document(mode).check(EXPLANATIONS, answer)
 
 
-def quick(example: Example) -> Any:
+def explanation_target(mode: str) -> type[BaseExplanationTarget[Any]]:
+    """Return the explanation target of a mode, which has one."""
+    found = targets.get(mode)
+    assert found
+    return found
+
+
+def quick(example: Example, mode: str) -> Any:
     """Return an example's body; for an explanation with the fastest method."""
     if "explain" not in example.path:
         return example.value
-    return {**example.value, "parameters": {"method": "feature_ablation", "granularity": "word"}}
+    return {**example.value, "parameters": explanation_target(mode).example_parameters}
 
 
 def changed(example: Example, names: list[str]) -> list[Any]:

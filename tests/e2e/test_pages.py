@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,14 @@ import pytest
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 
+from handlers.http.request import HttpRequest
+from handlers.telemetry.meter import Meter
 from scripts.kit.places import ARTIFACTS, BUILD
 from scripts.kit.server import Server
 from tests.e2e.asking import ask_json
 from tests.e2e.served import explained_modes
+from tests.samples import INPUTS
+from tests.serving import Served
 
 SHOTS = BUILD / "screenshots"
 DESKTOP, PHONE = (1000, 900), (390, 844)
@@ -104,6 +108,32 @@ def test_hostile_text_is_not_executed(server: Server, browser: Chrome, tmp_path:
     for tag in ("script", "img", "b"):
         assert value_of(browser, f"document.querySelectorAll('{tag}').length") == 0
     assert value_of(browser, "document.documentElement.scrollWidth") <= PHONE[0]
+
+
+@pytest.mark.parametrize("mode", ["image_classification", "object_detection"])
+def test_the_heat_map_of_an_image_lies_over_it_and_can_be_switched(
+    served: Callable[..., Served], browser: Chrome, tmp_path: Path, mode: str
+) -> None:
+    body = {"inputs": INPUTS[mode][:2], "parameters": {"method": "occlusion", "resolution": 8}}
+    http_request = HttpRequest({"body": body}, {"explain": "True", "Accept": "text/html"})
+    (answer,) = served(mode).dispatcher.dispatch([http_request], Meter())
+    page = tmp_path / "page.html"
+    page.write_bytes(answer.body)
+    for name, size in {"desktop": DESKTOP, "phone": PHONE}.items():
+        show(browser, page.as_uri(), size, "light")
+        shoot(browser, f"{mode}-{name}")
+        assert value_of(browser, "document.documentElement.scrollWidth") <= size[0]
+        assert value_of(browser, "[...document.images].every(each => each.naturalWidth == 32)")
+        read, heat = browser.find_elements("css selector", "img")[:2]
+        assert read.rect == heat.rect
+        assert read.rect["width"] == read.rect["height"] > 250
+        assert heat.value_of_css_property("opacity") == "0.6"
+    for strength, opacity in {"none": "0", "full": "1"}.items():
+        browser.find_element("css selector", f"input.{strength}").click()
+        heats = browser.find_elements("css selector", "img.heat")
+        # Each image has a switch of its own.
+        assert [each.value_of_css_property("opacity") for each in heats] == [opacity, "0.6"]
+    assert value_of(browser, "document.querySelectorAll('.patches i[title]').length") == 2 * 64
 
 
 # The lowest contrast of a word with its background, by the formula of WCAG 2.1.

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from handlers.explainers._page import prefers_page, render
+from handlers.explainers.targets import get
 
 EXPLANATION: dict[str, Any] = {
     "words": ["[CLS]", "a", "love", "##ly", "<script>alert(1)</script>", "[SEP]"],
@@ -46,6 +47,42 @@ def test_tokens_of_one_word_are_adjacent() -> None:
 def test_a_warning_is_shown() -> None:
     page = render([{**EXPLANATION, "warning": "Read with care."}]).decode()
     assert "Read with care." in page
+
+
+def test_an_image_is_shown_with_its_heat_map_and_without_scripts() -> None:
+    explanation = {
+        **EXPLANATION,
+        "importances": [[0.25, -0.5]],
+        "image": "/9j/",
+        "heat_map": "iVBO",
+        "size": [8, 16],
+        "image_size": [80, 160],
+        "target": {"label": "<b>cat</b>", "score": 0.5, "box": box(40, 20, 80, 60)},
+    }
+    page = render([explanation], views_of("object_detection")).decode()
+    for part in (
+        'src="data:image/jpeg;base64,/9j/"',
+        'src="data:image/png;base64,iVBO"',
+        "--ratio: 16 / 8",
+        '<i title="+0.250"></i><i title="-0.500"></i>',
+        "left: 25.00%; top: 25.00%; width: 25.00%; height: 50.00%",
+        "img-src data:",
+        "&lt;b&gt;cat&lt;/b&gt; (50.0%)",
+    ):
+        assert part in page
+    assert "<script" not in page
+    assert "<b>" not in page
+    assert 'class="box"' not in render([explanation], views_of("image_classification")).decode()
+
+
+def views_of(mode: str) -> Any:
+    target = get(mode)
+    assert target
+    return target.views
+
+
+def box(left: int, top: int, right: int, bottom: int) -> dict[str, int]:
+    return {"xmin": left, "ymin": top, "xmax": right, "ymax": bottom}
 
 
 def test_errors_among_several_explanations_keep_their_place() -> None:

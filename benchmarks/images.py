@@ -1,0 +1,64 @@
+"""Measure image classification of this kit over HTTP beside LitServe and the engine in process.
+
+Writes results/images.json and a section of RESULTS.md. `python -m benchmarks.images --only
+kit,litserve` measures less; `--smoke` is a trial run with a tiny model, whose figures mean nothing.
+Nothing else should run on the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.generation import known_words
+from benchmarks.image.session import NAMES, Session
+from benchmarks.image.table import images_section
+from benchmarks.load import require_wrk
+from benchmarks.machine import machine
+from benchmarks.measurement import Plan
+from benchmarks.page import write_results
+from handlers.telemetry.log_levels import silence_libraries
+from scripts.kit.command import plain_errors, split_names
+from scripts.kit.places import BUILD, ROOT
+
+WORK = BUILD / "benchmarks" / "images"
+CLIENTS = (1, 32)
+
+Names = list[str] | None
+
+
+def main(
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements of each contender.")] = 3,
+    seconds: Annotated[float, typer.Option(min=1, help="Duration of each load.")] = 10,
+    warm: Annotated[float, typer.Option(min=1, help="Duration of the warm-up.")] = 5,
+    only: Annotated[Names, typer.Option(help="Contenders, repeated or comma-separated.")] = None,
+    smoke: Annotated[bool, typer.Option("--smoke", help="A tiny model, one round of 1 s.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for RESULTS.md and results/.")] = None,
+    work: Annotated[Path, typer.Option(help="Folder for models, archives and logs.")] = WORK,
+) -> None:
+    """Measure the contenders and write the results."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    silence_libraries()
+    with plain_errors():
+        named = known_words(split_names(only), NAMES, "contender")
+        require_wrk()
+        plan = Plan(CLIENTS, 1 if smoke else seconds, 1 if smoke else warm)
+        rounds = 1 if smoke else rounds
+        document: dict[str, Any] = {"machine": machine(), "rounds": rounds, "tiny": smoke}
+        session = Session(work, plan, rounds, named, smoke, typer.echo)
+        # As it is read again: the numbers of clients are keys.
+        document |= json.loads(json.dumps(session.measure()))
+        folder = out or (work / "smoke" if smoke else ROOT / "benchmarks")
+        write_results(folder, "images.json", document)
+        typer.echo(images_section(document))
+        if any(each["failure"] for each in document["contenders"].values()):
+            raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

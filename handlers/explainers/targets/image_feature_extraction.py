@@ -1,0 +1,65 @@
+"""Explanations of the vector of an image: which parts of the image make it long.
+
+`target` is the number of a dimension of the pooled vector; by default the length of the vector is
+explained.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from handlers.errors import Unprocessable
+from handlers.explainers._attribution import Comparison
+from handlers.explainers._patches import ImageTarget
+from handlers.explainers.targets._image import ImageExplanation, ImageExplanationTarget
+from handlers.explainers.targets.base import as_integer
+from handlers.runtime.jobs import Job
+from handlers.tasks.base import Label
+from handlers.tasks.image_feature_extraction import Task
+
+OUTPUT = "pooler_output"
+
+
+class VectorTarget(Label):
+    """What is explained: the length of the vector, or the value of a dimension."""
+
+    index: int | None
+
+
+class VectorExplanation(ImageExplanation):
+    """Why the pooled vector of an image is long, or why one of its numbers is large."""
+
+    prediction: Label
+    target: VectorTarget
+
+
+class ExplanationTarget(ImageExplanationTarget[Task]):
+    """Explains the length of the pooled vector, in its own direction, or one of its numbers."""
+
+    results = VectorExplanation
+    example_target = 0
+
+    def choose(self, job: Job) -> ImageTarget:
+        if OUTPUT not in job.outputs[0]:
+            raise Unprocessable(
+                "This model has no pooler, so its images have no single vector to explain; serve a"
+                " checkpoint with the weights of its pooler."
+            )
+        vector, target = job.outputs[0][OUTPUT], job.settings.target
+        if target is not None:
+            return self.target_at(job, OUTPUT, (as_integer(target, "target", len(vector)),))
+        length = float(np.linalg.norm(vector))
+        direction = torch.from_numpy(vector / max(length, 1e-12))
+        return self.similarity_target(job, OUTPUT, Comparison(direction, "dot"), length)
+
+    def describe(self, job: Job, selected: ImageTarget) -> dict[str, Any]:
+        length = float(np.linalg.norm(job.outputs[0][OUTPUT]))
+        index = selected.index[0] if selected.index else None
+        label = "length" if index is None else f"dimension {index}"
+        return {
+            "prediction": {"label": "length", "score": length},
+            "target": {"label": label, "score": selected.score, "index": index},
+        }

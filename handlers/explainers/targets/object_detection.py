@@ -1,0 +1,93 @@
+"""Explanations of an object in an image: which parts of the image give it its label.
+
+`target` is the number of an object in the answer to a prediction with the same parameters, or a
+label for the best object of that label; by default the object with the highest score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from handlers.config.quoting import quote
+from handlers.errors import BadRequest
+from handlers.explainers._page import View
+from handlers.explainers._patches import ImageTarget
+from handlers.explainers.targets._image import ImageExplanation, ImageExplanationTarget, image_view
+from handlers.explainers.targets.base import as_integer
+from handlers.runtime.jobs import Job
+from handlers.tasks.object_detection import DetectedObject, Detection, Task
+
+
+class ObjectTarget(DetectedObject):
+    """The object that is explained; `index` are its query and its class in the model."""
+
+    index: tuple[int, int]
+
+
+class ObjectExplanation(ImageExplanation):
+    """Why an object got its label; the prediction is the object with the highest score."""
+
+    prediction: DetectedObject
+    target: ObjectTarget
+
+
+class ExplanationTarget(ImageExplanationTarget[Task]):
+    """Explains the logit of an object's label, for the query of the model that found it."""
+
+    results = ObjectExplanation
+    # The sample may have no object above the threshold, and labels depend on the checkpoint.
+    example_target = None
+
+    def choose(self, job: Job) -> ImageTarget:
+        found = self._chosen(job)
+        return self.target_at(job, "logits", (found.query, found.label))
+
+    def describe(self, job: Job, selected: ImageTarget) -> dict[str, Any]:
+        found = self._chosen(job)
+        return {
+            "prediction": self.task.describe(self._best(job)),
+            "target": {**self.task.describe(found), "index": [found.query, found.label]},
+        }
+
+    @staticmethod
+    def views(explanation: Mapping[str, Any]) -> Iterator[View]:
+        height, width = explanation["image_size"]
+        box = explanation["target"]["box"]
+        shares = (
+            box["xmin"] / width,
+            box["ymin"] / height,
+            box["xmax"] / width,
+            box["ymax"] / height,
+        )
+        yield image_view(explanation, shares)
+
+    def _chosen(self, job: Job) -> Detection:
+        target = job.settings.target
+        if target is None:
+            return self._best(job)
+        if isinstance(target, str):
+            return self._best(job, self.label_number(target))
+        threshold = job.query.parameters.threshold
+        found = self._detections(job, threshold)
+        if not found:
+            raise BadRequest(
+                f"target is {quote(target)}, and no object has a score above the threshold of"
+                f" {threshold:g}; lower threshold, or leave target out for the best object."
+            )
+        return found[as_integer(target, "target", len(found))]
+
+    def _best(self, job: Job, label: int | None = None) -> Detection:
+        """Return the object with the highest score, whatever the threshold is."""
+        found = [
+            each for each in self._detections(job, -1.0) if label is None or each.label == label
+        ]
+        if not found:
+            raise BadRequest(
+                f"target is the label {quote(job.settings.target)}, and no object has it; send"
+                " another label, or leave target out for the best object."
+            )
+        return max(found, key=lambda each: each.score)
+
+    def _detections(self, job: Job, threshold: float) -> list[Detection]:
+        return self.task.detections(job.rows[0], job.outputs[0], threshold)

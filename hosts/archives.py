@@ -1,0 +1,149 @@
+"""Archives as folders: unpacked once on each machine, and imported from.
+
+This module imports nothing of `handlers`: the process that serves an archive imports the package
+that is in the archive.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import shutil
+import sys
+import tarfile
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MANIFEST = Path("MAR-INF") / "MANIFEST.json"
+FOLDER_VARIABLE = "UNPACKED_ARCHIVES"
+CHUNK = 1 << 20
+
+
+class ArchiveError(Exception):
+    """An archive cannot be read or unpacked."""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An archive as a folder.
+
+    Attributes:
+        folder: its files.
+        name: the model's name in the manifest.
+        version: the model's version in the manifest.
+        sha256: the digest of the archive's file; of a folder, that of its manifest.
+    """
+
+    folder: Path
+    name: str
+    version: str
+    sha256: str
+
+
+def open_archive(path: Path) -> Archive:
+    """Unpack a .mar, a .tar.gz or nothing (a folder), and read its manifest.
+
+    The files are in a folder that is named after the archive's digest, so an archive is unpacked
+    once on a machine. `UNPACKED_ARCHIVES` names the folder of these folders.
+
+    Raises:
+        ArchiveError: it is no archive, or the folder belongs to another user.
+    """
+    if path.is_dir():
+        folder, digest = path, sha256(path / MANIFEST)
+    else:
+        digest = sha256(path)
+        folder = _unpack_once(path, _cache() / digest)
+    model = _manifest(folder, path)["model"]
+    return Archive(folder, model["modelName"], str(model.get("modelVersion", "1.0")), digest)
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits.
+
+    Raises:
+        ArchiveError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ArchiveError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def import_from(folder: Path) -> None:
+    """Make this process import `handlers` from an unpacked archive.
+
+    Call it before the first import of a module that imports `handlers`. Modules of another
+    `handlers` package, which an earlier task of a reused process can have imported, are dropped.
+    """
+    sys.path.insert(0, str(folder))
+    for name in [each for each in sys.modules if each.partition(".")[0] == "handlers"]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+
+
+def _cache() -> Path:
+    """Return the folder of unpacked archives; code is imported from it, so it must be one's own.
+
+    Raises:
+        ArchiveError: it belongs to another user, or others may write to it.
+    """
+    default = Path(tempfile.gettempdir()) / f"unpacked-archives-{os.getuid()}"
+    folder = Path(os.environ.get(FOLDER_VARIABLE) or default)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise ArchiveError(
+            f"{folder} belongs to another user, or others may write to it, and code is imported"
+            f" from it; set {FOLDER_VARIABLE} to a folder of your own."
+        )
+    return folder
+
+
+def _unpack_once(path: Path, target: Path) -> Path:
+    if target.is_dir():
+        return target
+    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=target.parent) as scratch:
+        draft = Path(scratch) / "archive"
+        _unpack(path, draft)
+        inside = draft if (draft / MANIFEST).is_file() else _only_folder(draft)
+        try:
+            inside.rename(target)
+        except OSError:  # Another process was first.
+            if not target.is_dir():
+                raise
+    return target
+
+
+def _unpack(path: Path, folder: Path) -> None:
+    """Unpack an archive; no entry is written outside of the folder.
+
+    Raises:
+        ArchiveError: it is neither a zip file nor a tar file.
+    """
+    if zipfile.is_zipfile(path):
+        shutil.unpack_archive(path, folder, "zip")
+    elif tarfile.is_tarfile(path):
+        with tarfile.open(path) as archive:
+            archive.extractall(folder, filter="data")
+    else:
+        raise ArchiveError(f"{path} is no archive; pack one with scripts/create_archive.py.")
+
+
+def _only_folder(folder: Path) -> Path:
+    """Return the folder in which a .tar.gz has its files."""
+    inside = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    return inside[0] if len(inside) == 1 else folder
+
+
+def _manifest(folder: Path, path: Path) -> Any:
+    try:
+        return json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise ArchiveError(f"{path} has no {MANIFEST}, so it is no archive of a model.") from None

@@ -1,0 +1,59 @@
+"""An archive's engine for rows of a table: values of a column in, results or errors out.
+
+It imports `handlers`, which has to be the archive's: call `hosts.archives.import_from` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from handlers.engine import Engine
+from handlers.errors import RequestError, attempt
+from handlers.http.decoding import value_or_text
+from handlers.protocols.items import read_item
+from handlers.runtime.memory import limit_memory_growth
+from handlers.schemas.model_info import TEXT_COLUMN
+from handlers.schemas.request import Request
+from handlers.telemetry.log_levels import silence_libraries
+
+Outcome = tuple[Any, dict[str, Any] | None]
+
+
+class BulkModel:
+    """A loaded archive that predicts rows.
+
+    Args:
+        folder: the unpacked archive.
+        device: where it runs, for example `cpu` or `cuda`.
+        parameters: the task's parameters, the same for every row.
+        cells_are_text: whether values are the cells of a CSV file, in which objects are JSON.
+    """
+
+    def __init__(
+        self, folder: Path, device: str, parameters: Mapping[str, Any], *, cells_are_text: bool
+    ) -> None:
+        limit_memory_growth()
+        silence_libraries()
+        self._engine = Engine.load(folder, device=device)
+        self._columns = self._engine.describe().input_columns
+        self._parameters = parameters
+        self._reads_cells = cells_are_text and TEXT_COLUMN not in self._columns
+
+    def predict(self, values: Sequence[Any]) -> list[Outcome]:
+        """Return the result of each value, or the body of its error, beside None."""
+        requests = [attempt(self._request, value) for value in values]
+        readable = [each for each in requests if isinstance(each, Request)]
+        predicted = iter(self._engine.predict(readable))
+        outcomes = [next(predicted) if isinstance(each, Request) else each for each in requests]
+        return [
+            (None, each.body()) if isinstance(each, RequestError) else (each, None)
+            for each in outcomes
+        ]
+
+    def _request(self, value: Any) -> Request:
+        if self._reads_cells:
+            value = value_or_text(value, "The cell")
+        inputs, own = read_item(value, self._columns, "row", explains=False)
+        return Request(inputs, {**self._parameters, **own}, alone=False)

@@ -1,0 +1,128 @@
+"""An archive's model behind the dispatcher: answers batches of HTTP requests in a thread.
+
+It imports `handlers`, which has to be the archive's: call `hosts.archives.import_from` first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from handlers.config.model_config import CONFIG_FILE, ModelConfig
+from handlers.engine import Engine
+from handlers.errors import classify
+from handlers.http.limits import BodyLimits
+from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse, encode_json
+from handlers.protocols.dispatcher import Dispatcher
+from handlers.runtime.deadline import Deadline
+from handlers.runtime.memory import FreedMemory, limit_memory_growth
+from handlers.telemetry.log_levels import silence_libraries
+from handlers.telemetry.meter import Meter
+
+Respond = Callable[[HttpResponse, bool], None]
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """A request to a model.
+
+    Attributes:
+        row: the fields of its body.
+        headers: its headers, with TorchServe's `url_path` and `explain`.
+        respond: takes each part of its response, and whether it is the last one.
+    """
+
+    row: Mapping[str, Any]
+    headers: Mapping[str, Any]
+    respond: Respond
+
+
+class ArchiveModel:
+    """A loaded archive that answers HTTP requests.
+
+    Args:
+        folder: the unpacked archive.
+        name: the name under which it is served.
+        version: its version.
+        device: where it runs, for example `cpu` or `cuda`.
+        max_request_bytes: the limit of a body without its compression.
+        max_response_bytes: the limit of a response.
+
+    Raises:
+        ConfigError: the archive does not load.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        version: str,
+        device: str,
+        max_request_bytes: int,
+        max_response_bytes: int,
+    ) -> None:
+        limit_memory_growth()
+        silence_libraries()
+        self.config = ModelConfig.read(folder / CONFIG_FILE)
+        self.engine = Engine.load(folder, self.config, device)
+        limits = BodyLimits(max_request_bytes, max_response_bytes)
+        self._dispatcher = Dispatcher(self.engine, name, version, limits)
+        self._freed_memory = FreedMemory()
+        self._explaining = threading.Lock()
+
+    @property
+    def runs_side_by_side(self) -> bool:
+        """Whether each request is answered in a thread of its own, with `continuousBatching`."""
+        return bool(self.config.continuousBatching)
+
+    def deadline(self) -> Deadline:
+        """Return the time limit of a batch that begins now."""
+        return Deadline(self.engine.limits.predict)
+
+    def answer(self, batch: Sequence[Incoming], deadline: Deadline) -> None:
+        """Answer a batch of requests together; `respond` is called for each of them."""
+        answered: set[int] = set()
+        try:
+            self._answer(batch, deadline, answered)
+        except Exception as error:  # noqa: BLE001 - every client gets a response
+            failure = classify(error)
+            response = HttpResponse(encode_json(failure.body()), failure.status)
+            for number, incoming in enumerate(batch):
+                if number not in answered:
+                    incoming.respond(response, True)
+
+    def answer_alone(self, incoming: Incoming, deadline: Deadline) -> None:
+        """Answer a request beside others that run; one explanation at a time."""
+        explains = HttpRequest({}, incoming.headers).explains
+        with self._explaining if explains else nullcontext():
+            self.answer([incoming], deadline)
+
+    def _answer(self, batch: Sequence[Incoming], deadline: Deadline, answered: set[int]) -> None:
+        http_requests = [
+            HttpRequest(each.row, each.headers, partial(_send, each, deadline)) for each in batch
+        ]
+        if any(http_request.explains for http_request in http_requests):
+            deadline.shorten(self.engine.limits.shared_predict)
+
+        def respond(responses: Mapping[int, HttpResponse]) -> None:
+            for number in responses.keys() - answered:
+                answered.add(number)
+                batch[number].respond(responses[number], True)
+
+        meter = Meter()
+        responses = self._dispatcher.dispatch(http_requests, meter, deadline, respond)
+        respond(dict(enumerate(responses)))
+        if meter.counts["errors"]:
+            self._freed_memory.release()
+
+
+def _send(incoming: Incoming, deadline: Deadline, part: HttpResponse) -> None:
+    """Send a part of a response; with it the time limit starts again, as with TorchServe."""
+    deadline.restart()
+    incoming.respond(part, False)

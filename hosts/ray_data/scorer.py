@@ -1,0 +1,84 @@
+"""The actor of Ray Data that scores chunks with an archive's engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+
+from hosts.archives import import_from, open_archive
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every actor is told.
+
+    Attributes:
+        archive: the path of the archive, on each machine.
+        output: the folder of results, which all machines share.
+        output_format: `jsonl` or `parquet`.
+        column: the column of the inputs.
+        parameters: the task's parameters, the same for every row.
+        cells_are_text: whether the input is CSV.
+    """
+
+    archive: Path
+    output: Path
+    output_format: str
+    column: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    cells_are_text: bool = False
+
+
+class Scorer:
+    """Scores chunks, each to one file."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        archive = open_archive(job.archive)
+        import_from(archive.folder)
+        # These import the archive's own `handlers`.
+        from hosts.bulk_model import BulkModel  # noqa: PLC0415
+
+        device = "cuda" if ray.get_gpu_ids() else "cpu"
+        self._model = BulkModel(
+            archive.folder, device, job.parameters, cells_are_text=job.cells_are_text
+        )
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Score the chunks of a batch; returns the rows and the errors of each.
+
+        A chunk whose file is there was scored before its actor or node ended.
+        """
+        counts = [self._score(chunk) for chunk in batch["chunk"]]
+        rows, errors = zip(*counts, strict=True)
+        return {"rows": np.array(rows), "errors": np.array(errors)}
+
+    def _score(self, chunk: Any) -> tuple[int, int]:
+        from hosts.ray_data.chunks import read  # noqa: PLC0415
+        from hosts.ray_data.results import count_errors, file_of, write_results  # noqa: PLC0415
+
+        path = file_of(self._job.output, chunk.number, self._job.output_format)
+        if path.exists():
+            return chunk.rows, count_errors(path)
+        block, column = read(chunk), self._job.column
+        problems = {
+            number: f"The row has no column {column}."
+            for number, row in enumerate(block.rows)
+            if column not in row
+        } | block.errors
+        values = [row[column] for number, row in enumerate(block.rows) if number not in problems]
+        predicted = iter(self._model.predict(values))
+        outcomes = [
+            (None, _bad_request(problems[number])) if number in problems else next(predicted)
+            for number in range(len(block.rows))
+        ]
+        write_results(path, block, outcomes)
+        return len(outcomes), sum(error is not None for _, error in outcomes)
+
+
+def _bad_request(message: str) -> dict[str, Any]:
+    return {"code": 400, "type": "BadRequestException", "message": message}

@@ -1,0 +1,154 @@
+"""The applications of a Ray Serve configuration: one for each archive, and one for the routes.
+
+    applications:
+      - name: sequence_classification
+        route_prefix: null
+        import_path: hosts.ray_serve.application:model
+        args: {archive: /models/sequence_classification.mar}
+      - name: routes
+        route_prefix: /
+        import_path: hosts.ray_serve.application:routes
+
+The name of a model's application is the model's. Batches, replicas, queue and time limits of a
+model are those of the YAML in its archive.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat, PositiveFloat, PositiveInt
+from ray import serve
+from ray.serve.config import AutoscalingConfig
+from ray.serve.schema import LoggingConfig
+
+from handlers.config.model_config import CONFIG_FILE, ModelConfig
+from handlers.errors import WrongConfig
+from handlers.runtime.threads import available_cores
+from hosts.archives import open_archive
+from hosts.ray_serve.ingress import MODEL, Ingress
+from hosts.ray_serve.replica import Replica
+
+# Those of config.properties.
+MAX_REQUEST_BYTES = 10_485_760
+MAX_RESPONSE_BYTES = 67_108_864
+QUEUE_SIZE = 256
+# Requests that the routes hold at once; before, the queue of a model is full.
+MAX_HELD_REQUESTS = 4096
+# Access logs have the paths of requests, and cost a millisecond each.
+LOGGING = LoggingConfig(enable_access_log=False)
+OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+
+
+class ModelArgs(BaseModel):
+    """The `args` of a model's application.
+
+    Attributes:
+        archive: the path of the archive, on each machine.
+        num_cpus: the cores that each replica reserves; the scheduler of Ray counts with them.
+        num_threads: the threads of each replica; by default the cores, shared by `maxWorkers`.
+        num_gpus: the GPUs of each replica.
+        max_request_bytes: the limit of a body without its compression.
+        max_response_bytes: the limit of a response.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    archive: Path
+    num_cpus: NonNegativeFloat = 1.0
+    num_threads: PositiveInt | None = None
+    num_gpus: NonNegativeFloat = 0.0
+    max_request_bytes: PositiveInt = MAX_REQUEST_BYTES
+    max_response_bytes: PositiveInt = MAX_RESPONSE_BYTES
+
+
+class RoutesArgs(BaseModel):
+    """The `args` of the routes' application.
+
+    Attributes:
+        max_request_bytes: the limit of a body.
+        body_seconds: seconds in which a body must arrive.
+        answer_seconds: seconds in which a response, or its next part, must be ready.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    max_request_bytes: PositiveInt = MAX_REQUEST_BYTES
+    body_seconds: PositiveFloat = 60.0
+    answer_seconds: PositiveFloat = 600.0
+
+
+def model(args: ModelArgs) -> Any:
+    """Return the application of an archive.
+
+    Raises:
+        ArchiveError: there is no such archive.
+        WrongConfig: its YAML is invalid, or is for TorchServe only.
+    """
+    archive = open_archive(args.archive)
+    config = ModelConfig.read(archive.folder / CONFIG_FILE)
+    if config.torchrun:
+        raise WrongConfig(
+            str(args.archive),
+            "has parallelType: tp, whose processes are started by TorchServe",
+            "serve it with TorchServe, or pack it without parallelType and torchrun",
+        )
+    deployment = serve.deployment(
+        Replica,
+        name=MODEL,
+        ray_actor_options=_resources(args, config),
+        max_ongoing_requests=_requests_in_replica(config),
+        max_queued_requests=config.jobQueueSize or QUEUE_SIZE,
+        # Replicas of another archive answer before those of this one end.
+        max_surge_percent=100,
+        health_check_timeout_s=config.startupTimeout,
+        graceful_shutdown_timeout_s=config.responseTimeout,
+        logging_config=LOGGING,
+        **_replicas(config),
+    )
+    return deployment.bind(
+        archive=str(args.archive.resolve()),
+        name=archive.name,
+        max_request_bytes=args.max_request_bytes,
+        max_response_bytes=args.max_response_bytes,
+    )
+
+
+def routes(args: RoutesArgs) -> Any:
+    """Return the application of the routes."""
+    deployment = serve.deployment(
+        Ingress,
+        name="Routes",
+        ray_actor_options={"num_cpus": 0},
+        max_ongoing_requests=MAX_HELD_REQUESTS,
+        max_surge_percent=100,
+        logging_config=LOGGING,
+    )
+    return deployment.bind(args.max_request_bytes, args.body_seconds, args.answer_seconds)
+
+
+def _resources(args: ModelArgs, config: ModelConfig) -> dict[str, Any]:
+    threads = args.num_threads or max(1, available_cores() // config.maxWorkers)
+    variables = {**OFFLINE, "OMP_NUM_THREADS": str(threads)}
+    return {
+        "num_cpus": args.num_cpus,
+        "num_gpus": args.num_gpus,
+        "runtime_env": {"env_vars": variables},
+    }
+
+
+def _requests_in_replica(config: ModelConfig) -> int:
+    """Return how many requests a replica takes: those of a batch, and those of the next one."""
+    return config.batchSize if config.continuousBatching else 2 * config.batchSize
+
+
+def _replicas(config: ModelConfig) -> dict[str, Any]:
+    if config.minWorkers == config.maxWorkers:
+        return {"num_replicas": config.minWorkers}
+    scaling = AutoscalingConfig(
+        min_replicas=config.minWorkers,
+        max_replicas=config.maxWorkers,
+        target_ongoing_requests=config.batchSize,
+    )
+    return {"autoscaling_config": scaling}

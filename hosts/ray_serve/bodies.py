@@ -1,0 +1,117 @@
+"""The body of a request as the row that TorchServe passes to a handler.
+
+A form becomes one field each, any other body the field `body`. Bodies are read up to a limit of
+bytes and of time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect, Request
+
+from handlers.errors import BadRequest, RequestError, RequestTooLarge
+
+FORM = "application/x-www-form-urlencoded"
+MULTIPART = "multipart/form-data"
+MAX_FIELDS = 1000
+
+
+class RequestTimeout(RequestError):
+    """The body did not arrive in time."""
+
+    status, kind = 408, "RequestTimeoutException"
+
+
+async def read_body(request: Request, max_bytes: int, seconds: float) -> bytes:
+    """Return the body of a request.
+
+    Raises:
+        RequestTooLarge: it has more bytes than allowed.
+        RequestTimeout: it does not arrive in so many seconds.
+    """
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > max_bytes:
+        raise _too_large(max_bytes)
+    try:
+        async with asyncio.timeout(seconds):
+            return await _read(request, max_bytes)
+    except TimeoutError:
+        raise RequestTimeout(
+            f"The body did not arrive in {seconds:g} s; send the request again."
+        ) from None
+    except ClientDisconnect:
+        raise BadRequest("The client has gone.") from None
+
+
+async def to_row(body: bytes, content_type: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fields of a body, and the content type of each field of a form.
+
+    Raises:
+        BadRequest: a form cannot be read.
+    """
+    kind = content_type.split(";", maxsplit=1)[0].strip().lower()
+    if kind == FORM:
+        return _form(body), {}
+    if kind == MULTIPART:
+        return await _multipart(body, content_type)
+    return {"body": body}, {}
+
+
+async def _read(request: Request, max_bytes: int) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > max_bytes:
+            raise _too_large(max_bytes)
+    return bytes(body)
+
+
+def _too_large(max_bytes: int) -> RequestTooLarge:
+    return RequestTooLarge(
+        f"The body has more bytes than the server's max_request_size of {max_bytes:,}"
+        "; send the request in parts."
+    )
+
+
+def _form(body: bytes) -> dict[str, Any]:
+    """Return the fields of a form; a text without `=` is no field, as with TorchServe."""
+    pairs = b"&".join(pair for pair in body.split(b"&") if b"=" in pair)
+    try:
+        return dict(parse_qsl(pairs.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
+    except ValueError:
+        raise BadRequest(f"The form is not UTF-8 or has more than {MAX_FIELDS} fields.") from None
+
+
+async def _multipart(body: bytes, content_type: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    async def stream() -> AsyncIterator[bytes]:
+        yield body
+
+    request = Request({"type": "http", "headers": [(b"content-type", content_type.encode())]})
+    parser = MultiPartParser(
+        request.headers,
+        stream(),
+        max_files=MAX_FIELDS,
+        max_fields=MAX_FIELDS,
+        max_part_size=len(body),
+    )
+    row, types = dict[str, Any](), dict[str, Any]()
+    try:
+        form = await parser.parse()
+    except (MultiPartException, HTTPException, KeyError, UnicodeDecodeError):
+        raise BadRequest("The body is no multipart form; check its boundary.") from None
+    try:
+        for name, value in form.multi_items():
+            if isinstance(value, str):
+                row[name] = value
+            else:
+                row[name] = await value.read()
+                types[name] = {"content-type": value.content_type or ""}
+    finally:
+        await form.close()
+    return row, types

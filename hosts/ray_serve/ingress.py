@@ -1,0 +1,193 @@
+"""The deployment of the routes: finds the model of a request, and passes its response on.
+
+A model is an application with the model's name, so one that is deployed later is found, too.
+Beside the routes of models there are `GET /ping`, `/models`, `/models/<model>`,
+`/v1/models/<model>`, `/v2/health/live`, `/v2/health/ready` and `/v2/models/<model>/ready`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from ray import serve
+from ray.exceptions import RayActorError, RayTaskError, TaskCancelledError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+from ray.serve.schema import ApplicationStatusOverview
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from handlers.errors import InternalError, Overloaded, RequestError
+from handlers.http.response import encode_json
+from hosts.ray_serve.bodies import read_body, to_row
+from hosts.ray_serve.replica import Part
+from hosts.ray_serve.routes import (
+    MethodNotAllowed,
+    UnknownModel,
+    find_route,
+)
+
+MODEL = "Model"
+METHODS = ("GET", "POST", "PUT")
+EVENTS = "text/event-stream"
+RUNNING = "RUNNING"
+STATUS_SECONDS = 1.0
+MODEL_READY = re.compile(r"/v[12]/models/(?P<model>[^/:]+)(?:/ready)?")
+DESCRIBED = re.compile(r"/models/(?P<model>[^/]+)")
+
+
+class Ingress:
+    """Answers every HTTP request of the server.
+
+    Args:
+        max_request_bytes: the limit of a body.
+        body_seconds: seconds in which a body must arrive.
+        answer_seconds: seconds in which a response, or its next part, must be ready.
+    """
+
+    def __init__(self, max_request_bytes: int, body_seconds: float, answer_seconds: float) -> None:
+        self._max_request_bytes = max_request_bytes
+        self._body_seconds, self._answer_seconds = body_seconds, answer_seconds
+        self._handles: dict[str, Any] = {}
+        self._models: dict[str, ApplicationStatusOverview] = {}
+        self._asked_at = -STATUS_SECONDS
+        self._asking = asyncio.Lock()
+
+    async def __call__(self, request: Request) -> Response:
+        """Answer a request."""
+        try:
+            if request.method == "GET" and (answer := await self._about(request.url.path)):
+                return answer
+            return await self._ask_model(request)
+        except RequestError as error:
+            return _error_response(error)
+
+    async def _ask_model(self, request: Request) -> Response:
+        route = find_route(request.url.path, request.query_params)
+        if request.method not in METHODS:
+            raise MethodNotAllowed
+        model = await self._handle(route.model)
+        body = await read_body(request, self._max_request_bytes, self._body_seconds)
+        row, types = await to_row(body, request.headers.get("content-type", ""))
+        parts = self._parts(
+            model.answer.remote(row, {**request.headers, **types, **route.headers}, route.version)
+        )
+        status, content_type, headers, first = await anext(parts)
+        if content_type.startswith(EVENTS):
+            bodies = _bodies(first, parts)
+            return StreamingResponse(bodies, status, headers, media_type=content_type)
+        whole = b"".join([each async for each in _bodies(first, parts)])
+        return Response(whole, status, headers, media_type=content_type or None)
+
+    async def _parts(self, parts: AsyncIterator[Part]) -> AsyncIterator[Part]:
+        """Yield the parts of a model's response, each of which has to be ready in time.
+
+        Raises:
+            Overloaded: the queue is full, a part takes too long, or the replica ended.
+        """
+        try:
+            while True:
+                async with asyncio.timeout(self._answer_seconds):
+                    try:
+                        part = await anext(parts)
+                    except StopAsyncIteration:
+                        return
+                yield part
+        except BackPressureError:
+            raise Overloaded("The queue of this model is full; send the request again.") from None
+        except TimeoutError:
+            raise Overloaded(
+                f"The model did not answer in {self._answer_seconds:g} s; send the request again."
+            ) from None
+        except (RayActorError, DeploymentUnavailableError, TaskCancelledError):
+            raise Overloaded(
+                "The replica of this model ended, and another one starts; send the request again."
+            ) from None
+        except RayTaskError as error:
+            raise InternalError(error) from None
+
+    async def _handle(self, name: str) -> Any:
+        """Return what sends requests to a model; without a name, to the only one.
+
+        Raises:
+            UnknownModel: no model has this name, or there are several and the request names none.
+        """
+        if name not in self._handles:
+            models = await self._known_models()
+            name = name or (next(iter(models)) if len(models) == 1 else "")
+            if name not in models:
+                raise UnknownModel(name)
+            handle = serve.get_deployment_handle(MODEL, name)
+            self._handles[name] = handle.options(stream=True)
+        return self._handles[name]
+
+    async def _about(self, path: str) -> Response | None:
+        """Return the response about the server or about a model; None for another path."""
+        if path == "/v2/health/live":
+            return JSONResponse({"live": True})
+        if path in ("/ping", "/v2/health/ready"):
+            return await self._health(path)
+        if path == "/models":
+            names = await self._known_models()
+            models = [{"modelName": name, "modelUrl": name} for name in sorted(names)]
+            return JSONResponse({"models": models})
+        if found := DESCRIBED.fullmatch(path):
+            return JSONResponse(_description(found["model"], await self._model(found["model"])))
+        if found := MODEL_READY.fullmatch(path):
+            ready = _replicas(await self._model(found["model"])) > 0
+            return JSONResponse({"name": found["model"], "ready": ready}, 200 if ready else 503)
+        return None
+
+    async def _health(self, path: str) -> Response:
+        answers = [_replicas(model) > 0 for model in (await self._known_models()).values()]
+        if path == "/v2/health/ready":
+            return JSONResponse({"ready": all(answers)}, 200 if all(answers) else 503)
+        if all(answers):
+            return JSONResponse({"status": "Healthy"})
+        return JSONResponse({"status": "Partial Healthy" if any(answers) else "Unhealthy"}, 500)
+
+    async def _model(self, name: str) -> ApplicationStatusOverview:
+        models = await self._known_models()
+        if name not in models:
+            raise UnknownModel(name)
+        return models[name]
+
+    async def _known_models(self) -> dict[str, ApplicationStatusOverview]:
+        """Return the models, as Ray Serve's controller described them within the last second."""
+        async with self._asking:
+            if time.monotonic() - self._asked_at > STATUS_SECONDS:
+                found = (await asyncio.to_thread(serve.status)).applications
+                self._asked_at = time.monotonic()
+                self._models = {
+                    name: each for name, each in found.items() if MODEL in each.deployments
+                }
+                self._handles = {
+                    name: each for name, each in self._handles.items() if name in self._models
+                }
+        return self._models
+
+
+def _replicas(model: ApplicationStatusOverview) -> int:
+    """Return how many replicas of a model answer."""
+    states = model.deployments[MODEL].replica_states
+    return sum(count for state, count in states.items() if state == RUNNING)
+
+
+def _description(name: str, model: ApplicationStatusOverview) -> list[dict[str, Any]]:
+    states = model.deployments[MODEL].replica_states
+    replicas = {str(state): count for state, count in states.items()}
+    return [{"modelName": name, "status": str(model.status.value), "replicas": replicas}]
+
+
+async def _bodies(first: bytes, parts: AsyncIterator[Part]) -> AsyncIterator[bytes]:
+    yield first
+    async for _, _, _, body in parts:
+        yield body
+
+
+def _error_response(error: RequestError) -> Response:
+    body = encode_json(error.body())
+    return Response(body, error.status, dict(error.headers), media_type="application/json")

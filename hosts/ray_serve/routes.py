@@ -1,0 +1,90 @@
+"""TorchServe's routes of models: what a path names, and what the handler gets of it.
+
+POST /predictions/<model>[/<version>[/<path>]]
+POST /explanations/<model>[/<version>[/<path>]]
+POST /v1/models/<model>:predict, :explain
+POST /v2/models/<model>[/versions/<version>]/infer, /explain
+POST /invocations?model_name=<model>, /models/<model>/invoke
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from handlers.errors import NotFound, RequestError
+
+MODEL_ROUTES = (
+    re.compile(
+        r"/(?P<verb>predictions|explanations)/(?P<model>[^/]+)"
+        r"(?:/(?P<version>[^/]+)(?:/(?P<path>.*))?)?/?"
+    ),
+    re.compile(r"/v1/models/(?P<model>[^/:]+):(?P<verb>predict|explain)"),
+    re.compile(
+        r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?/(?P<verb>infer|explain)"
+    ),
+    re.compile(r"/models/(?P<model>[^/]+)/(?P<verb>invoke)"),
+)
+EXPLAINS = ("explanations", "explain")
+INVOCATIONS = "/invocations"
+
+
+class UnknownRoute(NotFound):
+    """No route has this path; type and sentence are TorchServe's."""
+
+    def __init__(self) -> None:
+        super().__init__("Requested resource is not found, please refer to API document.")
+
+
+class MethodNotAllowed(RequestError):
+    """The route does not take the method; type and sentence are TorchServe's."""
+
+    status, kind = 405, "MethodNotAllowedException"
+
+    def __init__(self) -> None:
+        super().__init__("Requested method is not allowed, please refer to API document.")
+
+
+class UnknownModel(NotFound):
+    """No model has this name; type and sentence are TorchServe's."""
+
+    kind = "ModelNotFoundException"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"Model not found: {model}")
+
+
+@dataclass(frozen=True)
+class Route:
+    """Where a request goes.
+
+    Attributes:
+        model: the name of the model; empty for the only one.
+        version: its version; empty for any.
+        headers: what TorchServe adds to the headers of the request.
+    """
+
+    model: str
+    version: str
+    headers: Mapping[str, str]
+
+
+def find_route(path: str, query: Mapping[str, Any]) -> Route:
+    """Return the route of a path to a model.
+
+    Raises:
+        UnknownRoute: there is none.
+    """
+    if path == INVOCATIONS:
+        return Route(str(query.get("model_name", "")), "", {"url_path": ""})
+    for pattern in MODEL_ROUTES:
+        if found := pattern.fullmatch(path):
+            groups = found.groupdict(default="")
+            headers = {
+                "url_path": groups.get("path", ""),
+                "explain": str(groups["verb"] in EXPLAINS),
+            }
+            return Route(groups["model"], groups.get("version", ""), headers)
+    raise UnknownRoute

@@ -1,0 +1,136 @@
+"""Predict every row of files with an archive, on this machine or on a cluster of Ray.
+
+It runs with requirements/ray.txt, in an environment of its own. Run again, it does what is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from handlers.errors import KitError
+from hosts.archives import ArchiveError
+from hosts.ray_environment import import_ray
+from scripts.kit.command import plain_errors
+
+console = Console(highlight=False, soft_wrap=True)
+INSTALL = "pip install -r requirements/ray.txt && pip install --no-deps -e ."
+OBJECT_STORE_BYTES = 200 << 20
+
+
+def main(
+    archive: Annotated[Path, typer.Argument(help="The .mar.", metavar="MODEL.mar")],
+    source: Annotated[
+        Path,
+        typer.Argument(help="Parquet, CSV or JSON lines, or a folder of them.", metavar="INPUT"),
+    ],
+    output: Annotated[Path, typer.Argument(help="The folder of results.", metavar="OUTPUT")],
+    column: Annotated[str, typer.Option(help="The column of the inputs.")] = "inputs",
+    output_format: Annotated[
+        Literal["jsonl", "parquet"] | None,
+        typer.Option("--format", help="By default parquet for Parquet, else jsonl."),
+    ] = None,
+    parameters: Annotated[str, typer.Option(help="JSON, the same for every row.")] = "{}",
+    chunk_rows: Annotated[
+        int, typer.Option(min=1, help="Rows of each file of results, predicted together.")
+    ] = 1000,
+    address: Annotated[
+        str | None, typer.Option(help="A cluster of Ray; by default, this machine alone.")
+    ] = None,
+    actors: Annotated[
+        int | None, typer.Option(min=1, help="Processes with the model; default: one a node.")
+    ] = None,
+    cpus: Annotated[
+        int | None, typer.Option(min=1, help="Cores of each; default: all of its node.")
+    ] = None,
+    gpus: Annotated[float, typer.Option(min=0, help="GPUs of each.")] = 0.0,
+) -> None:
+    """Write each row with its columns, and `result` or `error`."""
+    with plain_errors():
+        _require_ray()
+        from hosts.ray_data.job import Actors, plan_job, run_job  # noqa: PLC0415
+
+        try:
+            planned = plan_job(
+                archive,
+                source,
+                output,
+                column=column,
+                output_format=output_format,
+                parameters=_parsed(parameters),
+                chunk_rows=chunk_rows,
+            )
+        except ArchiveError as error:
+            raise KitError(str(error)) from None
+        rows, errors, start = planned.missing_rows, planned.errors, time.monotonic()
+        if rows:
+            ray = _connect(address)
+            with _progress() as progress:
+                bar = progress.add_task("rows", total=planned.rows, completed=planned.rows - rows)
+
+                def advance(done: int, failed: int) -> None:
+                    nonlocal errors
+                    errors += failed
+                    progress.advance(bar, done)
+
+                run_job(planned, ray, Actors(actors, cpus, gpus), advance)
+            ray.shutdown()
+        seconds = time.monotonic() - start
+        console.print(
+            f"{planned.rows} rows, {errors} with an error, in {output}"
+            f" ({rows} predicted now, {seconds:.1f} s)"
+        )
+
+
+def _connect(address: str | None) -> Any:
+    from handlers.runtime.threads import available_cores  # noqa: PLC0415 - imports torch
+
+    ray = import_ray(local=address is None)
+    if address:
+        ray.init(address, log_to_driver=False, logging_level="ERROR")
+    else:
+        ray.init(
+            num_cpus=available_cores(),
+            include_dashboard=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+    return ray
+
+
+def _progress() -> Progress:
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    return Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise KitError("--parameters is no JSON object; write for example '{\"top_k\": 1}'.")
+    return value
+
+
+def _require_ray() -> None:
+    try:
+        import pyarrow  # noqa: F401, PLC0415
+    except ModuleNotFoundError:
+        raise KitError(f"Ray is not installed in this environment; run {INSTALL}") from None
+
+
+def run() -> None:
+    """Start the command line."""
+    typer.run(main)
+
+
+if __name__ == "__main__":
+    run()

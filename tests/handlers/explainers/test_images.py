@@ -1,0 +1,314 @@
+"""Images are explained by patches: as Captum does, in batches, within limits, with pictures."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from captum.attr import FeatureAblation, InputXGradient, IntegratedGradients, Occlusion
+from PIL import Image
+
+from handlers.engine import Engine
+from handlers.errors import BadRequest, OutOfTime, Unprocessable
+from handlers.explainers import get, methods_for
+from handlers.explainers._heat_map import PixelScale, heat_map, picture
+from handlers.explainers._patches import Patches, PixelBatch
+from handlers.runtime.deadline import Deadline
+from handlers.runtime.model import ForwardOnlyModel, Model
+from handlers.schemas.request import Request
+from scripts.kit.demo_models.shapes import as_base64
+from tests.clock import Clock
+from tests.modes.image_classification import IMAGES
+from tests.serving import Served, differences, explanation_of, read_png
+
+Load = Callable[..., Served]
+MODE = "image_classification"
+MODES = [MODE, "object_detection", "image_feature_extraction"]
+METHODS = methods_for(PixelBatch, gradients=True)
+# Patches of 4 x 4 pixels of an image of 32.
+RESOLUTION, SIDE = 8, 4
+STEPS = 6
+
+
+def explain(served: Served, *inputs: Any, **parameters: Any) -> list[Any]:
+    bodies = [explanation_of({"inputs": each, "parameters": parameters}) for each in inputs]
+    return [answer for _, answer in served.post(*bodies)]
+
+
+class Forward(torch.nn.Module):
+    """The logit that is explained, as a function of pixels."""
+
+    def __init__(self, served: Served, label: int) -> None:
+        super().__init__()
+        self._model, self._label = served.engine.model, label
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        outputs = self._model.forward_with_gradients({"pixel_values": pixels})
+        return outputs["logits"][:, self._label]
+
+
+def of_patches(values: torch.Tensor, join: Callable[..., torch.Tensor]) -> Any:
+    """Return one number a patch of values of pixels, of shape (1, 3, 32, 32)."""
+    squares = values[0].unfold(1, SIDE, SIDE).unfold(2, SIDE, SIDE)
+    return join(squares.movedim(0, 2).flatten(2), dim=-1)
+
+
+def by_captum(method: str, served: Served, image: str, label: int) -> Any:
+    """Return what Captum's own class makes of an image, for each patch."""
+    task: Any = served.engine.task
+    row = task.preprocess(Image.open(BytesIO(base64.b64decode(image))).convert("RGB"))
+    pixels = torch.from_numpy(row.features["pixel_values"])[None]
+    baseline = pixels.mean(dim=(2, 3), keepdim=True).expand_as(pixels)
+    forward, numbers = Forward(served, label), torch.arange(RESOLUTION).repeat_interleave(SIDE)
+    if method == "integrated_gradients":
+        values = IntegratedGradients(forward).attribute(
+            pixels, baselines=baseline, n_steps=STEPS, method="gausslegendre"
+        )
+        return of_patches(values, torch.sum)
+    if method == "input_x_gradient":
+        return of_patches(InputXGradient(forward).attribute(pixels.requires_grad_()), torch.sum)
+    with torch.no_grad():
+        if method == "occlusion":
+            values = Occlusion(forward).attribute(
+                pixels,
+                sliding_window_shapes=(3, 2 * SIDE, 2 * SIDE),
+                strides=(3, SIDE, SIDE),
+                baselines=baseline,
+            )
+        else:
+            mask = (numbers[:, None] * RESOLUTION + numbers)[None, None]
+            values = FeatureAblation(forward).attribute(
+                pixels, baselines=baseline, feature_mask=mask
+            )
+    return of_patches(values, torch.mean)
+
+
+@pytest.mark.parametrize(
+    "method", ["integrated_gradients", "input_x_gradient", "feature_ablation", "occlusion"]
+)
+def test_attributions_are_those_of_captum_alone_and_in_company(served: Load, method: str) -> None:
+    model, settings = served(MODE), {"method": method, "resolution": RESOLUTION, "n_steps": STEPS}
+    (alone,) = explain(model, IMAGES[0], **settings)
+    broken = base64.b64encode(b"no image").decode()
+    first, wrong, *others = explain(model, IMAGES[1], broken, IMAGES[0], IMAGES[2], **settings)
+    expected = by_captum(method, model, IMAGES[0], alone["target"]["index"])
+    for found in (alone, others[0]):
+        assert np.allclose(found["attributions"], expected.detach().numpy(), atol=2e-4)
+    assert wrong["code"] == 400
+    assert not differences(others[1], explain(model, IMAGES[2], **settings)[0], 1e-3)
+    assert first["method"] == method
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_complete_methods_sum_to_the_difference_of_outputs(served: Load, method: str) -> None:
+    (found,) = explain(served(MODE), IMAGES[0], method=method, resolution=3)
+    difference = found["output"] - found["baseline_output"]
+    error = float(np.sum(found["attributions"])) - difference
+    assert found["convergence_delta"] == pytest.approx(error, abs=1e-4)
+    assert np.linalg.norm(found["importances"]) == pytest.approx(1)
+    complete = get(method).complete
+    assert found["converged"] is (True if complete else None)
+    assert abs(error) <= 0.05 * abs(difference) or not complete
+
+
+@pytest.mark.parametrize("baseline", ["mean", "blur", "black"])
+def test_the_baseline_is_an_image_of_the_request(served: Load, baseline: str) -> None:
+    (found,) = explain(served(MODE), IMAGES[0], baseline=baseline, resolution=2)
+    scale = PixelScale.of(served(MODE).engine.task.image_processor)  # type: ignore[attr-defined]
+    image = np.asarray(Image.open(BytesIO(base64.b64decode(IMAGES[0]))).convert("RGB")) / 255
+    pixels = np.moveaxis(image.astype(np.float32), -1, 0)
+    shown = scale.to_colours(scale.baseline(baseline, (pixels - scale.mean) / scale.deviation))  # type: ignore[arg-type]
+    known = {"mean": image.mean(axis=(0, 1)) * 255, "black": np.zeros(3)}
+    if baseline == "blur":
+        assert shown.std() < image.std() * 255
+        assert np.allclose(shown.mean(), image.mean() * 255, atol=12)
+    else:
+        assert np.abs(shown - known[baseline]).max() <= 1
+    assert found["baseline_output"] != found["output"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_format_without_gradients_is_explained_by_its_forward_alone(
+    served: Load, mode: str
+) -> None:
+    whole = served(mode).engine
+    engine = Engine(whole.task, Exported(whole.model))
+    request = Request(IMAGES[0], {"resolution": 3})
+    (found,) = engine.explain([request])
+    (expected,) = whole.explain([Request(IMAGES[0], {"resolution": 3, "method": "occlusion"})])
+    assert not differences(found, expected, 1e-4)
+    assert engine.describe().explanation["method"]["default"] == "occlusion"
+    (refused,) = engine.explain([Request(IMAGES[0], {"method": "integrated_gradients"})])
+    assert isinstance(refused, Unprocessable)
+    assert "has none; use feature_ablation, kernel_shap, occlusion, shapley" in str(refused)
+
+
+class Exported(ForwardOnlyModel):
+    """A model of which the forward pass alone is known."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        return self._model.forward(batch)
+
+
+def test_methods_for_other_rows_are_refused_with_those_that_fit(served: Load) -> None:
+    (of_image,) = explain(served(MODE), IMAGES[0], method="layer_integrated_gradients")
+    assert of_image["code"] == 422
+    assert (
+        "does not explain images; use feature_ablation, input_x_gradient, integrated"
+        in (of_image["message"])
+    )
+    for method in ("occlusion", "integrated_gradients"):
+        (of_text,) = explain(served("sequence_classification"), "A fine film.", method=method)
+        assert of_text["code"] == 422
+        assert "does not explain texts; use feature_ablation" in of_text["message"]
+
+
+def test_an_explanation_has_the_picture_and_a_heat_map_of_its_size(served: Load) -> None:
+    wide = Image.open(BytesIO(base64.b64decode(IMAGES[0]))).convert("RGB").resize((96, 48))
+    (found,) = explain(served(MODE), as_base64(wide), resolution=RESOLUTION, n_steps=2)
+    shown = Image.open(BytesIO(base64.b64decode(found["image"])))
+    layer = read_png(found["heat_map"])
+    # The model reads 32 x 32 pixels, which are shown with the proportions of the image.
+    assert found["size"] == [16, 32] == [shown.height, shown.width]
+    assert found["image_size"] == [48, 96]
+    assert layer.shape == (16, 32, 4)
+    assert np.abs(np.asarray(shown).astype(int) - np.asarray(wide.resize((32, 16)))).mean() < 20
+    importances = np.asarray(found["importances"])
+    strongest = np.unravel_index(np.abs(importances).argmax(), importances.shape)
+    alpha = layer[:, :, 3].reshape(RESOLUTION, 2, RESOLUTION, 4).mean(axis=(1, 3))
+    assert alpha[strongest] == 255 == alpha.max()
+
+
+def test_the_sides_of_a_heat_map_are_blue_for_and_orange_against() -> None:
+    layer = np.asarray(heat_map([[1.0, -0.5], [0.0, 0.0]], (4, 4)))
+    assert tuple(layer[0, 0]) == (47, 127, 214, 255)
+    assert tuple(layer[0, 3]) == (229, 138, 31, 128)
+    assert layer[3, :, 3].max() == 0
+
+
+def test_an_image_of_any_proportions_is_divided_into_patches_of_almost_one_size() -> None:
+    for height, width, resolution in ((32, 32, 14), (800, 1066, 14), (7, 300, 64), (3, 3, 64)):
+        baseline = np.broadcast_to(np.zeros((3, 1, 1), dtype=np.float32), (3, height, width))
+        patches = Patches.divide(baseline, resolution)
+        sizes = np.bincount(patches.numbers().ravel(), minlength=len(patches))
+        assert max(patches.rows, patches.columns) == min(resolution, max(height, width))
+        assert sizes.min() > 0
+        assert sizes.sum() == height * width
+        rows, columns = height / patches.rows, width / patches.columns
+        assert sizes.max() <= math.ceil(rows) * math.ceil(columns)
+
+
+@pytest.mark.parametrize(
+    ("crops", "size"),
+    [({}, (32, 8)), ({"do_center_crop": True}, (32, 32)), ({"do_pad": 1}, (32, 32))],
+)
+def test_a_picture_that_was_cropped_keeps_its_own_proportions(
+    crops: dict[str, Any], size: tuple[int, int]
+) -> None:
+    class Processor:
+        do_rescale, do_normalize = True, True
+        image_mean, image_std = [0.5, 0.5, 0.5], [0.25, 0.25, 0.25]
+
+    processor = Processor()
+    vars(processor).update(crops)
+    shown = picture(PixelScale.of(processor), np.full((3, 32, 32), 2.0), 100, 400)
+    assert shown.size == size
+    assert shown.getpixel((1, 1)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize(
+    ("mode", "target", "status"),
+    [
+        (MODE, "square", 200),
+        (MODE, 1, 200),
+        (MODE, "hexagon", 400),
+        (MODE, 3, 400),
+        ("object_detection", 0, 200),
+        ("object_detection", "square", 200),
+        ("object_detection", 99, 400),
+        ("object_detection", "hexagon", 400),
+        ("image_feature_extraction", 5, 200),
+        ("image_feature_extraction", 99, 400),
+    ],
+)
+def test_a_target_is_explained_or_refused(
+    served: Load, mode: str, target: Any, status: int
+) -> None:
+    settings = {"threshold": 0.0} if mode == "object_detection" else {}
+    (found,) = explain(
+        served(mode), IMAGES[0], target=target, method="input_x_gradient", **settings
+    )
+    assert found.get("code", 200) == status
+    if status == 400:
+        assert "target" in found["message"]
+    elif isinstance(target, str):
+        assert found["target"]["label"] == target
+
+
+def test_each_object_of_an_answer_is_explained_by_its_number(served: Load) -> None:
+    model = served("object_detection")
+    answer = model.ask(IMAGES[1], threshold=0.0)
+    settings = {"method": "feature_ablation", "resolution": 2, "threshold": 0.0}
+    for number, detected in enumerate(answer):
+        (found,) = explain(model, IMAGES[1], target=number, **settings)
+        assert {key: found["target"][key] for key in detected} == detected
+        assert found["prediction"]["score"] == max(each["score"] for each in answer)
+    (none,) = model.engine.explain([Request(IMAGES[1], {"target": 0, "threshold": 1.0})])
+    assert isinstance(none, BadRequest)
+    assert "no object has a score above the threshold of 1" in str(none)
+
+
+def test_a_square_that_leaves_patches_uncovered_is_refused(served: Load) -> None:
+    (found,) = explain(served(MODE), IMAGES[0], method="occlusion", window=1, stride=2)
+    assert found["code"] == 400
+    assert "stride is 2 and window 1" in found["message"]
+    (larger,) = explain(served(MODE), IMAGES[0], method="occlusion", window=50, resolution=2)
+    assert np.ptp(larger["attributions"]) == 0
+
+
+def test_an_expensive_explanation_does_not_take_the_time_of_cheap_ones(
+    served: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, clock = served(MODE).engine, Clock()
+    run = engine.model.forward_with_gradients
+
+    def slowly(batch: Mapping[str, torch.Tensor]) -> Any:
+        clock.now += 10
+        return run(batch)
+
+    monkeypatch.setattr(engine.model, "forward_with_gradients", slowly)
+    expensive = Request(IMAGES[0], {"method": "shapley_value_sampling"})
+    cheap = Request(IMAGES[1], {"method": "input_x_gradient"})
+    first, second = engine.explain([expensive, cheap], deadline=Deadline(1000, clock))
+    assert isinstance(first, OutOfTime)
+    assert isinstance(second, dict)
+    (alone,) = engine.explain([expensive], deadline=Deadline(1000, clock))
+    assert isinstance(alone, Unprocessable)
+    assert "lower n_steps, n_samples or resolution" in str(alone)
+
+
+def test_images_that_do_not_fit_in_memory_are_explained_in_smaller_passes(
+    served: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = served(MODE).engine
+    requests = [Request(image, {"method": "occlusion", "resolution": 3}) for image in IMAGES[:2]]
+    expected = engine.explain(requests)
+    run = engine.model.forward_with_gradients
+
+    def limited(batch: Mapping[str, torch.Tensor]) -> Any:
+        if len(batch["pixel_values"]) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return run(batch)
+
+    monkeypatch.setattr(engine.model, "forward_with_gradients", limited)
+    found: Sequence[Any] = engine.explain(requests)
+    assert not differences(found, expected, 1e-3)

@@ -1,0 +1,230 @@
+"""Files of rows are predicted: each row once, whatever ends on the way."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from handlers.schemas.request import Request
+from scripts.kit.places import ROOT
+from tests.hosts.ray_python import RAY_PYTHON, run_script, run_successfully
+from tests.serving import Served, differences
+
+pytestmark = pytest.mark.ray
+
+MODE, QUESTIONS = "sequence_classification", "question_answering"
+TEXTS = [f"A film of {number} foxes." for number in range(25)]
+ACTOR = "ray::MapWorker(MapBatches(Scorer))"
+MANY, CHUNK = 20_000, 100
+
+
+@pytest.fixture(scope="module")
+def archive(packed: Callable[..., Path]) -> Path:
+    return packed("pretrained", MODE)
+
+
+def write_lines(path: Path, rows: list[Any]) -> Path:
+    lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def read_results(folder: Path) -> list[Any]:
+    files = sorted(folder.glob("part-*.jsonl"))
+    lines = (line for file in files for line in file.read_text("utf-8").splitlines())
+    return [json.loads(line) for line in lines]
+
+
+def predicted(model: Served, inputs: list[Any]) -> list[Any]:
+    return model.engine.predict([Request(each, {}, alone=False) for each in inputs])
+
+
+def test_rows_keep_their_columns_and_have_a_result_or_an_error(
+    archive: Path, served: Callable[..., Served], tmp_path: Path
+) -> None:
+    rows: list[Any] = [{"inputs": text, "id": number} for number, text in enumerate(TEXTS)]
+    rows[3:3] = ['{"inputs": "broken', {"id": -1}, {"inputs": 7, "id": -2}, "[1]", ""]
+    source = write_lines(tmp_path / "rows.jsonl", rows)
+    printed = run_successfully(
+        "batch_predict", archive, source, tmp_path / "out", "--chunk-rows", 7
+    )
+    assert printed.startswith("29 rows, 4 with an error, in ")
+    found = read_results(tmp_path / "out")
+    good = [row for row in found if row["error"] is None]
+    bad = [row["error"]["message"] for row in found if row["error"]]
+    assert [(row["id"], row["inputs"]) for row in good] == list(enumerate(TEXTS))
+    assert not differences([row["result"] for row in good], predicted(served(MODE), TEXTS), 1e-3)
+    assert found[3]["result"] is None
+    assert bad == [
+        "Row 4 of rows.jsonl is not JSON: Unterminated string starting at at character 12.",
+        "The row has no column inputs.",
+        "inputs must be a text or a pair of texts, not a number.",
+        "Row 7 of rows.jsonl is no JSON object with a value for each column.",
+    ]
+
+
+def test_csv_files_of_a_folder_with_questions_in_cells(
+    packed: Callable[..., Path], served: Callable[..., Served], tmp_path: Path
+) -> None:
+    questions = [
+        {"question": "Who sings?", "context": f"Nina sings,\n{n} times."} for n in range(6)
+    ]
+    for name, part in (("b.csv", questions[3:]), ("a.csv", questions[:3])):
+        with (tmp_path / name).open("w", encoding="utf-8-sig", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["note", "asked"])
+            writer.writerows([f'"{name}"', json.dumps(each)] for each in part)
+    with (tmp_path / "b.csv").open("a", encoding="utf-8") as file:
+        file.write("one cell\n")
+    options = ("--column", "asked", "--chunk-rows", 2, "--parameters", '{"top_k": 1}')
+    run_successfully(
+        "batch_predict", packed("pretrained", QUESTIONS), tmp_path, tmp_path / "out", *options
+    )
+    *rows, broken = read_results(tmp_path / "out")
+    assert [row["note"] for row in rows] == ['"a.csv"'] * 3 + ['"b.csv"'] * 3
+    right = predicted(served(QUESTIONS), questions)
+    assert not differences([row["result"] for row in rows], right, 1e-3)
+    assert broken["error"]["message"] == "Row 4 of b.csv has 1 cells, and the header has 2."
+
+
+def test_parquet_stays_parquet(archive: Path, tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "rows.jsonl", [{"inputs": text} for text in TEXTS])
+    program = (
+        "import sys, json, pyarrow as pa, pyarrow.parquet as pq\n"
+        "rows = [json.loads(line) for line in open(sys.argv[1])]\n"
+        "table = pa.Table.from_pylist([{**row, 'day': [1, 2]} for row in rows])\n"
+        "pq.write_table(table, sys.argv[2], row_group_size=10)\n"
+    )
+    parquet, out = tmp_path / "rows.parquet", tmp_path / "out"
+    subprocess.run([RAY_PYTHON, "-c", program, source, parquet], check=True)
+    run_successfully("batch_predict", archive, parquet, out, "--chunk-rows", 8)
+    program = (
+        "import sys, json, pyarrow.dataset as ds\n"
+        "data = ds.dataset(sys.argv[1], format='parquet', exclude_invalid_files=True)\n"
+        "types = list(map(str, data.schema.types))\n"
+        "print(json.dumps({'rows': data.to_table().to_pylist(), 'types': types}))\n"
+    )
+    done = subprocess.run([RAY_PYTHON, "-c", program, out], check=True, capture_output=True)
+    found = json.loads(done.stdout)
+    assert [row["inputs"] for row in found["rows"]] == TEXTS
+    assert found["types"][1] in ("list<element: int64>", "list<item: int64>")
+    assert json.loads(found["rows"][0]["result"]).keys() == {"label", "score"}
+    assert {row["error"] for row in found["rows"]} == {None}
+
+
+def test_run_again_it_does_what_is_missing_and_refuses_something_else(
+    archive: Path, packed: Callable[..., Path], tmp_path: Path
+) -> None:
+    source = write_lines(tmp_path / "rows.jsonl", [{"inputs": text} for text in TEXTS])
+    job = (archive, source, tmp_path / "out", "--chunk-rows", 10)
+    run_successfully("batch_predict", *job)
+    first = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    removed = tmp_path / "out" / "part-000001.jsonl"
+    removed.unlink()
+    (tmp_path / "out" / ".draft-of-an-actor-that-ended").write_text("half")
+    assert "(10 predicted now" in run_successfully("batch_predict", *job)
+    assert "(0 predicted now" in run_successfully("batch_predict", *job)
+    second = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    assert {path for path in first if first[path] != second[path]} == {removed}
+    assert [row["inputs"] for row in read_results(tmp_path / "out")] == TEXTS
+    other = packed("pretrained", QUESTIONS)
+    assert "has results of another archive" in refusal(other, *job[1:])
+    write_lines(source, [{"inputs": "Another text."}])
+    assert "has results of another input" in refusal(*job)
+
+
+def test_what_is_wrong_is_said_before_ray_starts(archive: Path, tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "rows.jsonl", [{"text": "A film."}])
+    empty = write_lines(tmp_path / "empty.jsonl", [])
+    taken = write_lines(tmp_path / "taken.jsonl", [{"inputs": "A.", "result": 1}])
+    out, file = tmp_path / "out", tmp_path / "file"
+    file.write_text("x")
+    assert "has no column inputs; its columns are text." in refusal(archive, source, out)
+    assert refusal(archive, empty, out).endswith("empty.jsonl has no rows.\n")
+    assert "has a column result" in refusal(archive, taken, out)
+    assert refusal(archive, tmp_path / "none", out) == f"There is no {tmp_path / 'none'}.\n"
+    assert "is no archive" in refusal(source, source, out)
+    column = ("--column", "text")
+    assert "cannot be used for results: " in refusal(archive, source, file, *column)
+    assert "has other files" in refusal(archive, source, tmp_path, *column)
+
+
+@contextmanager
+def two_nodes() -> Iterator[dict[str, Any]]:
+    """Two nodes of Ray, until the block ends."""
+    process = subprocess.Popen(
+        [RAY_PYTHON, "-m", "tests.hosts.ray_data.two_nodes"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin
+    assert process.stdout
+    try:
+        yield json.loads(next(line for line in process.stdout if line.startswith("{")))
+    finally:
+        process.stdin.close()
+        process.wait(120)
+
+
+def actors_of(raylet: int) -> list[psutil.Process]:
+    """Return the processes of a node that have loaded the archive or are loading it."""
+    children = psutil.Process(raylet).children(recursive=True)
+    return [each for each in children if "".join(each.cmdline()).startswith(ACTOR)]
+
+
+def test_every_row_is_there_once_though_an_actor_and_a_node_end(
+    archive: Path, tmp_path: Path
+) -> None:
+    rows = [{"id": number, "inputs": f"Film {number}."} for number in range(MANY)]
+    source, out = write_lines(tmp_path / "rows.jsonl", rows), tmp_path / "out"
+    with two_nodes() as nodes:
+        options = ["--address", nodes["address"], "--actors", "2", "--cpus", "1"]
+        script = ROOT / "scripts" / "batch_predict.py"
+        job = [archive, source, out, "--chunk-rows", CHUNK, *options]
+        running = subprocess.Popen([RAY_PYTHON, script, *map(str, job)], stderr=subprocess.DEVNULL)
+        own = os.getpid()
+        raylets = [
+            each.pid
+            for each in psutil.Process(own).children(recursive=True)
+            if each.name() == "raylet"
+        ]
+        wait_for_files(out, 10)
+        first = next(actor for raylet in raylets for actor in actors_of(raylet))
+        first.kill()
+        wait_for_files(out, 40)
+        ended = psutil.Process(nodes["raylet"])
+        for each in [*ended.children(recursive=True), ended]:
+            each.kill()
+        before = len(list(out.glob("part-*")))
+        assert running.wait(600) == 0
+    assert before < MANY / CHUNK
+    found = read_results(out)
+    assert Counter(row["id"] for row in found) == Counter(range(MANY))
+    assert {row["error"] for row in found} == {None}
+
+
+def wait_for_files(folder: Path, count: int) -> None:
+    end = time.monotonic() + 300
+    while len(list(folder.glob("part-*"))) < count:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def refusal(*arguments: Any) -> str:
+    """Return the sentence of a run that must fail."""
+    done = run_script("batch_predict", *arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    return done.stderr

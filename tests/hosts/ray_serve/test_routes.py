@@ -1,0 +1,44 @@
+"""TorchServe's routes: what a path names, and the headers that the handler gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from hosts.ray_serve.routes import Route, UnknownRoute, find_route
+
+
+def route(model: str, version: str = "", path: str = "", *, explains: bool = False) -> Route:
+    return Route(model, version, {"url_path": path, "explain": str(explains)})
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/predictions/fox", route("fox")),
+        ("/predictions/fox/", route("fox")),
+        ("/predictions/fox/1.0", route("fox", "1.0")),
+        ("/predictions/fox/1.0/v1/chat/completions", route("fox", "1.0", "v1/chat/completions")),
+        ("/explanations/fox", route("fox", explains=True)),
+        ("/explanations/fox/1.0/a", route("fox", "1.0", "a", explains=True)),
+        ("/v1/models/fox:predict", route("fox")),
+        ("/v1/models/fox:explain", route("fox", explains=True)),
+        ("/v2/models/fox/infer", route("fox")),
+        ("/v2/models/fox/explain", route("fox", explains=True)),
+        ("/v2/models/fox/versions/1.0/infer", route("fox", "1.0")),
+        ("/models/fox/invoke", route("fox")),
+        ("/invocations", Route("fox", "", {"url_path": ""})),
+    ],
+)
+def test_a_path_names_a_model(path: str, expected: Route) -> None:
+    assert find_route(path, {"model_name": "fox"}) == expected
+
+
+@pytest.mark.parametrize("path", ["/", "/predictions", "/predictions/", "/v1/models/fox:tune"])
+def test_another_path_has_torchserves_error(path: str) -> None:
+    with pytest.raises(UnknownRoute) as refused:
+        find_route(path, {})
+    assert refused.value.body() == {
+        "code": 404,
+        "type": "ResourceNotFoundException",
+        "message": "Requested resource is not found, please refer to API document.",
+    }

@@ -1,0 +1,246 @@
+"""Archives on a real Ray Serve answer as TorchServe's worker does, and go on where parts fail."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+import yaml
+
+from scripts.kit.archive import pack
+from scripts.kit.ports import free_ports
+from scripts.kit.ray_server import RayServer
+from tests.e2e.asking import CLIENT, Question
+from tests.handlers.test_isolation import answers, content
+from tests.hosts.ray_python import run_script, run_successfully
+from tests.hosts.sleeping import pack_sleeping
+from tests.random_requests import RandomRequests
+from tests.serving import Served, differences
+
+pytestmark = pytest.mark.ray
+
+MODES = ("sequence_classification", "text_generation")
+MODEL = "sequence_classification"
+CLIENTS, COUNT = 16, 60
+SLEEPING, SECONDS, QUEUE = "sleeping", 1.0, 2
+TOLERANCE = 1e-3
+SECRET = "quetzalcoatl"
+
+
+@pytest.fixture(scope="module")
+def configs(checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """YAMLs of tiny models: one of each mode, and one that sleeps and has a short queue."""
+    folder = tmp_path_factory.mktemp("configs")
+
+    def write(name: str, mode: str, **keys: Any) -> None:
+        handler = {"mode": mode, "model_name": str(checkpoint(mode)), "dtype": "float32"}
+        document = {"batchSize": 8, "maxBatchDelay": 5, **keys, "handler": handler}
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+
+    for mode in MODES:
+        write(mode, mode)
+    write(SLEEPING, MODEL, batchSize=1, jobQueueSize=QUEUE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(configs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayServer]:
+    store, workdir = tmp_path_factory.mktemp("store"), tmp_path_factory.mktemp("ray")
+    for mode in MODES:
+        pack(configs / f"{mode}.yaml", export_path=store, checked=False)
+    pack_sleeping(configs / f"{SLEEPING}.yaml", store, tmp_path_factory.mktemp("code"), SECONDS)
+    place = ("--workdir", workdir)
+    port = free_ports().inference
+    run_successfully(
+        "serve_ray", "start", "--model-store", store, "--port", port, "--timeout", 600, *place
+    )
+    server = RayServer.of(workdir)
+    assert server
+    yield server
+    run_successfully("serve_ray", "stop", *place)
+    assert not server.is_alive()
+
+
+def ask(server: RayServer, question: Question) -> httpx.Response:
+    url = server.inference_url + question.path
+    return CLIENT.post(url, content=question.body, headers=question.headers)
+
+
+def ask_json(server: RayServer, path: str, body: Any) -> httpx.Response:
+    return CLIENT.post(server.inference_url + path, json=body)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_random_requests_of_all_protocols_are_answered_as_by_torchserves_worker(
+    server: RayServer, served: Callable[..., Served], mode: str
+) -> None:
+    questions = RandomRequests(mode, mode, seed=0).draw(COUNT)
+    expected = [answer for each in questions for answer in answers(served(mode), [each])]
+    with ThreadPoolExecutor(CLIENTS) as threads:
+        responses = list(threads.map(lambda question: ask(server, question), questions))
+    for question, response, right in zip(questions, responses, expected, strict=True):
+        found = [response.status_code, content(response.content, response.headers["content-type"])]
+        shown = f"{question.path} {question.body[:300]!r}"
+        assert not differences(renamed(found), renamed(right), TOLERANCE), shown
+
+
+def renamed(answer: Any) -> Any:
+    """Return an answer without the model's name, which the models in this process do not have."""
+    return json.loads(re.sub(r'"model": "\w+"', '"model": ""', json.dumps(answer)))
+
+
+def test_kserves_routes_and_the_description_of_openai(
+    server: RayServer,
+) -> None:
+    film = {"instances": ["A lovely film."]}
+    assert list(ask_json(server, f"/v1/models/{MODEL}:predict", film).json()) == ["predictions"]
+    assert list(ask_json(server, f"/v1/models/{MODEL}:explain", film).json()) == ["explanations"]
+    models = CLIENT.get(f"{server.inference_url}/predictions/text_generation/1.0/v1/models").json()
+    assert [model["id"] for model in models["data"]] == ["text_generation"]
+    for path in ("/ping", "/v2/health/live", "/v2/health/ready", f"/v2/models/{MODEL}/ready"):
+        assert CLIENT.get(server.inference_url + path).status_code == 200
+
+
+def test_a_stream_arrives_in_parts(server: RayServer) -> None:
+    url = f"{server.inference_url}/predictions/text_generation/1.0/v1/completions"
+    body = {"prompt": "A fox", "max_tokens": 12, "stream": True}
+    with CLIENT.stream("POST", url, json=body) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        parts = list(response.iter_raw())
+    assert len(parts) > 3
+    assert parts[-1].endswith(b"data: [DONE]\n\n")
+
+
+def test_files_and_forms_are_fields(server: RayServer) -> None:
+    url = f"{server.inference_url}/predictions/{MODEL}"
+    right = CLIENT.post(url, content=b"A film.").json()
+    file = CLIENT.post(url, files={"data": ("film.txt", b"A film.", "text/plain")})
+    form = CLIENT.post(url, data={"data": "A film."})
+    bare = CLIENT.post(
+        url, content=b"A film.", headers={"Content-Type": "application/x-www-form-urlencoded"}
+    )
+    assert file.json() == form.json() == right
+    assert bare.json()["message"].startswith("The body came as a form without fields")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "kind", "status"),
+    [
+        ("POST", "/predictions/unknown", "ModelNotFoundException", 404),
+        ("POST", f"/predictions/{MODEL}/9.0", "ModelVersionNotFoundException", 404),
+        ("POST", "/unknown", "ResourceNotFoundException", 404),
+        ("DELETE", f"/predictions/{MODEL}", "MethodNotAllowedException", 405),
+        ("GET", "/models/unknown", "ModelNotFoundException", 404),
+    ],
+)
+def test_errors_have_torchserves_shape(
+    server: RayServer, method: str, path: str, kind: str, status: int
+) -> None:
+    response = CLIENT.request(method, server.inference_url + path)
+    assert response.json().keys() == {"code", "type", "message"}
+    assert (response.status_code, response.json()["type"]) == (status, kind)
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_body_that_is_too_large_is_refused(server: RayServer, announced: bool) -> None:
+    body = b"x" * (11 << 20)
+    chunks = (body[start : start + 65536] for start in range(0, len(body), 65536))
+    url = f"{server.inference_url}/predictions/{MODEL}"
+    response = CLIENT.post(url, content=body if announced else chunks)
+    assert response.status_code == 413
+    assert "max_request_size" in response.json()["message"]
+
+
+def test_a_full_queue_answers_at_once_and_the_others_are_served(server: RayServer) -> None:
+    question = Question(f"/predictions/{SLEEPING}", b"A film.", {})
+    with ThreadPoolExecutor(12) as threads:
+        responses = list(threads.map(lambda _: ask(server, question), range(12)))
+    refused = [each for each in responses if each.status_code == 503]
+    answered = [each for each in responses if each.status_code == 200]
+    assert len(answered) + len(refused) == 12
+    assert refused
+    assert len(answered) >= QUEUE
+    assert {each.headers["retry-after"] for each in refused} == {"1"}
+    assert refused[0].json()["type"] == "ServiceUnavailableException"
+
+
+def test_a_new_version_answers_without_a_failed_request(
+    server: RayServer, configs: Path, tmp_path: Path
+) -> None:
+    archive = pack(
+        configs / f"{MODEL}.yaml", export_path=tmp_path, version="2.0", checked=False
+    ).path
+    statuses, ended = list[int](), threading.Event()
+
+    def ask_until_ended() -> None:
+        while not ended.is_set():
+            statuses.append(ask_json(server, f"/predictions/{MODEL}", {"inputs": "A."}).status_code)
+
+    clients = [threading.Thread(target=ask_until_ended) for _ in range(4)]
+    for client in clients:
+        client.start()
+    run_successfully("serve_ray", "deploy", archive, "--workdir", server.workdir)
+    wait_for(lambda: ask_json(server, f"/predictions/{MODEL}/1.0", {"inputs": "A."}).is_error)
+    ended.set()
+    for client in clients:
+        client.join()
+    assert len(statuses) > 20
+    assert set(statuses) == {200}
+    assert ask_json(server, f"/predictions/{MODEL}/2.0", {"inputs": "A."}).status_code == 200
+
+
+def test_a_replica_that_is_killed_is_replaced(server: RayServer) -> None:
+    [replica] = processes(server, f"ray::ServeReplica:{MODEL}:")
+    psutil.Process(replica).kill()
+    wait_for(lambda: ask_json(server, f"/predictions/{MODEL}", {"inputs": "A."}).is_success)
+    assert processes(server, f"ray::ServeReplica:{MODEL}:") != [replica]
+
+
+def test_other_programs_reach_only_the_loopback_interface(server: RayServer) -> None:
+    """Replicas open a port on every address: Ray's own, whose calls need a token."""
+    replicas = set(processes(server, "ray::ServeReplica"))
+    addresses = {
+        connection.laddr.ip.removeprefix("::ffff:")
+        for process in psutil.Process(server.pid).children(recursive=True)
+        if process.pid not in replicas
+        for connection in process.net_connections()
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert addresses == {"127.0.0.1"}
+
+
+def test_no_text_of_a_request_is_logged(server: RayServer) -> None:
+    for body in ({"inputs": SECRET}, {"inputs": SECRET, "parameters": {SECRET: 1}}):
+        ask_json(server, f"/predictions/{MODEL}", body)
+    ask(server, Question(f"/predictions/{MODEL}", f'{{"{SECRET}'.encode()))
+    assert SECRET not in server.logs()
+
+
+def test_a_script_says_what_is_missing(tmp_path: Path) -> None:
+    done = run_script("serve_ray", "start", "--model-store", tmp_path, "--workdir", tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"{tmp_path} has no archives; pack them with `python scripts/create_archive.py`.\n"
+    )
+
+
+def processes(server: RayServer, title: str) -> list[int]:
+    """Return the processes of the server whose title begins so."""
+    children = psutil.Process(server.pid).children(recursive=True)
+    return [each.pid for each in children if "".join(each.cmdline()).startswith(title)]
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 240) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.5)

@@ -1,0 +1,23 @@
+"""An archive whose model takes a while: its engine sleeps before each batch of predictions."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from scripts.kit.archive import pack
+from scripts.kit.archive_contents import HANDLERS
+
+BEGIN = "        runner = JobRunner(\n            self.task,"
+
+
+def pack_sleeping(config: Path, store: Path, scratch: Path, seconds: float) -> Path:
+    """Pack the model of a YAML; each batch then takes so many seconds longer."""
+    handlers = scratch / "handlers"
+    shutil.copytree(HANDLERS, handlers, ignore=shutil.ignore_patterns("__pycache__"))
+    engine = (handlers / "engine.py").read_text(encoding="utf-8")
+    assert BEGIN in engine
+    sleep = f'        __import__("time").sleep({seconds} if requests else 0)\n'
+    changed = engine.replace(BEGIN, sleep + BEGIN, 1)
+    (handlers / "engine.py").write_text(changed, encoding="utf-8")
+    return pack(config, export_path=store, handlers=handlers, checked=False).path

@@ -1,0 +1,107 @@
+"""Archives are unpacked once, safely, and imported from."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from hosts.archives import FOLDER_VARIABLE, MANIFEST, ArchiveError, import_from, open_archive
+
+DOCUMENT = json.dumps({"model": {"modelName": "fox", "modelVersion": "2.0"}})
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
+    return folder
+
+
+def zip_of(path: Path, **files: str) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(str(MANIFEST), DOCUMENT)
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return path
+
+
+def tar_of(path: Path, name: str) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        entry = tarfile.TarInfo(name)
+        entry.size = len(DOCUMENT)
+        archive.addfile(entry, io.BytesIO(DOCUMENT.encode()))
+    return path
+
+
+def test_an_archive_is_unpacked_once_under_its_digest(tmp_path: Path, cache: Path) -> None:
+    path = zip_of(tmp_path / "fox.mar", **{"config.json": "{}"})
+    first = open_archive(path)
+    (first.folder / "config.json").write_text("kept")
+    assert (first.name, first.version) == ("fox", "2.0")
+    assert open_archive(path) == first
+    assert (first.folder / "config.json").read_text() == "kept"
+    assert [each.name for each in cache.iterdir()] == [first.sha256]
+
+
+def test_another_archive_of_the_same_name_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    first = open_archive(zip_of(tmp_path / "fox.mar", a="1"))
+    second = open_archive(zip_of(tmp_path / "fox.mar", a="2"))
+    assert (first.folder / "a").read_text() == "1"
+    assert (second.folder / "a").read_text() == "2"
+
+
+def test_a_tar_file_and_a_folder_are_archives(tmp_path: Path) -> None:
+    tar = open_archive(tar_of(tmp_path / "fox.tar.gz", f"fox/{MANIFEST}"))
+    folder = open_archive(tar.folder)
+    assert (tar.name, folder.name, folder.folder) == ("fox", "fox", tar.folder)
+
+
+def test_no_entry_is_written_outside_of_its_folder(tmp_path: Path, cache: Path) -> None:
+    open_archive(zip_of(tmp_path / "fox.mar", **{"../../../outside": "x"}))
+    with pytest.raises(tarfile.OutsideDestinationError):
+        open_archive(tar_of(tmp_path / "fox.tar.gz", "../../../outside"))
+    assert not list(tmp_path.rglob("../outside"))
+    assert not (tmp_path.parent / "outside").exists()
+    assert not (tmp_path / "outside").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive"])
+def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "fox.mar"
+    path.write_bytes(content)
+    with pytest.raises(ArchiveError, match="is no archive"):
+        open_archive(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveError, match=r"fox\.mar cannot be read: No such file"):
+        open_archive(tmp_path / "fox.mar")
+
+
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path, cache: Path) -> None:
+    cache.mkdir()
+    cache.chmod(0o777)
+    with pytest.raises(ArchiveError, match="others may write to it"):
+        open_archive(zip_of(tmp_path / "fox.mar"))
+
+
+def test_the_package_of_the_archive_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "handlers").mkdir()
+    (tmp_path / "handlers" / "__init__.py").write_text("__version__ = 'of the archive'\n")
+    others = {name for name in sys.modules if name.partition(".")[0] == "handlers"}
+    for name in others:
+        monkeypatch.setitem(sys.modules, name, sys.modules[name])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    import_from(tmp_path)
+    import handlers  # noqa: PLC0415
+
+    assert handlers.__version__ == "of the archive"
+    del sys.modules["handlers"]
