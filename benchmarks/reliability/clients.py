@@ -64,9 +64,16 @@ class Clients:
 
     def __init__(self, url: str, expected: Expected, count: int) -> None:
         self.outcomes: list[Outcome] = []
+        self._waiting: dict[str, float] = {}
         self._url, self._expected, self._count = url, expected, count
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._send_all()), daemon=True)
+
+    @property
+    def longest_wait(self) -> float:
+        """How long the oldest request without an answer waits, in seconds."""
+        now = time.monotonic()
+        return max((now - sent for sent in tuple(self._waiting.values())), default=0.0)
 
     def __enter__(self) -> Clients:
         self._thread.start()
@@ -93,11 +100,13 @@ class Clients:
             await asyncio.sleep(PAUSE if outcome.status == 200 else PAUSE_AFTER_REFUSAL)
 
     async def _ask(self, client: httpx.AsyncClient, name: str, text: str) -> Outcome:
-        sent = time.monotonic()
+        self._waiting[name] = sent = time.monotonic()
         try:
             response = await client.post(self._url, json=body_of(name, text))
         except httpx.TransportError:
             return Outcome(sent, time.monotonic() - sent, 0)
+        finally:
+            del self._waiting[name]
         seconds = time.monotonic() - sent
         own = response.status_code != 200 or self._is_own(response.json(), name, text)
         return Outcome(sent, seconds, response.status_code, own)

@@ -67,7 +67,7 @@ def send_halves_and_slowly(server: Server, expected: Expected, seconds: float) -
             slow.sendall(bytes([byte]))
             time.sleep(pause)
         answer = slow.recv(1 << 16)
-    status = answer.split(b" ", 2)[1].decode()
+    status = answer.split(b" ", 2)[1].decode() if answer else "0"
     return f"{CONNECTIONS} half requests; the slow one got status {status}"
 
 

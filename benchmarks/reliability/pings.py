@@ -32,8 +32,11 @@ def main(host: str, port: int, seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         start = time.perf_counter()
-        connection.request("GET", "/ping")
-        connection.getresponse().read()
+        try:
+            connection.request("GET", "/ping")
+            connection.getresponse().read()
+        except (OSError, http.client.HTTPException):
+            connection.close()  # The next request opens it again.
         milliseconds.append(round(1000 * (time.perf_counter() - start), 2))
         time.sleep(INTERVAL)
     print(json.dumps(milliseconds))

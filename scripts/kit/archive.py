@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 from handlers.export.parity_report import FILE as QUALITY
 from handlers.export.parity_report import ParityReport
 from handlers.formats import CHOICE_FILE, Choice
-from scripts.kit.archive_contents import HANDLERS, contents, size_of, with_sums
-from scripts.kit.archive_formats import ARCHIVE_FORMATS, FormatName, is_current_mar
+from scripts.kit.archive_contents import HANDLERS, Contents, contents, size_of, with_sums
+from scripts.kit.archive_formats import ARCHIVE_FORMATS, ArchiveFormat, FormatName, is_current_mar
 from scripts.kit.load_check import check_loads
 from scripts.kit.places import MODEL_STORE, model_name
 from scripts.kit.staging import InsufficientDiskSpace
@@ -80,10 +80,7 @@ def pack(
         # Hidden, so that a TorchServe that loads the whole store ignores it.
         with TemporaryDirectory(prefix=f".{name}-", dir=export_path) as scratch:
             draft = Path(scratch) / target.name
-            try:
-                container.write(draft, name, parts, _counter(size, on_progress))
-            except OSError as error:
-                raise _store_error(error, export_path, size) from None
+            _write(container, draft, name, parts, _counter(size, on_progress))
             if checked:
                 check_loads(container.unpack(draft, Path(scratch) / "unpacked"), name)
             _replace(draft, target, Path(scratch))
@@ -110,10 +107,21 @@ def _counter(total: int, on_progress: Callable[[int, int], None]) -> Callable[[i
     return advance
 
 
-def _store_error(error: OSError, store: Path, size: int) -> Exception:
-    """Return the error of an archive that was not written."""
-    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return InsufficientDiskSpace(store, size, disk_usage(store).free) if is_full else error
+def _write(
+    container: ArchiveFormat,
+    draft: Path,
+    name: str,
+    parts: Contents,
+    advance: Callable[[int], None],
+) -> None:
+    """Write an archive, and say in a sentence that the disk is full."""
+    try:
+        container.write(draft, name, parts, advance)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        size, store = sum(map(size_of, parts.values())), draft.parents[1]
+        raise InsufficientDiskSpace(store, size, disk_usage(store).free) from None
 
 
 def _replace(draft: Path, target: Path, scratch: Path) -> None:
