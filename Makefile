@@ -34,7 +34,7 @@ TESTED := models browser wrk $(CLIENTS)/.ready $(FRAMEWORKS)/.ready $(DOCS)/.rea
 SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.kit.default_modes))
 
 .DEFAULT_GOAL := help
-.PHONY: archives bench bench-embeddings bench-generation bench-images browser clean demo docs help install lint lock models serve serve-ray stop stop-ray test \
+.PHONY: archives bench bench-embeddings bench-generation bench-images browser clean demo docs help install lint lock models serve serve-ray soak stop stop-ray test \
   test-all test-latest test-ray test-vllm wrk
 
 help:
@@ -56,6 +56,7 @@ help:
 	@echo "make bench-embeddings  measure sentence embeddings beside infinity, in about 40 minutes"
 	@echo "make bench-images      measure image classification beside LitServe, in about 20 minutes"
 	@echo "make bench-generation  measure text generation beside other engines, in about two hours"
+	@echo "make soak         serve under faults and load for 30 minutes; SOAK=90 takes 90 seconds"
 	@echo "make lock         write requirements/*.txt from pyproject.toml; UPGRADE=1 takes newer versions"
 	@echo "make clean        remove archives, demo models, logs and build/"
 
@@ -156,6 +157,10 @@ bench-images: $(READY) $(BENCH_VENV)/.ready wrk
 # BENCH="--only kit,vllm --model qwen2 --rounds 1" measures less, BENCH=--smoke tries it with tiny models.
 bench-generation: $(READY) $(VLLM)/.ready
 	$(RUN) -m benchmarks.generation $(BENCH)
+
+# SOAK=90 takes 90 seconds; the whole run writes docs/reliability.md.
+soak: $(READY)
+	$(RUN) -m benchmarks.soak $(if $(SOAK),--seconds $(SOAK),--page)
 
 test: $(TESTED)
 	$(RUN) -m pytest $(PARALLEL) -m "not slow and not vllm and not ray"

@@ -16,6 +16,7 @@ DOCS = "docs"
 BORROWED = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
     "benchmarks/NOTES.md": "benchmarks/notes.md",
     "benchmarks/RESULTS.md": "benchmarks/results.md",
     "benchmarks/results/scaling.svg": "benchmarks/results/scaling.svg",

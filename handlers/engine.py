@@ -15,13 +15,23 @@ import torch
 from handlers import formats, tasks
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
-from handlers.errors import DeviceFailed, RequestError, Unprocessable, attempt
+from handlers.errors import (
+    DeviceFailed,
+    InternalError,
+    NotFinite,
+    OutOfMemory,
+    RequestError,
+    Unprocessable,
+    WrongCheckpoint,
+    attempt,
+)
 from handlers.explainers import targets
 from handlers.export.auto_dtype import resolve_auto
 from handlers.export.parity_report import ParityReport
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, TimeLimits, before
 from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
+from handlers.runtime.ranks import world_size
 from handlers.schemas.explanation_parameters import split_parameters
 from handlers.schemas.json_schema import json_schema, parameter_schemas
 from handlers.schemas.model_info import ModelInfo
@@ -35,6 +45,8 @@ from handlers.telemetry.meter import Meter
 
 Result = TypeVar("Result")
 Outcome = Any | RequestError
+# Errors that say something about the model, where the request is the sample of its mode.
+FAILURES = (DeviceFailed, InternalError, NotFinite, OutOfMemory)
 
 
 class Engine:
@@ -46,7 +58,8 @@ class Engine:
         settings: the YAML's `handler:` section.
         limits: the time limits of one batch; a server sets those of predictions.
         max_result_bytes: the bytes of a response, which a server limits.
-        device_failed: whether the accelerator failed, so that this process has to end.
+        device_failed: whether the accelerator failed, or the model no longer answers its sample, so
+            that this process has to end.
     """
 
     def __init__(
@@ -111,7 +124,10 @@ class Engine:
         if config.continuousBatching:
             model = model_format.run_continuously(spec, model)
         limits = TimeLimits(
-            config.predict_seconds, config.shared_predict_seconds, config.explain_seconds
+            config.predict_seconds,
+            config.shared_predict_seconds,
+            config.explain_seconds,
+            config.hang_seconds,
         )
         dtype = model_format.served_dtype(spec)
         return cls(task, model, limits, dtype=dtype, agreement=report)
@@ -214,6 +230,32 @@ class Engine:
             explained = iter(self._explained(jobs, in_time))
         outcomes = [job if isinstance(job, RequestError) else next(explained) for job in finished]
         return self._checked(outcomes)
+
+    def require_health(self) -> None:
+        """Check that the model answers the sample of its mode; `health_check: false` skips it.
+
+        Raises:
+            WrongCheckpoint: it does not.
+        """
+        if self.settings.health_check and (error := self._sample_failure()):
+            raise WrongCheckpoint(
+                f"the model of mode {self.settings.mode}",
+                f"it cannot answer the sample of its mode ({error})",
+                "correct the checkpoint or its dtype; health_check: false serves it all the same",
+            )
+
+    def check_health(self) -> None:
+        """Predict the sample after a request failed; set `device_failed` if that fails, too.
+
+        Not for a model whose processes run the same steps: they could differ in what failed.
+        """
+        if self.settings.health_check and world_size() == 1 and self._sample_failure():
+            self.device_failed = True
+
+    def _sample_failure(self) -> RequestError | None:
+        deadline = Deadline(self.limits.predict)
+        (outcome,) = self.predict([Request(**self.task.sample)], deadline=deadline)
+        return outcome if isinstance(outcome, FAILURES) else None
 
     def tokenize(
         self,

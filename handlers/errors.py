@@ -9,11 +9,13 @@ KitError
     ├── NotFound             404  unknown path below the path of the model
     ├── RequestTooLarge      413  too many rows or too long a text
     ├── Unprocessable        422  well-formed, but not supported by this model
-    │   └── LackingInEngine  422  not supported by the engine of its texts, but by `generate`
+    │   ├── LackingInEngine  422  not supported by the engine of its texts, but by `generate`
+    │   └── NotFinite        422  the outputs of the model have NaN or infinity
     ├── Overloaded           503  temporarily not available
     │   ├── OutOfTime        503  the time limit of the batch passed
     │   └── DeviceFailed     503  the accelerator failed, and the worker starts again
-    │       └── EngineFailed 503  the engine of texts failed, and the worker starts again
+    │       ├── EngineFailed 503  the engine of texts failed, and the worker starts again
+    │       └── WorkerHangs  503  the batch does not end, and the worker starts again
     ├── OutOfMemory          507  the request alone does not fit in memory
     └── InternalError        500  a bug in this kit
 """
@@ -106,6 +108,10 @@ class LackingInEngine(Unprocessable):
     """The engine that runs texts side by side does not support the request; `generate` does."""
 
 
+class NotFinite(Unprocessable):
+    """The model computes no finite numbers for the request."""
+
+
 class Overloaded(RequestError):
     """The model cannot process the request now; the client may retry."""
 
@@ -140,6 +146,17 @@ class EngineFailed(DeviceFailed):
 
     def __init__(self) -> None:
         super().__init__("engine")
+
+
+class WorkerHangs(DeviceFailed):
+    """The batch of the request does not end."""
+
+    def __init__(self) -> None:
+        Overloaded.__init__(
+            self,
+            "The batch of this request took too long and its worker starts again; send the request"
+            " again, alone if it was refused before.",
+        )
 
 
 class OutOfMemory(RequestError):

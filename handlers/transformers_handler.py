@@ -17,7 +17,7 @@ from ts.handler_utils.utils import send_intermediate_predict_response
 from ts.metrics.metric_type_enum import MetricTypes
 from ts.protocol import otf_message_handler
 
-from handlers.runtime.imports import hide_packages
+from handlers.runtime.imports import hide_packages, require_package
 
 # The base handler imports OpenVINO's torch.compile backend and with it the whole compiler, which
 # adds more than a second to every start. torch finds the backend without that import.
@@ -27,21 +27,25 @@ with hide_packages("openvino.torch", silence="ts.torch_handler.base_handler"):
 from handlers.checkpoints.devices import pick_device
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.engine import Engine
-from handlers.errors import ConfigError, DeviceFailed
+from handlers.errors import ConfigError, DeviceFailed, RequestError, WorkerHangs
 from handlers.http.envelopes import Envelope, Headers
 from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse, encode_json
+from handlers.http.response import HttpResponse, encode_json, has_failed
 from handlers.protocols.dispatcher import Dispatcher
 from handlers.runtime.deadline import Deadline
+from handlers.runtime.integrity import verify
 from handlers.runtime.memory import FreedMemory, limit_memory_growth
 from handlers.runtime.ranks import is_rank0
 from handlers.runtime.threads import ThreadShare
+from handlers.runtime.watchdog import Watchdog
 from handlers.runtime.worker_exit import end_worker
+from handlers.telemetry import tracing
 from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
+from handlers.telemetry.tracing import TracedMeter
 from handlers.torchserve.block_reader import BlockReader
-from handlers.torchserve.context import STREAM_NEXT, headers_of, set_response
+from handlers.torchserve.context import STREAM_NEXT, headers_of, log_failure, set_response
 from handlers.torchserve.continuous_responses import ContinuousResponses
 
 logger = logging.getLogger(__name__)
@@ -58,7 +62,7 @@ class TransformersHandler(BaseHandler):
         """Load the model.
 
         Raises:
-            ConfigError: the YAML or the checkpoint is invalid.
+            ConfigError: the YAML, the checkpoint or the archive is invalid.
         """
         limit_memory_growth()
         silence_libraries()
@@ -68,11 +72,13 @@ class TransformersHandler(BaseHandler):
         properties = context.system_properties
         self.device = pick_device(properties)
         try:
+            verify(Path(properties["model_dir"]))
             config = ModelConfig.parse(context.model_yaml_config, self._config_name())
             self.threads = ThreadShare(
                 config.maxWorkers, config.torchrun, is_fixed=config.pt2.compile.enable
             )
             self.engine = Engine.load(Path(properties["model_dir"]), config, self.device)
+            self.engine.require_health()
         except ConfigError as error:
             logger.error("Model not loaded. %s", error)
             raise
@@ -81,9 +87,18 @@ class TransformersHandler(BaseHandler):
         version = self.manifest["model"].get("modelVersion", "1.0")
         self.dispatcher = Dispatcher(self.engine, str(name), str(version))
         self.reporter = MetricsReporter(MetricTypes.GAUGE)
+        self.tracer = tracing.create(str(name), str(version)) if self._traces() else None
         self.freed_memory = FreedMemory()
+        self.watchdog = Watchdog(self.engine.limits.hang, partial(self._end_hanging, context))
         self.continuous = (
-            ContinuousResponses(self.dispatcher, self.engine, self.reporter, self.freed_memory)
+            ContinuousResponses(
+                self.dispatcher,
+                self.engine,
+                self.reporter,
+                self.freed_memory,
+                self.watchdog,
+                self.tracer,
+            )
             if config.continuousBatching
             else None
         )
@@ -103,9 +118,13 @@ class TransformersHandler(BaseHandler):
             end_worker()
         if self.continuous:
             return self.continuous.handle(data, context)
-        start, meter = time.perf_counter(), Meter()
-        self.threads.refresh()
         deadline = Deadline(self.engine.limits.predict)
+        with self.watchdog.watch(deadline):
+            return self._handle_batch(data, context, deadline)
+
+    def _handle_batch(self, data: Any, context: Any, deadline: Deadline) -> list[Any]:
+        start, meter = time.perf_counter(), Meter() if self.tracer is None else TracedMeter()
+        self.threads.refresh()
         headers = headers_of(context)
         envelope = Envelope.of(data, headers, context)
         if envelope:
@@ -113,7 +132,12 @@ class TransformersHandler(BaseHandler):
         else:
             results = self._handle_rows(data, headers, context, meter, deadline)
         _end_streams(context, headers)
+        statuses = [context.get_response_status(index)[0] for index in range(len(headers))]
+        if self.tracer and isinstance(meter, TracedMeter):
+            self.tracer.record(headers, statuses, meter)
         if meter.counts["errors"]:
+            for index, number in (context.request_ids or {}).items():
+                log_failure(number, statuses[index], headers[index])
             self.freed_memory.release()
         if is_rank0():
             self.reporter.report(context.metrics, meter, time.perf_counter() - start)
@@ -133,10 +157,13 @@ class TransformersHandler(BaseHandler):
         responses = self.dispatcher.dispatch(
             http_requests, meter, deadline, partial(_send_ready, context, over_http)
         )
+        if any(has_failed(response) for response in responses):
+            self.engine.check_health()
         for index, response in enumerate(responses):
             set_response(context, index, response)
-        if self.engine.device_failed and _are_unsent(context, over_http, responses):
-            _send_failures(context, responses)
+        if self.engine.device_failed and _are_unsent(context, over_http, len(responses)):
+            errors = [each if each.status >= 400 else None for each in responses]
+            _send_failures(context, errors, DeviceFailed())
             end_worker()
         return [response.body for response in responses]
 
@@ -150,9 +177,28 @@ class TransformersHandler(BaseHandler):
             set_response(context, index, head)
         return envelope.results(responses)
 
+    def _end_hanging(self, context: Any) -> None:
+        """Answer the batch that hangs, if no part of it was sent, and end the worker."""
+        count = len(context.request_processor)
+        over_http = {
+            index
+            for index, row_headers in enumerate(headers_of(context))
+            if not HttpRequest({}, row_headers).by_grpc
+        }
+        if self.continuous is None and _are_unsent(context, over_http, count):
+            _send_failures(context, [None] * count, WorkerHangs())
+        end_worker()
+
     def _share_time(self, http_requests: Sequence[HttpRequest], deadline: Deadline) -> None:
         if any(http_request.explains for http_request in http_requests):
             deadline.shorten(self.engine.limits.shared_predict)
+
+    def _traces(self) -> bool:
+        """Return whether traces are sent; the package that sends them is there then."""
+        if not (is_rank0() and tracing.is_on(os.environ)):
+            return False
+        require_package(tracing.PACKAGE, "OTEL_EXPORTER_OTLP_ENDPOINT", tracing.INSTALL)
+        return True
 
     def _config_name(self) -> str:
         return str(self.manifest["model"].get("configFile", CONFIG_FILE))
@@ -199,26 +245,28 @@ def _send_ready(context: Any, over_http: set[int], responses: Mapping[int, HttpR
         del context.request_ids[index]
 
 
-def _send_failures(context: Any, responses: Sequence[HttpResponse]) -> None:
-    """Send the responses of a batch whose accelerator failed; TorchServe goes on waiting.
+def _send_failures(
+    context: Any, responses: Sequence[HttpResponse | None], error: RequestError
+) -> None:
+    """Send errors, one instead of each response that is None; TorchServe goes on waiting.
 
     Each of them is an error, after which TorchServe closes the connection. So neither the part to
     follow nor the error that TorchServe adds when the worker ends reaches a client.
     """
-    failure = HttpResponse(encode_json(DeviceFailed().body()), DeviceFailed.status)
-    errors = [response if response.status >= 400 else failure for response in responses]
-    for index, error in enumerate(errors):
-        set_response(context, index, error)
-    parts = [(index, error.body, None) for index, error in enumerate(errors)]
+    failure = HttpResponse(encode_json(error.body()), error.status, headers=dict(error.headers))
+    errors = [response or failure for response in responses]
+    for index, response in enumerate(errors):
+        set_response(context, index, response)
+    parts = [(index, response.body, None) for index, response in enumerate(errors)]
     _send_parts(context, [*parts, (0, b"", True)])
 
 
-def _are_unsent(context: Any, over_http: set[int], responses: Sequence[HttpResponse]) -> bool:
+def _are_unsent(context: Any, over_http: set[int], count: int) -> bool:
     """Return whether all rows came over HTTP, and no response or part of one was sent."""
-    headers = [context.get_response_headers(index) for index in range(len(responses))]
+    headers = [context.get_response_headers(index) for index in range(count)]
     return (
         _is_connected(context)
-        and len(over_http) == len(context.request_ids) == len(responses)
+        and len(over_http) == len(context.request_ids) == count
         and not any(STREAM_NEXT in own for own in headers)
     )
 

@@ -13,6 +13,7 @@ from handlers.engine import Engine
 from handlers.errors import RequestError, attempt
 from handlers.http.decoding import value_or_text
 from handlers.protocols.items import read_item
+from handlers.runtime.integrity import verify
 from handlers.runtime.memory import limit_memory_growth
 from handlers.schemas.model_info import TEXT_COLUMN
 from handlers.schemas.request import Request
@@ -36,6 +37,7 @@ class BulkModel:
     ) -> None:
         limit_memory_growth()
         silence_libraries()
+        verify(folder)
         self._engine = Engine.load(folder, device=device)
         self._columns = self._engine.describe().input_columns
         self._parameters = parameters

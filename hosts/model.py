@@ -21,6 +21,7 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.protocols.dispatcher import Dispatcher
 from handlers.runtime.deadline import Deadline
+from handlers.runtime.integrity import verify
 from handlers.runtime.memory import FreedMemory, limit_memory_growth
 from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
@@ -69,8 +70,10 @@ class ArchiveModel:
     ) -> None:
         limit_memory_growth()
         silence_libraries()
+        verify(folder)
         self.config = ModelConfig.read(folder / CONFIG_FILE)
         self.engine = Engine.load(folder, self.config, device)
+        self.engine.require_health()
         limits = BodyLimits(max_request_bytes, max_response_bytes)
         self._dispatcher = Dispatcher(self.engine, name, version, limits)
         self._freed_memory = FreedMemory()

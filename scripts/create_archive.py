@@ -18,6 +18,7 @@ from scripts.kit.archive import Archive, pack
 from scripts.kit.archive_formats import FormatName
 from scripts.kit.command import split_names
 from scripts.kit.places import MODEL_STORE, config_paths, model_name
+from scripts.kit.sbom import write_sbom
 
 out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -31,6 +32,15 @@ def main(
     ] = "mar",
     export_path: Annotated[Path, typer.Option(help="Where archives are put.")] = MODEL_STORE,
     version: Annotated[str, typer.Option(help="The model's version.")] = "1.0",
+    versioned: Annotated[
+        bool, typer.Option("--versioned", help="Name archives NAME@VERSION, for rollouts.")
+    ] = False,
+    sign: Annotated[
+        Path | None, typer.Option(help="An Ed25519 key in a PEM file that signs the archives.")
+    ] = None,
+    sbom: Annotated[
+        bool, typer.Option("--sbom", help="Write NAME.cdx.json, a CycloneDX SBOM, beside each.")
+    ] = False,
     extra_files: Annotated[
         list[str] | None, typer.Option(help="More files or folders, repeated or with commas.")
     ] = None,
@@ -50,16 +60,18 @@ def main(
         archive_format=archive_format,
         export_path=export_path,
         version=version,
+        versioned=versioned,
+        signing_key=sign,
         extra_files=[Path(name) for name in split_names(extra_files)],
         force=force,
         checked=check,
     )
-    if failed := _pack_all(config_paths(configs), make):
+    if failed := _pack_all(config_paths(configs), make, sbom=sbom):
         err.print(f"Not packed: {', '.join(failed)}", markup=False)
         raise typer.Exit(1)
 
 
-def _pack_all(paths: Iterable[Path], make: partial[Archive]) -> list[str]:
+def _pack_all(paths: Iterable[Path], make: partial[Archive], *, sbom: bool) -> list[str]:
     """Pack each YAML's model, print each, and return the names of those that failed."""
     table = Table("name", "size", "seconds", "where", "", box=None)
     failed = []
@@ -67,6 +79,8 @@ def _pack_all(paths: Iterable[Path], make: partial[Archive]) -> list[str]:
         try:
             archive = _shown(path, make)
             table.add_row(*_row(archive))
+            if sbom:
+                out.print(f"{archive.name}: {write_sbom(archive.path)}", markup=False)
             if archive.choice:
                 out.print(f"{archive.name}: {archive.choice}", markup=False)
             if archive.quality:

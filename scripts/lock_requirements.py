@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+OPERATION = ("signatures", "tracing")
 # The parts of pyproject.toml that each environment has: `dependencies`, an extra or a group.
 ENVIRONMENTS = {
-    "server": ("dependencies", "onnx", "audio", "diffusion"),
-    "dev": ("dependencies", "onnx", "openvino", "tables", "audio", "diffusion", "dev"),
-    "latest": ("dependencies", "onnx", "tables", "audio", "diffusion", "dev"),
+    "server": ("dependencies", "onnx", "audio", "diffusion", *OPERATION),
+    "dev": ("dependencies", "onnx", "openvino", "tables", "audio", "diffusion", *OPERATION, "dev"),
+    "latest": ("dependencies", "onnx", "tables", "audio", "diffusion", *OPERATION, "dev"),
     "gateway": ("gateway",),
     "clients": ("gateway", "clients"),
     "frameworks": ("frameworks",),

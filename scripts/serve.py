@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -11,13 +12,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from handlers.runtime.integrity import PUBLIC_KEY
 from scripts.kit.command import plain_errors, split_names
 from scripts.kit.model_store import list_archives
 from scripts.kit.places import BUILD, MODEL_STORE, ROOT
 from scripts.kit.ports import Ports
 from scripts.kit.properties import read_properties
 from scripts.kit.server import Server
+from scripts.kit.server_command import JSON_LOGGING, LOGGING
 from scripts.kit.torchserve import TorchServe
+from scripts.kit.verification import verify_archive
 
 CONFIG = ROOT / "config.properties"
 PORTS = Ports.of(read_properties(CONFIG))
@@ -43,6 +47,12 @@ def start(
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay, and show the log, until Ctrl-C.")
     ] = False,
+    json_logs: Annotated[
+        bool, typer.Option("--json-logs", help="Write each line of the logs as JSON.")
+    ] = False,
+    public_key: Annotated[
+        Path | None, typer.Option(help="Serve only archives that are signed with this key.")
+    ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds until every model must answer.")] = 300,
     workdir: Workdir = BUILD / "server",
 ) -> None:
@@ -51,14 +61,20 @@ def start(
     ports = Ports(port, management_port, metrics_port, grpc_port, grpc_management_port)
     with plain_errors():
         _leave_if_running(workdir)
+        archives = list_archives(model_store, split_names(models))
+        if public_key:
+            os.environ[PUBLIC_KEY] = str(public_key.resolve())
+            for file in archives.values():
+                verify_archive(model_store / file, public_key)
         torchserve = TorchServe(
             workdir=workdir,
             model_store=model_store,
-            models=list_archives(model_store, split_names(models)),
+            models=archives,
             ports=ports,
             config=CONFIG,
             timeout=timeout,
             console=foreground,
+            log_config=JSON_LOGGING if json_logs else LOGGING,
             on_ready=lambda name, seconds: console.print(f"{name} is ready ({seconds:.1f} s)"),
         )
         if foreground:

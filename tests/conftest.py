@@ -32,7 +32,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 
 # Tests whose servers or demo models are shared; pytest-xdist runs a group in one process.
-SHARED = ("tests/e2e/", "tests/reference/", "tests/test_readme.py")
+SHARED = ("tests/e2e/", "tests/reference/", "tests/test_readme.py", "tests/docs/test_operations.py")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -6,13 +6,8 @@ That takes minutes and is marked slow; `tests/docs/test_pages.py` checks every c
 from __future__ import annotations
 
 import json
-import os
-import re
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +17,7 @@ from handlers.config.model_config import ModelConfig
 from scripts.kit.default_modes import default_modes
 from scripts.kit.demo_models import ensure
 from scripts.kit.places import MODEL_CONFIGS, MODELS, ROOT
-from scripts.kit.ports import free_ports
+from tests.checkout import copy_repository, environment_of, use_free_ports
 from tests.docs.pages import DOCS, blocks_of
 from tests.standins.hub import LocalHub
 
@@ -62,8 +57,8 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     """The output of each shell block, by block; all are run in order in one shell."""
     ensure()
     copy = tmp_path_factory.mktemp("readme") / "kit"
-    _copy_repository(copy)
-    port = _use_free_ports(copy)
+    copy_repository(copy)
+    port = use_free_ports(copy).inference
     scripts = [block.text for block in BLOCKS if block.language == "bash"]
     scripts.insert(_first_with("torchserve --start", scripts), _archiver())
     lines = [f"echo '{MARK}'\n{block}" for block in scripts]
@@ -71,7 +66,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     script = script.replace("--retry 60", "--retry 300")  # other processes may use the cores
     with LocalHub({HUB_NAME: MODELS / "question_answering"}) as hub:
         hub.tag(HUB_NAME, PINNED)
-        environment = _environment(tmp_path_factory.mktemp("t"), copy, hub.url)
+        environment = environment_of(tmp_path_factory.mktemp("t"), copy, hub.url)
         done = subprocess.run(
             ["bash", "-c", script], cwd=copy, env=environment, capture_output=True, text=True
         )
@@ -108,36 +103,6 @@ def _archiver() -> str:
 
 def _first_with(command: str, scripts: list[str]) -> int:
     return next(number for number, script in enumerate(scripts) if command in script)
-
-
-def _copy_repository(target: Path) -> None:
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    files = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for name in files.splitlines():
-        if (ROOT / name).is_file() or (ROOT / name).is_symlink():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target / name, follow_symlinks=False)
-    shutil.copytree(MODELS, target / MODELS.relative_to(ROOT), copy_function=os.link)
-
-
-def _use_free_ports(copy: Path) -> int:
-    """Let the copy's server listen on free ports; returns the inference port."""
-    ports = free_ports()
-    path = copy / "config.properties"
-    settings = path.read_text(encoding="utf-8")
-    for key, value in ports.properties().items():
-        settings = re.sub(rf"^{key}=.*$", f"{key}={value}", settings, flags=re.MULTILINE)
-    path.write_text(settings, encoding="utf-8")
-    return ports.inference
-
-
-def _environment(scratch: Path, copy: Path, hub: str) -> dict[str, str]:
-    """Return the variables of an environment in which the copy is installed."""
-    tools = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    places = {"TMPDIR": str(scratch), "TEMP": str(scratch), "PYTHONPATH": str(copy)}
-    venv = {"VENV": str(Path(sys.prefix)), "MAKEFLAGS": f"VENV={sys.prefix}"}
-    online = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"}
-    return {**online, **places, **venv, "PATH": tools, "HF_ENDPOINT": hub}
 
 
 def _first_object(text: str) -> dict[str, Any]:

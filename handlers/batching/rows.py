@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from handlers.errors import RequestError, Unprocessable
+from handlers.errors import NotFinite, RequestError
 
 Outputs = Mapping[str, Any]
 # Rows of tokens are padded or packed; arrays of equal shapes are stacked.
@@ -96,13 +96,13 @@ def check_numbers(outputs: Sequence[Outputs]) -> None:
     Negative infinity is the logit of what is impossible.
 
     Raises:
-        Unprocessable: one is NaN or infinity.
+        NotFinite: one is NaN or infinity.
     """
     for array in (value for row in outputs for value in row.values()):
         is_float = isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.size
         # The maximum is NaN where one value is.
         if is_float and not (np.max(array) < np.inf):
-            raise Unprocessable(
+            raise NotFinite(
                 "The model computes no finite numbers for this text; send another one, or set"
                 " dtype: float32 in the YAML of the model."
             )

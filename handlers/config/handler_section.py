@@ -308,6 +308,11 @@ class HandlerSection(_Section):
     max_characters: PositiveInt = Field(
         default=200_000, description="Maximum characters of one text."
     )
+    health_check: bool = Field(
+        default=True,
+        description="Predicts the sample of the mode at load, and after a request got status"
+        " 500 or 507. A worker that cannot answer it does not start, or ends.",
+    )
     profile: bool = Field(
         default=False,
         description="Accepted for compatibility. Stage times are always measured.",

@@ -105,6 +105,12 @@ class ModelConfig(TorchServeSection):
         # Without predict_timeout, predictions of the same batch get a part of the time.
         return seconds if self.handler.predict_timeout else min(seconds, COMPUTING_SHARE * rest)
 
+    @property
+    def hang_seconds(self) -> float:
+        """Seconds after which a batch hangs: later than its time limits, before TorchServe's."""
+        longest = max(self.predict_seconds, self.shared_predict_seconds + self.explain_seconds)
+        return (longest + self.responseTimeout) / 2
+
     def with_save_mode(self, save_mode: str) -> ModelConfig:
         """Return a copy with another format, checked again.
 

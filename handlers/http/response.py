@@ -47,6 +47,11 @@ def encode_json(value: Any) -> bytes:
     return _encode_slowly(value) if b"NaN" in encoded or b"Infinity" in encoded else encoded
 
 
+def has_failed(response: HttpResponse) -> bool:
+    """Return whether a response says that the handler failed, and not that the request is wrong."""
+    return response.status in (500, 507)
+
+
 def _encode_slowly(value: Any) -> bytes:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode("utf-8", "backslashreplace")

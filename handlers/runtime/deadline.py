@@ -30,11 +30,13 @@ class TimeLimits:
         predict: for predictions alone.
         shared_predict: for the predictions of a batch that has explanations, too.
         explain: for explanations.
+        hang: from which a batch counts as hanging, so that the worker has to end.
     """
 
     predict: float = math.inf
     shared_predict: float = math.inf
     explain: float = 60.0
+    hang: float = math.inf
 
 
 class Deadline:
@@ -54,7 +56,8 @@ class Deadline:
 
     def restart(self) -> None:
         """Start the time limit again."""
-        self._end = self._clock() + self.seconds
+        self._started = self._clock()
+        self._end = self._started + self.seconds
 
     def expire(self) -> None:
         """End the time limit now; it does not start again."""
@@ -83,6 +86,11 @@ class Deadline:
     def share(self, parts: float) -> Deadline:
         """Return a time limit that ends after one of so many parts of the time that is left."""
         return self.at_most(max(0.0, self._end - self._clock()) / parts)
+
+    @property
+    def age(self) -> float:
+        """Seconds since the time limit started, as this process counts them."""
+        return self._clock() - self._started
 
     @property
     def passed(self) -> bool:

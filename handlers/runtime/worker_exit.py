@@ -1,4 +1,4 @@
-"""Ending a worker whose accelerator failed, so that TorchServe starts a new one."""
+"""Ending a worker that cannot go on, so that TorchServe starts a new one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def end_worker() -> NoReturn:
     requests with it that TorchServe is collecting for the next one, and their clients wait forever.
     """
     logger.error(
-        "The accelerator or the engine failed; this worker ends, and TorchServe starts a new one"
+        "The accelerator or the model failed; this worker ends, and TorchServe starts a new one"
     )
     time.sleep(LAST_RESPONSES_SECONDS)
     sys.stdout.flush()

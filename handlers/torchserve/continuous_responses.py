@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -19,14 +18,16 @@ from handlers.engine import Engine
 from handlers.errors import classify
 from handlers.http.envelopes import Headers
 from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse, encode_json
+from handlers.http.response import HttpResponse, encode_json, has_failed
 from handlers.protocols.dispatcher import Dispatcher
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.memory import FreedMemory
 from handlers.runtime.request_threads import Ready, RequestThreads, Send
+from handlers.runtime.watchdog import Watchdog
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
-from handlers.torchserve.context import headers_of, set_response
+from handlers.telemetry.tracing import TracedMeter, Tracer
+from handlers.torchserve.context import headers_of, log_failure, set_response
 
 # New requests wait until a call returns, and each call passes all requests again. A call waits as
 # long as passing takes fifty times, and a short time where a client is likely to send its next one.
@@ -44,6 +45,8 @@ class ContinuousResponses:
         engine: the model.
         reporter: reports the metrics of each request.
         freed_memory: is returned to the system after a request that was refused.
+        watchdog: ends the worker where a prediction hangs. An explanation may wait for others.
+        tracer: makes spans of requests; None where traces are off.
     """
 
     def __init__(
@@ -52,9 +55,11 @@ class ContinuousResponses:
         engine: Engine,
         reporter: MetricsReporter,
         freed_memory: FreedMemory,
+        watchdog: Watchdog,
+        tracer: Tracer | None = None,
     ) -> None:
         self._dispatcher, self._engine, self._reporter = dispatcher, engine, reporter
-        self._freed_memory = freed_memory
+        self._freed_memory, self._watchdog, self._tracer = freed_memory, watchdog, tracer
         self._requests = RequestThreads[HttpResponse](engine.limits.predict)
         self._explaining = threading.Lock()
         self._finished = SimpleQueue[tuple[Meter, float]]()
@@ -79,7 +84,7 @@ class ContinuousResponses:
             if number in self._begun:
                 self._complete.add(number)  # It was ended when no call came for long.
             elif not self._engine.device_failed:  # The worker ends when no request is left.
-                answer = partial(self._answer, rows[index], headers[index])
+                answer = partial(self._answer, number, rows[index], headers[index])
                 self._requests.start(number, answer)
         ready = self._requests.take(self._seconds_to_wait(rows))
         self._has_ended_one = any(each.is_finished for each in ready.values())
@@ -102,15 +107,22 @@ class ContinuousResponses:
         self._complete &= numbers
 
     def _answer(
-        self, row: Any, headers: Headers, send: Send[HttpResponse], deadline: Deadline
+        self, number: str, row: Any, headers: Headers, send: Send[HttpResponse], deadline: Deadline
     ) -> HttpResponse:
         """Return the response to a request, in a thread of its own."""
-        http_request, meter, start = HttpRequest(row, headers), Meter(), time.perf_counter()
+        http_request, start = HttpRequest(row, headers), time.perf_counter()
+        meter = Meter() if self._tracer is None else TracedMeter()
         if not http_request.by_grpc:
             http_request = replace(http_request, send=send)
         # One explanation at a time, so that they leave time to texts.
-        with self._explaining if http_request.explains else nullcontext():
+        explains = http_request.explains
+        with self._explaining if explains else self._watchdog.watch(deadline):
             (response,) = self._dispatcher.dispatch([http_request], meter, deadline)
+            if has_failed(response):
+                self._engine.check_health()
+        if self._tracer and isinstance(meter, TracedMeter):
+            self._tracer.record([headers], [response.status], meter)
+        log_failure(number, response.status, headers)
         self._finished.put((meter, time.perf_counter() - start))
         return response
 

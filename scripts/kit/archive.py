@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import disk_usage
 from tempfile import TemporaryDirectory
 
 from handlers.export.parity_report import FILE as QUALITY
 from handlers.export.parity_report import ParityReport
 from handlers.formats import CHOICE_FILE, Choice
-from scripts.kit.archive_contents import HANDLERS, contents, size_of
-from scripts.kit.archive_formats import ARCHIVE_FORMATS, FormatName, is_current_mar
+from scripts.kit.archive_contents import HANDLERS, Contents, contents, size_of, with_sums
+from scripts.kit.archive_formats import ARCHIVE_FORMATS, ArchiveFormat, FormatName, is_current_mar
 from scripts.kit.load_check import check_loads
 from scripts.kit.places import MODEL_STORE, model_name
+from scripts.kit.staging import InsufficientDiskSpace
+from scripts.kit.versions import versioned as versioned_name
 
 
 @dataclass(frozen=True)
@@ -42,34 +46,41 @@ def pack(
     archive_format: FormatName = "mar",
     export_path: Path = MODEL_STORE,
     version: str = "1.0",
+    versioned: bool = False,
     extra_files: Iterable[Path] = (),
     handlers: Path = HANDLERS,
     force: bool = False,
     checked: bool = True,
+    signing_key: Path | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Archive:
     """Pack a model and everything it needs, replacing any existing archive.
 
+    Its file has the name of the YAML, and with `versioned` its version, too: `NAME@VERSION.mar`.
     The archive is written to a temporary folder and, if `checked`, loaded in an isolated
     interpreter before it is installed. An identical .mar is kept unless `force` is set.
+    With `signing_key`, an Ed25519 key in a PEM file, the sums of the files are signed.
     `on_progress` is called with the number of bytes written and the total.
 
     Raises:
         WrongConfig: the YAML file is invalid.
         WrongCheckpoint: the checkpoint is missing or incomplete.
+        InsufficientDiskSpace: the disk is full; nothing is left of the archive.
+        UnreadableKey: there is no key in the file of `signing_key`.
         ArchiveLoadError: the archive does not load; it is discarded.
     """
     started = time.monotonic()
     name, container = model_name(config_path), ARCHIVE_FORMATS[archive_format]
-    parts = contents(config_path, version, extra_files, handlers)
-    target, size = export_path / f"{name}{container.suffix}", sum(map(size_of, parts.values()))
+    parts = with_sums(contents(config_path, version, extra_files, handlers), signing_key)
+    stem = versioned_name(name, version) if versioned else name
+    target, size = export_path / f"{stem}{container.suffix}", sum(map(size_of, parts.values()))
     made = force or archive_format != "mar" or not is_current_mar(target, parts)
     if made:
         export_path.mkdir(parents=True, exist_ok=True)
         # Hidden, so that a TorchServe that loads the whole store ignores it.
         with TemporaryDirectory(prefix=f".{name}-", dir=export_path) as scratch:
             draft = Path(scratch) / target.name
-            container.write(draft, name, parts, _counter(size, on_progress))
+            _write(container, draft, name, parts, _counter(size, on_progress))
             if checked:
                 check_loads(container.unpack(draft, Path(scratch) / "unpacked"), name)
             _replace(draft, target, Path(scratch))
@@ -94,6 +105,23 @@ def _counter(total: int, on_progress: Callable[[int, int], None]) -> Callable[[i
         on_progress(done, total)
 
     return advance
+
+
+def _write(
+    container: ArchiveFormat,
+    draft: Path,
+    name: str,
+    parts: Contents,
+    advance: Callable[[int], None],
+) -> None:
+    """Write an archive, and say in a sentence that the disk is full."""
+    try:
+        container.write(draft, name, parts, advance)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        size, store = sum(map(size_of, parts.values())), draft.parents[1]
+        raise InsufficientDiskSpace(store, size, disk_usage(store).free) from None
 
 
 def _replace(draft: Path, target: Path, scratch: Path) -> None:

@@ -10,6 +10,7 @@ from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.formats import CHOICE_FILE, Choice, check_config
 from handlers.formats import get as get_format
+from handlers.runtime.integrity import SIGNATURE, SUMS, sign, sums_of
 from scripts.kit.checkpoint_files import (
     ROOT_FILES,
     adapter_files,
@@ -52,6 +53,17 @@ def contents(
         MANIFEST_FILE: manifest(model_name(config_path), version),
     }
     return dict(sorted(parts.items()))
+
+
+def with_sums(parts: Contents, signing_key: Path | None = None) -> Contents:
+    """Return the files of an archive with their SHA-256 sums and, given a key, the signature.
+
+    Raises:
+        UnreadableKey: there is no key in the file.
+    """
+    sums = sums_of(parts)
+    signature = {SIGNATURE: sign(sums, signing_key)} if signing_key else {}
+    return dict(sorted({**parts, SUMS: sums, **signature}.items()))
 
 
 def size_of(source: Path | bytes) -> int:

@@ -13,6 +13,7 @@ import httpx
 
 from scripts.kit.ports import HOST, Ports
 from scripts.kit.processes import end_group, started_at
+from scripts.kit.tokens import KEY_FILE, Tokens, TokenType
 
 STATE_FILE = "server.json"
 # Process start times follow the system clock, which may be adjusted by this many seconds.
@@ -68,12 +69,13 @@ class Server:
     def logs(self) -> str:
         """Return all log files of the server and its workers."""
         files = sorted((self.workdir / "logs").glob("*.log"))
-        return "".join(path.read_text(encoding="utf-8", errors="replace") for path in files)
+        return "".join(self.log(path.name) for path in files)
 
     def log(self, name: str) -> str:
         """Return a log file such as ts_log.log or model_log.log, or "" if it does not exist yet."""
         path = self.workdir / "logs" / name
-        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        return "".join(map(_plain, text.splitlines(keepends=True)))
 
     def is_alive(self) -> bool:
         """Return whether the server process is running."""
@@ -89,10 +91,15 @@ class Server:
         """Return TorchServe's description of each version of a model; empty if unavailable."""
         url = f"{self.management_url}/models/{model}"
         try:
-            answer = _client().get(url, headers=self._credentials())
+            answer = _client().get(url, headers=self.credentials("management"))
         except httpx.TransportError:
             return []
         return list(answer.json()) if answer.is_success else []
+
+    def credentials(self, kind: TokenType) -> dict[str, str]:
+        """Return the authorization header of a kind of call, if token authorization is on."""
+        keys = self.workdir / KEY_FILE
+        return Tokens(keys if keys.is_file() else None, self.management_url).header(kind)
 
     def stop(self) -> None:
         """Stop the server and all its processes, and wait until they have exited."""
@@ -115,10 +122,14 @@ class Server:
         paths = {"workdir": workdir, "scratch": Path(state["scratch"])}
         return cls(**{**state, **paths, "ports": Ports(**state["ports"])})
 
-    def _credentials(self) -> dict[str, str]:
-        """Return the authorization header, if token authorization is enabled."""
-        keys = self.workdir / "key_file.json"
-        if not keys.is_file():
-            return {}
-        key = json.loads(keys.read_text(encoding="utf-8"))["management"]["key"]
-        return {"Authorization": f"Bearer {key}"}
+
+def _plain(line: str) -> str:
+    """Return a line of a log that is JSON as the plain log has it; any other as it is."""
+    if not line.startswith('{"time"'):
+        return line
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return line
+    head = f"{found['time']} [{found.get('level', '')}] {found.get('thread', '')}"
+    return f"{head} {found['logger']} - {found['message']}\n"

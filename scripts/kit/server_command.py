@@ -14,12 +14,18 @@ from scripts.kit.places import ROOT
 # take precedence over the settings file.
 DROPPED = frozenset({"PYTHONPATH", "TS_CONFIG_FILE", "LOG_LOCATION", "METRICS_LOCATION"})
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-LOGGING = ROOT / "log4j2.xml"
+LOGGING, JSON_LOGGING = ROOT / "log4j2.xml", ROOT / "log4j2-json.xml"
 CONSOLE = b'<AppenderRef ref="STDOUT"/>'
 
 
 def server_command(
-    java: Path, settings: Path, scratch: Path, vmargs: str, *, console: bool
+    java: Path,
+    settings: Path,
+    scratch: Path,
+    vmargs: str,
+    *,
+    console: bool,
+    log_config: Path = LOGGING,
 ) -> list[str]:
     """Return the command that starts TorchServe.
 
@@ -29,10 +35,11 @@ def server_command(
         scratch: the temporary folder for unpacked archives and sockets.
         vmargs: options of the Java virtual machine.
         console: whether to log to the console as well as to files.
+        log_config: the log settings.
     """
     home = Path(str(distribution("torchserve").locate_file("")))
     frontend = home / "ts" / "frontend"
-    logging = LOGGING if console else _files_only(scratch)
+    logging = log_config if console else _files_only(log_config, scratch)
     return [
         str(java / "bin" / "java"),
         *vmargs.split(),
@@ -58,8 +65,8 @@ def server_environment(logs: Path, models: int) -> dict[str, str]:
     return {**OFFLINE, **openmp_environment(models, kept), **kept, "PATH": path, **folders}
 
 
-def _files_only(scratch: Path) -> Path:
+def _files_only(log_config: Path, scratch: Path) -> Path:
     """Write log settings without the console appender, whose file is never rotated."""
-    path = scratch / LOGGING.name
-    path.write_bytes(LOGGING.read_bytes().replace(CONSOLE, b""))
+    path = scratch / log_config.name
+    path.write_bytes(log_config.read_bytes().replace(CONSOLE, b""))
     return path

@@ -19,7 +19,7 @@ from scripts.kit.processes import started_at
 from scripts.kit.properties import escape, read_properties, write_properties
 from scripts.kit.readiness import wait_until_ready
 from scripts.kit.server import Server
-from scripts.kit.server_command import server_command, server_environment
+from scripts.kit.server_command import LOGGING, server_command, server_environment
 
 
 @dataclass
@@ -36,6 +36,7 @@ class TorchServe:
         config_overrides: settings that replace those of the file.
         timeout: seconds until every model must be ready.
         console: whether to log to the output of this process as well.
+        log_config: the log settings: `log4j2.xml`, or `log4j2-json.xml` for lines of JSON.
         on_ready: called with the name of each model and the seconds it took to load.
     """
 
@@ -47,6 +48,7 @@ class TorchServe:
     config_overrides: Mapping[str, str] = field(default_factory=dict)
     timeout: float = 120.0
     console: bool = False
+    log_config: Path = LOGGING
     on_ready: Callable[[str, float], None] = lambda _name, _seconds: None
 
     def start(self) -> Server:
@@ -88,7 +90,12 @@ class TorchServe:
         with (logs / "console.log").open("wb") as output:
             process = subprocess.Popen(
                 server_command(
-                    java, workdir / "config.properties", scratch, vmargs, console=self.console
+                    java,
+                    workdir / "config.properties",
+                    scratch,
+                    vmargs,
+                    console=self.console,
+                    log_config=self.log_config,
                 ),
                 cwd=workdir,
                 env=server_environment(logs, len(models)),

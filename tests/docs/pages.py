@@ -15,7 +15,8 @@ from handlers.http.request import HttpRequest
 from scripts.kit.places import ROOT
 
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+OWN = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+PAGES = [*OWN, *sorted(DOCS.rglob("*.md"))]
 FENCE = re.compile(r"^```(\w+)(?: title=\"(.*?)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # A replacement of curl that prints its arguments, and a separator after them.
 STUB = "curl() { printf '%s\\0' \"$@\"; printf '\\1\\0'; }\n"

@@ -1,4 +1,4 @@
-"""Responses that leave a batch early, and a worker whose accelerator fails."""
+"""Responses that leave a batch early, and workers that fail or hang."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 import yaml
 
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
-# A text with "poison" stands for one that makes CUDA fail.
+# A text with "poison" stands for one that makes CUDA fail, one with "hang" for one that never ends.
 HANDLER = """
+import time
+
 from handlers.transformers_handler import TransformersHandler
 
 
@@ -33,9 +37,17 @@ class FailingHandler(TransformersHandler):
     def fail_on_poison(self, queries):
         if any("poison" in query.text[0] for query in queries):
             raise RuntimeError("CUDA error: device-side assert triggered")
+        if any("hang" in query.text[0] for query in queries):
+            time.sleep(3600)
         return self.encode(queries)
 """
-CONFIG = {"batchSize": 8, "maxBatchDelay": 1000, "handler": {"mode": "sequence_classification"}}
+LIMITS = {"predict_timeout": 3, "explain_timeout": 6}
+CONFIG = {
+    "batchSize": 8,
+    "maxBatchDelay": 1000,
+    "responseTimeout": 12,
+    "handler": {"mode": "sequence_classification", **LIMITS},
+}
 MANY = {"method": "kernel_shap", "n_samples": 2000}
 
 
@@ -114,3 +126,28 @@ def test_a_worker_whose_accelerator_failed_answers_and_a_new_one_goes_on(server:
     ((_, response),) = ask_together(server, fine)
     assert response.status_code == 200
     assert worker_pid(server) != before
+
+
+def test_a_worker_that_hangs_answers_and_a_new_one_goes_on(server: Server) -> None:
+    before = worker_pid(server)
+    hang, fine = ("predictions", {"inputs": "hang"}), ("predictions", {"inputs": "fine"})
+    for _, response in ask_together(server, hang, fine):
+        assert response.status_code == 503
+        assert "took too long and its worker starts again" in response.json()["message"]
+    wait_for(lambda: not server.is_ready("m"))
+    wait_for(lambda: server.is_ready("m"))
+    ((_, response),) = ask_together(server, fine)
+    assert response.status_code == 200
+    assert worker_pid(server) != before
+    assert "fail_on_poison" in server.log("model_log.log")
+
+
+def test_a_worker_that_is_stopped_is_replaced(server: Server) -> None:
+    before = worker_pid(server)
+    psutil.Process(before).suspend()
+    fine = ("predictions", {"inputs": "fine"})
+    ((_, response),) = ask_together(server, fine)
+    assert response.status_code >= 500
+    wait_for(lambda: server.is_ready("m") and worker_pid(server) != before)
+    ((_, response),) = ask_together(server, fine)
+    assert response.status_code == 200

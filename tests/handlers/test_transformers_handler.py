@@ -13,7 +13,7 @@ import ts
 from ts.context import Context, RequestProcessor
 from ts.metrics.metric_cache_yaml_impl import MetricsCacheYamlImpl
 
-from handlers.errors import WrongConfig
+from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.runtime.deadline import Deadline
@@ -255,6 +255,82 @@ def test_a_worker_with_requests_by_grpc_ends_with_the_next_batch(failing: Any) -
         send(failing, row)
 
 
+@pytest.fixture
+def ends(monkeypatch: Any) -> Any:
+    """Record that the worker ends instead of ending it."""
+    ends = list[None]()
+
+    def end() -> None:
+        ends.append(None)
+        raise Ended
+
+    monkeypatch.setattr("handlers.transformers_handler.end_worker", end)
+    return ends
+
+
+def test_a_worker_that_fails_on_one_request_alone_goes_on(worker: Any, monkeypatch: Any) -> None:
+    parse = worker[0].engine.task.parse
+
+    def fail_on_poison(request: Any) -> Any:
+        if "poison" in request.inputs:
+            raise ValueError("a bug")
+        return parse(request)
+
+    monkeypatch.setattr(worker[0].engine.task, "parse", fail_on_poison)
+    rows = [({"body": text}, {"Host": "h"}) for text in ("poison", "A fine film")]
+    assert read_json(send(worker, *rows)[0])["code"] == 500
+    assert worker[1].get_response_status(1)[0] == 200
+    send(worker, rows[1])
+    assert not worker[0].engine.device_failed
+
+
+def test_a_worker_that_fails_on_the_sample_too_answers_and_ends(
+    worker: Any, monkeypatch: Any, ends: Any
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise ValueError("a bug")
+
+    worker[1].cl_socket, worker[1].request_ids = Frontend(), {0: "a", 1: "b"}
+    monkeypatch.setattr(worker[0].engine.task, "decode", fail)
+    with pytest.raises(Ended):
+        send(worker, ({"body": "A fine film"}, {"Host": "h"}), ({"body": ""}, {"Host": "h"}))
+    ((first, second, _),) = worker[1].cl_socket.messages
+    assert [first[1], second[1]] == [500, 400]
+    assert ends
+
+
+def test_a_batch_that_hangs_is_answered_and_its_worker_ends(
+    worker: Any, monkeypatch: Any, ends: Any
+) -> None:
+    worker[1].cl_socket, worker[1].request_ids = Frontend(), {0: "a"}
+    hanging = worker[0].watchdog._on_hang
+
+    def hang(*_: Any) -> Any:
+        hanging()
+
+    monkeypatch.setattr(worker[0].dispatcher, "dispatch", hang)
+    with pytest.raises(Ended):
+        send(worker, ({"body": "A fine film"}, {"Host": "h"}))
+    ((first, follows),) = worker[1].cl_socket.messages
+    assert first[:3] == ("a", 503, None) and follows == ("a", 503, "true", b"")
+    assert "took too long and its worker starts again" in read_json(first[3])["message"]
+
+
+def test_a_model_that_cannot_answer_its_sample_is_not_served(
+    checkpoint: Checkpoints, monkeypatch: Any
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr("handlers.tasks.sequence_classification.Task.decode", fail)
+    folder = checkpoint("sequence_classification")
+    handler: dict[str, Any] = {"mode": "sequence_classification"}
+    with pytest.raises(WrongCheckpoint, match="cannot answer the sample of its mode"):
+        TransformersHandler().initialize(context(folder, {"handler": handler}))
+    served = {"handler": {**handler, "health_check": False}}
+    TransformersHandler().initialize(context(folder, served))
+
+
 def test_metrics_reach_torchserve(worker: Any, caplog: Any) -> None:
     with caplog.at_level(logging.INFO):
         send(worker, ({"body": "A fine film"}, {}), ({"body": ""}, {}))
@@ -323,6 +399,43 @@ def test_a_mistake_in_the_yaml_stops_the_worker_with_its_message(
         with pytest.raises(WrongConfig, match=expected):
             TransformersHandler().initialize(context(folder, config))
     assert [line for line in caplog.messages if line.startswith("Model not loaded. my.yaml: ")]
+
+
+def test_the_id_and_the_trace_of_a_failed_request_are_logged(
+    worker: Any, monkeypatch: Any, caplog: Any
+) -> None:
+    monkeypatch.setattr(worker[0].dispatcher, "_recognise", lambda _: 1 / 0)
+    monkeypatch.setattr(worker[0].engine, "check_health", lambda: None)
+    worker[1].request_ids = {0: "a", 1: "b"}
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    traced, forged = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}, {"traceparent": SECRET}
+    send(worker, *[({"body": SECRET}, headers) for headers in (traced, forged)])
+    lines = [line for line in caplog.messages if line.startswith("Request failed")]
+    assert lines == [
+        f"Request failed: request_id=a status=500 trace_id={trace}",
+        "Request failed: request_id=b status=500",
+    ]
+
+
+def test_spans_are_made_where_the_environment_names_an_endpoint(
+    checkpoint: Checkpoints, monkeypatch: Any
+) -> None:
+    recorded = list[Any]()
+
+    class Recorder:
+        def record(self, *spans: Any) -> None:
+            recorded.append(spans)
+
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+    monkeypatch.setattr("handlers.telemetry.tracing.create", lambda *_: Recorder())
+    config = {"handler": {"mode": "sequence_classification"}}
+    made, handler = context(checkpoint("sequence_classification"), config), TransformersHandler()
+    handler.initialize(made)
+    send((handler, made), ({"body": "A fine film"}, {}), ({"body": ""}, {"traceparent": "x"}))
+    ((headers, statuses, meter),) = recorded
+    assert (headers, statuses) == ([{}, {"traceparent": "x"}], [200, 400])
+    names = [stage.name for stage in meter.stages]
+    assert names.index("read") < names.index("encode") < names.index("forward")
 
 
 def test_the_loader_finds_one_class_in_the_file() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from ts.metrics.metric_type_enum import MetricTypes
 from ts.protocol.otf_message_handler import create_predict_response
 
 from handlers.runtime.memory import FreedMemory
+from handlers.runtime.watchdog import Watchdog
 from handlers.telemetry.metrics import MetricsReporter
 from handlers.torchserve.continuous_responses import ContinuousResponses
 from tests.serving import Served, read_json
@@ -61,7 +63,11 @@ class Frontend:
     def __init__(self, served: Served) -> None:
         reporter = MetricsReporter(MetricTypes.GAUGE)
         self._responses = ContinuousResponses(
-            served.dispatcher, served.engine, reporter, FreedMemory()
+            served.dispatcher,
+            served.engine,
+            reporter,
+            FreedMemory(),
+            Watchdog(math.inf, lambda: None),
         )
         self._context = Context("m", ".", {}, 8, None, "0.12.0", True, None, {})
         self.jobs: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import errno
 import json
 import os
 import subprocess
@@ -10,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from scripts.kit.archive import pack
+from scripts.kit.archive_formats import ARCHIVE_FORMATS
 from scripts.kit.load_check import ArchiveLoadError
 from scripts.kit.places import ROOT
+from scripts.kit.staging import InsufficientDiskSpace
 from tests import tiny
 from tests.standins.archives import write_handlers, write_yaml
 from tests.standins.checkpoints import write_checkpoint, write_config
@@ -175,3 +179,17 @@ def test_a_model_is_packed_with_a_draft_model_of_the_same_tokens(tmp_path: Path)
     write_llama(draft)
     with pytest.raises(ArchiveLoadError, match="has another tokenizer than the model"):
         pack(config_path, export_path=tmp_path / "store")
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(
+    tmp_path: Path, config_path: Path, handlers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    store = tmp_path / "store"
+    container = dataclasses.replace(ARCHIVE_FORMATS["mar"], write=write)
+    monkeypatch.setitem(ARCHIVE_FORMATS, "mar", container)
+    with pytest.raises(InsufficientDiskSpace, match=r"store needs 0 MB more and its disk has"):
+        pack(config_path, export_path=store, handlers=handlers, checked=False)
+    assert not list(store.iterdir())

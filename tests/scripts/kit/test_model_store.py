@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from scripts.kit.model_store import ArchiveNotFound, list_archives
+from scripts.kit.versions import write_default
 
 
 @pytest.fixture
@@ -38,3 +39,20 @@ def test_an_empty_store_is_an_error(tmp_path: Path) -> None:
         ArchiveNotFound, match=r"has no archives; pack .*scripts/create_archive\.py"
     ):
         list_archives(tmp_path / "nowhere")
+
+
+def test_of_several_versions_the_newest_is_listed_and_one_without_a_version_is_the_oldest(
+    tmp_path: Path,
+) -> None:
+    for file in ("qa.mar", "qa@1.9.mar", "qa@1.10.mar", "ner@2.0.mar"):
+        (tmp_path / file).touch()
+    assert list_archives(tmp_path) == {"ner": "ner@2.0.mar", "qa": "qa@1.10.mar"}
+
+
+def test_the_version_that_a_rollout_has_set_is_listed(tmp_path: Path) -> None:
+    for file in ("qa@1.9.mar", "qa@1.10.mar"):
+        (tmp_path / file).touch()
+    write_default(tmp_path, "qa", "1.9")
+    assert list_archives(tmp_path) == {"qa": "qa@1.9.mar"}
+    (tmp_path / "qa@1.9.mar").unlink()
+    assert list_archives(tmp_path) == {"qa": "qa@1.10.mar"}

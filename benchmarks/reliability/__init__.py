@@ -1,0 +1,1 @@
+"""Faults that a server has to survive, and what clients see of them."""

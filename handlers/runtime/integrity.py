@@ -1,0 +1,184 @@
+"""The SHA-256 sums of the files of an archive, and the Ed25519 signature of these sums.
+
+The sums have the format of `sha256sum --check`. An archive that was packed without them is loaded,
+unless the server names the public key that its archives are signed with.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import io
+import os
+import re
+import zipfile
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from handlers.errors import ConfigError, summarize
+
+SUMS = "MAR-INF/SHA256SUMS"
+SIGNATURE = "MAR-INF/SHA256SUMS.sig"
+# Variables of the environment of the server: an archive does not say how it is checked.
+SWITCH, PUBLIC_KEY = "ARCHIVE_CHECKSUMS", "ARCHIVE_PUBLIC_KEY"
+LINE = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<path>[^\n]+)")
+INSTALL = "install it with pip install 'transformers-on-torchserve[signatures]'"
+Source = Path | bytes | zipfile.Path
+# Files are hashed side by side: hashlib leaves other threads time.
+THREADS = 4
+
+
+class DamagedArchive(ConfigError):
+    """The files of an archive are not those that were packed."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            f"The archive is damaged or was changed: {problem}; pack it again, or copy it again."
+        )
+
+
+class UntrustedArchive(ConfigError):
+    """The signature of an archive is missing or is not that of the key."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            f"The archive is not trusted: {problem}; {PUBLIC_KEY} names the key that archives of"
+            " this server must be signed with."
+        )
+
+
+class UnreadableKey(ConfigError):
+    """A file has no key for signatures."""
+
+    def __init__(self, path: Path, kind: str, reason: str) -> None:
+        super().__init__(
+            f"{path} is no Ed25519 {kind} key in a PEM file without a password ({reason}); make one"
+            " with openssl genpkey -algorithm ed25519."
+        )
+
+
+def sums_of(files: Mapping[str, Source]) -> bytes:
+    """Return the sums of files by their path in the archive, as `sha256sum` writes them."""
+    return "".join(f"{digest}  {path}\n" for path, digest in _digests(files).items()).encode()
+
+
+def verify(folder: Path, environment: Mapping[str, str] = os.environ) -> None:
+    """Check the files of an unpacked archive, as the environment of the server says.
+
+    Raises:
+        DamagedArchive: a file is missing or has another sum.
+        UntrustedArchive: the signature is missing or wrong.
+        WrongConfig: the package that checks signatures is missing.
+    """
+    sums = folder / SUMS
+    if key := environment.get(PUBLIC_KEY):
+        verify_signature(_read(sums), _read(folder / SIGNATURE), Path(key))
+    if environment.get(SWITCH, "on") != "off" and sums.is_file():
+        listed = read_sums(sums.read_bytes())
+        files = {path: folder / path for path in listed}
+        check_sums(listed, {path: each for path, each in files.items() if each.is_file()})
+
+
+def check_sums(listed: Mapping[str, str], files: Mapping[str, Source]) -> None:
+    """Check that files have the sums that are listed.
+
+    Raises:
+        DamagedArchive: one is missing or has another.
+    """
+    if missing := [path for path in listed if path not in files]:
+        raise DamagedArchive(f"{missing[0]} is missing")
+    found = _digests({path: files[path] for path in listed})
+    if changed := [path for path in listed if listed[path] != found[path]]:
+        raise DamagedArchive(f"{changed[0]} has another SHA-256 sum than {SUMS} says")
+
+
+def read_sums(content: bytes) -> dict[str, str]:
+    """Return the sum of each path.
+
+    Raises:
+        DamagedArchive: a line has another format, or a path leads out of the archive.
+    """
+    found: dict[str, str] = {}
+    for line in content.decode("utf-8", "replace").splitlines():
+        match = LINE.fullmatch(line)
+        if not match or not _is_inside(match["path"]):
+            raise DamagedArchive(f"{SUMS} has a line that is not the sum of one of its files")
+        found[match["path"]] = match["digest"]
+    return found
+
+
+def sign(sums: bytes, private_key: Path) -> bytes:
+    """Return the signature of sums, in base64.
+
+    Raises:
+        UnreadableKey: there is no Ed25519 key without a password in the file.
+        WrongConfig: the package that signs is missing.
+    """
+    return base64.b64encode(_load(private_key, "private").sign(sums)) + b"\n"
+
+
+def verify_signature(sums: bytes | None, signature: bytes | None, public_key: Path) -> None:
+    """Check a signature of sums.
+
+    Raises:
+        UntrustedArchive: it is missing or wrong.
+        UnreadableKey: there is no Ed25519 key in the file.
+        WrongConfig: the package that checks signatures is missing.
+    """
+    if sums is None or signature is None:
+        raise UntrustedArchive("it has no signature")
+    key, exceptions = _load(public_key, "public"), _require("cryptography.exceptions")
+    try:
+        key.verify(base64.b64decode(signature), sums)
+    except (exceptions.InvalidSignature, binascii.Error):
+        raise UntrustedArchive(f"its signature is not that of {public_key}") from None
+
+
+def _load(path: Path, kind: str) -> Any:
+    """Return the Ed25519 key of a PEM file."""
+    package = "cryptography.hazmat.primitives"
+    serialization = _require(f"{package}.serialization")
+    ed25519 = _require(f"{package}.asymmetric.ed25519")
+    options = {"password": None} if kind == "private" else {}
+    try:
+        key = getattr(serialization, f"load_pem_{kind}_key")(path.read_bytes(), **options)
+    except (OSError, ValueError, TypeError) as error:
+        raise UnreadableKey(path, kind, summarize(error)) from None
+    if not isinstance(key, getattr(ed25519, f"Ed25519{kind.capitalize()}Key")):
+        raise UnreadableKey(path, kind, f"it is a {type(key).__name__}")
+    return key
+
+
+def _require(module: str) -> Any:
+    # Imported here because it imports transformers, which packing does not need.
+    from handlers.runtime.imports import require_package  # noqa: PLC0415
+
+    return require_package(module, "the signature of the archive", INSTALL)
+
+
+def _digests(files: Mapping[str, Source]) -> dict[str, str]:
+    with ThreadPoolExecutor(THREADS) as threads:
+        return dict(zip(files, threads.map(_digest, files.values()), strict=True))
+
+
+def _digest(source: Source) -> str:
+    opened: Any = io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
+    with opened as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _read(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+def _is_inside(path: str) -> bool:
+    place = PurePosixPath(path)
+    return not place.is_absolute() and ".." not in place.parts
+
+
+def unlisted(paths: Iterable[str], listed: Iterable[str]) -> list[str]:
+    """Return the paths of an archive that have no sum, the sums and the signature left out."""
+    return sorted(set(paths) - set(listed) - {SUMS, SIGNATURE})

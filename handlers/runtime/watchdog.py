@@ -1,0 +1,97 @@
+"""Ends a worker whose batch hangs, before TorchServe kills it without a trace in the log."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from handlers.runtime.deadline import Deadline
+
+logger = logging.getLogger(__name__)
+
+# How often the thread looks at the batches that run, in seconds.
+INTERVAL = 0.5
+# The innermost calls of a thread that are logged.
+LOGGED_CALLS = 30
+
+
+class Watchdog:
+    """Watches batches in a thread of its own, which runs from the first batch on.
+
+    A thread that hangs outside of Python and keeps its lock stops this one, too; TorchServe's
+    `responseTimeout` remains.
+
+    Args:
+        seconds: how long a batch may take since its deadline started.
+        on_hang: called once, in that thread.
+    """
+
+    def __init__(self, seconds: float, on_hang: Callable[[], None]) -> None:
+        self._seconds, self._on_hang = seconds, on_hang
+        self._lock = threading.Lock()
+        self._watched: dict[int, Deadline] = {}
+        self._has_work = threading.Event()
+        self._is_started = False
+
+    @contextmanager
+    def watch(self, deadline: Deadline) -> Iterator[None]:
+        """Watch the block, whose time starts again with that of its deadline."""
+        key = id(deadline)
+        with self._lock:
+            self._watched[key] = deadline
+            self._start()
+        self._has_work.set()
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._watched[key]
+
+    def _start(self) -> None:
+        if not self._is_started:
+            self._is_started = True
+            threading.Thread(target=self._run, name="watchdog", daemon=True).start()
+
+    def _run(self) -> None:
+        while not self._is_hanging():
+            self._has_work.wait()
+            time.sleep(INTERVAL)
+
+    def _is_hanging(self) -> bool:
+        """Return whether a batch hangs; one that ends meanwhile waits for what is done about it."""
+        with self._lock:
+            if not self._watched:
+                self._has_work.clear()
+            if not any(each.age > self._seconds for each in self._watched.values()):
+                return False
+            logger.error(
+                "A batch takes longer than %g s; its worker ends. %s", self._seconds, call_stacks()
+            )
+            self._on_hang()
+            return True
+
+
+def call_stacks() -> str:
+    """Return where each thread of this process is, without values: file, line and function."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    stacks = (
+        f"{names.get(number, number)} at {_calls(frame)}"
+        for number, frame in sys._current_frames().items()
+        if number != threading.get_ident()
+    )
+    return "; ".join(stacks)
+
+
+def _calls(frame: FrameType | None) -> str:
+    calls: list[str] = []
+    while frame and len(calls) < LOGGED_CALLS:
+        code = frame.f_code
+        calls.append(f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_name}")
+        frame = frame.f_back
+    return " > ".join(reversed(calls))

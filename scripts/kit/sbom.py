@@ -1,0 +1,126 @@
+"""The SBOM of an archive: its model, its files and the packages it runs with, as CycloneDX JSON."""
+
+from __future__ import annotations
+
+import json
+import uuid
+import zipfile
+from collections.abc import Iterator, Mapping
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+import yaml
+from packaging.requirements import Requirement
+
+from handlers import __version__
+from handlers.config.model_config import CONFIG_FILE
+from handlers.errors import KitError
+from handlers.runtime.integrity import SUMS, read_sums
+from scripts.kit.manifest import MANIFEST_FILE, timestamp
+
+SPECIFICATION = "1.6"
+KIT = "transformers-on-torchserve"
+SUFFIX = ".cdx.json"
+
+
+class NoSums(KitError):
+    """An archive has no sums, or cannot be read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} has no {SUMS}; pack it again, as a .mar or as a folder.")
+
+
+def write_sbom(archive: Path) -> Path:
+    """Write the SBOM of an archive beside it, and return its path.
+
+    Raises:
+        NoSums: the archive has no sums.
+    """
+    files = {name: _read(archive, name) for name in (SUMS, MANIFEST_FILE, CONFIG_FILE)}
+    path = archive.with_name(f"{archive.name.removesuffix('.mar')}{SUFFIX}")
+    path.write_text(json.dumps(sbom(files), indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+def sbom(files: Mapping[str, bytes]) -> dict[str, Any]:
+    """Return the SBOM of an archive, given its sums, manifest and YAML.
+
+    It is the same for the same archive and environment.
+    """
+    model = json.loads(files[MANIFEST_FILE])["model"]
+    handler = yaml.safe_load(files[CONFIG_FILE])["handler"]
+    number = uuid.uuid5(uuid.NAMESPACE_URL, files[SUMS].decode())
+    return {
+        "$schema": f"http://cyclonedx.org/schema/bom-{SPECIFICATION}.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": SPECIFICATION,
+        "serialNumber": f"urn:uuid:{number}",
+        "version": 1,
+        "metadata": {
+            "timestamp": timestamp().isoformat(),
+            "tools": {"components": [{"type": "application", "name": KIT, "version": __version__}]},
+            "component": {
+                "type": "application",
+                "bom-ref": "archive",
+                "name": model["modelName"],
+                "version": model["modelVersion"],
+            },
+        },
+        "components": [
+            _model(handler),
+            *(_file(path, digest) for path, digest in read_sums(files[SUMS]).items()),
+            *(_package(found) for found in _packages(KIT)),
+        ],
+    }
+
+
+def _model(handler: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the component of the checkpoint."""
+    revision = {"version": str(handler["revision"])} if handler.get("revision") else {}
+    name = str(handler.get("model_name") or handler["mode"])
+    task = {"modelCard": {"modelParameters": {"task": handler["mode"]}}}
+    kind = {"type": "machine-learning-model", "bom-ref": "model", "name": name}
+    return {**kind, **revision, **task}
+
+
+def _file(path: str, digest: str) -> dict[str, Any]:
+    hashes = [{"alg": "SHA-256", "content": digest}]
+    return {"type": "file", "bom-ref": f"file:{path}", "name": path, "hashes": hashes}
+
+
+def _package(found: Distribution) -> dict[str, Any]:
+    name, version = found.metadata["Name"], found.version
+    address = f"pkg:pypi/{name.lower().replace('_', '-')}@{version.replace('+', '%2B')}"
+    component = {"type": "library", "bom-ref": address, "name": name, "version": version}
+    key = "License-Expression"
+    licenses = {"licenses": [{"expression": found.metadata[key]}]} if key in found.metadata else {}
+    return {**component, "purl": address, **licenses}
+
+
+def _packages(root: str) -> Iterator[Distribution]:
+    """Yield the installed packages that a package requires, directly or not, by name."""
+    found: dict[str, Distribution] = {}
+    waiting = [Requirement(root)]
+    while waiting:
+        requirement = waiting.pop()
+        key = requirement.name.lower().replace("_", "-")
+        if key in found or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+            continue
+        try:
+            found[key] = distribution(requirement.name)
+        except PackageNotFoundError:
+            continue
+        waiting += map(Requirement, found[key].requires or [])
+    del found[root]
+    yield from (found[key] for key in sorted(found))
+
+
+def _read(archive: Path, name: str) -> bytes:
+    try:
+        if archive.is_dir():
+            return (archive / name).read_bytes()
+        with zipfile.ZipFile(archive) as packed:
+            return packed.read(name)
+    except (KeyError, OSError, zipfile.BadZipFile):
+        raise NoSums(archive) from None

@@ -1,0 +1,102 @@
+"""Roll out a new version of a served model: `to`, `back` and `status`."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from scripts.kit.command import plain_errors
+from scripts.kit.places import BUILD, MODEL_STORE, ROOT
+from scripts.kit.ports import HOST, Ports
+from scripts.kit.properties import read_properties
+from scripts.kit.rollout import Rollout
+from scripts.kit.tokens import KEY_FILE, Tokens
+
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
+PORTS = Ports.of(read_properties(ROOT / "config.properties"))
+INFERENCE, MANAGEMENT = f"http://{HOST}:{PORTS.inference}", f"http://{HOST}:{PORTS.management}"
+Model = Annotated[str, typer.Argument(help="The name of the model.")]
+
+
+@app.callback()
+def server(
+    context: typer.Context,
+    model_store: Annotated[Path, typer.Option(help="Its model store.")] = MODEL_STORE,
+    inference: Annotated[str, typer.Option(help="Its address.")] = INFERENCE,
+    management: Annotated[str, typer.Option(help="Its address.")] = MANAGEMENT,
+    key_file: Annotated[
+        Path | None, typer.Option(help="Its key_file.json; default: that of build/server.")
+    ] = None,
+) -> None:
+    """Roll out a new version of a model of a server: by default that of `scripts/serve.py`."""
+    own = BUILD / "server" / KEY_FILE
+    tokens = Tokens(key_file or (own if own.is_file() else None), management)
+    context.obj = partial(
+        Rollout,
+        store=model_store,
+        inference_url=inference,
+        management_url=management,
+        tokens=tokens,
+        say=typer.echo,
+    )
+
+
+@app.command()
+def to(
+    context: typer.Context,
+    model: Model,
+    version: Annotated[str, typer.Argument(help="The new version, of MODEL@VERSION.mar.")],
+    sample: Annotated[
+        Path | None, typer.Option(help="A JSON file with a request; default: that of the mode.")
+    ] = None,
+    requests: Annotated[int, typer.Option(min=1, help="Requests before the switch.")] = 20,
+    watch: Annotated[float, typer.Option(min=0, help="Seconds to watch after it.")] = 10,
+    retire: Annotated[bool, typer.Option("--retire", help="Unload the former default.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+) -> None:
+    """Load a version beside the default, try it, make it the default, and go back if it fails."""
+    with plain_errors():
+        context.obj(model).to(
+            version,
+            sample=_read(sample),
+            requests=requests,
+            watch=watch,
+            retire=retire,
+            dry_run=dry_run,
+        )
+    if not dry_run:
+        typer.echo(f"{model} {version} is the default.")
+
+
+@app.command()
+def back(
+    context: typer.Context,
+    model: Model,
+    version: Annotated[str, typer.Argument(help="A version that is loaded.")],
+) -> None:
+    """Make a version that is loaded the default at once, without trying it."""
+    with plain_errors():
+        context.obj(model).set_default(version)
+    typer.echo(f"{model} {version} is the default.")
+
+
+@app.command()
+def status(context: typer.Context, model: Model) -> None:
+    """Say which versions are loaded, and which one is the default."""
+    with plain_errors():
+        rollout: Rollout = context.obj(model)
+        default = rollout.default()["modelVersion"]
+        for version in rollout.versions():
+            typer.echo(f"{model} {version}{' (default)' if version == default else ''}")
+
+
+def _read(path: Path | None) -> Any:
+    return None if path is None else json.loads(path.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from handlers.errors import ConfigError
+from handlers.runtime.integrity import (
+    PUBLIC_KEY,
+    SIGNATURE,
+    SUMS,
+    SWITCH,
+    DamagedArchive,
+    UnreadableKey,
+    UntrustedArchive,
+    sign,
+    sums_of,
+    verify,
+)
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a pair of keys that openssl made, and another public key."""
+    folder = tmp_path_factory.mktemp("keys")
+    for name in ("own", "other"):
+        private, public = folder / f"{name}.pem", folder / f"{name}.pub"
+        make: list[str | Path] = ["openssl", "genpkey", "-algorithm", "ed25519", "-out", private]
+        subprocess.run(make, check=True, capture_output=True)
+        subprocess.run(["openssl", "pkey", "-in", private, "-pubout", "-out", public], check=True)
+    return folder
+
+
+@pytest.fixture
+def archive(tmp_path: Path, keys: Path) -> Path:
+    """An unpacked archive with sums and a signature."""
+    files = {"config.json": b"{}", "handlers/engine.py": b"code"}
+    (tmp_path / "handlers").mkdir()
+    (tmp_path / "MAR-INF").mkdir()
+    for path, content in files.items():
+        (tmp_path / path).write_bytes(content)
+    (tmp_path / SUMS).write_bytes(sums_of(files))
+    (tmp_path / SIGNATURE).write_bytes(sign(sums_of(files), keys / "own.pem"))
+    return tmp_path
+
+
+def test_an_archive_that_was_not_changed_is_verified(archive: Path, keys: Path) -> None:
+    verify(archive, {})
+    verify(archive, {PUBLIC_KEY: str(keys / "own.pub")})
+
+
+def test_sha256sum_reads_the_sums(archive: Path) -> None:
+    subprocess.run(["sha256sum", "--check", "--strict", SUMS], cwd=archive, check=True)
+
+
+@pytest.mark.parametrize("content", [b"{} ", None])
+def test_a_file_that_was_changed_or_removed_is_named(archive: Path, content: bytes | None) -> None:
+    (archive / "config.json").unlink()
+    if content:
+        (archive / "config.json").write_bytes(content)
+    with pytest.raises(DamagedArchive, match=r"^The archive is damaged .*: config\.json (is|has)"):
+        verify(archive, {})
+    verify(archive, {SWITCH: "off"})
+
+
+def test_sums_without_their_format_are_refused(archive: Path) -> None:
+    for line in ("x", f"{'0' * 64}  ../secret", f"{'0' * 64}  /etc/passwd"):
+        (archive / SUMS).write_text(line)
+        with pytest.raises(DamagedArchive, match="a line that is not the sum of one of its files"):
+            verify(archive, {})
+
+
+def test_an_archive_with_another_signature_is_not_trusted(archive: Path, keys: Path) -> None:
+    with pytest.raises(UntrustedArchive, match=r"its signature is not that of .*other\.pub"):
+        verify(archive, {PUBLIC_KEY: str(keys / "other.pub")})
+    (archive / SIGNATURE).write_text("not base64")
+    with pytest.raises(UntrustedArchive, match="its signature is not that of"):
+        verify(archive, {PUBLIC_KEY: str(keys / "own.pub")})
+
+
+def test_sums_that_were_changed_with_a_file_are_not_trusted(archive: Path, keys: Path) -> None:
+    (archive / "config.json").write_bytes(b"[]")
+    (archive / SUMS).write_bytes(sums_of({"config.json": b"[]", "handlers/engine.py": b"code"}))
+    verify(archive, {})
+    with pytest.raises(UntrustedArchive):
+        verify(archive, {PUBLIC_KEY: str(keys / "own.pub")})
+
+
+def test_without_a_signature_an_archive_is_trusted_only_without_a_key(
+    archive: Path, keys: Path
+) -> None:
+    (archive / SIGNATURE).unlink()
+    verify(archive, {})
+    with pytest.raises(UntrustedArchive, match="it has no signature"):
+        verify(archive, {PUBLIC_KEY: str(keys / "own.pub"), SWITCH: "off"})
+    (archive / SUMS).unlink()
+    verify(archive, {})
+    with pytest.raises(UntrustedArchive, match="it has no signature"):
+        verify(archive, {PUBLIC_KEY: str(keys / "own.pub")})
+
+
+def test_a_file_that_is_no_key_is_named(archive: Path, keys: Path, tmp_path: Path) -> None:
+    wrong: list[Path] = [tmp_path / "config.json", tmp_path / "nowhere", keys / "own.pem"]
+    for path in wrong:
+        with pytest.raises(UnreadableKey, match="is no Ed25519 public key in a PEM file"):
+            verify(archive, {PUBLIC_KEY: str(path)})
+    for path in (*wrong[:2], keys / "own.pub"):
+        with pytest.raises(UnreadableKey, match="is no Ed25519 private key in a PEM file"):
+            sign(b"", path)
+
+
+def test_the_errors_stop_a_load() -> None:
+    assert all(issubclass(each, ConfigError) for each in (DamagedArchive, UntrustedArchive))

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from scripts.kit.archive import pack
+from scripts.kit.doctor import Finding, Installation, check_archives, check_config, check_server
+from scripts.kit.places import ROOT
+from scripts.kit.ports import _listener, free_ports
+from tests.standins.archives import write_handlers, write_weightless, write_yaml
+
+SAFE = "management_address=http://127.0.0.1:8081\nallowed_urls=none\n"
+
+
+def level_and_sentence(findings: list[Finding]) -> tuple[str, str]:
+    (finding,) = findings
+    return finding.level, finding.sentence
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Installation:
+    """An installation with safe settings and a store without archives."""
+    config, store = tmp_path / "config.properties", tmp_path / "model_store"
+    store.mkdir()
+    keys = "".join(f"{key}={value}\n" for key, value in free_ports().properties().items())
+    config.write_text(f"{SAFE}{keys}", encoding="utf-8")
+    return Installation(config, store, [], tmp_path / "server")
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("management_address=http://0.0.0.0:8081", "whoever registers an archive runs code"),
+        (
+            "inference_address=http://0.0.0.0:8080\ndisable_token_authorization=true",
+            "inference_address is reachable from other machines without tokens",
+        ),
+        (
+            "enable_model_api=true\ndisable_token_authorization=true",
+            "every program of this machine can register an archive",
+        ),
+        ("allowed_urls=file://.*|http(s)?://.*", "set allowed_urls=none"),
+    ],
+)
+def test_a_dangerous_setting_is_a_problem(installed: Installation, line: str, problem: str) -> None:
+    installed.config.write_text(f"{SAFE}{line}\n", encoding="utf-8")
+    level, sentence = level_and_sentence(list(check_config(installed)))
+    assert level == "problem" and problem in sentence
+
+
+def test_the_settings_of_the_kit_are_not_dangerous(installed: Installation) -> None:
+    shipped = Installation(ROOT / "config.properties", installed.model_store, [], Path("nowhere"))
+    assert level_and_sentence(list(check_config(shipped)))[0] == "ok"
+
+
+@pytest.fixture
+def packed(installed: Installation, tmp_path: Path) -> Callable[[str], Path]:
+    """Pack an archive of a name into the store."""
+
+    def make(name: str) -> Path:
+        config = write_yaml(tmp_path / f"{name}.yaml", write_weightless(tmp_path / name))
+        handlers = write_handlers(tmp_path / f"{name}-package" / "handlers")
+        return pack(
+            config, export_path=installed.model_store, handlers=handlers, checked=False
+        ).path
+
+    return make
+
+
+def test_an_archive_that_was_changed_is_a_problem(
+    installed: Installation, packed: Callable[[str], Path]
+) -> None:
+    with zipfile.ZipFile(packed("qa"), "a") as archive:
+        archive.writestr("sitecustomize.py", "")
+    level, sentence = level_and_sentence(list(check_archives(installed)))
+    assert level == "problem" and "qa.mar: The archive is damaged" in sentence
+
+
+def test_an_archive_of_another_kit_is_to_be_packed_again(
+    installed: Installation, packed: Callable[[str], Path]
+) -> None:
+    packed("qa")
+    level, sentence = level_and_sentence(list(check_archives(installed)))
+    assert level == "advice" and "packed with version unknown of the kit" in sentence
+
+
+def test_an_archive_under_another_name_is_a_problem(
+    installed: Installation, packed: Callable[[str], Path]
+) -> None:
+    packed("qa").rename(installed.model_store / "other.mar")
+    level, sentence = level_and_sentence(list(check_archives(installed)))
+    assert level == "problem" and "its manifest names the model qa" in sentence
+
+
+def test_archives_that_need_more_memory_than_there_is_are_a_problem(
+    installed: Installation, packed: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.kit.doctor.memory_limit", lambda: 1 << 30)
+    packed("qa")
+    *_, last = check_archives(installed)
+    assert last.level == "problem" and "need about 1.6 GiB of memory" in last.sentence
+
+
+def test_a_port_that_is_taken_is_a_problem(installed: Installation) -> None:
+    with _listener() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        installed.config.write_text(f"inference_address=http://127.0.0.1:{port}\n")
+        level, sentence = level_and_sentence(list(check_server(installed)))
+    assert level == "problem" and f"Port {port} is in use" in sentence
+
+
+def test_the_command_exits_with_1_where_something_is_wrong(installed: Installation) -> None:
+    import typer  # noqa: PLC0415
+
+    from scripts.doctor import main  # noqa: PLC0415
+
+    app = typer.Typer()
+    app.command()(main)
+    options = ["--config", str(installed.config), "--model-store", str(installed.model_store)]
+    options += ["--workdir", str(installed.workdir)]
+    done = CliRunner().invoke(app, options)
+    assert done.exit_code == 0, done.output
+    assert "YAML files: " in done.output and "No server runs" in done.output
+    wrong = installed.config.with_name("wrong.yaml")
+    wrong.write_text("handler: {mode: ner}\n", encoding="utf-8")
+    done = CliRunner().invoke(app, [*options, str(wrong)])
+    assert done.exit_code == 1
+    assert "handler.mode is 'ner'" in done.output and "1 problems." in done.output
