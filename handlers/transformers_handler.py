@@ -35,6 +35,11 @@ from handlers.protocols.dispatcher import Dispatcher
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.memory import FreedMemory, limit_memory_growth
 from handlers.runtime.ranks import is_rank0
+from handlers.runtime.request_broadcast import (
+    RequestBroadcast,
+    SharedRequest,
+    has_other_machines,
+)
 from handlers.runtime.threads import ThreadShare
 from handlers.runtime.worker_exit import end_worker
 from handlers.telemetry.log_levels import silence_libraries
@@ -80,6 +85,7 @@ class TransformersHandler(BaseHandler):
         name = getattr(context, "model_name", None) or self.manifest["model"]["modelName"]
         version = self.manifest["model"].get("modelVersion", "1.0")
         self.dispatcher = Dispatcher(self.engine, str(name), str(version))
+        self.broadcast = RequestBroadcast() if has_other_machines() else None
         self.reporter = MetricsReporter(MetricTypes.GAUGE)
         self.freed_memory = FreedMemory()
         self.continuous = (
@@ -127,6 +133,7 @@ class TransformersHandler(BaseHandler):
             for index, (row, row_headers) in enumerate(zip(rows, headers, strict=True))
         ]
         self._share_time(http_requests, deadline)
+        self._share_requests(http_requests)
         over_http = {
             index for index, http_request in enumerate(http_requests) if not http_request.by_grpc
         }
@@ -145,6 +152,7 @@ class TransformersHandler(BaseHandler):
     ) -> list[Any]:
         http_requests = envelope.http_requests()
         self._share_time(http_requests, deadline)
+        self._share_requests(http_requests)
         responses = self.dispatcher.dispatch(http_requests, meter, deadline)
         for index, head in enumerate(envelope.heads(responses)):
             set_response(context, index, head)
@@ -153,6 +161,13 @@ class TransformersHandler(BaseHandler):
     def _share_time(self, http_requests: Sequence[HttpRequest], deadline: Deadline) -> None:
         if any(http_request.explains for http_request in http_requests):
             deadline.shorten(self.engine.limits.shared_predict)
+
+    def _share_requests(self, http_requests: Sequence[HttpRequest]) -> None:
+        """Pass requests to the processes on other machines, which compute their part."""
+        if self.broadcast:
+            self.broadcast.share(
+                [SharedRequest(each.row, each.headers, bool(each.send)) for each in http_requests]
+            )
 
     def _config_name(self) -> str:
         return str(self.manifest["model"].get("configFile", CONFIG_FILE))
