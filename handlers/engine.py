@@ -18,13 +18,13 @@ from handlers.checkpoints.heads import check_head
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import DeviceFailed, RequestError, Unprocessable, attempt
-from handlers.explainers import explanation_schemas, targets
+from handlers.explainers import targets
 from handlers.export.auto_dtype import resolve_auto
 from handlers.export.parity_report import ParityReport
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, TimeLimits, before
 from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
-from handlers.schemas.explanation_parameters import ExplanationParameters, split_parameters
+from handlers.schemas.explanation_parameters import split_parameters
 from handlers.schemas.json_schema import json_schema, parameter_schemas
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.request import Request
@@ -102,6 +102,8 @@ class Engine:
             config,
             device,
             reduction=task.reduction,
+            row_kind=kind.row_kind,
+            optional_outputs=kind.optional_outputs,
         )
         report = ParityReport.find(directory)
         spec = resolve_auto(spec, report)
@@ -259,24 +261,24 @@ class Engine:
     def _explanation_schemas(self) -> dict[str, Any]:
         if self._explanation_target is None:
             return {}
-        return explanation_schemas(
-            self._explanation_target.default_method, gradients=self.model.has_gradients
-        )
+        return self._explanation_target.parameter_schemas(gradients=self.model.has_gradients)
 
     def _parse(self, request: Request) -> Job:
         query = self.task.parse(request)
         return Job(query, stream=request.stream, token_count=request.token_count)
 
     def _parse_explanation(self, request: Request) -> Job:
-        if self._explanation_target is None:
+        explanation_target = self._explanation_target
+        if explanation_target is None:
             raise Unprocessable(
                 "This model is not explained; its YAML has captum_explanation: false, "
                 "or its mode has no explanation."
             )
-        explanation, own = split_parameters(request.parameters)
-        own = {**self._explanation_target.default_parameters, **self.task.defaults, **own}
-        settings = ExplanationParameters.of_request({}, explanation)
-        query = self._explanation_target.parse(replace(request, parameters=own), settings)
+        kind = explanation_target.parameters
+        explanation, own = split_parameters(kind, request.parameters)
+        own = {**explanation_target.default_parameters, **self.task.defaults, **own}
+        settings = kind.of_request({}, explanation)
+        query = explanation_target.parse(replace(request, parameters=own), settings)
         return Job(query, settings)
 
     def _decode(self, job: Job) -> Any:

@@ -76,7 +76,8 @@ class Call:
 
     def check(self, url: str, answer: Any, tolerance: float) -> None:
         """Check that the client has the answer to the plain request."""
-        differing = differences(_without_nulls(answer), self.expected(url), tolerance)
+        found, expected = map(_without_nulls, (answer, self.expected(url)))
+        differing = differences(found, expected, tolerance)
         assert not differing, differing[:5]
 
 
@@ -109,7 +110,19 @@ PAIR = {"sentence": TEXT, "other_sentences": [TEXT, "A dull film."]}
 SIMILAR = {"source_sentence": TEXT, "sentences": PAIR["other_sentences"]}
 IMAGE = ARTIFACTS / "image_classification" / "sample.png"
 IN_BASE64 = base64.b64encode(IMAGE.read_bytes()).decode()
+SOUND = ARTIFACTS / "audio_classification" / "sample.wav"
 CALLS = [
+    *(
+        Call(
+            "audio_classification",
+            "audio_classification",
+            {"audio": str(SOUND)},
+            parameters,
+            "AudioClassificationOutputElement",
+            base64.b64encode(SOUND.read_bytes()).decode(),
+        )
+        for parameters in ({}, {"top_k": 2, "function_to_apply": "sigmoid"})
+    ),
     *(
         Call(
             "image_classification",
@@ -131,6 +144,36 @@ CALLS = [
             IN_BASE64,
         )
         for parameters in ({}, {"threshold": 0.1})
+    ),
+    *(
+        Call(
+            "image_segmentation",
+            "image_segmentation",
+            {"image": str(IMAGE)},
+            parameters,
+            "ImageSegmentationOutputElement",
+            IN_BASE64,
+        )
+        for parameters in ({}, {"subtask": "semantic", "threshold": 0.5, "mask_threshold": 0.4})
+    ),
+    Call(
+        "zero_shot_image_classification",
+        "zero_shot_image_classification",
+        {"image": str(IMAGE)},
+        {**LABELS, "hypothesis_template": "A {}."},
+        "ZeroShotImageClassificationOutputElement",
+        IN_BASE64,
+    ),
+    *(
+        Call(
+            "visual_question_answering",
+            "visual_question_answering",
+            {"image": str(IMAGE), "question": "Who sings?"},
+            parameters,
+            "VisualQuestionAnsweringOutputElement",
+            {"image": IN_BASE64, "question": "Who sings?"},
+        )
+        for parameters in ({}, {"top_k": 2})
     ),
     Call("text_classification", "sequence_classification", {"text": TEXT}, {}, LABEL),
     Call(
@@ -201,7 +244,7 @@ def _typed(answer: Any, name: str) -> Any:
 
 
 def _without_nulls(answer: Any) -> Any:
-    """Leave out nulls: the client adds them for missing keys."""
+    """Leave out nulls, which the client adds for missing keys, too."""
     if isinstance(answer, list):
         return [_without_nulls(each) for each in answer]
     if not isinstance(answer, dict):

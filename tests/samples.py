@@ -19,6 +19,7 @@ __all__ = [
     "ODD",
     "PARAMETERS",
     "explained_modes",
+    "explained_text_modes",
     "format_params",
     "inputs_of",
     "keys_of",
@@ -42,6 +43,11 @@ def text_modes() -> list[str]:
 def explained_modes() -> list[str]:
     """Return the modes that have explanations."""
     return [mode for mode in modes() if targets.get(mode)]
+
+
+def explained_text_modes() -> list[str]:
+    """Return the modes whose explanations are those of tokens."""
+    return [mode for mode in explained_modes() if mode in text_modes()]
 
 
 def format_params() -> list[Any]:

@@ -16,7 +16,9 @@ import numpy as np
 import torch
 import transformers
 from safetensors.numpy import save_file
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.glpn.image_processing_pil_glpn import GLPNImageProcessorPil
+from transformers.models.segformer.image_processing_pil_segformer import SegformerImageProcessorPil
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 from transformers.models.yolos.image_processing_pil_yolos import YolosImageProcessorPil
 
@@ -24,6 +26,12 @@ from handlers import tasks
 from tests.modes import cases
 from tests.tiny_tokenizers import POSITIONS, write_bert, write_gpt2, write_roberta, write_tapas
 
+PYRAMID: dict[str, Any] = {
+    "hidden_sizes": [8, 16, 16, 32],
+    "num_attention_heads": [1, 2, 2, 2],
+    "depths": [1, 1, 1, 1],
+    "decoder_hidden_size": 16,
+}
 GENERATION = {"pad_token_id": 1, "eos_token_id": 2, "transformers_version": "4.57.0"}
 
 
@@ -90,13 +98,17 @@ def _write_vision(folder: Path, auto_class: str, config: dict[str, Any], seed: i
         _write_model(folder, "Yolos", head, {**sizes, **config}, seed)
     elif head == "ForDepthEstimation":
         GLPNImageProcessorPil().save_pretrained(folder)
-        pyramid: dict[str, Any] = {
-            "hidden_sizes": [8, 16, 16, 32],
-            "num_attention_heads": [1, 2, 2, 2],
-        }
-        pyramid |= {"depths": [1, 1, 1, 1], "decoder_hidden_size": 16}
         # With larger weights, most of its depths would be 0 or 10.
-        _write_model(folder, "GLPN", head, {**pyramid, **config}, seed, most=0.3)
+        _write_model(folder, "GLPN", head, {**PYRAMID, **config}, seed, most=0.3)
+    elif head == "ForSemanticSegmentation":
+        SegformerImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder)
+        _write_model(folder, "Segformer", head, {**PYRAMID, **config}, seed, most=0.3)
+    elif head == "ForZeroShotImageClassification":
+        CLIPImageProcessorPil(size=32, crop_size=32).save_pretrained(folder)
+        ends = {"eos_token_id": 2, "bos_token_id": 0, "projection_dim": 32}
+        text = {**_sizes(), **write_roberta(folder), **ends}
+        values = {"text_config": text, "vision_config": sizes, "projection_dim": 32}
+        _write_model(folder, "CLIP", "Model", {**values, **config}, seed)
     else:
         ViTImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder)
         _write_model(folder, "ViT", head, {**sizes, **config}, seed)
@@ -172,8 +184,8 @@ def _write_model(
 def _weight(name: str, parameter: torch.Tensor, random: np.random.Generator, most: float) -> Any:
     """Return uniform numbers for a matrix; a norm keeps its ones and a bias its zeros.
 
-    The heads of TAPAS are vectors, named `output_weights`.
+    The heads of TAPAS are vectors, named `output_weights`, as is the `class_embedding` of CLIP.
     """
-    if parameter.ndim < 2 and not name.endswith("output_weights"):
+    if parameter.ndim < 2 and not name.endswith(("output_weights", "class_embedding")):
         return parameter.detach().numpy()
     return (random.random(tuple(parameter.shape)) * 2 * most - most).astype(np.float32)

@@ -123,6 +123,25 @@ def write_llama(folder: Path) -> int:
     return numbers["</s>"]
 
 
+def write_siglip(folder: Path, tokens: int) -> None:
+    """Write a tokenizer of lower-case words with an end token, which is the padding, too."""
+    end, unknown = "</s>", "<unk>"
+    words = sorted({word for line in TEXT for word in re.findall(r"\w+", line.lower())})
+    kernel = Tokenizer(
+        models.WordLevel(
+            {each: number for number, each in enumerate([unknown, end, *words])}, unknown
+        )
+    )
+    kernel.normalizer = normalizers.Lowercase()
+    kernel.pre_tokenizer = pre_tokenizers.Whitespace()
+    kernel.post_processor = processors.TemplateProcessing(
+        single=f"$A {end}", special_tokens=[(end, 1)]
+    )
+    settings = {"eos_token": end, "pad_token": end, "unk_token": unknown}
+    names = {"model_max_length": tokens, "model_input_names": ["input_ids"]}
+    _save(kernel, folder, "SiglipTokenizer", {**settings, **names})
+
+
 def _byte_level(specials: list[str]) -> Tokenizer:
     kernel = Tokenizer(models.BPE())
     kernel.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -7,16 +7,27 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import Dinov2Config, ResNetConfig, RTDetrResNetConfig
+from transformers import DetrConfig, Dinov2Config, ResNetConfig, RTDetrResNetConfig
 from transformers.image_processing_utils import BaseImageProcessor
+from transformers.models.beit.image_processing_pil_beit import BeitImageProcessorPil
 from transformers.models.convnext.image_processing_pil_convnext import ConvNextImageProcessorPil
 from transformers.models.detr.image_processing_pil_detr import DetrImageProcessorPil
 from transformers.models.dpt.image_processing_pil_dpt import DPTImageProcessorPil
+from transformers.models.mask2former.image_processing_pil_mask2former import (
+    Mask2FormerImageProcessorPil,
+)
+from transformers.models.maskformer.image_processing_pil_maskformer import (
+    MaskFormerImageProcessorPil,
+)
 from transformers.models.rt_detr.image_processing_pil_rt_detr import RTDetrImageProcessorPil
+from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+
+from tests.tiny_tokenizers import write_siglip
 
 LABELS = dict(enumerate(("circle", "square", "triangle")))
 SQUARE = {"height": 32, "width": 32}
+LARGER = {"height": 64, "width": 64}
 LAYERS = {"num_hidden_layers": 4, "num_attention_heads": 2}
 VIT = {"hidden_size": 32, "intermediate_size": 64, "image_size": 32, "patch_size": 8, **LAYERS}
 CONVOLUTIONS = {"hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1]}
@@ -36,6 +47,13 @@ RT_DETR = {
     **DETECTOR,
 }
 STAGES = {"out_features": ["stage1", "stage2", "stage3", "stage4"]}
+SIGLIP_TEXT = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "projection_size": 32,
+    "max_position_embeddings": 64,
+    **LAYERS,
+}
 Family = tuple[str, dict[str, Any], BaseImageProcessor]
 # The mode of each model, the values of its config, and its image processor.
 FAMILIES: dict[str, Family] = {
@@ -48,6 +66,11 @@ FAMILIES: dict[str, Family] = {
         "image_classification",
         VIT,
         ViTImageProcessorPil(size=SQUARE),
+    ),
+    "ResNetForImageClassification": (
+        "image_classification",
+        RESNET,
+        ConvNextImageProcessorPil(size={"shortest_edge": 32}),
     ),
     "Dinov2Model": ("image_feature_extraction", VIT, ViTImageProcessorPil(size=SQUARE)),
     "DetrForObjectDetection": (
@@ -63,7 +86,55 @@ FAMILIES: dict[str, Family] = {
                 **RESNET, out_features=["stage2", "stage3", "stage4"]
             ),
         },
-        RTDetrImageProcessorPil(size={"height": 64, "width": 64}),
+        RTDetrImageProcessorPil(size=LARGER),
+    ),
+    "DetrForSegmentation": (
+        "image_segmentation",
+        {
+            **DETECTOR,
+            # The head of masks needs numbers of channels that groups of 8 divide.
+            "d_model": 128,
+            "encoder_attention_heads": 8,
+            "decoder_attention_heads": 8,
+            "backbone_config": ResNetConfig(**RESNET, **STAGES),
+        },
+        DetrImageProcessorPil(size={"shortest_edge": 32, "longest_edge": 64}),
+    ),
+    "MaskFormerForInstanceSegmentation": (
+        "image_segmentation",
+        {
+            "backbone_config": ResNetConfig(**RESNET, **STAGES),
+            "decoder_config": DetrConfig(**DETECTOR),
+            "fpn_feature_size": 32,
+            "mask_feature_size": 32,
+        },
+        MaskFormerImageProcessorPil(size=LARGER, size_divisor=0),
+    ),
+    "Mask2FormerForUniversalSegmentation": (
+        "image_segmentation",
+        {
+            "backbone_config": ResNetConfig(**RESNET, **STAGES),
+            "feature_size": 32,
+            "mask_feature_size": 32,
+            "hidden_dim": 32,
+            "encoder_feedforward_dim": 32,
+            "encoder_layers": 1,
+            "decoder_layers": 2,
+            "num_attention_heads": 2,
+            "dim_feedforward": 32,
+            "num_queries": 6,
+        },
+        Mask2FormerImageProcessorPil(size=LARGER, size_divisor=0),
+    ),
+    "BeitForSemanticSegmentation": (
+        "image_segmentation",
+        {**VIT, "out_indices": [0, 1, 2, 3]},
+        BeitImageProcessorPil(size=SQUARE, do_center_crop=False),
+    ),
+    "SiglipModel": (
+        "zero_shot_image_classification",
+        {"vision_config": VIT, "text_config": SIGLIP_TEXT},
+        SiglipImageProcessorPil(size=SQUARE),
     ),
     "DPTForDepthEstimation": (
         "depth_estimation",
@@ -83,6 +154,23 @@ FAMILIES: dict[str, Family] = {
         DPTImageProcessorPil(size=SQUARE, keep_aspect_ratio=True, ensure_multiple_of=8),
     ),
 }
+# Those whose image processor keeps the proportions of an image.
+FREE_SIZES = ("DetrForObjectDetection", "DepthAnythingForDepthEstimation")
+# The sets of parameters with which a family answers; one without any for the others.
+SEGMENTED: list[dict[str, Any]] = [{"threshold": 0.2}, {"subtask": "semantic"}]
+PARAMETERS: dict[str, list[dict[str, Any]]] = {
+    "DetrForObjectDetection": [{"threshold": 0.0}],
+    "RTDetrForObjectDetection": [{"threshold": 0.0}],
+    "DetrForSegmentation": SEGMENTED,
+    "MaskFormerForInstanceSegmentation": SEGMENTED,
+    "Mask2FormerForUniversalSegmentation": [
+        *SEGMENTED,
+        {"subtask": "instance", "threshold": 0.1, "mask_threshold": 0.4},
+    ],
+}
+# Those that read texts, too, with the number of tokens that their tokenizer takes.
+TOKENS = {"SiglipModel": 64}
+NAMED = ("Classification", "Detection", "Segmentation")
 
 
 def mode_of(family: str) -> str:
@@ -95,7 +183,10 @@ def write(folder: Path, family: str) -> Path:
     torch.manual_seed(3)
     _, values, processor = FAMILIES[family]
     kind = getattr(transformers, family)
-    names = {"id2label": LABELS} if "Classification" in family or "Detection" in family else {}
+    names = {"id2label": LABELS} if any(each in family for each in NAMED) else {}
+    if tokens := TOKENS.get(family):
+        folder.mkdir()
+        write_siglip(folder, tokens)
     model = kind(kind.config_class(**values, **names))
     with torch.no_grad():
         for weight in model.parameters():

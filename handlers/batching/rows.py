@@ -5,13 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from handlers.errors import RequestError, Unprocessable
 
 Outputs = Mapping[str, Any]
+# Rows of tokens are padded or packed; arrays of equal shapes are stacked.
+RowKind = Literal["tokens", "arrays"]
 # What a row has after it ran: its outputs, or why its forward pass did not run.
 RowOutcome = Outputs | RequestError
 

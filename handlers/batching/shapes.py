@@ -31,7 +31,12 @@ class ArrayRow(BaseRow):
 
     @property
     def cost(self) -> int:
-        return self.size
+        return self.size + sum(self.shared.values())
+
+    @property
+    def shared(self) -> Mapping[Hashable, int]:
+        """What it costs in addition, by what that is for: rows of one batch compute it once."""
+        return {}
 
     @property
     def shape(self) -> Hashable:
@@ -54,6 +59,7 @@ def run_by_shape(
     budget: int,
     meter: Meter,
     keep: Keep = keep_all,
+    collate: Callable[[Sequence[Any]], Batch] = stack,
 ) -> list[RowOutcome]:
     """Run every row once, grouped by shape, and return the outcome of each row in their order.
 
@@ -66,13 +72,14 @@ def run_by_shape(
         budget: the maximum cost of the rows of one forward; a more expensive row runs alone.
         meter: counts forwards.
         keep: returns what is kept of a row's outputs.
+        collate: returns the batch of rows of equal shapes.
     """
     results: list[RowOutcome] = [{}] * len(rows)
     groups = Halvable(group_by_shape(rows, budget))
     for group in groups:
         try:
             with memory_errors():
-                outputs = forward(stack([rows[index] for index in group]))
+                outputs = forward(collate([rows[index] for index in group]))
                 arrays = {name: to_numpy(tensor) for name, tensor in outputs.items()}
         except RequestError as error:
             if groups.halve(group, error):
@@ -93,5 +100,21 @@ def group_by_shape(rows: Sequence[ArrayRow], budget: int) -> Iterator[list[int]]
     for index, row in enumerate(rows):
         by_shape[row.shape].append(index)
     for indices in by_shape.values():
-        size = max(1, budget // max(1, rows[indices[0]].cost))
-        yield from (indices[first : first + size] for first in range(0, len(indices), size))
+        yield from _within_budget(rows, indices, budget)
+
+
+def _within_budget(
+    rows: Sequence[ArrayRow], indices: Sequence[int], budget: int
+) -> Iterator[list[int]]:
+    group: list[int] = []
+    cost, shared = 0, dict[Hashable, int]()
+    for index in indices:
+        row = rows[index]
+        together = {**shared, **row.shared}
+        if group and cost + row.size + sum(together.values()) > budget:
+            yield group
+            group, cost, together = [], 0, dict(row.shared)
+        group.append(index)
+        cost, shared = cost + row.size, together
+    if group:
+        yield group

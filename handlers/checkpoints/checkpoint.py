@@ -17,16 +17,23 @@ from handlers.runtime.imports import hide_packages
 with hide_packages("sklearn", silence="transformers"):
     from transformers import (
         AutoConfig,
+        AutoFeatureExtractor,
         AutoTokenizer,
         BertTokenizerFast,
         GenerationConfig,
         PreTrainedConfig,
         PreTrainedTokenizerBase,
+        PreTrainedTokenizerFast,
+        SegformerConfig,
+        SequenceFeatureExtractor,
     )
     from transformers.image_processing_utils import BaseImageProcessor
 
     # The public name refuses without torchvision, which this one needs for no Pillow processor.
     from transformers.models.auto.image_processing_auto import AutoImageProcessor
+    from transformers.models.segformer.image_processing_pil_segformer import (
+        SegformerImageProcessorPil,
+    )
 
 from handlers.checkpoints.labels import read_labels
 from handlers.checkpoints.sentencepiece_files import has_sentencepiece_only, read_tokenizer
@@ -50,8 +57,12 @@ CONVERT = (
 )
 # Tokenizers without a limit have a model_max_length of 1e30.
 UNLIMITED = 1_000_000
-# Of model types whose own tokenizer takes no texts: one with the same vocabulary.
-TEXT_TOKENIZERS: Mapping[str, Any] = {"tapas": BertTokenizerFast}
+# Of model types whose own tokenizer takes no texts, or is no fast one: one with its vocabulary.
+TEXT_TOKENIZERS: Mapping[str, Any] = {
+    "tapas": BertTokenizerFast,
+    # Its own one needs the package sentencepiece, and has no tokenizer.json.
+    "siglip": PreTrainedTokenizerFast,
+}
 OFFSET_FAMILIES = re.compile("roberta|camembert|longformer|mpnet|esm|data2vec-text|luke|ibert|xmod")
 
 
@@ -85,7 +96,16 @@ class Checkpoint:
         Raises:
             WrongCheckpoint: it is missing or cannot be read without remote code.
         """
-        return _image_processor(self.directory)
+        return _preprocessor(AutoImageProcessor, self.directory)
+
+    @cached_property
+    def feature_extractor(self) -> SequenceFeatureExtractor:
+        """The feature extractor of audio.
+
+        Raises:
+            WrongCheckpoint: it is missing or cannot be read without remote code.
+        """
+        return _preprocessor(AutoFeatureExtractor, self.directory)
 
     @cached_property
     def labels(self) -> list[str]:
@@ -259,17 +279,26 @@ def _is_unconverted(directory: Path) -> bool:
     return has_files and not (directory / "tokenizer.json").exists()
 
 
-def _image_processor(directory: Path) -> BaseImageProcessor:
+def _preprocessor(auto_class: Any, directory: Path) -> Any:
+    """Return the image processor or the feature extractor of a checkpoint."""
+    _register_segformer()
     try:
-        return AutoImageProcessor.from_pretrained(
-            directory, local_files_only=True, trust_remote_code=False
-        )
+        return auto_class.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # noqa: BLE001 - each processor checks its config in its own way
         raise WrongCheckpoint(
             "preprocessor_config.json",
             f"cannot be read ({summarize(error)})",
             "pack the preprocessor_config.json of the checkpoint",
         ) from None
+
+
+def _register_segformer() -> None:
+    """Have transformers find SegFormer's image processor of Pillow without torchvision.
+
+    The class declares that it needs the package, which it uses for the maps of training alone.
+    """
+    found = {"pil": SegformerImageProcessorPil}
+    AutoImageProcessor.register(SegformerConfig, image_processor_classes=found, exist_ok=True)
 
 
 def _settings(handler: HandlerSection) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from handlers.batching.padding import Batch, Padding
+from handlers.batching.rows import RowKind
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.text_reduction import TextReduction
 from handlers.config.model_config import ModelConfig
@@ -30,6 +31,9 @@ class ModelSpec:
         padding: padding ids, if the export should support packed rows where possible.
         per_token: names of the outputs that have a value for each token.
         embeds: whether the outputs are vectors, whose cosines have to agree.
+        numbers: names of the outputs whose numbers have to agree.
+        row_kind: the kind of rows that the model takes.
+        optional_outputs: names of the outputs that some models do not have.
         reduction: returns what reduces the outputs of the model in its graph; None where they stay
             as they are.
     """
@@ -44,7 +48,15 @@ class ModelSpec:
     padding: Padding | None = None
     per_token: tuple[str, ...] = ()
     embeds: bool = False
+    numbers: tuple[str, ...] = ()
+    row_kind: RowKind = "tokens"
+    optional_outputs: tuple[str, ...] = ()
     reduction: Callable[[], TextReduction] | None = None
+
+    @property
+    def required_outputs(self) -> tuple[str, ...]:
+        """The names of the outputs that every model has."""
+        return tuple(name for name in self.outputs if name not in self.optional_outputs)
 
     def with_settings(self, **settings: Any) -> ModelSpec:
         """Return a copy with other values for keys of the `handler` section."""

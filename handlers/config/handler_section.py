@@ -225,6 +225,21 @@ class HandlerSection(_Section):
         description="Maximum bytes of the file of one image. `max_request_size` of TorchServe "
         "limits the body.",
     )
+    max_batch_samples: PositiveInt | None = Field(
+        default=None,
+        description="Maximum samples in one forward pass, for modes that read audio; for models "
+        "that read spectrograms, their numbers. Longer audio is refused or read in chunks. Without "
+        "it, 960,000, a minute at 16 kHz.",
+    )
+    max_audio_seconds: PositiveFloat = Field(
+        default=600.0,
+        description="Maximum seconds of one audio file, read from its header before it is decoded.",
+    )
+    max_audio_bytes: PositiveInt = Field(
+        default=25_000_000,
+        description="Maximum bytes of one audio file. `max_request_size` of TorchServe limits the "
+        "body.",
+    )
     allowed_media_hosts: list[str] = Field(
         default_factory=list,
         description="Hosts whose files are fetched where a request has a URL: "

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from handlers.config.choices import module_names
-from handlers.schemas.explanation_parameters import ExplanationParameters
-from handlers.schemas.json_schema import parameter_schemas
 
 if TYPE_CHECKING:
-    from handlers.explainers.base import BaseExplainer
-
-METHOD_WITHOUT_GRADIENTS = "feature_ablation"
+    from handlers.explainers.base import AttributionBatch, BaseExplainer
 
 
 def get(method: str) -> type[BaseExplainer]:
@@ -21,16 +17,16 @@ def get(method: str) -> type[BaseExplainer]:
     return explainer
 
 
-def explanation_schemas(default_method: str, *, gradients: bool) -> dict[str, Any]:
-    """Return the JSON schema of each explanation parameter by name.
+def methods_for(batch_type: type[AttributionBatch], *, gradients: bool) -> list[str]:
+    """Return the methods that attribute batches of a type.
 
     Args:
-        default_method: the mode's default method.
+        batch_type: the batches of a kind of rows.
         gradients: whether the model's format has gradients; without them fewer methods work.
     """
-    methods = [
-        name for name in module_names("explainers") if gradients or not get(name).needs_gradients
+    explainers = {name: get(name) for name in module_names("explainers")}
+    return [
+        name
+        for name, explainer in explainers.items()
+        if issubclass(batch_type, explainer.takes) and (gradients or not explainer.needs_gradients)
     ]
-    default = default_method if gradients else METHOD_WITHOUT_GRADIENTS
-    method = {"enum": [*methods, None], "default": default}
-    return {**parameter_schemas(ExplanationParameters, {}), "method": method}

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Sequence, Sized
 from dataclasses import dataclass, field
+from typing import Generic
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from typing_extensions import TypeVar
 
-from handlers.batching.rows import Row
+from handlers.batching.rows import BaseRow, Row
 from handlers.checkpoints.similarity import SIMILARITIES
 from handlers.explainers._segments import Segment
+
+RowT = TypeVar("RowT", bound=BaseRow, default=Row)
+SegmentsT = TypeVar("SegmentsT", bound=Sized, default=Sequence[Segment])
 
 CONVERGENCE_TOLERANCE = 0.05
 
@@ -45,20 +50,21 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class AttributionTarget:
+class AttributionTarget(Generic[RowT, SegmentsT]):
     """A scalar F to explain, for one row: a number of an output, or its similarity to a vector.
 
     Attributes:
         row: the row.
-        segments: the segments of the row that F is attributed to.
+        segments: the segments of the row that F is attributed to: of tokens, or patches of an
+            image.
         output: name of the model output that contains F.
         index: index of F in that output, without the batch dimension; empty for a similarity.
         score: F, if the prediction has computed it.
         comparison: the vector to which the output is similar; None where F is one of its numbers.
     """
 
-    row: Row
-    segments: Sequence[Segment]
+    row: RowT
+    segments: SegmentsT
     output: str
     index: tuple[int, ...]
     score: float | None = None

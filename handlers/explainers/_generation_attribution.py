@@ -27,7 +27,7 @@ from captum.attr import (
 from transformers import PreTrainedTokenizerBase
 
 from handlers.batching.tokenization import Window
-from handlers.explainers.base import ExplainedModel, differentiable
+from handlers.explainers._tokens import ExplainedTextModel, differentiable
 from handlers.generation.randomness import seeded
 from handlers.schemas.explanation_parameters import ExplanationParameters
 
@@ -39,7 +39,7 @@ class LanguageModel(torch.nn.Module):
 
     device = torch.device("cpu")
 
-    def __init__(self, model: ExplainedModel) -> None:
+    def __init__(self, model: ExplainedTextModel) -> None:
         super().__init__()
         self._model = model
 
@@ -63,7 +63,7 @@ class EncoderDecoderModel(LanguageModel):
         start: the tokens that the decoder reads before those of the text.
     """
 
-    def __init__(self, model: ExplainedModel, length: int, start: Sequence[int]) -> None:
+    def __init__(self, model: ExplainedTextModel, length: int, start: Sequence[int]) -> None:
         super().__init__(model)
         self._length, self._start = length, torch.tensor([start])
 
@@ -149,7 +149,7 @@ class GenerationAttribution:
             none for a decoder that continues the prompt.
     """
 
-    model: ExplainedModel
+    model: ExplainedTextModel
     tokenizer: PreTrainedTokenizerBase
     row: Window
     target: list[int]

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from handlers.http.accept import parse_accept
 
 HTML = "text/html; charset=utf-8"
-
-Views = Callable[[Mapping[str, Any]], Iterable[tuple[str, Sequence[float]]]]
 
 _ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
@@ -22,6 +20,19 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+
+
+class View:
+    """A part of a page: a highlighted text, or a picture with its heat map.
+
+    Attributes:
+        template: the file of its template, in which it is `view`.
+    """
+
+    template: ClassVar[str]
+
+
+Views = Callable[[Mapping[str, Any]], Iterable[View]]
 
 
 @dataclass(frozen=True)
@@ -44,8 +55,10 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class View:
+class TextView(View):
     """A highlighted text with a title."""
+
+    template = "text_view.html.j2"
 
     title: str
     marks: Sequence[Mark]
@@ -57,9 +70,40 @@ class View:
         return [mark for mark in ranked if mark.strength][:5]
 
 
-def target_view(explanation: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[float]]]:
-    """Yield the title and the importances of the explained target."""
-    yield "Importance for the target", explanation["importances"]
+@dataclass(frozen=True)
+class ImageView(View):
+    """A picture with the heat map of its patches.
+
+    Attributes:
+        title: its title.
+        image: the picture, as JPEG in base64.
+        heat_map: the heat map, as PNG in base64.
+        height: the height of both in pixels.
+        width: their width.
+        importances: the importance of each patch, row by row.
+        box: an object in the picture: the shares of its width and height at the object's left, top,
+            right and lower edge; None without one.
+    """
+
+    template = "image_view.html.j2"
+
+    title: str
+    image: str
+    heat_map: str
+    height: int
+    width: int
+    importances: Sequence[Sequence[float]]
+    box: tuple[float, float, float, float] | None = None
+
+
+def text_view(title: str, explanation: Mapping[str, Any], importances: Sequence[float]) -> TextView:
+    """Return the text of an explanation, highlighted by importances of its words."""
+    return TextView(title, _marks(explanation, importances))
+
+
+def target_view(explanation: Mapping[str, Any]) -> Iterator[View]:
+    """Yield the text of an explanation, highlighted for the explained target."""
+    yield text_view("Importance for the target", explanation, explanation["importances"])
 
 
 def render(explanations: Sequence[Mapping[str, Any]], views: Views = target_view) -> bytes:
@@ -67,11 +111,14 @@ def render(explanations: Sequence[Mapping[str, Any]], views: Views = target_view
 
     Args:
         explanations: explanations and error bodies in the JSON form of `/explanations`.
-        views: returns titles and importances of the highlighted texts of an explanation.
+        views: returns what is shown of an explanation.
     """
     page = _ENVIRONMENT.get_template("explanation.html.j2")
     cards = [
-        {"explanation": explanation, "views": _marked(explanation, views)}
+        {
+            "explanation": explanation,
+            "views": [] if "code" in explanation else list(views(explanation)),
+        }
         for explanation in explanations
     ]
     return page.render(cards=cards, label=_label).encode("utf-8", "replace")
@@ -82,14 +129,6 @@ def prefers_page(accept: str) -> bool:
     qualities = dict(parse_accept(accept))
     others = max(qualities.get("application/json", 0.0), qualities.get("*/*", 0.0))
     return qualities.get("text/html", 0.0) > others
-
-
-def _marked(explanation: Mapping[str, Any], views: Views) -> list[View]:
-    if "code" in explanation:
-        return []
-    return [
-        View(title, _marks(explanation, importances)) for title, importances in views(explanation)
-    ]
 
 
 def _marks(explanation: Mapping[str, Any], importances: Sequence[float]) -> list[Mark]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from handlers import explainers
 from handlers.batching.memory import memory_errors
-from handlers.batching.padding import group_by_length
+from handlers.config.quoting import enumerate_names
 from handlers.errors import DeviceFailed, OutOfMemory, RequestError, Unprocessable, attempt
-from handlers.explainers._attribution import Attribution, AttributionTarget
+from handlers.explainers._attribution import Attribution
 from handlers.explainers._time_shares import TimeShares, weights_of
-from handlers.explainers.base import AttributionBatch, BaseExplainer, ExplainedModel
+from handlers.explainers.base import AnyTarget, BaseExplainer, ExplainedModel
 from handlers.runtime.deadline import Deadline, DeadlineExceeded
 from handlers.runtime.jobs import Job
 from handlers.schemas.explanation_parameters import ExplanationParameters
@@ -22,20 +22,20 @@ NOT_CONVERGED = (
     "The attributions do not sum to the difference that they explain within 5%; set a larger "
     "n_steps or n_samples, or use them with caution."
 )
-# Each row is computed many times, so a group has less padding than that of a prediction.
-MAX_PADDING_SHARE = 0.25
 
 
 class Selector(Protocol):
     """The part of an explanation target that the runner uses."""
 
-    default_method: ClassVar[str]
+    @classmethod
+    def method_by_default(cls, *, gradients: bool) -> str:
+        """Return the method where a request names none."""
 
-    def select(self, job: Job) -> list[AttributionTarget]:
+    def select(self, job: Job) -> Sequence[AnyTarget]:
         """Return the model outputs to explain."""
 
     def to_response(
-        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+        self, job: Job, selected: Sequence[Any], attributions: Sequence[Attribution]
     ) -> dict[str, Any]:
         """Return the response for a job."""
 
@@ -44,7 +44,7 @@ class Selector(Protocol):
 class AttributionJob:
     """A target with the explainer, the parameters and the owner of its request."""
 
-    target: AttributionTarget
+    target: AnyTarget
     method: str
     explainer: BaseExplainer
     settings: ExplanationParameters
@@ -52,16 +52,17 @@ class AttributionJob:
 
     @property
     def cost(self) -> int:
-        """Approximate number of tokens to compute."""
-        return len(self.target.row) * self.explainer.forwards(self.target, self.settings)
+        """Approximate number of tokens or pixels to compute."""
+        cost: int = self.target.row.cost
+        return cost * self.explainer.forwards(self.target, self.settings)
 
     @property
     def batch_key(self) -> Hashable:
         """The properties that jobs must have in common to share forward passes."""
-        settings = (self.settings.n_steps, self.settings.n_samples)
         comparison = self.target.comparison
         key = comparison and comparison.batch_key
-        return self.method, self.target.output, len(self.target.index), key, *settings
+        settings = self.explainer.batch_key(self.settings)
+        return self.method, self.target.output, len(self.target.index), key, settings
 
 
 class ExplanationRunner:
@@ -101,7 +102,7 @@ class ExplanationRunner:
         groups = sorted(self._groups(items), key=lambda group: max(item.cost for item in group))
         weights = weights_of([item.owner for item in items])
         by_item = dict(zip(map(id, items), weights, strict=True))
-        shares = TimeShares(self._model.deadline, weights)
+        shares = TimeShares(self._model.deadline, weights, self._model.cheaper)
         outcomes: dict[int, Attribution | RequestError] = {}
         for group in groups:
             own = [by_item[id(item)] for item in group]
@@ -113,10 +114,7 @@ class ExplanationRunner:
         for item in items:
             batches[item.batch_key].append(item)
         for group in batches.values():
-            lengths = [len(item.target.row) for item in group]
-            for part in group_by_length(
-                lengths, self._model.budget, MAX_PADDING_SHARE, self._model.padded_limit
-            ):
+            for part in self._model.group([item.target for item in group]):
                 yield [group[index] for index in part]
 
     def _attribute(
@@ -159,14 +157,14 @@ class ExplanationRunner:
 
 
 def _attribute_in_memory(
-    item: AttributionJob, model: ExplainedModel, targets: Sequence[AttributionTarget]
+    item: AttributionJob, model: ExplainedModel, targets: Sequence[AnyTarget]
 ) -> list[Attribution]:
     """Attribute targets; a single one that memory does not suffice for in smaller passes."""
     try:
         with memory_errors():
-            return item.explainer.attribute(AttributionBatch(model, targets), item.settings)
+            return item.explainer.attribute(model.batch(targets), item.settings)
     except OutOfMemory:
-        smallest = max(len(target.row) for target in targets)
+        smallest = max(target.row.cost for target in targets)
         if len(targets) > 1 or model.budget <= smallest:
             raise
         smaller = replace(model, budget=max(smallest, model.budget // 2))
@@ -179,18 +177,19 @@ def method_for(
     """Return the method of a request, or the default one.
 
     Raises:
-        Unprocessable: the method needs gradients, and the format of the model has none.
+        Unprocessable: the method does not attribute rows of this kind, or it needs gradients, and
+            the format of the model has none.
     """
-    gradients = model.embeddings is not None
-    method = settings.method or (
-        explanation_target.default_method if gradients else explainers.METHOD_WITHOUT_GRADIENTS
-    )
-    if explainers.get(method).needs_gradients and not gradients:
-        raise Unprocessable(
-            f"method {method} needs gradients, and this model's save_mode has none"
-            "; use feature_ablation, shapley_value_sampling or kernel_shap."
-        )
-    return method
+    gradients = model.has_gradients
+    method = settings.method or explanation_target.method_by_default(gradients=gradients)
+    fitting = explainers.methods_for(model.batch_type, gradients=gradients)
+    if method in fitting:
+        return method
+    if not issubclass(model.batch_type, explainers.get(method).takes):
+        reason = f"does not explain {model.rows_name}"
+    else:
+        reason = "needs gradients, and this model's save_mode has none"
+    raise Unprocessable(f"method {method} {reason}; use {enumerate_names(fitting)}.")
 
 
 def with_method(response: dict[str, Any], method: str) -> dict[str, Any]:

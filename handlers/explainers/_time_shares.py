@@ -8,10 +8,6 @@ from collections.abc import Sequence
 from handlers.errors import OutOfTime, RequestError, Unprocessable
 from handlers.runtime.deadline import Deadline
 
-CHEAPER = (
-    "lower n_steps or n_samples, use granularity word or input_x_gradient, or send a shorter text"
-)
-
 
 def weights_of(owners: Sequence[int]) -> list[float]:
     """Return the weight of each item; the weights of the items of one owner sum to 1."""
@@ -25,10 +21,12 @@ class TimeShares:
     Args:
         deadline: the time limit of all items.
         weights: the weight of each item.
+        cheaper: how to ask for what takes less time, for errors.
     """
 
-    def __init__(self, deadline: Deadline, weights: Sequence[float]) -> None:
+    def __init__(self, deadline: Deadline, weights: Sequence[float], cheaper: str) -> None:
         self.deadline = deadline
+        self._cheaper = cheaper
         self._alone = sum(weights) < 1.5
         self._left = sum(weights)
 
@@ -56,9 +54,9 @@ class TimeShares:
         seconds = self.deadline.seconds
         if self._alone:
             return Unprocessable(
-                f"{method} did not finish within explain_timeout, {seconds:g} s; {CHEAPER}."
+                f"{method} did not finish within explain_timeout, {seconds:g} s; {self._cheaper}."
             )
         return OutOfTime(
             f"{method} did not finish within {share.seconds:.3g} s, its share of explain_timeout,"
-            f" {seconds:g} s for the whole batch; send it again, {CHEAPER}."
+            f" {seconds:g} s for the whole batch; send it again, {self._cheaper}."
         )

@@ -1,4 +1,4 @@
-"""Feature ablation: the change of the score when a segment is replaced by the baseline token.
+"""Feature ablation: the change of the score when a segment is replaced by the baseline.
 
 Uses Captum's FeatureAblation, which needs no gradients.
 """
@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from captum.attr import FeatureAblation
 
-from handlers.explainers._attribution import Attribution, AttributionTarget
-from handlers.explainers.base import AttributionBatch, BaseExplainer
+from handlers.explainers._attribution import Attribution
+from handlers.explainers.base import AnyTarget, AttributionBatch, BaseExplainer
 
 
 class Explainer(BaseExplainer):
@@ -20,13 +20,13 @@ class Explainer(BaseExplainer):
     needs_gradients = False
     complete = False
 
-    def forwards(self, target: AttributionTarget, settings: Any) -> int:
+    def forwards(self, target: AnyTarget, settings: Any) -> int:
         return len(target.segments)
 
     @torch.no_grad()
     def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
         attributions = FeatureAblation(batch.score).attribute(
-            batch.ids,
+            batch.inputs,
             baselines=batch.baseline,
             additional_forward_args=batch.extra,
             feature_mask=batch.feature_mask(),

@@ -1,7 +1,7 @@
-"""Input x gradient: each embedding times its gradient.
+"""Input x gradient: each embedding, or each pixel, times its gradient.
 
 Shrikumar, Greenside and Kundaje: Learning Important Features Through Propagating Activation
-Differences, 2017. Uses Captum's LayerGradientXActivation.
+Differences, 2017. Uses Captum's InputXGradient.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from captum.attr import LayerGradientXActivation
+from captum.attr import InputXGradient
 
-from handlers.explainers._attribution import Attribution, AttributionTarget
-from handlers.explainers.base import AttributionBatch, BaseExplainer, differentiable
+from handlers.explainers._attribution import Attribution
+from handlers.explainers.base import AnyTarget, AttributionBatch, BaseExplainer
 
 
 class Explainer(BaseExplainer):
@@ -21,12 +21,13 @@ class Explainer(BaseExplainer):
     needs_gradients = True
     complete = False
 
-    def forwards(self, target: AttributionTarget, settings: Any) -> int:
+    def forwards(self, target: AnyTarget, settings: Any) -> int:
         return 1
 
     def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
-        with differentiable(batch.embeddings):
-            captum = LayerGradientXActivation(batch.score, batch.embeddings)
-            attributions = captum.attribute(batch.ids, additional_forward_args=batch.extra)
-        values = torch.as_tensor(attributions).sum(-1)
+        vectors = batch.vectors(batch.inputs).detach().requires_grad_()
+        attributions = InputXGradient(batch.score_vectors).attribute(
+            vectors, additional_forward_args=(batch.inputs, *batch.extra)
+        )
+        values = batch.sum_vectors(torch.as_tensor(attributions))
         return batch.to_attributions(values, batch.scores(), per_segment=False)

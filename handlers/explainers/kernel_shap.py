@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from captum.attr import KernelShap
 
-from handlers.explainers._attribution import Attribution, AttributionTarget
-from handlers.explainers.base import AttributionBatch, BaseExplainer
+from handlers.explainers._attribution import Attribution
+from handlers.explainers.base import AnyTarget, AttributionBatch, BaseExplainer
 from handlers.generation.randomness import seeded
 
 
@@ -23,7 +23,7 @@ class Explainer(BaseExplainer):
     complete = True
     samples_per_segment = 8
 
-    def forwards(self, target: AttributionTarget, settings: Any) -> int:
+    def forwards(self, target: AnyTarget, settings: Any) -> int:
         return int(settings.n_samples or self.samples_per_segment * (len(target.segments) + 1))
 
     @torch.no_grad()
@@ -31,7 +31,7 @@ class Explainer(BaseExplainer):
         feature_mask = batch.feature_mask()
         with seeded(0):
             attributions = KernelShap(batch.score).attribute(
-                batch.ids,
+                batch.inputs,
                 baselines=batch.baseline,
                 additional_forward_args=batch.extra,
                 feature_mask=feature_mask,

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from captum.attr import ShapleyValueSampling
 
-from handlers.explainers._attribution import Attribution, AttributionTarget
-from handlers.explainers.base import AttributionBatch, BaseExplainer
+from handlers.explainers._attribution import Attribution
+from handlers.explainers.base import AnyTarget, AttributionBatch, BaseExplainer
 from handlers.generation.randomness import seeded
 
 
@@ -23,14 +23,14 @@ class Explainer(BaseExplainer):
     complete = True
     default_samples = 10
 
-    def forwards(self, target: AttributionTarget, settings: Any) -> int:
+    def forwards(self, target: AnyTarget, settings: Any) -> int:
         return len(target.segments) * int(settings.n_samples or self.default_samples)
 
     @torch.no_grad()
     def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
         with seeded(0):
             attributions = ShapleyValueSampling(batch.score).attribute(
-                batch.ids,
+                batch.inputs,
                 baselines=batch.baseline,
                 additional_forward_args=batch.extra,
                 feature_mask=batch.feature_mask(),

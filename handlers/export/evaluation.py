@@ -83,6 +83,7 @@ def evaluate(
         expected,
         found,
         independent=task.checkpoint.independent_labels,
+        numbers=task.numbers,
         places=[each.place for each in rows],
         labels=task.labels,
     )

@@ -13,6 +13,7 @@ import torch
 from handlers import tasks
 from handlers.checkpoints.checkpoint import read_checkpoint
 from handlers.checkpoints.dtypes import name_of, pick_dtype
+from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.prequantized import check_not_quantized, quantization_method
 from handlers.config.handler_section import CHECKPOINT, Pt2
@@ -54,7 +55,7 @@ class ExportFormat(Protocol):
     def computes_in(self, dtype: str) -> str:
         """Return the dtype that a model computes in for a value of `handler.dtype`."""
 
-    def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
+    def export(self, spec: ModelSpec, target: Path, inputs: GraphInputs) -> None:
         """Export a checkpoint to a directory."""
 
     def load(self, spec: ModelSpec) -> Model:
@@ -199,6 +200,9 @@ def _specify(directory: Path, config: ModelConfig) -> tuple[BaseTask[Any, Any], 
         per_token=task_class.per_token,
         embeds=task_class.embeds,
         reduction=task.reduction,
+        row_kind=task_class.row_kind,
+        optional_outputs=task_class.optional_outputs,
+        numbers=task_class.numbers,
     )
     # Drafts change the speed only, and are not beside a checkpoint before it is packed.
     return task, spec.with_settings(assistant_model=None)
@@ -213,7 +217,7 @@ def _export(
     export_format: ExportFormat, task: BaseTask[Any, Any], spec: ModelSpec, target: Path
 ) -> None:
     with silence_exporters():
-        export_format.export(spec, target, task.model_inputs)
+        export_format.export(spec, target, task.graph_inputs)
 
 
 def _more_precise(spec: ModelSpec) -> ModelSpec:
@@ -224,7 +228,7 @@ def _more_precise(spec: ModelSpec) -> ModelSpec:
 
 def _dtype_of(export_format: ExportFormat, spec: ModelSpec) -> str:
     """Return the dtype that an exported model computes in."""
-    if recorded := ExportManifest.read(spec.directory, spec.outputs).dtype:
+    if recorded := ExportManifest.read(spec.directory, spec.required_outputs).dtype:
         return recorded
     dtype = export_format.computes_in(spec.config.handler.dtype)
     return name_of(pick_dtype(dtype, spec.device))

@@ -251,6 +251,7 @@ def compare_outputs(
     found: Iterable[Outputs],
     *,
     independent: bool = False,
+    numbers: Sequence[str] = (),
     places: Iterable[str] = (),
     labels: Sequence[str] = (),
 ) -> ParityReport:
@@ -258,12 +259,13 @@ def compare_outputs(
 
     A decision is the largest value in the last dimension of an output: labels, tokens of the
     vocabulary, or start and end tokens of an answer. A single logit is a regression and agrees
-    within 5%.
+    within 5%, and so does each value of the outputs that are numbers.
 
     Args:
         expected: the outputs of the checkpoint for each row.
         found: the outputs of the other model.
         independent: whether each label is a separate decision, as in multi-label classification.
+        numbers: names of the outputs that are numbers.
         places: the place of each row, for the report of changed decisions.
         labels: names of the classes, by class number.
     """
@@ -272,7 +274,7 @@ def compare_outputs(
     named = chain(places, repeat("a row"))
     for place, (row, other) in zip(named, zip(expected, found, strict=True), strict=False):
         rows += 1
-        for output in _outputs(row, other, independent, labels):
+        for output in _outputs(row, other, independent, numbers, labels):
             here = list(output.changes(place))
             decisions += output.equal.size
             changed += len(here)
@@ -288,12 +290,19 @@ def _margin(change: Change) -> float:
 
 
 def _outputs(
-    row: Outputs, other: Outputs, independent: bool, labels: Sequence[str]
+    row: Outputs,
+    other: Outputs,
+    independent: bool,
+    numbers: Sequence[str],
+    labels: Sequence[str],
 ) -> Iterator[_Output]:
     for name in row:
         pair = np.asarray(row[name]), np.asarray(other[name])
         label = f", {name}" if len(row) > 1 else ""
-        yield _output_class(pair[0], independent)(*pair, label, labels)
+        if name in numbers:
+            yield _Regression(pair[0][..., None], pair[1][..., None], label, labels)
+        else:
+            yield _output_class(pair[0], independent)(*pair, label, labels)
 
 
 @dataclass(frozen=True)
@@ -381,6 +390,9 @@ class _Regression(_Output):
 
     def margins(self) -> None:
         return None
+
+    def _position(self, position: tuple[int, ...]) -> str:
+        return "".join(f", value {number}" for number in position)
 
     def _scores(self, logits: Logits) -> npt.NDArray[np.float64]:
         return sigmoid(logits)

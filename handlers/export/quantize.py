@@ -220,12 +220,17 @@ def _outputs(
     """Yield the outputs of a compiled graph for each batch, without those of padding."""
     for batch in batches:
         outputs = compiled(batch)
-        mask = batch[SEGMENTS] >= 0 if SEGMENTS in batch else batch["attention_mask"] > 0
-        names = _names(graph.outputs)
         yield {
-            name: _without_padding(outputs[name], mask) if name in per_token else outputs[name]
-            for name in names
+            name: _without_padding(outputs[name], _mask(batch))
+            if name in per_token
+            else outputs[name]
+            for name in _names(graph.outputs)
         }
+
+
+def _mask(batch: ModelInputs) -> npt.NDArray[np.bool_]:
+    """Return the slots of a batch that hold tokens."""
+    return np.asarray(batch[SEGMENTS] >= 0 if SEGMENTS in batch else batch["attention_mask"] > 0)
 
 
 def _without_padding(values: Any, mask: npt.NDArray[np.bool_]) -> Any:

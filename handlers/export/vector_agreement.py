@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,26 +20,29 @@ Matrix = npt.NDArray[np.float64]
 def compare_vectors(expected: Iterable[Outputs], found: Iterable[Outputs]) -> ParityReport:
     """Compare the vectors of two models for the same rows, one row at a time.
 
-    A row has one vector, or one for each token, whose mean is then compared with other rows'.
+    A row has one vector, or one for each token, whose mean is then compared with other rows'. Where
+    a model has several outputs, the vectors of each are compared.
 
     Args:
         expected: the outputs of the checkpoint for each row.
         found: the outputs of the other model.
     """
+    rows = 0
     cosines: list[Matrix] = []
-    texts: list[tuple[Matrix, Matrix]] = []
+    means: list[tuple[Matrix, Matrix]] = []
     for row, other in zip(expected, found, strict=True):
-        (name,) = row
-        pair = _vectors(row[name]), _vectors(other[name])
-        cosines.append(_cosines(*pair))
-        if len(texts) < COMPARED_ROWS:
-            texts.append((pair[0].mean(0), pair[1].mean(0)))
+        rows += 1
+        pairs = [(_vectors(row[name]), _vectors(other[name])) for name in row]
+        cosines += [_cosines(*pair) for pair in pairs]
+        if len(means) < COMPARED_ROWS:
+            first, second = zip(*pairs, strict=True)
+            means.append((_mean(first), _mean(second)))
     every = np.concatenate(cosines)
-    similar = [_similarities(np.stack(each)) for each in zip(*texts, strict=True)]
+    similar = [_similarities(np.stack(each)) for each in zip(*means, strict=True)]
     agreement = VectorAgreement(
         float(every.mean()), float(every.min()), rank_correlation(*similar), len(similar[0])
     )
-    return ParityReport(len(cosines), 0, 1.0, 0.0, vectors=agreement)
+    return ParityReport(rows, 0, 1.0, 0.0, vectors=agreement)
 
 
 def rank_correlation(first: Matrix, second: Matrix) -> float:
@@ -54,9 +57,18 @@ def rank_correlation(first: Matrix, second: Matrix) -> float:
 
 
 def _vectors(values: Any) -> Matrix:
-    """Return vectors without values that are not finite, which agree with nothing."""
-    vectors = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    """Return vectors without values that are not finite, which agree with nothing.
+
+    The maps of a convolution are one vector.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    vectors = array if array.ndim == 2 else array.reshape(1, -1)
     return np.where(np.isfinite(vectors).all(-1, keepdims=True), vectors, 0.0)
+
+
+def _mean(outputs: Sequence[Matrix]) -> Matrix:
+    """Return the means of the vectors of all outputs, one after another."""
+    return np.concatenate([vectors.mean(0) for vectors in outputs])
 
 
 def _cosines(first: Matrix, second: Matrix) -> Matrix:

@@ -39,6 +39,12 @@ def _check_task(
             " and models of this mode are not exported",
             "use save_mode: pretrained",
         )
+    if task.row_kind not in model_format.row_kinds:
+        return (
+            f"handler.mode is {config.handler.mode} and handler.save_mode is {model_format.name},"
+            f" whose graphs take {' or '.join(model_format.row_kinds)}, not {task.row_kind}",
+            "use save_mode: pretrained or openvino",
+        )
     if not task.generates or task.auto_class in model_format.generates:
         return None
     remedy = "pretrained" if task.is_encoder_decoder else "openvino or pretrained"

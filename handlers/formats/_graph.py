@@ -24,12 +24,13 @@ from handlers.batching.packing import (
 from handlers.batching.padding import Batch, Padding
 from handlers.batching.rows import Row
 from handlers.checkpoints.dtypes import name_of, pick_dtype
+from handlers.checkpoints.graph_inputs import ArrayInputs, GraphInputs, TokenInputs
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.text_reduction import ReducedModel, TextSlots
 from handlers.checkpoints.trial_rows import trial_rows
 from handlers.errors import WrongCheckpoint, summarize
 from handlers.export.manifest import ExportManifest, Shape, Signature
-from handlers.export.parity import check_parity, parity_batches
+from handlers.export.parity import check_parity, in_dtype
 from handlers.formats._packable import Packable, as_packable, mask_by_layer_type
 from handlers.formats.base import BaseFormat
 from handlers.runtime.model import ForwardOnlyModel, Model
@@ -94,7 +95,7 @@ class PaddedGraph(torch.nn.Module):
 
 def padded_graph(module: PreTrainedModel, signature: Signature) -> PaddedGraph:
     """Return a graph for padded rows, with the first attention mask that keeps the outputs."""
-    batches = parity_batches(module, signature.inputs)
+    batches = TokenInputs(signature.inputs).batches(module)
     graphs = [PaddedGraph(module, signature, mask).eval() for mask in PADDING_MASKS]
     return next((graph for graph in graphs if _keeps_outputs(graph, batches)), graphs[-1])
 
@@ -122,17 +123,49 @@ class PackedGraph(torch.nn.Module):
         return tuple(outputs[name] for name in self.signature.outputs)
 
 
-AnyGraph = PaddedGraph | PackedGraph
+class StackedGraph(torch.nn.Module):
+    """A model for stacked arrays with positional inputs and a tuple of outputs."""
+
+    def __init__(self, module: PreTrainedModel, signature: Signature) -> None:
+        super().__init__()
+        self.module = module
+        self.signature = signature
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the outputs in the signature's order."""
+        batch = dict(zip(self.signature.inputs, inputs, strict=True))
+        outputs = self.module(**in_dtype(batch, self.module.dtype))
+        return tuple(outputs[name] for name in self.signature.outputs)
 
 
-def build_graph(module: PreTrainedModel, spec: ModelSpec, inputs: tuple[str, ...]) -> AnyGraph:
-    """Return a graph for packed rows, or for padded rows if the model does not support packing.
+AnyGraph = PaddedGraph | PackedGraph | StackedGraph
+
+
+def build_graph(module: PreTrainedModel, spec: ModelSpec, inputs: GraphInputs) -> AnyGraph:
+    """Return a graph of a model.
+
+    For tokens it takes packed rows, or padded rows if the model does not support packing.
 
     Args:
         module: the model.
         spec: the specification of the export.
-        inputs: names of the model's inputs, including the attention mask.
+        inputs: what the graph takes.
     """
+    if isinstance(inputs, ArrayInputs):
+        return _stacked_graph(module, spec, inputs)
+    return _token_graph(module, spec, inputs.names)
+
+
+def _stacked_graph(module: PreTrainedModel, spec: ModelSpec, inputs: ArrayInputs) -> StackedGraph:
+    with torch.no_grad():
+        found = module(**in_dtype(inputs.batches(module)[0], module.dtype))
+    outputs = tuple(name for name in spec.outputs if found.get(name) is not None)
+    return StackedGraph(module, Signature(inputs.names, outputs)).eval()
+
+
+def _token_graph(
+    module: PreTrainedModel, spec: ModelSpec, inputs: tuple[str, ...]
+) -> PaddedGraph | PackedGraph:
     trial = trial_rows(spec.checkpoint, spec.checkpoint.limit)
     packable = spec.padding and as_packable(
         module, trial, spec.padding, spec.outputs, spec.per_token
@@ -145,9 +178,19 @@ def build_graph(module: PreTrainedModel, spec: ModelSpec, inputs: tuple[str, ...
     return PackedGraph(packable, Signature(names, spec.outputs)).eval()
 
 
-def dynamic_shapes(inputs: Sequence[torch.Tensor]) -> tuple[dict[int, Any], ...]:
-    """Return the `dynamic_shapes` of torch.export with every axis of every input dynamic."""
-    return tuple(dict.fromkeys(range(tensor.ndim), Dim.DYNAMIC) for tensor in inputs)
+def dynamic_shapes(
+    inputs: GraphInputs, example: Sequence[torch.Tensor]
+) -> tuple[dict[int, Any], ...]:
+    """Return the `dynamic_shapes` of torch.export.
+
+    Every axis of tokens is dynamic, and of arrays the number of rows.
+
+    Args:
+        inputs: what the graph takes.
+        example: positional inputs.
+    """
+    axes = (range(1 if inputs.kind == "arrays" else tensor.ndim) for tensor in example)
+    return tuple(dict.fromkeys(each, Dim.DYNAMIC) for each in axes)
 
 
 def example_inputs(graph: AnyGraph, batches: Sequence[Batch]) -> tuple[torch.Tensor, ...]:
@@ -268,7 +311,7 @@ class TorchGraphFormat(BaseFormat):
 
     def load(self, spec: ModelSpec) -> Model:
         path = find_graph_file(spec.directory, self.file, self.pattern)
-        manifest = ExportManifest.read(spec.directory, spec.outputs)
+        manifest = ExportManifest.read(spec.directory, spec.required_outputs)
         _warn_about_dtype(spec, manifest.dtype, path.name)
         with translate_load_errors(path.name):
             graph = self.read_graph(path, spec.device)

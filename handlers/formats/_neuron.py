@@ -19,11 +19,12 @@ from torch.nn.functional import pad
 from transformers import PreTrainedModel
 
 from handlers.batching.tokenization import check_length
+from handlers.checkpoints.graph_inputs import GraphInputs, example_batch
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.errors import WrongCheckpoint, WrongConfig, summarize
 from handlers.export.manifest import FILE as MANIFEST
 from handlers.export.manifest import ExportManifest, Shape, Signature
-from handlers.export.parity import check_parity, example_batch
+from handlers.export.parity import check_parity
 from handlers.formats import torchscript
 from handlers.formats._graph import (
     GraphModel,
@@ -50,6 +51,7 @@ class NeuronFormat(TorchGraphFormat):
         package: the AWS package that compiles and runs the graph.
     """
 
+    row_kinds = ("tokens",)
     lossy = True
     fixed_shape = True
     takes_batch_size = True
@@ -57,21 +59,21 @@ class NeuronFormat(TorchGraphFormat):
     file = torchscript.Format.file
     pattern = torchscript.Format.pattern
 
-    def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
+    def export(self, spec: ModelSpec, target: Path, inputs: GraphInputs) -> None:
         trace = self._import_package().trace
         module = read_weights(spec).eval()
-        signature = Signature(inputs, spec.outputs)
+        signature = Signature(inputs.names, spec.outputs)
         rows, width = _rows(spec), _width(spec)
         shape = Shape(rows, width, _per_token(module, signature, width))
         vocabulary = int(module.config.get_text_config().vocab_size)
         with translate_export_errors(module):
-            batch = example_batch(inputs, vocabulary, rows, width)
+            batch = example_batch(inputs.names, vocabulary, rows, width)
             graph = trace(padded_graph(module, signature), tuple(batch.values()))
             torch.jit.save(graph, target / self.file)
         ExportManifest(signature, shape=shape).write(target)
         model = FixedShapeModel(_DeviceModel(GraphModel(graph, signature)), shape, _pad_ids(spec))
         shapes = ((rows + 1, width), (1, -(-width // 2)))
-        batches = [example_batch(inputs, vocabulary, *each) for each in shapes]
+        batches = [example_batch(inputs.names, vocabulary, *each) for each in shapes]
         check_parity(module, model, batches, self.file, TOLERANCE)
 
     def load(self, spec: ModelSpec) -> Model:

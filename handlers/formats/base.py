@@ -9,7 +9,9 @@ from typing import Any, ClassVar
 
 import torch
 
+from handlers.batching.rows import RowKind
 from handlers.checkpoints.dtypes import name_of, pick_dtype
+from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.prequantized import quantization_method
 from handlers.config.handler_section import DType, EngineName
@@ -25,6 +27,7 @@ class BaseFormat(ABC):
     """A storage and execution format; `handlers/formats/<save_mode>.py` has one class `Format`.
 
     Attributes:
+        row_kinds: the kinds of rows that its models take.
         generates: the auto classes whose models generate text in it.
         lossy: whether outputs differ from the checkpoint even in float32, so that every export is
             evaluated.
@@ -40,6 +43,7 @@ class BaseFormat(ABC):
         packages: the install command of each required package other than torch and transformers.
     """
 
+    row_kinds: ClassVar[tuple[RowKind, ...]] = ("tokens", "arrays")
     generates: ClassVar[tuple[str, ...]] = ()
     lossy: ClassVar[bool] = False
     dtypes: ClassVar[tuple[DType, ...]] = ("float32", "bfloat16", "float16")
@@ -83,13 +87,13 @@ class BaseFormat(ABC):
         handler = spec.config.handler
         return StaticGroups(model, handler.max_num_seqs, handler.max_waiting)
 
-    def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
+    def export(self, spec: ModelSpec, target: Path, inputs: GraphInputs) -> None:
         """Export a checkpoint to this format, and check that the outputs are equal.
 
         Args:
             spec: the checkpoint and the YAML.
             target: the output directory.
-            inputs: names of the model's inputs, including the attention mask.
+            inputs: what the graph takes.
 
         Raises:
             ConfigError: the checkpoint cannot be exported, the outputs differ, or a package is
@@ -109,7 +113,7 @@ class BaseFormat(ABC):
         """Return the dtype that a loaded model computes in on this machine."""
         if quantization_method(spec.checkpoint.config):
             return name_of(spec.checkpoint.config.dtype or torch.float32)
-        recorded = ExportManifest.read(spec.directory, spec.outputs).dtype
+        recorded = ExportManifest.read(spec.directory, spec.required_outputs).dtype
         dtype = recorded or self.computes_in(spec.config.handler.dtype)
         return name_of(pick_dtype(dtype, spec.device))
 

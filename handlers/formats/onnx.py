@@ -14,10 +14,11 @@ from typing import Any, ClassVar
 import torch
 
 from handlers.batching.packing import PackedBatch
+from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.errors import WrongCheckpoint
 from handlers.export.manifest import Signature
-from handlers.export.parity import check_parity, parity_batches
+from handlers.export.parity import check_parity
 from handlers.formats._graph import (
     build_graph,
     dynamic_shapes,
@@ -47,10 +48,10 @@ class Format(BaseFormat):
         "onnxscript": "pip install onnx onnxscript onnxruntime",
     }
 
-    def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
+    def export(self, spec: ModelSpec, target: Path, inputs: GraphInputs) -> None:
         self.require("onnxscript")
         module = read_weights(spec.in_float32()).eval().requires_grad_(requires_grad=False)
-        batches = parity_batches(module, inputs)
+        batches = inputs.batches(module)
         with translate_export_errors(module):
             graph = build_graph(module, spec, inputs)
             example = example_inputs(graph, batches)
@@ -58,9 +59,9 @@ class Format(BaseFormat):
                 graph,
                 example,
                 dynamo=True,
-                dynamic_shapes=(dynamic_shapes(example),),
+                dynamic_shapes=(dynamic_shapes(inputs, example),),
                 input_names=list(graph.signature.inputs),
-                output_names=list(spec.outputs),
+                output_names=list(graph.signature.outputs),
                 verbose=False,
             )
             program.save(target / FILE)
@@ -74,8 +75,7 @@ class Format(BaseFormat):
         providers = _providers(spec.device, runtime.get_available_providers())
         with translate_load_errors(path.name):
             session = runtime.InferenceSession(path, options, providers=providers)
-        _check_outputs(session, spec.outputs, path.name)
-        return OnnxModel(session, spec.outputs)
+        return OnnxModel(session, _outputs(session, spec, path.name))
 
 
 class OnnxModel(ForwardOnlyModel):
@@ -116,11 +116,17 @@ def _providers(device: torch.device, available: list[str]) -> list[Any]:
     return [(provider, {"device_id": device.index or 0}), cpu]
 
 
-def _check_outputs(session: Any, outputs: tuple[str, ...], file: str) -> None:
+def _outputs(session: Any, spec: ModelSpec, file: str) -> tuple[str, ...]:
+    """Return the outputs of a session that the task reads.
+
+    Raises:
+        WrongCheckpoint: one is missing.
+    """
     names = [each.name for each in session.get_outputs()]
-    if missing := set(outputs) - set(names):
+    if missing := set(spec.required_outputs) - set(names):
         raise WrongCheckpoint(
             file,
             f"has {', '.join(names)}, not {missing.pop()}",
             "export it again with this YAML's mode",
         )
+    return tuple(name for name in spec.outputs if name in names)

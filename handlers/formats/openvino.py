@@ -28,13 +28,14 @@ from handlers import tasks
 from handlers.batching.packing import PackedBatch
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.dtypes import cpu_has_bfloat16, name_of, pick_dtype
+from handlers.checkpoints.graph_inputs import GraphInputs, TokenInputs
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.trial_rows import short_positions
 from handlers.config.handler_section import CHECKPOINT
 from handlers.config.model_config import ModelConfig
 from handlers.errors import Unprocessable, WrongCheckpoint, summarize
 from handlers.export.manifest import ExportManifest, Signature
-from handlers.export.parity import check_parity, parity_batches
+from handlers.export.parity import check_parity
 from handlers.export.parity_report import compare_outputs
 from handlers.export.quantize import AccuracyTarget, Quantized, quantize
 from handlers.export.vector_agreement import compare_vectors
@@ -42,7 +43,7 @@ from handlers.formats._cache import cache_blocks
 from handlers.formats._genai import GenAiModel, check_generation_config
 from handlers.formats._genai_grammar import GrammarTrials
 from handlers.formats._graph import (
-    PackedGraph,
+    PaddedGraph,
     build_graph,
     example_inputs,
     find_graph_file,
@@ -91,7 +92,7 @@ class Format(BaseFormat):
             config.continuousBatching and handler.captum_explanation and not handler.quantization
         )
 
-    def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
+    def export(self, spec: ModelSpec, target: Path, inputs: GraphInputs) -> None:
         self.require("openvino")
         _check_positions(spec)
         if spec.config.continuousBatching:
@@ -109,8 +110,8 @@ class Format(BaseFormat):
         settings = _compile_settings(_dtype(spec))
         with translate_load_errors(FILE):
             graph = openvino.Core().read_model(path)
-            signature = Signature(_names(graph.inputs), spec.outputs)
-            if signature.packs or spec.reduction:
+            signature = _signature(graph, spec)
+            if signature.packs or spec.reduction or spec.row_kind == "arrays":
                 return ConvertedModel(openvino.compile_model(graph, "CPU", settings), signature)
         del graph
         # By default, OpenVINO keeps the keys and values of tokens in 8 bits, which changes texts.
@@ -161,24 +162,27 @@ class Format(BaseFormat):
         return dtype if dtype != "bfloat16" or cpu_has_bfloat16() else "float32"
 
     def _export_graph(
-        self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]
+        self, spec: ModelSpec, target: Path, inputs: GraphInputs
     ) -> ExportManifest | None:
-        """Export a graph for packed rows, or for padded rows whose tokens are reduced.
+        """Export a graph for packed rows, for padded rows whose tokens are reduced, or for arrays.
 
         Returns:
-            The manifest; None if the model does not support packed rows and has no reduction.
+            The manifest; None for tokens if the model does not support packed rows and has no
+            reduction.
         """
-        if not (spec.padding or spec.reduction):
+        if inputs.kind == "tokens" and not (spec.padding or spec.reduction):
             return None
         openvino = self.require("openvino")
         module = read_weights(spec.in_float32()).eval().requires_grad_(requires_grad=False)
         graph = build_graph(module, spec, inputs)
-        if not (isinstance(graph, PackedGraph) or spec.reduction):
+        if isinstance(graph, PaddedGraph) and not spec.reduction:
             return None
-        batches = parity_batches(module, inputs)
+        batches = inputs.batches(module)
         with translate_export_errors(module):
             converted = openvino.convert_model(graph, example_input=example_inputs(graph, batches))
             _set_names(converted.inputs, graph.signature.inputs)
+            if inputs.kind == "arrays":
+                _fix_shapes(converted, batches[0])
             _set_names(converted.outputs, graph.signature.outputs)
         settings = _compile_settings("float32")
         model = ConvertedModel(openvino.compile_model(converted, "CPU", settings), graph.signature)
@@ -219,7 +223,7 @@ class Format(BaseFormat):
             ) from None
         if is_gemma:
             module = read_weights(spec.in_float32()).eval()
-            batches = parity_batches(module, ("input_ids", "attention_mask"))
+            batches = TokenInputs(("input_ids", "attention_mask")).batches(module)
             check_parity(module, OpenVinoModel(model, spec.outputs), batches, FILE)
         return model
 
@@ -238,7 +242,11 @@ class Format(BaseFormat):
                 handler.min_agreement,
                 compare_vectors
                 if spec.embeds
-                else partial(compare_outputs, independent=spec.checkpoint.independent_labels),
+                else partial(
+                    compare_outputs,
+                    independent=spec.checkpoint.independent_labels,
+                    numbers=spec.numbers,
+                ),
                 spec.per_token,
                 {dtype: _compile_settings(dtype) for dtype in dtypes},
             ),
@@ -325,8 +333,10 @@ def _check_positions(spec: ModelSpec) -> None:
         WrongCheckpoint: texts may reach them.
     """
     positions, handler = short_positions(spec.checkpoint.config), spec.config.handler
+    if positions is None:
+        return
     limits = (spec.checkpoint.limit, handler.max_total_tokens)
-    if positions and min(filter(None, limits), default=math.inf) > positions:
+    if min(filter(None, limits), default=math.inf) > positions:
         raise WrongCheckpoint(
             "config.json",
             f"has LongRoPE, which save_mode: openvino computes for texts of at most {positions:,}"
@@ -348,7 +358,7 @@ def _dtype(spec: ModelSpec) -> str:
     dtype = spec.config.handler.dtype
     if dtype != "auto":
         return dtype
-    return ExportManifest.read(spec.directory, spec.outputs).dtype or dtype
+    return ExportManifest.read(spec.directory, spec.required_outputs).dtype or dtype
 
 
 def _compile_settings(dtype: str) -> dict[str, int | str]:
@@ -373,6 +383,18 @@ def _grammar_trials(checkpoint: Checkpoint) -> GrammarTrials | None:
     except Unprocessable:
         return None
     return GrammarTrials(tokens, ends)
+
+
+def _signature(graph: Any, spec: ModelSpec) -> Signature:
+    """Return the names of the inputs of a graph, and of those outputs that the task reads."""
+    names = {name for each in graph.outputs for name in each.names}
+    outputs = (name for name in spec.outputs if name in names or name in spec.required_outputs)
+    return Signature(_names(graph.inputs), tuple(outputs))
+
+
+def _fix_shapes(graph: Any, batch: Mapping[str, torch.Tensor]) -> None:
+    """Leave only the number of rows free, so that OpenVINO plans for one size."""
+    graph.reshape({name: [-1, *tensor.shape[1:]] for name, tensor in batch.items()})
 
 
 def _names(ports: Sequence[Any]) -> tuple[str, ...]:

@@ -109,6 +109,10 @@ class PretrainedModel(Model):
         embeddings: torch.nn.Module = reader.get_input_embeddings()
         return embeddings
 
+    @property
+    def has_gradients(self) -> bool:
+        return True
+
     def forward_with_gradients(
         self, batch: Mapping[str, torch.Tensor]
     ) -> Mapping[str, torch.Tensor]:

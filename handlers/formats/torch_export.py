@@ -10,8 +10,9 @@ from pathlib import Path
 import torch
 from torch.export.passes import move_to_device_pass
 
+from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.export.parity import check_parity, parity_batches
+from handlers.export.parity import check_parity
 from handlers.formats._graph import (
     GraphModel,
     TorchGraphFormat,
@@ -29,13 +30,14 @@ class Format(TorchGraphFormat):
     file = "model.pt2"
     pattern = "*.pt2"
 
-    def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
+    def export(self, spec: ModelSpec, target: Path, inputs: GraphInputs) -> None:
         module = read_weights(spec).eval().requires_grad_(requires_grad=False)
-        batches = parity_batches(module, inputs)
+        batches = inputs.batches(module)
         with translate_export_errors(module):
             graph = build_graph(module, spec, inputs)
             example = example_inputs(graph, batches)
-            program = torch.export.export(graph, example, dynamic_shapes=(dynamic_shapes(example),))
+            shapes = dynamic_shapes(inputs, example)
+            program = torch.export.export(graph, example, dynamic_shapes=(shapes,))
         torch.export.save(program, target / self.file)
         self.write_manifest(target, graph.signature, module.dtype)
         check_parity(module, GraphModel(program.module(), graph.signature), batches, self.file)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import torch
 
+from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.export.parity import check_parity, parity_batches
+from handlers.export.parity import check_parity
 from handlers.formats._graph import (
     GraphModel,
     TorchGraphFormat,
@@ -26,9 +27,9 @@ class Format(TorchGraphFormat):
     file = "traced_model.pt"
     pattern = "*.pt"
 
-    def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
+    def export(self, spec: ModelSpec, target: Path, inputs: GraphInputs) -> None:
         module = read_weights(spec).eval()
-        batches = parity_batches(module, inputs)
+        batches = inputs.batches(module)
         with translate_export_errors(module):
             graph = build_graph(module, spec, inputs)
             traced = torch.jit.trace(graph, example_inputs(graph, batches), check_trace=False)

@@ -1,1 +1,1 @@
-"""Files in requests that are no texts: images."""
+"""Files in requests that are no texts: images and audio."""

@@ -13,6 +13,10 @@ For embeddings the hub's client writes the parameters beside `inputs`, and so ma
 
     {"inputs": "a text", "normalize": true}
 
+For questions about images it writes the image and the question beside the image as `inputs`:
+
+    {"inputs": "<base64>", "image": "<base64>", "question": "What is it?"}
+
 https://huggingface.co/docs/text-generation-inference/conceptual/streaming
 """
 
@@ -37,6 +41,7 @@ from handlers.protocols.items import (
     read_target,
 )
 from handlers.protocols.result_formats import format_results, preferred_type
+from handlers.schemas.model_info import Columns
 from handlers.schemas.request import GeneratedToken, Request, TextToken
 
 # The details that a stream has in its events.
@@ -107,15 +112,15 @@ class Protocol(BaseProtocol):
     def parse(self, http_request: HttpRequest) -> Exchange:
         content = http_request.content
         beside = self.model.parameters if self.model.operation in EMBEDDINGS else {}
-        check_keys(content, [*KEYS, *beside], "The body")
+        columns = self._columns_beside(content)
+        check_keys(content, [*KEYS, *beside, *columns], "The body")
         if "inputs" not in content:
             raise BadRequest("The body has no inputs; send them under that key.")
         parameters = {name: content[name] for name in beside if name in content}
         parameters |= read_parameters(content)
         parameters |= read_target(content, explains=http_request.explains)
-        requests = self.requests(
-            from_base64(content["inputs"], self.model.input_columns), parameters
-        )
+        inputs = {name: content[name] for name in columns} or content["inputs"]
+        requests = self.requests(from_base64(inputs, self.model.input_columns), parameters)
         if not read_stream(content):
             return Exchange(http_request, requests)
         self._check_stream(http_request, requests[0])
@@ -152,6 +157,12 @@ class Protocol(BaseProtocol):
     def stream(self, http_request: HttpRequest) -> TokenEventStream:
         """Return the stream of one text."""
         return TokenEventStream(http_request, self.model.result_columns[0])
+
+    def _columns_beside(self, content: Mapping[str, Any]) -> Columns:
+        """Return the columns of a file and a text that stand beside the inputs; usually none."""
+        several = (names for names in self.model.input_columns if len(names) > 1)
+        found = (names for names in several if content.keys() >= set(names))
+        return next(found, ()) if self.model.reads_media else ()
 
     def _check_stream(self, http_request: HttpRequest, request: Request) -> None:
         if not self.model.generates or http_request.explains:

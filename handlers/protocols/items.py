@@ -24,7 +24,7 @@ from handlers.config.choices import suggest
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import BadRequest
 from handlers.protocols.base import is_chat, is_pair
-from handlers.schemas.model_info import IMAGE_COLUMN, SINGLE_VALUES, TEXT_COLUMN, Columns
+from handlers.schemas.model_info import FILE_TYPES, SINGLE_VALUES, TEXT_COLUMN, Columns
 from handlers.schemas.parameters import check_size
 from handlers.schemas.text_checks import json_type
 
@@ -146,12 +146,13 @@ def from_columns(values: Any, columns: Sequence[Columns], owner: str) -> Any:
 
 
 def from_base64(inputs: Any, columns: Sequence[Columns]) -> Any:
-    """Return the text of `{"b64": …}`; other inputs, and images, as they are.
+    """Return the text of `{"b64": …}`; other inputs, and files, as they are.
 
     Raises:
         BadRequest: it is not a text in base64.
     """
-    if not isinstance(inputs, dict) or inputs.keys() != {"b64"} or IMAGE_COLUMN in columns:
+    is_file = not FILE_TYPES.keys().isdisjoint(columns)
+    if not isinstance(inputs, dict) or inputs.keys() != {"b64"} or is_file:
         return inputs
     try:
         return base64.b64decode(inputs["b64"], validate=True).decode("utf-8")

@@ -19,7 +19,8 @@ class Job:
 
     Attributes:
         query: the request as the task parsed it.
-        settings: the explanation parameters; unused for predictions.
+        settings: the explanation parameters, as the explanation target declares them; unused for
+            predictions.
         rows: the encoded rows.
         outputs: the model outputs of each row.
         stream: receives generated text as it is produced; None without streaming.
@@ -28,7 +29,7 @@ class Job:
     """
 
     query: Any
-    settings: ExplanationParameters = DEFAULT_SETTINGS
+    settings: Any = DEFAULT_SETTINGS
     rows: Sequence[Any] = ()
     outputs: Sequence[Outputs] = ()
     stream: TextStream | None = None

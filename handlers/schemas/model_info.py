@@ -17,8 +17,16 @@ Operation = Literal["embed", "embed_all", "embed_sparse", "rerank", "similarity"
 TEXT_COLUMN: Columns = ("text",)
 # The column of inputs that are one image.
 IMAGE_COLUMN: Columns = ("image",)
+# The column of inputs that are one audio file.
+AUDIO_COLUMN: Columns = ("audio",)
+# The content types of columns whose values are files.
+FILE_TYPES: Mapping[Columns, str] = {IMAGE_COLUMN: "image/*", AUDIO_COLUMN: "audio/*"}
 # What the columns of inputs are that are one value, which stands by itself and not in an object.
-SINGLE_VALUES: Mapping[Columns, str] = {TEXT_COLUMN: "a text", IMAGE_COLUMN: "an image"}
+SINGLE_VALUES: Mapping[Columns, str] = {
+    TEXT_COLUMN: "a text",
+    IMAGE_COLUMN: "an image",
+    AUDIO_COLUMN: "an audio file",
+}
 PUBLIC = (
     "name",
     "version",
@@ -141,8 +149,8 @@ class ModelInfo:
         agreement: how often it agrees with its checkpoint in float32, measured when it was packed;
             None where that was not measured.
         generation: how its texts are generated; None where it generates none.
-        explanation_views: returns titles and importances of the highlighted texts of an
-            explanation on the HTML page; None where the model is not explained.
+        explanation_views: returns what the HTML page shows of an explanation, highlighted texts or
+            pictures; None where the model is not explained.
     """
 
     name: str

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from handlers.batching.padding import Batch
 from handlers.batching.rows import Outputs, RowOutcome
 from handlers.batching.shapes import ArrayRow, run_by_shape, stack
 from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.graph_inputs import ArrayInputs
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import (
@@ -31,7 +32,7 @@ from handlers.media.images import IMAGE, read_image
 from handlers.media.remote import RemoteFile
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
 from handlers.runtime.model import Model
-from handlers.schemas.model_info import IMAGE_COLUMN, Limits
+from handlers.schemas.model_info import IMAGE_COLUMN, Columns, Limits
 from handlers.schemas.request import Request
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
@@ -47,6 +48,8 @@ SAMPLE_INPUTS = {
     )
 }
 SAMPLE = Image.new("RGB", (64, 64), "grey")
+# Images of these sizes have rows of one shape where the image processor resizes all to one size.
+SAMPLE_SIZES = ((64, 64), (96, 64), (64, 128), (512, 512))
 
 
 @dataclass(frozen=True)
@@ -76,16 +79,16 @@ class ImageTask(BaseTask[ImageQuery, ImageRow]):
     Images are decoded and preprocessed in threads of its own, before the model is called.
     """
 
+    row_kind = "arrays"
     packs = False
     exports = False
     reads_media = True
-    input_columns = (IMAGE_COLUMN,)
+    input_columns: ClassVar[Sequence[Columns]] = (IMAGE_COLUMN,)
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
         self.image_processor = checkpoint.image_processor
         row = self.preprocess(SAMPLE)
-        self._model_inputs = tuple(row.features)
         # A model with images of one size takes them, however large they are.
         self._most_pixels = max(self.budget, row.size)
         self.files = MediaFiles(
@@ -110,6 +113,7 @@ class ImageTask(BaseTask[ImageQuery, ImageRow]):
             budget=self.budget,
             meter=meter,
             keep=self.keep,
+            collate=self.collate,
         )
 
     def collate(self, rows: Sequence[ImageRow]) -> Batch:
@@ -130,8 +134,15 @@ class ImageTask(BaseTask[ImageQuery, ImageRow]):
         return ImageRow(arrays, height * width, image.height, image.width)
 
     @property
-    def model_inputs(self) -> tuple[str, ...]:
-        return self._model_inputs
+    def graph_inputs(self) -> ArrayInputs:
+        rows = [self.preprocess(SAMPLE.resize(size)) for size in SAMPLE_SIZES]
+        if len({row.shape for row in rows}) > 1:
+            raise WrongCheckpoint(
+                "preprocessor_config.json",
+                "gives images of several sizes to the model, and an exported graph takes one",
+                "use save_mode: pretrained, or give it a size of height and width",
+            )
+        return ArrayInputs(rows[0].features)
 
     @property
     def budget(self) -> int:

@@ -12,6 +12,7 @@ from handlers.batching.padding import Batch, Padding, Side, pad, run
 from handlers.batching.rows import Row, RowOutcome
 from handlers.batching.tokenization import Text, Window, check_length, tokenize, window
 from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.graph_inputs import TokenInputs
 from handlers.checkpoints.trial_rows import trial_rows
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
@@ -107,9 +108,9 @@ class TextTask(BaseTask[QueryT, RowT]):
         ).set_batching(model)
 
     @property
-    def model_inputs(self) -> tuple[str, ...]:
-        """The names of the model's inputs, including the attention mask."""
-        return tuple(dict.fromkeys((*self.tokenizer.model_input_names, "attention_mask")))
+    def graph_inputs(self) -> TokenInputs:
+        names = dict.fromkeys((*self.tokenizer.model_input_names, "attention_mask"))
+        return TokenInputs(tuple(names))
 
     @property
     def budget(self) -> int:

@@ -10,8 +10,9 @@ from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
 from handlers.batching.padding import Batch, Padding
-from handlers.batching.rows import BaseRow, Outputs, RowOutcome, require_outputs
+from handlers.batching.rows import BaseRow, Outputs, RowKind, RowOutcome, require_outputs
 from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.text_reduction import TextReduction
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
@@ -53,7 +54,9 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         auto_class: name of the transformers auto class whose checkpoints it serves, where there is
             one for all of them; see :meth:`auto_class_for`.
         outputs: names of the model outputs that `decode` reads.
+        optional_outputs: those of them that some models do not have.
         per_token: those of them that have a value for each token.
+        numbers: those of them that are numbers, which have to agree in exports, and no logits.
         parameters: the parameters of a request.
         inputs: type of the inputs of one request, for its schema.
         results: type of the result of one request, for its schema.
@@ -66,6 +69,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         hub_result: the result of one text for Hugging Face's own clients; None for the same.
         legacy_response: the response of TorchServe's old example; None where it had no such mode.
         labels: names of the classes, by class number; empty where there are none.
+        row_kind: what its rows are.
         packs: whether several rows may be packed into one where the model can run that.
         exports: whether graphs of its models can be exported.
         generates: whether results are generated texts, for which a format must generate.
@@ -81,7 +85,9 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
 
     auto_class: ClassVar[str]
     outputs: tuple[str, ...]
+    optional_outputs: ClassVar[tuple[str, ...]] = ()
     per_token: ClassVar[tuple[str, ...]] = ()
+    numbers: ClassVar[tuple[str, ...]] = ()
     parameters: ClassVar[type[Parameters]]
     inputs: ClassVar[Any]
     results: ClassVar[Any]
@@ -93,6 +99,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     hub_result: ClassVar[HubResult | None] = None
     legacy_response: ClassVar[LegacyResponse | None] = None
     labels: Sequence[str] = ()
+    row_kind: ClassVar[RowKind] = "tokens"
     packs: ClassVar[bool] = True
     exports: ClassVar[bool] = True
     generates: ClassVar[bool] = False
@@ -149,8 +156,12 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
 
     @property
     @abstractmethod
-    def model_inputs(self) -> tuple[str, ...]:
-        """The names of the model's inputs."""
+    def graph_inputs(self) -> GraphInputs:
+        """What an exported graph of the model takes.
+
+        Raises:
+            WrongCheckpoint: rows have shapes that no graph takes.
+        """
 
     @property
     @abstractmethod

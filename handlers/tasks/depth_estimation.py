@@ -55,6 +55,8 @@ class Task(ImageTask):
 
     auto_class = "AutoModelForDepthEstimation"
     outputs = ("predicted_depth",)
+    numbers = ("predicted_depth",)
+    exports = True
     parameters = DepthEstimationParameters
     inputs = str
     results = Depth

@@ -50,6 +50,7 @@ class Task(ImageTask):
     inputs = str
     results = list[Label]
     sample: ClassVar[Mapping[str, Any]] = SAMPLE_INPUTS
+    exports = True
     result_columns = ("label", "score")
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:

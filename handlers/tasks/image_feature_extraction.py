@@ -35,10 +35,13 @@ class Task(ImageTask):
 
     auto_class = "AutoModel"
     outputs = ("last_hidden_state", "pooler_output")
+    optional_outputs = ("pooler_output",)
+    embeds = True
     parameters = ImageFeatureParameters
     inputs = str
     results = list[Any]
     sample: ClassVar[Mapping[str, Any]] = SAMPLE_INPUTS
+    exports = True
     smaller_results = "fewer images, or pool: true"
 
     def result_numbers(self, query: ImageQuery, rows: Sequence[ImageRow]) -> int:

@@ -63,6 +63,8 @@ class Task(ImageTask):
 
     auto_class = "AutoModelForObjectDetection"
     outputs = ("logits", "pred_boxes")
+    numbers = ("pred_boxes",)
+    exports = True
     parameters = ObjectDetectionParameters
     inputs = str
     results = list[DetectedObject]

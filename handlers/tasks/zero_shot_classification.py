@@ -13,47 +13,44 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NotRequired
+from typing import Any, ClassVar, NotRequired
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import AliasChoices, Field
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.errors import BadRequest, RequestTooLarge
+from handlers.errors import BadRequest
 from handlers.schemas.model_info import HubResult
-from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, TRUNCATED, PipelineNames
 from handlers.schemas.request import Request
 from handlers.schemas.text_checks import check_text
 from handlers.tasks._activations import softmax
+from handlers.tasks._candidate_labels import (
+    CandidateLabelParameters,
+    Template,
+    hypothesis,
+    read_labels,
+    split_inputs,
+    with_input_labels,
+)
 from handlers.tasks._text_pairs import PairTask
 from handlers.tasks.base import Label
 
 TEXT_KEYS = ("text", "sequences")
-LABEL_KEYS = ("candidate_labels", "candidateLabels")
-MAX_LABELS = 1_000
-MAX_TEMPLATE = 1_000
-PLACE = "{}"
 
 
-class ZeroShotParameters(Parameters):
+class ZeroShotParameters(CandidateLabelParameters):
     """Parameters of the zero-shot-classification pipeline."""
 
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(
         ignored={"batch_size": ANY, "padding": ANY, "truncation": (*TRUNCATED, "only_first")}
     )
 
-    candidate_labels: Annotated[list[str], Field(max_length=MAX_LABELS)] | str | None = Field(
-        default=None, validation_alias=AliasChoices(*LABEL_KEYS)
-    )
-    """The labels to choose from: a list, or a text with commas between them. Without them, those of
-    the inputs. Alias: `candidateLabels`."""
-    hypothesis_template: Annotated[str, Field(max_length=MAX_TEMPLATE)] = "This example is {}."
+    hypothesis_template: Template = "This example is {}."
     """The hypothesis of a label, which stands in the place of `{}`."""
     multi_label: bool = False
     """Scores each label by itself, by its entailment against its contradiction. Without it, the
@@ -133,20 +130,21 @@ class Task(PairTask[ZeroShotQuery]):
         return {"text": text, "candidate_labels": "music"}
 
     def parse(self, request: Request) -> ZeroShotQuery:
-        name, inputs, given = _split(request.inputs)
-        text = check_text(inputs, name, self.max_characters)
-        # null means the default, here as elsewhere: the labels of the inputs.
-        own = {name: each for name, each in request.parameters.items() if each is not None}
-        if not own.keys().isdisjoint(LABEL_KEYS):
-            given = {}
-        parameters: ZeroShotParameters = self.read_parameters({**given, **own})
-        labels = self._labels(parameters.candidate_labels)
+        inputs, labels_given = split_inputs(request.inputs)
+        name, text = _named_text(inputs)
+        text = check_text(text, name, self.max_characters)
+        parameters: ZeroShotParameters = self.read_parameters(
+            with_input_labels(dict(request.parameters), labels_given)
+        )
+        labels = read_labels(
+            parameters.candidate_labels, self.settings.max_rows, self.max_characters
+        )
         return ZeroShotQuery(
             text,
             self.beginning(text),
             labels,
             [
-                self.check_whole_side(_hypothesis(parameters.hypothesis_template, label))
+                self.check_whole_side(hypothesis(parameters.hypothesis_template, label))
                 for label in labels
             ],
             parameters.multi_label or len(labels) == 1,
@@ -187,41 +185,14 @@ class Task(PairTask[ZeroShotQuery]):
         contradiction = -1 if self.entailment == 0 else 0
         return np.asarray(softmax(logits[:, [contradiction, self.entailment]])[:, 1])
 
-    def _labels(self, given: Sequence[str] | str | None) -> list[str]:
-        if given is None:
-            raise BadRequest("parameters has no candidate_labels; send the labels to choose from.")
-        if isinstance(given, str):
-            given = [label.strip() for label in given.split(",") if label.strip()]
-        if not given:
-            raise BadRequest("candidate_labels is empty; send at least one label.")
-        limit = self.settings.max_rows
-        if len(given) > limit:
-            raise RequestTooLarge(
-                f"candidate_labels has {len(given):,} labels, and this model takes {limit:,} a"
-                " request; send fewer."
-            )
-        return [check_text(label, "candidate_labels", self.max_characters) for label in given]
 
-
-def _split(inputs: Any) -> tuple[str, Any, dict[str, Any]]:
-    """Return the name and the text of inputs, and the labels that an object has beside it."""
+def _named_text(inputs: Any) -> tuple[str, Any]:
+    """Return the name and the text of inputs without labels."""
     if not isinstance(inputs, dict):
-        return "inputs", inputs, {}
-    labels = {key: value for key, value in inputs.items() if key in LABEL_KEYS}
-    names = [key for key in inputs if key not in LABEL_KEYS]
-    if len(names) != 1 or names[0] not in TEXT_KEYS:
+        return "inputs", inputs
+    if len(inputs) != 1 or not inputs.keys() <= set(TEXT_KEYS):
         raise BadRequest('inputs must be a text or {"text": …, "candidate_labels": […]}.')
-    return names[0], inputs[names[0]], labels
-
-
-def _hypothesis(template: str, label: str) -> str:
-    # Only the place of the label is filled: the template is a client's, and no format string.
-    if template.count(PLACE) != 1:
-        raise BadRequest(
-            f"hypothesis_template has {PLACE} {template.count(PLACE)} times; write it once, in the"
-            " place of the label."
-        )
-    return template.replace(PLACE, label)
+    return next(iter(inputs.items()))
 
 
 def _entailment_of(numbers: Mapping[str, int]) -> int:

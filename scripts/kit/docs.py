@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,11 @@ from handlers.config.choices import AUTO, modes, save_modes
 from handlers.config.handler_section import Compile, HandlerSection, Tokenizer
 from handlers.config.torchserve_section import Torchrun, TorchServeSection
 from handlers.formats.base import BaseFormat
-from handlers.schemas.explanation_parameters import ExplanationParameters
+from handlers.schemas.explanation_parameters import (
+    ExplanationParameters,
+    ImageExplanationParameters,
+    TextExplanationParameters,
+)
 from handlers.schemas.json_schema import parameter_schemas
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY
@@ -46,6 +50,11 @@ BOUNDS = {
     "maximum": "≤ {}",
     "exclusiveMaximum": "< {}",
 }
+# Parameters of explanations that depend on what the rows of a mode are.
+EXPLANATIONS: dict[str, type[ExplanationParameters]] = {
+    "texts": TextExplanationParameters,
+    "images": ImageExplanationParameters,
+}
 
 Row = tuple[str, ...]
 
@@ -67,7 +76,7 @@ def table(name: str) -> str:
         "config": lambda section: keys_of(SECTIONS[section]),
         "parameters": lambda mode: parameters_of(tasks.get(mode).parameters),
         "accepted": lambda mode: accepted_by(tasks.get(mode).parameters),
-        "explanation-parameters": lambda _: parameters_of(ExplanationParameters),
+        "explanation-parameters": explanation_parameters,
         "formats": lambda _: format_traits(),
     }
     return tables[kind](argument)
@@ -91,8 +100,15 @@ def keys_of(section: type[BaseModel]) -> str:
     return _table(("Key", "Type", "Default", "Description"), rows)
 
 
-def parameters_of(kind: type[Parameters]) -> str:
-    """Return the table of what a request may set."""
+def explanation_parameters(rows: str) -> str:
+    """Return the table of the parameters of all explanations, or of those of a kind of rows."""
+    if not rows:
+        return parameters_of(ExplanationParameters)
+    return parameters_of(EXPLANATIONS[rows], without=ExplanationParameters.model_fields)
+
+
+def parameters_of(kind: type[Parameters], without: Collection[str] = ()) -> str:
+    """Return the table of what a request may set, except for some parameters."""
     rows = [
         (
             f"`{name}`",
@@ -101,6 +117,7 @@ def parameters_of(kind: type[Parameters]) -> str:
             " ".join((kind.model_fields[name].description or "").split()),
         )
         for name, schema in parameter_schemas(kind, {}).items()
+        if name not in without
     ]
     return _table(("Parameter", "Type", "Default", "Description"), rows)
 

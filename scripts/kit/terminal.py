@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -46,8 +46,11 @@ def answer_text(answer: Any, inputs: Any) -> Text:
 def explanation_lines(explanation: Mapping[str, Any], inputs: Any) -> Group:
     """Show the input with its words coloured by importance, and name the strongest words.
 
-    A word on green counted for the target; one on red, underlined, against it.
+    A word on green counted for the target; one on red, underlined, against it. Of an image its
+    patches are shown.
     """
+    if "heat_map" in explanation:
+        return _coloured_patches(explanation["importances"])
     importances = _importances(explanation)
     largest = max(map(abs, importances), default=0.0) or 1.0
     texts = [Text(each) for each in _explained_texts(explanation, inputs)]
@@ -86,6 +89,21 @@ def _item(item: Any, inputs: Any) -> Text:
     text = f"… {strings[0].removeprefix(inputs).lstrip()}" if continues else strings[0]
     score = f" {item['score']:.1%}" if "score" in item else ""
     return Text.assemble((_shortened(text, SHOWN_ANSWER), LABEL), score)
+
+
+def _coloured_patches(importances: Sequence[Sequence[float]]) -> Group:
+    """Show the patches of an image, two characters each, coloured by importance."""
+    largest = max(abs(value) for row in importances for value in row) or 1.0
+    lines = [
+        Text.assemble(*(_patch(value / largest) for value in row), no_wrap=True)
+        for row in importances
+    ]
+    return Group(*lines)
+
+
+def _patch(share: float) -> tuple[str, Style]:
+    sign = " +" if share > 0 else " -"
+    return (sign, _style(share)) if abs(share) >= VISIBLE else (" .", WEAK)
 
 
 def _importances(explanation: Mapping[str, Any]) -> list[float]:

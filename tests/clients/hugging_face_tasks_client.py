@@ -6,14 +6,17 @@ A job has calls: the URL of a model, the name of a method and its arguments.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import sys
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 from huggingface_hub import AsyncInferenceClient, InferenceClient
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.inference._generated.types.base import BaseInferenceType
+from PIL import Image
 
 # Settings of the hub.
 HEADERS = {"x-use-cache": "0", "x-wait-for-model": "true"}
@@ -49,7 +52,12 @@ async def ask_asynchronously(url: str, method: str, arguments: dict[str, Any]) -
 def shown(answer: Any) -> Any:
     """Return an answer as JSON; an object of a class of the client as the class and its values."""
     if isinstance(answer, BaseInferenceType):
-        return {"class": type(answer).__name__, **answer}
+        values = {name: shown(value) for name, value in answer.items()}
+        return {"class": type(answer).__name__, **values}
+    if isinstance(answer, Image.Image):
+        stream = BytesIO()
+        answer.save(stream, "PNG")
+        return base64.b64encode(stream.getvalue()).decode()
     if isinstance(answer, list):
         return [shown(each) for each in answer]
     return answer.tolist() if isinstance(answer, np.ndarray) else answer

@@ -89,7 +89,8 @@ def _call(arguments: list[str]) -> Call | None:
             body = (ROOT / next(rest)).read_bytes()
         elif argument == "-F":
             name, _, value = next(rest).partition("=")
-            fields[name] = value.encode()
+            is_file = value.startswith("@")
+            fields[name] = (ROOT / value[1:]).read_bytes() if is_file else value.encode()
         elif argument in UNUSED:
             next(rest)
         else:

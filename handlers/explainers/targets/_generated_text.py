@@ -14,13 +14,13 @@ from handlers.batching.tokenization import tokenize
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, attempt
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._generation_attribution import GenerationAttribution, Values
-from handlers.explainers._page import target_view
+from handlers.explainers._page import View, target_view, text_view
 from handlers.explainers._runner import method_for, with_method
 from handlers.explainers._segments import Segment, segment_tokens
 from handlers.explainers._time_shares import TimeShares, weights_of
-from handlers.explainers.base import ExplainedModel
-from handlers.explainers.targets.base import (
-    BaseExplanationTarget,
+from handlers.explainers._tokens import ExplainedTextModel
+from handlers.explainers.targets._text import (
+    TextExplanationTarget,
     attribution_sums,
     normalized,
     segment_texts,
@@ -61,7 +61,7 @@ class Plan:
         return (len(row) + len(self.target)) * passes * repeats
 
 
-class GeneratedTextTarget(BaseExplanationTarget[GenerationTaskT]):
+class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
     """Explains the log-probability of every produced token, and of the whole text.
 
     `target` is a text to be explained instead of the one that the model produces.
@@ -71,14 +71,14 @@ class GeneratedTextTarget(BaseExplanationTarget[GenerationTaskT]):
     default_parameters = {"max_new_tokens": 10}
 
     def attribute(
-        self, jobs: Sequence[Job], model: ExplainedModel
+        self, jobs: Sequence[Job], model: ExplainedTextModel
     ) -> list[dict[str, Any] | RequestError]:
         planned = [attempt(self._plan, job, model) for job in jobs]
         plans = sorted(
             (plan for plan in planned if isinstance(plan, Plan)), key=lambda plan: plan.cost
         )
         weights = weights_of([plan.job.owner for plan in plans])
-        shares = TimeShares(model.deadline, weights)
+        shares = TimeShares(model.deadline, weights, model.cheaper)
         outcomes = {
             id(plan): attempt(self._explain, plan, model, shares.take([weight]), shares)
             for plan, weight in zip(plans, weights, strict=True)
@@ -109,10 +109,11 @@ class GeneratedTextTarget(BaseExplanationTarget[GenerationTaskT]):
         }
 
     @staticmethod
-    def views(explanation: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[float]]]:
+    def views(explanation: Mapping[str, Any]) -> Iterator[View]:
         yield from target_view(explanation)
         for token in explanation["tokens"]:
-            yield f"Importance for the token “{token['token']}”", token["importances"]
+            title = f"Importance for the token “{token['token']}”"
+            yield text_view(title, explanation, token["importances"])
 
     def decoder_start(self, job: Job) -> Sequence[int]:
         """Return the tokens that a decoder reads before a text; none where it continues one."""
@@ -135,11 +136,11 @@ class GeneratedTextTarget(BaseExplanationTarget[GenerationTaskT]):
                 f"takes {limit:,}; shorten one of them."
             )
 
-    def _plan(self, job: Job, model: ExplainedModel) -> Plan:
+    def _plan(self, job: Job, model: ExplainedTextModel) -> Plan:
         return Plan(job, method_for(job.settings, self, model), self._target(job))
 
     def _explain(
-        self, plan: Plan, model: ExplainedModel, share: Deadline, shares: TimeShares
+        self, plan: Plan, model: ExplainedTextModel, share: Deadline, shares: TimeShares
     ) -> dict[str, Any]:
         job, method, target = plan.job, plan.method, plan.target
         attribution = GenerationAttribution(

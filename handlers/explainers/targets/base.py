@@ -3,90 +3,76 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
-
-import numpy as np
-from typing_extensions import TypedDict
 
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import BadRequest, RequestError
-from handlers.explainers._attribution import Attribution, AttributionTarget
-from handlers.explainers._page import target_view
+from handlers.explainers import methods_for
+from handlers.explainers._attribution import Attribution
+from handlers.explainers._page import View
 from handlers.explainers._runner import ExplanationRunner
-from handlers.explainers._segments import Segment
-from handlers.explainers.base import ExplainedModel
+from handlers.explainers.base import AnyTarget, ExplainedModel
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
 from handlers.schemas.explanation_parameters import ExplanationParameters
+from handlers.schemas.json_schema import parameter_schemas
 from handlers.schemas.request import Request
-from handlers.tasks._text import TextTask
-from handlers.tasks.base import Label
+from handlers.tasks.base import BaseTask
 
-TaskT = TypeVar("TaskT", bound=TextTask[Any, Any])
-
-
-class Segments(TypedDict):
-    """The tokens or words of an explanation, and its method.
-
-    `offsets` are the first character of each and the one after its last, in the text whose number
-    is in `sequence_ids`; null there means a special token. `converged` is null for methods whose
-    attributions need not sum to the output.
-    """
-
-    words: list[str]
-    offsets: list[tuple[int, int]]
-    sequence_ids: list[int | None]
-    method: str
-    converged: bool | None
-    warning: str | None
-
-
-class Attributions(TypedDict):
-    """A number for each word; their sum is `output` - `baseline_output` up to a delta."""
-
-    attributions: list[float]
-    output: float
-    baseline_output: float
-    convergence_delta: float
-
-
-class Explanation(Segments, Attributions):
-    """An explanation of one number; `importances` are the normalised attributions."""
-
-    importances: list[float]
-    delta: float
-
-
-class Place(Label):
-    """A label of some characters of the text."""
-
-    start: int
-    end: int
+TaskT = TypeVar("TaskT", bound=BaseTask[Any, Any])
 
 
 class BaseExplanationTarget(ABC, Generic[TaskT]):
     """The explanation target of a mode: what is explained of a prediction.
 
+    What modes with the same kind of rows have in common is in a base class of theirs:
+    :class:`handlers.explainers.targets._text.TextExplanationTarget` and
+    :class:`handlers.explainers.targets._image.ImageExplanationTarget`.
+
     Attributes:
         results: type of the explanation, for its schema.
         example_target: a value of `target` for the sample of the mode's task.
+        parameters: the parameters of an explanation.
+        example_parameters: quick ones, for examples.
+        model_type: the model with rows of this kind, which the methods explain.
         legacy_keys: the keys of an explanation of TorchServe's old example.
         default_method: the method where a request names none and the format has gradients.
+        default_without_gradients: that method where the format has none.
         default_parameters: the mode's parameters where neither request nor YAML sets them.
     """
 
     results: ClassVar[Any]
     example_target: ClassVar[Any]
-    legacy_keys: ClassVar[Sequence[str]] = ("words", "importances", "delta")
-    default_method: ClassVar[str] = "layer_integrated_gradients"
+    parameters: ClassVar[type[ExplanationParameters]]
+    example_parameters: ClassVar[Mapping[str, Any]]
+    model_type: ClassVar[type[ExplainedModel]]
+    legacy_keys: ClassVar[Sequence[str]]
+    default_method: ClassVar[str]
+    default_without_gradients: ClassVar[str]
     default_parameters: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, task: TaskT) -> None:
         self.task = task
 
-    def parse(self, request: Request, settings: ExplanationParameters) -> Any:
+    @classmethod
+    def method_by_default(cls, *, gradients: bool) -> str:
+        """Return the method where a request names none."""
+        return cls.default_method if gradients else cls.default_without_gradients
+
+    @classmethod
+    def parameter_schemas(cls, *, gradients: bool) -> dict[str, Any]:
+        """Return the JSON schema of each parameter of an explanation by name.
+
+        Args:
+            gradients: whether the model's format has gradients.
+        """
+        methods = methods_for(cls.model_type.batch_type, gradients=gradients)
+        method = {"enum": [*methods, None], "default": cls.method_by_default(gradients=gradients)}
+        return {**parameter_schemas(cls.parameters, {}), "method": method}
+
+    def parse(self, request: Request, settings: Any) -> Any:
         """Return the query of a request; a target that has rows of its own adds them to it.
 
         Args:
@@ -99,7 +85,7 @@ class BaseExplanationTarget(ABC, Generic[TaskT]):
         return self.task.parse(request)
 
     @abstractmethod
-    def select(self, job: Job) -> list[AttributionTarget]:
+    def select(self, job: Job) -> Sequence[AnyTarget]:
         """Return the numbers to explain.
 
         Raises:
@@ -108,14 +94,18 @@ class BaseExplanationTarget(ABC, Generic[TaskT]):
 
     @abstractmethod
     def to_response(
-        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+        self, job: Job, selected: Sequence[Any], attributions: Sequence[Attribution]
     ) -> dict[str, Any]:
         """Return the explanation, ready for JSON; `method` is added to it."""
 
     @staticmethod
-    def views(explanation: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[float]]]:
-        """Yield titles and importances of the highlighted texts on the HTML page."""
-        return target_view(explanation)
+    @abstractmethod
+    def views(explanation: Mapping[str, Any]) -> Iterable[View]:
+        """Return what the HTML page shows of an explanation: highlighted texts or pictures."""
+
+    @abstractmethod
+    def explained(self, model: Model, deadline: Deadline) -> ExplainedModel:
+        """Return the model with the kind of its rows."""
 
     def explain(
         self, jobs: Sequence[Job], model: Model, deadline: Deadline
@@ -127,21 +117,9 @@ class BaseExplanationTarget(ABC, Generic[TaskT]):
             model: the model, which nothing else runs meanwhile.
             deadline: the time limit.
         """
-        explained = ExplainedModel(
-            forward=model.forward_with_gradients,
-            # A model that is loaded for explanations has them only now.
-            embeddings=model.embeddings,
-            padding=self.task.padding,
-            baseline_token_id=self.task.checkpoint.baseline_token_id,
-            budget=0 if model.runs_alone else self.task.budget,
-            deadline=deadline,
-            padded_limit=model.padded_limit,
-        )
-        return self.attribute(jobs, explained)
+        return self.attribute(jobs, self.explained(model, deadline))
 
-    def attribute(
-        self, jobs: Sequence[Job], model: ExplainedModel
-    ) -> list[dict[str, Any] | RequestError]:
+    def attribute(self, jobs: Sequence[Job], model: Any) -> list[dict[str, Any] | RequestError]:
         """Return the explanation of each job; one that fails has its error in its place."""
         return ExplanationRunner(self, model).explain(jobs)
 
@@ -160,40 +138,6 @@ class BaseExplanationTarget(ABC, Generic[TaskT]):
             f"target {quote(target)} is no class; send a number from 0 to {len(labels) - 1} or one"
             f" of {enumerate_names(labels)}."
         )
-
-
-def target_at(
-    job: Job, row: int, segments: Sequence[Segment], output: str, index: tuple[int, ...]
-) -> AttributionTarget:
-    """Return one number of a job's outputs as a target of attribution."""
-    score = float(job.outputs[row][output][index])
-    return AttributionTarget(job.rows[row], segments, output, index, score)
-
-
-def segment_texts(selected_target: AttributionTarget) -> dict[str, Any]:
-    """Return the segments of a target: their texts and their offsets in the inputs."""
-    return {
-        "words": [segment.text for segment in selected_target.segments],
-        "offsets": [[segment.start, segment.end] for segment in selected_target.segments],
-        "sequence_ids": [segment.sequence for segment in selected_target.segments],
-    }
-
-
-def normalized(attribution: Attribution) -> list[float]:
-    """Return the values divided by their Euclidean norm, the importances of the old example."""
-    values = attribution.values
-    return [float(value) for value in values / (float(np.linalg.norm(values)) or 1.0)]
-
-
-def attribution_sums(attribution: Attribution) -> dict[str, Any]:
-    """Return the values without normalisation, and the error of their sum."""
-    return {
-        "attributions": [float(value) for value in attribution.values],
-        "output": attribution.output,
-        "baseline_output": attribution.baseline,
-        "convergence_delta": attribution.delta,
-        "converged": attribution.converged,
-    }
 
 
 def as_integer(value: Any, name: str, limit: int) -> int:

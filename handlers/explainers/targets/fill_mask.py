@@ -16,15 +16,14 @@ from handlers.config.quoting import quote
 from handlers.errors import BadRequest
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._segments import segment_tokens
-from handlers.explainers.targets.base import (
-    BaseExplanationTarget,
+from handlers.explainers.targets._text import (
     Explanation,
-    as_integer,
+    TextExplanationTarget,
     attribution_sums,
     normalized,
-    require_keys,
     segment_texts,
 )
+from handlers.explainers.targets.base import as_integer, require_keys
 from handlers.runtime.jobs import Job
 from handlers.tasks._activations import softmax
 from handlers.tasks.base import Label
@@ -45,7 +44,7 @@ class TokenExplanation(Explanation):
     target: TokenTarget
 
 
-class ExplanationTarget(BaseExplanationTarget[Task]):
+class ExplanationTarget(TextExplanationTarget[Task]):
     """Explains the logit of one token in the place of one mask."""
 
     results = TokenExplanation

@@ -14,19 +14,19 @@ from handlers.batching.rows import Row
 from handlers.batching.tokenization import Window
 from handlers.errors import BadRequest
 from handlers.explainers._attribution import Attribution, AttributionTarget
+from handlers.explainers._page import View, text_view
 from handlers.explainers._segments import segment_tokens
-from handlers.explainers.targets.base import (
+from handlers.explainers.targets._text import (
     Attributions,
-    BaseExplanationTarget,
     Place,
     Segments,
-    as_integer,
+    TextExplanationTarget,
     attribution_sums,
     normalized,
-    require_keys,
     segment_texts,
     target_at,
 )
+from handlers.explainers.targets.base import as_integer, require_keys
 from handlers.runtime.jobs import Job
 from handlers.tasks.question_answering import AnswerSpan, Task
 
@@ -58,7 +58,7 @@ class SpanExplanation(Segments):
     target: SpanTarget
 
 
-class ExplanationTarget(BaseExplanationTarget[Task]):
+class ExplanationTarget(TextExplanationTarget[Task]):
     """Explains the start logit and the end logit of one span."""
 
     results = SpanExplanation
@@ -111,10 +111,10 @@ class ExplanationTarget(BaseExplanationTarget[Task]):
         }
 
     @staticmethod
-    def views(explanation: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[float]]]:
+    def views(explanation: Mapping[str, Any]) -> Iterator[View]:
         for side in SIDES:
             importances = explanation[f"importances_answer_{side}"]
-            yield f"Importance for the {side} of the answer", importances
+            yield text_view(f"Importance for the {side} of the answer", explanation, importances)
 
     def _span(self, job: Job) -> tuple[Window, int, int]:
         target = job.settings.target

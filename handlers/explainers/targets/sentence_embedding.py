@@ -12,15 +12,15 @@ from typing import Any
 from handlers.checkpoints.sentence_transformers import OUTPUT
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._similarity import similarity_target
-from handlers.explainers.targets.base import (
-    BaseExplanationTarget,
+from handlers.explainers.targets._text import (
     Explanation,
+    TextExplanationTarget,
     attribution_sums,
     normalized,
     segment_texts,
 )
 from handlers.runtime.jobs import Job
-from handlers.schemas.explanation_parameters import ExplanationParameters
+from handlers.schemas.explanation_parameters import TextExplanationParameters
 from handlers.schemas.request import Request
 from handlers.tasks.base import Label
 from handlers.tasks.sentence_embedding import EmbeddingQuery, Task
@@ -36,13 +36,13 @@ class SimilarityExplanation(Explanation):
     target: Label
 
 
-class ExplanationTarget(BaseExplanationTarget[Task]):
+class ExplanationTarget(TextExplanationTarget[Task]):
     """Explains the cosine of a text's vector and another one, or else the vector's length."""
 
     results = SimilarityExplanation
     example_target = "The actors were brilliant."
 
-    def parse(self, request: Request, settings: ExplanationParameters) -> EmbeddingQuery:
+    def parse(self, request: Request, settings: TextExplanationParameters) -> EmbeddingQuery:
         query = self.task.parse(request)
         if settings.target is None:
             return query

@@ -13,15 +13,15 @@ import numpy as np
 
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._segments import segment_tokens
-from handlers.explainers.targets.base import (
-    BaseExplanationTarget,
+from handlers.explainers.targets._text import (
     Explanation,
-    as_integer,
+    TextExplanationTarget,
     attribution_sums,
     normalized,
     segment_texts,
     target_at,
 )
+from handlers.explainers.targets.base import as_integer
 from handlers.runtime.jobs import Job
 from handlers.tasks.base import Label
 from handlers.tasks.sentence_ranking import Task
@@ -41,7 +41,7 @@ class RankingExplanation(Explanation):
     target: TextTarget
 
 
-class ExplanationTarget(BaseExplanationTarget[Task]):
+class ExplanationTarget(TextExplanationTarget[Task]):
     """Explains the logit of one text."""
 
     results = RankingExplanation

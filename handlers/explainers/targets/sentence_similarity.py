@@ -15,15 +15,15 @@ import numpy as np
 from handlers.checkpoints.sentence_transformers import OUTPUT
 from handlers.explainers._attribution import Attribution, AttributionTarget, Comparison
 from handlers.explainers._segments import segment_tokens
-from handlers.explainers.targets.base import (
+from handlers.explainers.targets._text import (
     Attributions,
-    BaseExplanationTarget,
     Segments,
-    as_integer,
+    TextExplanationTarget,
     attribution_sums,
     normalized,
     segment_texts,
 )
+from handlers.explainers.targets.base import as_integer
 from handlers.runtime.jobs import Job
 from handlers.tasks.base import Label
 from handlers.tasks.sentence_similarity import Task
@@ -56,7 +56,7 @@ class SimilarityExplanation(Segments):
     target: SentenceTarget
 
 
-class ExplanationTarget(BaseExplanationTarget[Task]):
+class ExplanationTarget(TextExplanationTarget[Task]):
     """Explains the similarity of the source and one sentence, from both sides."""
 
     results = SimilarityExplanation

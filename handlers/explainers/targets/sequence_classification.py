@@ -13,9 +13,9 @@ import numpy as np
 
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._segments import segment_tokens
-from handlers.explainers.targets.base import (
-    BaseExplanationTarget,
+from handlers.explainers.targets._text import (
     Explanation,
+    TextExplanationTarget,
     attribution_sums,
     normalized,
     segment_texts,
@@ -39,7 +39,7 @@ class ClassExplanation(Explanation):
     target: ClassTarget
 
 
-class ExplanationTarget(BaseExplanationTarget[Task]):
+class ExplanationTarget(TextExplanationTarget[Task]):
     """Explains the logit of one class."""
 
     results = ClassExplanation

@@ -12,15 +12,15 @@ from typing import Any
 from handlers.errors import BadRequest
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._segments import segment_tokens
-from handlers.explainers.targets.base import (
-    BaseExplanationTarget,
+from handlers.explainers.targets._text import (
     Explanation,
-    as_integer,
+    TextExplanationTarget,
     attribution_sums,
     normalized,
     segment_texts,
     target_at,
 )
+from handlers.explainers.targets.base import as_integer
 from handlers.runtime.jobs import Job
 from handlers.tasks.base import Label
 from handlers.tasks.sparse_embedding import OUTPUT, Task
@@ -39,7 +39,7 @@ class WeightExplanation(Explanation):
     target: WeightTarget
 
 
-class ExplanationTarget(BaseExplanationTarget[Task]):
+class ExplanationTarget(TextExplanationTarget[Task]):
     """Explains the weight of one entry of the vocabulary."""
 
     results = WeightExplanation

@@ -21,14 +21,14 @@ from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.explainers._attribution import Attribution, AttributionTarget, Comparison
 from handlers.explainers._table_segments import Coordinates, TableSegments, segment_table
 from handlers.explainers.base import ExplainedModel, Forward
-from handlers.explainers.targets.base import (
-    BaseExplanationTarget,
+from handlers.explainers.targets._text import (
     Explanation,
-    as_integer,
+    TextExplanationTarget,
     attribution_sums,
     normalized,
     segment_texts,
 )
+from handlers.explainers.targets.base import as_integer
 from handlers.runtime.jobs import Job
 from handlers.tasks._tables import Place, cell_probabilities, place_of
 from handlers.tasks.table_question_answering import TableAnswer, Task
@@ -59,7 +59,7 @@ class TableExplanation(Explanation):
     target: CellsTarget
 
 
-class ExplanationTarget(BaseExplanationTarget[Task]):
+class ExplanationTarget(TextExplanationTarget[Task]):
     """Explains the mean probability of cells.
 
     The model selects one column, and gives all cells of other columns the same logit, far below

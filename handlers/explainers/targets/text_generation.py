@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from handlers.explainers.targets._generated_text import GeneratedTextTarget, TokenWeight
-from handlers.explainers.targets.base import Explanation
+from handlers.explainers.targets._text import Explanation
 from handlers.tasks.base import Label
 from handlers.tasks.text_generation import Generated, Task
 

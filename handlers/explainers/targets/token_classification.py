@@ -15,17 +15,16 @@ import numpy as np
 from handlers.errors import BadRequest
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._segments import segment_tokens
-from handlers.explainers.targets.base import (
-    BaseExplanationTarget,
+from handlers.explainers.targets._text import (
     Explanation,
     Place,
-    as_integer,
+    TextExplanationTarget,
     attribution_sums,
     normalized,
-    require_keys,
     segment_texts,
     target_at,
 )
+from handlers.explainers.targets.base import as_integer, require_keys
 from handlers.runtime.jobs import Job
 from handlers.tasks._activations import softmax
 from handlers.tasks.token_classification import Task
@@ -45,7 +44,7 @@ class TokenExplanation(Explanation):
     target: TokensTarget
 
 
-class ExplanationTarget(BaseExplanationTarget[Task]):
+class ExplanationTarget(TextExplanationTarget[Task]):
     """Explains the logit of one class for one token, or for the tokens of a span."""
 
     results = TokenExplanation

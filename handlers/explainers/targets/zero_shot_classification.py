@@ -13,15 +13,15 @@ from handlers.config.quoting import quote
 from handlers.errors import BadRequest
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._segments import segment_tokens
-from handlers.explainers.targets.base import (
-    BaseExplanationTarget,
+from handlers.explainers.targets._text import (
     Explanation,
-    as_integer,
+    TextExplanationTarget,
     attribution_sums,
     normalized,
     segment_texts,
     target_at,
 )
+from handlers.explainers.targets.base import as_integer
 from handlers.runtime.jobs import Job
 from handlers.tasks.base import Label
 from handlers.tasks.zero_shot_classification import Task, ZeroShotQuery
@@ -41,7 +41,7 @@ class LabelExplanation(Explanation):
     target: LabelTarget
 
 
-class ExplanationTarget(BaseExplanationTarget[Task]):
+class ExplanationTarget(TextExplanationTarget[Task]):
     """Explains the entailment logit of one label."""
 
     results = LabelExplanation

@@ -29,7 +29,12 @@ FOG = 235
 # In metres; the fog hides what is further away.
 NEAREST, FURTHEST = 1.0, 9.0
 SAMPLE_SEED = 5
-SAMPLES = ("image_classification", "image_feature_extraction", "object_detection")
+SAMPLES = (
+    "image_classification",
+    "image_feature_extraction",
+    "image_segmentation",
+    "object_detection",
+)
 # As many as measure an export; each is a file of some hundred bytes.
 CALIBRATION_ROWS = 200
 
@@ -86,9 +91,7 @@ def draw_in_fog(rng: Random) -> tuple[Image.Image, np.ndarray[Any, Any]]:
         box, shape = (left, top, left + size, top + size), rng.choice(SHAPES)
         grey = round(30 + (FOG - 30) * metres / FURTHEST)
         draw_shape(image, shape, box, (grey, grey, grey))
-        mask = Image.new("RGB", image.size)
-        draw_shape(mask, shape, box, (255, 255, 255))
-        depth[np.asarray(mask)[:, :, 0] > 0] = metres
+        depth[drawn_pixels(shape, box)] = metres
     return image, depth
 
 
@@ -103,10 +106,27 @@ def drawn_features(processor: Any, count: int, seed: str) -> list[Feature]:
     ]
 
 
+def drawn_scenes(rows: int, seed: str) -> list[Scene]:
+    """Return images for a calibration file."""
+    rng = Random(seed)
+    return [draw(rng) for _ in range(min(rows, CALIBRATION_ROWS))]
+
+
 def drawn_inputs(rows: int, seed: int) -> list[str]:
     """Return images in base64, for a calibration file."""
-    rng = Random(f"calibration {seed}")
-    return [as_base64(draw(rng).image) for _ in range(min(rows, CALIBRATION_ROWS))]
+    return [as_base64(scene.image) for scene in drawn_scenes(rows, f"calibration {seed}")]
+
+
+def pixels_of(scene: Scene) -> np.ndarray[Any, Any]:
+    """Return whether each pixel of an image is of its shape. Shape: (height, width)."""
+    return drawn_pixels(scene.label.split()[1], scene.box)
+
+
+def drawn_pixels(shape: str, box: tuple[int, int, int, int]) -> np.ndarray[Any, Any]:
+    """Return whether each pixel of an image is of a shape. Shape: (height, width)."""
+    mask = Image.new("RGB", (SIDE, SIDE))
+    draw_shape(mask, shape, box, (255, 255, 255))
+    return np.asarray(np.asarray(mask)[:, :, 0] > 0)
 
 
 def as_png(image: Image.Image) -> bytes:
@@ -121,12 +141,13 @@ def as_base64(image: Image.Image) -> str:
     return base64.b64encode(as_png(image)).decode()
 
 
-def write_sample(mode: str, image: Image.Image) -> None:
-    """Write the image of a mode's sample and the request with it."""
+def write_sample(mode: str, image: Image.Image, **beside: Any) -> None:
+    """Write the image of a mode's sample and the request with it, and what is beside it there."""
     folder = ARTIFACTS / mode
     folder.mkdir(exist_ok=True)
     (folder / "sample.png").write_bytes(as_png(image))
-    body = json.dumps({"inputs": as_base64(image)})
+    inputs = as_base64(image)
+    body = json.dumps({"inputs": {"image": inputs, **beside} if beside else inputs})
     (folder / "sample.json").write_text(f"{body}\n", encoding="utf-8")
 
 
@@ -138,4 +159,9 @@ def _vary(colour: tuple[int, int, int], rng: Random) -> tuple[int, int, int]:
 if __name__ == "__main__":
     for each in SAMPLES:
         write_sample(each, draw(Random(SAMPLE_SEED)).image)
+    labelled = draw(Random(SAMPLE_SEED)).image
+    write_sample("zero_shot_image_classification", labelled, candidate_labels=list(LABELS))
     write_sample("depth_estimation", draw_in_fog(Random(SAMPLE_SEED))[0])
+    write_sample(
+        "visual_question_answering", draw(Random(SAMPLE_SEED)).image, question="What colour is it?"
+    )

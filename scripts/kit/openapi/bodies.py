@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from handlers import tasks
-from handlers.explainers import explanation_schemas, targets
-from handlers.schemas.explanation_parameters import ExplanationParameters
+from handlers.explainers import targets
 from handlers.schemas.json_schema import parameter_schemas
 from scripts.kit.openapi.shapes import (
     NULL,
@@ -116,9 +115,9 @@ def _resolved(schema: Schema, known: Mapping[str, Schema]) -> Schema:
 def _explanation_parameters(mode: str, explanation_target: Any) -> Schema:
     defaults = explanation_target.default_parameters
     parameters = parameter_schemas(tasks.get(mode).parameters, defaults)
-    explanation = explanation_schemas(explanation_target.default_method, gradients=True)
+    explanation = explanation_target.parameter_schemas(gradients=True)
     target = {"description": _describe_target(explanation_target)}
-    text = inspect.getdoc(ExplanationParameters) or ""
+    text = inspect.getdoc(explanation_target.parameters) or ""
     settings = {name: or_null(schema) for name, schema in {**parameters, **explanation}.items()}
     return closed({**settings, "target": target}, description=text)
 

@@ -12,7 +12,6 @@ from handlers import tasks
 from handlers.explainers import targets
 
 Examples = dict[str, Any]
-EXPLAINED = {"method": "feature_ablation", "granularity": "word"}
 MESSAGES = [{"role": "user", "content": "Once upon a time"}]
 FEW = {"max_tokens": 8}
 SCHEMA = {
@@ -52,15 +51,16 @@ def predictions(mode: str) -> Examples:
 
 def explanations(mode: str) -> Examples:
     """Return bodies of explanations."""
-    inputs = tasks.get(mode).sample["inputs"]
-    found = {
+    inputs, target = tasks.get(mode).sample["inputs"], targets.get(mode)
+    if target is None:
+        return {}
+    quick = target.example_parameters
+    return {
         "one": {"inputs": inputs},
-        "list": {"inputs": [inputs, inputs], "parameters": EXPLAINED},
-        "parameters": {"inputs": inputs, "parameters": {**_default_parameters(mode), **EXPLAINED}},
+        "list": {"inputs": [inputs, inputs], "parameters": quick},
+        "parameters": {"inputs": inputs, "parameters": {**_default_parameters(mode), **quick}},
+        "old": {**_old(mode, inputs), "target": target.example_target},
     }
-    if target := targets.get(mode):
-        found["old"] = {**_old(mode, inputs), "target": target.example_target}
-    return found
 
 
 def instances(mode: str) -> Examples:

@@ -9,7 +9,7 @@ from handlers.explainers import targets
 from handlers.http.response import JSON
 from handlers.http.server_sent_events import EVENTS
 from handlers.protocols.result_formats import CSV, JSON_LINES
-from handlers.schemas.model_info import IMAGE_COLUMN
+from handlers.schemas.model_info import FILE_TYPES
 from scripts.kit.openapi import embedding_servers, examples
 from scripts.kit.openapi.bodies import takes_text
 from scripts.kit.openapi.operation import Body, Operation
@@ -19,7 +19,7 @@ Known = Mapping[str, Schema]
 RESULT, ERROR = ref("Result"), ref("Error")
 # The protocol of a body decides on the shape of its errors; one that cannot be read has none yet.
 BY_BODY = ("ProtocolError", "Error")
-PLAIN, HTML, LINES, IMAGE = "text/plain", "text/html", JSON_LINES[0], "image/*"
+PLAIN, HTML, LINES = "text/plain", "text/html", JSON_LINES[0]
 MODEL = "/predictions/{model}/{version}/"
 BELOW = f"{MODEL}v1/"
 KITS, KSERVE, INFERENCE, OPENAI = "Predictions", "KServe V1", "Open Inference Protocol", "OpenAI"
@@ -31,8 +31,8 @@ a content type is JSON where it looks like an object, else a text. Where the mod
 `responses: legacy`, bodies of TorchServe's own example get the answers of that example instead. \
 `/predictions/{model}/{version}` asks for one version."""
 EXPLANATION = """\
-An explanation has the importance of each token or word for its target, by default the \
-prediction. With `Accept: text/html` it is a page."""
+An explanation has the importance of each token, word or patch of an image for its target, by \
+default the prediction. With `Accept: text/html` it is a page."""
 TENSORS = """\
 Parameters are tensors too, of one element or of one a row, or stand among the parameters of the \
 body. Each element of the answer's tensor is the JSON text of a row's result."""
@@ -106,7 +106,11 @@ def _explain(mode: str, known: Known) -> Operation:
         KITS,
         "Explain a prediction.",
         {JSON: _one_or_many(_explanation(mode)), HTML: TEXT},
-        {JSON: Body(schema, examples.explanations(mode)), **_texts(mode, known)},
+        {
+            JSON: Body(schema, examples.explanations(mode)),
+            **_texts(mode, known),
+            **_files(mode),
+        },
         EXPLANATION,
     )
 
@@ -287,9 +291,10 @@ def _texts(mode: str, known: Known) -> dict[str, Body]:
 
 
 def _files(mode: str) -> dict[str, Body]:
-    """Return the body that is the file of an image, whose bytes no example shows."""
-    takes_images = IMAGE_COLUMN in tasks.get(mode).input_columns
-    return {IMAGE: Body({"contentMediaType": IMAGE}, {})} if takes_images else {}
+    """Return the body that is the file of a mode's inputs, whose bytes no example shows."""
+    columns = tasks.get(mode).input_columns
+    types = [kind for column, kind in FILE_TYPES.items() if column in columns]
+    return {kind: Body({"contentMediaType": kind}, {}) for kind in types}
 
 
 def _explanation(mode: str) -> Schema:

@@ -16,7 +16,7 @@ from handlers.batching.rows import Row
 from handlers.errors import OutOfMemory
 from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
-from tests.samples import INPUTS, explained_modes, text_modes
+from tests.samples import INPUTS, explained_text_modes, text_modes
 from tests.serving import Served, differences
 
 Load = Callable[..., Served]
@@ -68,7 +68,7 @@ def test_only_a_row_that_alone_does_not_fit_is_refused(small: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "mode", [mode for mode in explained_modes() if not tasks.get(mode).generates]
+    "mode", [mode for mode in explained_text_modes() if not tasks.get(mode).generates]
 )
 @pytest.mark.parametrize("method", ["feature_ablation", "layer_integrated_gradients"])
 def test_an_explanation_that_does_not_fit_is_computed_in_smaller_passes(

@@ -1,4 +1,4 @@
-"""Explanations compute no more tokens in one pass than predictions may."""
+"""Explanations compute no more tokens or pixels in one pass than predictions may."""
 
 from __future__ import annotations
 
@@ -7,31 +7,45 @@ from typing import Any
 
 import pytest
 
-from handlers.config.choices import module_names
+from handlers.explainers import methods_for, targets
 from handlers.schemas.request import Request
-from tests.samples import explained_modes, inputs_of
+from tests.samples import explained_modes, explained_text_modes, inputs_of
 from tests.serving import Served
 
-BUDGET = 48
+TOKENS, PIXELS = 48, 4 * 32 * 32
 TEXT = "Nina sings in the old bar near the river"
 
 
-@pytest.mark.parametrize("mode", explained_modes())
-@pytest.mark.parametrize("method", module_names("explainers"))
-def test_no_pass_has_more_tokens_than_the_budget(
+def explained_by() -> list[tuple[str, str]]:
+    """Return every mode with every method that explains it."""
+    return [
+        (mode, method)
+        for mode in explained_modes()
+        if (target := targets.get(mode))
+        for method in methods_for(target.model_type.batch_type, gradients=True)
+    ]
+
+
+@pytest.mark.parametrize(("mode", "method"), explained_by())
+def test_no_pass_has_more_than_the_budget(
     served: Callable[..., Served], mode: str, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine, sizes = served(mode, max_batch_tokens=BUDGET).engine, list[int]()
-    forward = engine.model.forward_with_gradients
+    reads_text = mode in explained_text_modes()
+    budget = TOKENS if reads_text else PIXELS
+    engine = served(mode, **{f"max_batch_{'tokens' if reads_text else 'pixels'}": budget}).engine
+    sizes, forward = list[int](), engine.model.forward_with_gradients
 
     def recorded(batch: Mapping[str, Any]) -> Any:
-        sizes.append(batch["input_ids"].numel())
+        whole = batch["input_ids"] if reads_text else batch["pixel_values"][:, 0]
+        sizes.append(whole.numel())
         return forward(batch)
 
     monkeypatch.setattr(engine.model, "forward_with_gradients", recorded)
     # Adaptive integration bisects where a text is far from its baseline.
     texts = [TEXT, f"{TEXT} in Paris", f"{TEXT} today", "A fine old film"]
-    parameters = {"method": method, **({"n_samples": 20} if "sha" in method else {})}
-    outcomes = engine.explain([Request(inputs_of(mode, text), parameters) for text in texts])
+    parameters = {} if reads_text else {"resolution": 3}
+    parameters |= {"n_samples": 20} if "sha" in method else {}
+    settings = {"method": method, **parameters}
+    outcomes = engine.explain([Request(inputs_of(mode, text), settings) for text in texts])
     assert all(isinstance(each, dict) for each in outcomes), outcomes
-    assert max(sizes) <= BUDGET
+    assert max(sizes) <= budget

@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 
 from handlers import explainers
-from handlers.config.choices import module_names, save_modes
+from handlers.config.choices import save_modes
 from handlers.config.model_config import ModelConfig
+from handlers.explainers._tokens import TokenBatch
 from handlers.formats import export
 from handlers.schemas.request import Request
 from tests import decisive
 from tests.samples import keys_of
 from tests.serving import Served, explanation_of
 
-METHODS = module_names("explainers")
-FORWARD_ONLY = [method for method in METHODS if not explainers.get(method).needs_gradients]
+METHODS = explainers.methods_for(TokenBatch, gradients=True)
+FORWARD_ONLY = explainers.methods_for(TokenBatch, gradients=False)
 TEXT = "the music in the bar is lovely today"
 
 

@@ -19,6 +19,7 @@ from tests.serving import Served
 TEXT = "Nina sings in the old bar near the river"
 CHEAP = {"method": "input_x_gradient"}
 MANY = {"method": "kernel_shap", "n_samples": 10_000}
+CHEAPER = "send a shorter text"
 SECONDS = 60  # the default of explain_timeout
 
 
@@ -99,7 +100,7 @@ def test_requests_that_share_passes_run_alone_when_one_takes_too_long(
 
 def test_time_that_is_not_used_is_left_for_later_items() -> None:
     clock = Clock()
-    shares = TimeShares(Deadline(60, clock), [1.0] * 3)
+    shares = TimeShares(Deadline(60, clock), [1.0] * 3, CHEAPER)
     assert shares.take([1.0]).seconds == 20
     clock.now = 2
     assert shares.take([1.0]).seconds == 29
@@ -110,5 +111,5 @@ def test_time_that_is_not_used_is_left_for_later_items() -> None:
 def test_the_items_of_one_request_divide_its_share() -> None:
     weights = weights_of([0, 1, 1, 1, 1])
     assert weights == [1, 0.25, 0.25, 0.25, 0.25]
-    shares = TimeShares(Deadline(60, Clock()), weights)
+    shares = TimeShares(Deadline(60, Clock()), weights, CHEAPER)
     assert shares.take([0.25]).seconds == 7.5

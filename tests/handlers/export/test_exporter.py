@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from handlers import tasks
 from handlers.checkpoints.checkpoint import read_checkpoint
+from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
@@ -211,7 +212,7 @@ class Quantizing:
     def computes_in(self, dtype: str) -> str:
         return dtype
 
-    def export(self, spec: ModelSpec, target: Path, inputs: tuple[str, ...]) -> None:
+    def export(self, spec: ModelSpec, target: Path, inputs: GraphInputs) -> None:
         self.specs.append(spec)
 
     def load(self, spec: ModelSpec) -> Model:

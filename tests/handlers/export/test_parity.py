@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from handlers.checkpoints.graph_inputs import TokenInputs
 from handlers.errors import WrongCheckpoint
 from handlers.export.manifest import Signature
-from handlers.export.parity import check_parity, parity_batches
+from handlers.export.parity import check_parity
 from handlers.export.parity_report import ParityReport, compare_outputs, wilson_interval
 from handlers.formats._graph import GraphModel, PaddedGraph
 from handlers.runtime.model import ForwardOnlyModel
@@ -72,7 +73,7 @@ def test_a_report_is_written_as_a_sentence_with_its_interval() -> None:
 @pytest.mark.parametrize("window", [16, 128])
 def test_a_row_is_longer_than_the_windows_of_the_config(window: int) -> None:
     module = families.module("modernbert", "token_classification", local_attention=window)
-    batches = parity_batches(module, ("input_ids", "attention_mask"))
+    batches = TokenInputs(("input_ids", "attention_mask")).batches(module)
     assert max(batch["input_ids"].shape[1] for batch in batches) > window
 
 
@@ -80,7 +81,7 @@ def test_full_attention_for_layers_with_local_attention_does_not_pass() -> None:
     module = families.module("modernbert", "token_classification")
     graph = PaddedGraph(module, Signature(("input_ids", "attention_mask"), ("logits",)))
     model = GraphModel(graph, graph.signature)
-    batches = parity_batches(module, graph.signature.inputs)
+    batches = TokenInputs(graph.signature.inputs).batches(module)
     with pytest.raises(WrongCheckpoint, match=r"^model\.pt: its logits differ"):
         check_parity(module, model, batches, "model.pt")
 
@@ -91,7 +92,7 @@ def test_a_graph_that_runs_only_the_shape_that_it_was_traced_with_is_refused() -
             raise RuntimeError("shape '[6, 1, 16]' is invalid")
 
     module = families.module("bert", "token_classification")
-    batches = parity_batches(module, ("input_ids", "attention_mask"))
+    batches = TokenInputs(("input_ids", "attention_mask")).batches(module)
     with pytest.raises(WrongCheckpoint, match="does not run a batch of 2 rows and 16 tokens"):
         check_parity(module, Fixed(), batches, "model.pt")
 

@@ -37,7 +37,11 @@ def test_null_is_the_default_of_every_parameter(served: Any, mode: str) -> None:
     settled = task.read_parameters(nulls).model_dump()
     usual = task.read_parameters({}).model_dump()
     wanting = {name for name, value in settled.items() if value is None and usual[name] is not None}
-    returns_all = mode in ("sequence_classification", "image_classification")
+    returns_all = mode in (
+        "audio_classification",
+        "image_classification",
+        "sequence_classification",
+    )
     assert wanting == ({"top_k"} if returns_all else set())
 
 

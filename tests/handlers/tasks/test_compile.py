@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
+from handlers.checkpoints.graph_inputs import example_batch
 from handlers.config.handler_section import Compile
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
-from handlers.export.parity import example_batch
 from handlers.formats.pretrained import PretrainedModel
 from handlers.schemas.request import Request
 from handlers.tasks._warmup import compile_model

@@ -12,11 +12,11 @@ import torch
 import transformers
 from PIL import Image
 from transformers import pipeline
-from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from handlers import tasks
 from handlers.config.choices import modes
 from handlers.errors import WrongCheckpoint
+from handlers.schemas.model_info import IMAGE_COLUMN
 from handlers.schemas.request import Request
 from scripts.kit.demo_models.shapes import as_base64, as_png
 from tests import tiny, vision_families
@@ -24,7 +24,7 @@ from tests.images import BROKEN, FILES, IMAGES, TEXTS, raw
 from tests.modes import cases
 from tests.serving import Served, differences
 
-IMAGE_MODES = [mode for mode in modes() if tasks.get(mode).reads_media]
+IMAGE_MODES = [mode for mode in modes() if IMAGE_COLUMN in tasks.get(mode).input_columns]
 CLOSE = 1e-4
 
 
@@ -35,7 +35,7 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def model(served: Callable[..., Served], mode: str) -> Served:
-    return served(mode)
+    return served(mode, **cases(mode).settings)
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -50,21 +50,26 @@ def test_answers_are_those_of_the_pipeline(
 def test_answers_of_a_family_are_those_of_the_pipeline(tmp_path: Path, family: str) -> None:
     mode = vision_families.mode_of(family)
     folder = vision_families.write(tmp_path / "model", family)
-    parameters = {"threshold": 0.0} if mode == "object_detection" else {}
-    _compare(folder, mode, Served(folder, mode), parameters)
+    model = Served(folder, mode, **cases(mode).settings)
+    for parameters in vision_families.PARAMETERS.get(family, [{}]):
+        _compare(folder, mode, model, parameters)
 
 
 def _compare(folder: Path, mode: str, model: Served, parameters: dict[str, Any]) -> None:
     """Compare answers with those of transformers: alone, and in random company."""
+    task = model.engine.task
     reference = pipeline(
         mode.replace("_", "-"),
-        model=getattr(transformers, tasks.get(mode).auto_class).from_pretrained(folder),
-        image_processor=AutoImageProcessor.from_pretrained(folder),
+        model=getattr(transformers, task.auto_class_for(task.checkpoint.config)).from_pretrained(
+            folder
+        ),
+        image_processor=task.checkpoint.image_processor,
+        tokenizer=getattr(task, "tokenizer", None),
         device=torch.device("cpu"),
     )
     ours = {name: parameters[name] for name in parameters if name == "return_predicted_depth"}
     theirs = {name: value for name, value in parameters.items() if name not in ours}
-    expected = [reference(image, **theirs) for image in IMAGES]
+    expected = [reference(image, **{**task.defaults, **theirs}) for image in IMAGES]
     alone = [model.ask(text, **parameters) for text in TEXTS]
     together = model.ask([*TEXTS, *reversed(TEXTS)], **parameters)
     for found in (alone, together[:4], together[:3:-1]):
@@ -76,13 +81,20 @@ def _comparable(found: list[Any], expected: list[Any]) -> tuple[Any, Any]:
 
     Numbers that the answers leave out are left out.
     """
+    theirs = _as_json(expected)
     if not isinstance(found[0], dict):
-        return found, expected
-    theirs = [
-        {"depth": as_base64(each["depth"]), "predicted_depth": each["predicted_depth"].tolist()}
-        for each in expected
-    ]
+        return found, theirs
     return found, [{name: each[name] for name in found[0]} for each in theirs]
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _as_json(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_as_json(each) for each in value]
+    if isinstance(value, Image.Image):
+        return as_base64(value)
+    return value.tolist() if isinstance(value, torch.Tensor) else value
 
 
 @pytest.mark.parametrize("content_type", ["", "image/png", "application/octet-stream", "image/*"])
@@ -105,7 +117,8 @@ def test_a_broken_file_fails_alone(model: Served) -> None:
 
 
 def test_large_images_are_refused_with_the_limit(served: Callable[..., Served], mode: str) -> None:
-    model = served(mode, max_image_pixels=2_000, max_image_bytes=2_000)
+    limits = {"max_image_pixels": 2_000, "max_image_bytes": 2_000}
+    model = served(mode, **cases(mode).settings, **limits)
     assert model.refuse(TEXTS[0]) == (
         413,
         "The image has 48 x 48 pixels, and this model takes 2,000 in all; send a smaller image.",
@@ -134,6 +147,6 @@ def test_a_checkpoint_without_its_image_processor_is_refused(tmp_path: Path, mod
         Served(folder, mode)
 
 
-def test_a_model_of_images_has_no_tokenizer(model: Served, mode: str) -> None:
+def test_a_model_of_images_tokenizes_no_texts(model: Served, mode: str) -> None:
     (outcome,) = model.engine.tokenize([Request("a text")])
     assert str(outcome) == f"This model's mode is {mode}; it has no tokenizer."

@@ -1,0 +1,128 @@
+"""Explanation targets of modes whose rows are tokens: segments of texts and their attributions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from typing_extensions import TypedDict
+
+from handlers.explainers._attribution import Attribution, AttributionTarget
+from handlers.explainers._page import View, target_view
+from handlers.explainers._segments import Segment
+from handlers.explainers._tokens import ExplainedTextModel
+from handlers.explainers.targets.base import BaseExplanationTarget
+from handlers.runtime.deadline import Deadline
+from handlers.runtime.jobs import Job
+from handlers.runtime.model import Model
+from handlers.schemas.explanation_parameters import TextExplanationParameters
+from handlers.tasks._text import TextTask
+from handlers.tasks.base import Label
+
+TaskT = TypeVar("TaskT", bound=TextTask[Any, Any])
+
+
+class Segments(TypedDict):
+    """The tokens or words of an explanation, and its method.
+
+    `offsets` are the first character of each and the one after its last, in the text whose number
+    is in `sequence_ids`; null there means a special token. `converged` is null for methods whose
+    attributions need not sum to the output.
+    """
+
+    words: list[str]
+    offsets: list[tuple[int, int]]
+    sequence_ids: list[int | None]
+    method: str
+    converged: bool | None
+    warning: str | None
+
+
+class Attributions(TypedDict):
+    """A number for each word; their sum is `output` - `baseline_output` up to a delta."""
+
+    attributions: list[float]
+    output: float
+    baseline_output: float
+    convergence_delta: float
+
+
+class Explanation(Segments, Attributions):
+    """An explanation of one number; `importances` are the normalised attributions."""
+
+    importances: list[float]
+    delta: float
+
+
+class Place(Label):
+    """A label of some characters of the text."""
+
+    start: int
+    end: int
+
+
+class TextExplanationTarget(BaseExplanationTarget[TaskT]):
+    """The explanation target of a mode whose rows are tokens."""
+
+    parameters = TextExplanationParameters
+    model_type = ExplainedTextModel
+    example_parameters: ClassVar[Mapping[str, Any]] = {
+        "method": "feature_ablation",
+        "granularity": "word",
+    }
+    legacy_keys: ClassVar[Sequence[str]] = ("words", "importances", "delta")
+    default_method: ClassVar[str] = "layer_integrated_gradients"
+    default_without_gradients: ClassVar[str] = "feature_ablation"
+
+    @staticmethod
+    def views(explanation: Mapping[str, Any]) -> Iterator[View]:
+        return target_view(explanation)
+
+    def explained(self, model: Model, deadline: Deadline) -> ExplainedTextModel:
+        # A model that is loaded for explanations has embeddings only now.
+        embeddings = model.embeddings
+        return ExplainedTextModel(
+            forward=model.forward_with_gradients,
+            has_gradients=embeddings is not None,
+            budget=0 if model.runs_alone else self.task.budget,
+            deadline=deadline,
+            embeddings=embeddings,
+            padding=self.task.padding,
+            baseline_token_id=self.task.checkpoint.baseline_token_id,
+            padded_limit=model.padded_limit,
+        )
+
+
+def target_at(
+    job: Job, row: int, segments: Sequence[Segment], output: str, index: tuple[int, ...]
+) -> AttributionTarget:
+    """Return one number of a job's outputs as a target of attribution."""
+    score = float(job.outputs[row][output][index])
+    return AttributionTarget(job.rows[row], segments, output, index, score)
+
+
+def segment_texts(selected_target: AttributionTarget) -> dict[str, Any]:
+    """Return the segments of a target: their texts and their offsets in the inputs."""
+    return {
+        "words": [segment.text for segment in selected_target.segments],
+        "offsets": [[segment.start, segment.end] for segment in selected_target.segments],
+        "sequence_ids": [segment.sequence for segment in selected_target.segments],
+    }
+
+
+def normalized(attribution: Attribution) -> list[float]:
+    """Return the values divided by their Euclidean norm, the importances of the old example."""
+    values = attribution.values
+    return [float(value) for value in values / (float(np.linalg.norm(values)) or 1.0)]
+
+
+def attribution_sums(attribution: Attribution) -> dict[str, Any]:
+    """Return the values without normalisation, and the error of their sum."""
+    return {
+        "attributions": [float(value) for value in attribution.values],
+        "output": attribution.output,
+        "baseline_output": attribution.baseline,
+        "convergence_delta": attribution.delta,
+        "converged": attribution.converged,
+    }

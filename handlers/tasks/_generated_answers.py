@@ -1,0 +1,60 @@
+"""Texts that a model generates for arrays, such as the pixels of an image."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from transformers import GenerationConfig, PreTrainedTokenizerBase, StoppingCriteriaList
+
+from handlers.batching.padding import Batch
+from handlers.batching.rows import Outputs
+from handlers.errors import OutOfTime
+from handlers.generation.decoding import AS_GENERATED
+from handlers.generation.stopping import DeadlineCriterion
+from handlers.runtime.deadline import Deadline
+from handlers.runtime.model import Model
+
+# The maximum of new tokens of transformers' pipelines, where the checkpoint sets none.
+NEW_TOKENS = 256
+# GenerationConfig's own default, which a checkpoint without a limit may have written.
+UNSET_MAX_LENGTH = 20
+SEQUENCES = "sequences"
+
+
+def answer_settings(base: GenerationConfig) -> GenerationConfig:
+    """Return a checkpoint's generation config as the pipelines use it for short answers.
+
+    Answers are not sampled, since the rows of a batch would share random numbers.
+    """
+    config = copy.deepcopy(base)
+    config.do_sample = False
+    if base.max_new_tokens is None and base.max_length in (None, UNSET_MAX_LENGTH):
+        config.max_length, config.max_new_tokens = None, NEW_TOKENS
+    return config
+
+
+def generate_answers(
+    model: Model, config: GenerationConfig, deadline: Deadline
+) -> Callable[[Batch], Mapping[str, torch.Tensor]]:
+    """Return a function from a batch to the token ids of its answers, under `sequences`.
+
+    It raises :class:`OutOfTime` once the deadline has passed.
+    """
+
+    def generate(batch: Batch) -> Mapping[str, torch.Tensor]:
+        criterion = DeadlineCriterion(deadline)
+        ids = model.generate(batch, config, stopping_criteria=StoppingCriteriaList([criterion]))
+        if criterion.reached:
+            raise OutOfTime
+        return {SEQUENCES: ids}
+
+    return generate
+
+
+def answer_text(tokenizer: PreTrainedTokenizerBase, outputs: Outputs, **options: Any) -> str:
+    """Return the text of a row's token ids."""
+    ids = outputs[SEQUENCES].astype(int).tolist()
+    return str(tokenizer.decode(ids, **{**AS_GENERATED, **options}))

@@ -1,0 +1,68 @@
+"""Audio to labels with scores.
+
+{"inputs": "<base64>"}                               -> [{"label": "dog", "score": 0.94}, …]
+{"inputs": "<base64>", "parameters": {"top_k": 1}}   -> the best label
+
+The body may also be the bytes of the audio file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BeforeValidator, PositiveInt
+
+from handlers.batching.rows import Outputs
+from handlers.batching.shapes import ArrayRow
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.config.handler_section import HandlerSection
+from handlers.schemas.parameters import Parameters
+from handlers.schemas.pipeline_names import ANY, PipelineNames, in_lower_case
+from handlers.tasks._activations import sigmoid, softmax
+from handlers.tasks._audio import SAMPLE_INPUTS, AudioQuery, AudioTask
+from handlers.tasks.base import Label
+
+Function = Literal["sigmoid", "softmax", "none"]
+FUNCTIONS: Mapping[str, Any] = {"sigmoid": sigmoid, "softmax": softmax, "none": np.asarray}
+
+
+class AudioClassificationParameters(Parameters):
+    """Parameters of the audio-classification pipeline."""
+
+    pipeline_names: ClassVar[PipelineNames] = PipelineNames(ignored={"batch_size": ANY})
+
+    top_k: PositiveInt | None = 5
+    """Number of labels, best first. `null` returns all of them."""
+    function_to_apply: Annotated[Function | None, BeforeValidator(in_lower_case)] = None
+    """Turns logits into scores. Without it, `softmax`."""
+
+
+class Task(AudioTask):
+    """Audio classification; answers as the audio-classification pipeline does."""
+
+    auto_class = "AutoModelForAudioClassification"
+    outputs = ("logits",)
+    parameters = AudioClassificationParameters
+    inputs = str
+    results = list[Label]
+    sample: ClassVar[Mapping[str, Any]] = SAMPLE_INPUTS
+    result_columns = ("label", "score")
+
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        self.labels = checkpoint.labels
+
+    def decode(
+        self, query: AudioQuery, rows: Sequence[ArrayRow], outputs: Sequence[Outputs]
+    ) -> Any:
+        scores = self.scores(query, outputs[0])
+        best = np.argsort(-scores, kind="stable")[: query.parameters.top_k]
+        return [{"label": self.labels[number], "score": float(scores[number])} for number in best]
+
+    def scores(self, query: AudioQuery, outputs: Outputs) -> npt.NDArray[Any]:
+        """Return the score of each class. Shape: (classes,)."""
+        function: Any = FUNCTIONS[query.parameters.function_to_apply or "softmax"]
+        return np.asarray(function(outputs["logits"]))

@@ -1,0 +1,114 @@
+"""A question about an image, to answers.
+
+    {"inputs": {"image": "<base64>", "question": "What is it?"}}
+    -> [{"score": 0.97, "answer": "a square"}, …]
+
+A model that generates its answers, such as BLIP, has one answer without a score.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, ClassVar, NotRequired
+
+import numpy as np
+from pydantic import PositiveInt
+from transformers import MODEL_FOR_VISUAL_QUESTION_ANSWERING_MAPPING
+from typing_extensions import TypedDict
+
+from handlers.batching.rows import Outputs, RowOutcome
+from handlers.batching.shapes import run_by_shape
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.config.handler_section import HandlerSection
+from handlers.generation.randomness import seeded
+from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
+from handlers.runtime.model import Model
+from handlers.schemas.parameters import Parameters
+from handlers.schemas.pipeline_names import ANY, TRUNCATED, PipelineNames
+from handlers.tasks._activations import sigmoid
+from handlers.tasks._generated_answers import answer_settings, answer_text, generate_answers
+from handlers.tasks._image import ImageQuery, ImageRow
+from handlers.tasks._image_question import ImageQuestionTask
+from handlers.telemetry.meter import Meter
+
+# Questions of a few tokens more or less share a forward.
+TOKEN_STEP = 8
+
+
+class VisualQuestionParameters(Parameters):
+    """Parameters of the visual-question-answering pipeline of transformers 4."""
+
+    pipeline_names: ClassVar[PipelineNames] = PipelineNames(
+        ignored={"batch_size": ANY, "padding": ANY, "timeout": ANY, "truncation": TRUNCATED}
+    )
+
+    top_k: PositiveInt = 5
+    """Number of answers, best first. A model that generates its answer has one."""
+
+
+class VisualAnswer(TypedDict):
+    """An answer, and how likely it is; a generated one has no score."""
+
+    score: NotRequired[float]
+    answer: str
+
+
+class Task(ImageQuestionTask):
+    """Visual question answering; answers as the pipeline of transformers 4 does."""
+
+    auto_class = "AutoModelForVisualQuestionAnswering"
+    outputs = ("logits",)
+    parameters = VisualQuestionParameters
+    results = list[VisualAnswer]
+    result_columns = ("answer", "score")
+
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        self.writes_answers = _generates(checkpoint)
+        self.labels = () if self.writes_answers else checkpoint.labels
+        if self.writes_answers:
+            # Others, such as token types, are no inputs of these models.
+            self.tokenizer.model_input_names = ["input_ids", "attention_mask"]
+        self._generation = answer_settings(checkpoint.generation_config)
+
+    def tokens(self, question: str) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the model inputs of a question, padded unless the model generates.
+
+        BLIP's decoder reads the padding of a question.
+        """
+        tokens = super().tokens(question)
+        if self.writes_answers:
+            return tokens
+        length = len(tokens["input_ids"])
+        width = min(-(-length // TOKEN_STEP) * TOKEN_STEP, self.max_tokens or sys.maxsize)
+        fillers = {"input_ids": self.checkpoint.pad_token_id}
+        return {
+            name: np.pad(ids, (0, width - length), constant_values=fillers.get(name, 0))
+            for name, ids in tokens.items()
+        }
+
+    def run(
+        self, model: Model, rows: Sequence[ImageRow], meter: Meter, deadline: Deadline = NO_DEADLINE
+    ) -> Sequence[RowOutcome]:
+        if not self.writes_answers:
+            # ViLT shuffles the patches of an image, which changes how sums are rounded.
+            with seeded(0):
+                return super().run(model, rows, meter, deadline)
+        forward = before(deadline, generate_answers(model, self._generation, deadline))
+        return run_by_shape(forward, rows, budget=self.budget, meter=meter)
+
+    def decode(
+        self, query: ImageQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
+    ) -> Any:
+        if self.writes_answers:
+            return [{"answer": answer_text(self.tokenizer, outputs[0]).strip()}]
+        scores = sigmoid(outputs[0]["logits"])
+        best = np.argsort(-scores, kind="stable")[: query.parameters.top_k]
+        return [{"score": float(scores[number]), "answer": self.labels[number]} for number in best]
+
+
+def _generates(checkpoint: Checkpoint) -> bool:
+    """Return whether the model writes its answers, and does not choose them among labels."""
+    kind = MODEL_FOR_VISUAL_QUESTION_ANSWERING_MAPPING.get(type(checkpoint.config), None)
+    return kind is not None and bool(kind.can_generate())

@@ -1,0 +1,232 @@
+"""An image to labels that the request names, by a model of images and texts such as CLIP.
+
+    {"inputs": "<base64>", "parameters": {"candidate_labels": ["cat", "dog"]}}
+    -> [{"score": 0.97, "label": "cat"}, {"score": 0.03, "label": "dog"}]
+
+Images of equal shapes share a forward, in which each label of their requests is encoded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NotRequired
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn import functional
+from typing_extensions import TypedDict
+
+from handlers.batching.padding import Batch, Padding, pad
+from handlers.batching.rows import Outputs, Row, RowOutcome
+from handlers.batching.shapes import run_by_shape, stack
+from handlers.batching.tokenization import check_length, features, tokenize
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.config.handler_section import HandlerSection
+from handlers.config.model_config import ModelConfig
+from handlers.errors import RequestError, attempt
+from handlers.media.remote import RemoteFile
+from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
+from handlers.runtime.model import Model
+from handlers.schemas.model_info import IMAGE_COLUMN
+from handlers.schemas.pipeline_names import ANY, PipelineNames
+from handlers.schemas.request import Request
+from handlers.tasks._activations import sigmoid, softmax
+from handlers.tasks._candidate_labels import (
+    CandidateLabelParameters,
+    Template,
+    hypothesis,
+    read_labels,
+    split_inputs,
+    with_input_labels,
+)
+from handlers.tasks._image import SAMPLE_INPUTS, ImageQuery, ImageRow, ImageTask
+from handlers.tasks.base import Label
+from handlers.telemetry.meter import Meter
+
+TokenIds = tuple[int, ...]
+# A token costs about as much as a patch of an image; models without patches have this side.
+PATCH = 16
+COLUMNS = "columns"
+
+
+class ZeroShotImageParameters(CandidateLabelParameters):
+    """Parameters of the zero-shot-image-classification pipeline."""
+
+    pipeline_names: ClassVar[PipelineNames] = PipelineNames(
+        ignored={"batch_size": ANY, "timeout": ANY}
+    )
+
+    hypothesis_template: Template = "This is a photo of {}."
+    """The description of an image with a label, which stands in the place of `{}`."""
+
+
+class ImageWithLabels(TypedDict):
+    """An image, and the labels to choose from, if `parameters` does not have them."""
+
+    image: str
+    candidate_labels: NotRequired[str | list[str]]
+
+
+@dataclass(frozen=True)
+class ZeroShotImageQuery(ImageQuery):
+    """An image, its labels and the hypothesis of each."""
+
+    labels: Sequence[str]
+    hypotheses: Sequence[str]
+
+
+@dataclass(frozen=True)
+class LabelledRow(ImageRow):
+    """An image, and the tokens of the hypothesis of each label.
+
+    Attributes:
+        texts: the token ids of each hypothesis.
+        least_tokens: the number of tokens to which shorter texts are padded.
+        token_cost: what a token costs, in pixels.
+    """
+
+    texts: Sequence[TokenIds]
+    least_tokens: int
+    token_cost: int
+
+    @property
+    def shared(self) -> Mapping[Hashable, int]:
+        return {ids: max(len(ids), self.least_tokens) * self.token_cost for ids in self.texts}
+
+
+class Task(ImageTask):
+    """Zero-shot image classification; answers as the pipeline does."""
+
+    auto_class = "AutoModelForZeroShotImageClassification"
+    outputs = ("logits_per_image",)
+    parameters = ZeroShotImageParameters
+    inputs = str | ImageWithLabels
+    results = list[Label]
+    sample: ClassVar[Mapping[str, Any]] = {
+        "inputs": {"image": SAMPLE_INPUTS["inputs"], "candidate_labels": "red, blue"}
+    }
+    input_columns = (("image", "candidate_labels"), IMAGE_COLUMN)
+    result_columns = ("label", "score")
+
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        self.tokenizer = checkpoint.tokenizer
+        # SigLIP scores each label by itself, and is trained with texts of a fixed length.
+        self._independent = "siglip" in checkpoint.config.model_type
+        self._least_tokens = (checkpoint.limit or 0) if self._independent else 0
+        vision = getattr(checkpoint.config, "vision_config", None)
+        patch = getattr(vision, "patch_size", None)
+        self._token_cost = (patch if isinstance(patch, int) else PATCH) ** 2
+
+    def parse(self, request: Request) -> ZeroShotImageQuery:
+        inputs, labels_given = split_inputs(request.inputs)
+        file: bytes | RemoteFile = self.files.file(inputs, "inputs")
+        parameters: ZeroShotImageParameters = self.read_parameters(
+            with_input_labels(dict(request.parameters), labels_given)
+        )
+        limits = self.settings.max_rows, self.settings.max_characters
+        labels = read_labels(parameters.candidate_labels, *limits)
+        template = parameters.hypothesis_template
+        return ZeroShotImageQuery(
+            file, parameters, labels, [hypothesis(template, label) for label in labels]
+        )
+
+    def repeated_characters(self, query: Any) -> int:
+        return sum(map(len, query.hypotheses))
+
+    def encode(self, queries: Sequence[Any]) -> list[list[ImageRow] | RequestError]:
+        images = super().encode(queries)
+        texts = self._token_ids([text for query in queries for text in query.hypotheses])
+        return [
+            image
+            if isinstance(image, RequestError)
+            else attempt(self._with_texts, image[0], [texts[text] for text in query.hypotheses])
+            for image, query in zip(images, queries, strict=True)
+        ]
+
+    def run(
+        self, model: Model, rows: Sequence[ImageRow], meter: Meter, deadline: Deadline = NO_DEADLINE
+    ) -> Sequence[RowOutcome]:
+        return run_by_shape(
+            partial(_logits_of_rows, before(deadline, model.forward)),
+            rows,
+            budget=self.budget,
+            meter=meter,
+            keep=self.keep,
+            collate=self._collate_with_columns,
+        )
+
+    def collate(self, rows: Sequence[Any]) -> Batch:
+        """Return images as one batch, with each hypothesis of their labels once."""
+        texts = [Row({"input_ids": list(ids)}) for ids in _distinct(rows)]
+        padding = Padding({"input_ids": int(self.tokenizer.pad_token_id or 0)})
+        padded = pad(texts, padding)
+        batch = stack(rows)
+        for name in {"input_ids", *self.tokenizer.model_input_names} & padded.keys():
+            missing = max(0, self._least_tokens - padded[name].shape[1])
+            batch[name] = functional.pad(padded[name], (0, missing), value=padding.ids.get(name, 0))
+        return batch
+
+    def keep(self, row: Any, outputs: Outputs) -> Outputs:
+        return {"logits": outputs["logits"][: len(row.texts)]}
+
+    def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:
+        texts = list(self._token_ids(["red", "green"]).values())
+        return [
+            [self._with_texts(row, texts)[0] for row in rows]
+            for rows in super().warmup_batches(config, model)
+        ]
+
+    def decode(
+        self, query: Any, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
+    ) -> list[dict[str, Any]]:
+        scores = self.scores(outputs[0])
+        best = np.argsort(-scores, kind="stable")
+        return [{"score": float(scores[each]), "label": query.labels[each]} for each in best]
+
+    def scores(self, outputs: Outputs) -> npt.NDArray[Any]:
+        """Return the score of each label. Shape: (labels,)."""
+        return (sigmoid if self._independent else softmax)(outputs["logits"])
+
+    def _token_ids(self, texts: Sequence[str]) -> dict[str, TokenIds]:
+        """Return the token ids of texts, each of which is tokenized once."""
+        distinct = list(dict.fromkeys(texts))
+        cut: dict[str, Any] = {}
+        if self._independent:
+            cut = {"truncation": True, "max_length": self.checkpoint.limit}
+        encoding = tokenize(self.tokenizer, [(text, None) for text in distinct], **cut)
+        names = ["input_ids"]
+        return {
+            text: tuple(features(encoding, number, names)["input_ids"])
+            for number, text in enumerate(distinct)
+        }
+
+    def _with_texts(self, row: ImageRow, texts: Sequence[TokenIds]) -> list[ImageRow]:
+        longest = max(map(len, texts))
+        check_length(longest, self.checkpoint.limit, "a label with the template")
+        fields = (row.features, row.size, row.height, row.width)
+        return [LabelledRow(*fields, texts, self._least_tokens, self._token_cost)]
+
+    def _collate_with_columns(self, rows: Sequence[Any]) -> Batch:
+        """Return a batch with the numbers of each row's labels among those of the batch."""
+        numbers = {ids: number for number, ids in enumerate(_distinct(rows))}
+        columns = np.zeros((len(rows), max(len(row.texts) for row in rows)), dtype=np.int64)
+        for place, row in enumerate(rows):
+            columns[place, : len(row.texts)] = [numbers[ids] for ids in row.texts]
+        return {**self.collate(rows), COLUMNS: torch.from_numpy(columns)}
+
+
+def _distinct(rows: Sequence[LabelledRow]) -> list[TokenIds]:
+    return list(dict.fromkeys(ids for row in rows for ids in row.texts))
+
+
+def _logits_of_rows(
+    forward: Callable[[Batch], Mapping[str, torch.Tensor]], batch: Batch
+) -> dict[str, torch.Tensor]:
+    """Return the logits of each image for its own labels. Shape: (images, most labels)."""
+    columns = batch.pop(COLUMNS)
+    logits = forward(batch)["logits_per_image"]
+    return {"logits": logits.gather(1, columns.to(logits.device))}

@@ -1,0 +1,147 @@
+"""Graphs of models that read images: families, sizes, data types, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from handlers import tasks
+from handlers.checkpoints.checkpoint import read_checkpoint
+from handlers.checkpoints.graph_inputs import ArrayInputs
+from handlers.config.handler_section import HandlerSection
+from handlers.config.model_config import ModelConfig
+from handlers.errors import WrongCheckpoint, WrongConfig
+from handlers.export.manifest import ExportManifest
+from handlers.export.parity_report import ParityReport
+from handlers.formats import export
+from handlers.schemas.request import Request
+from tests import tiny, vision_families
+from tests.images import TEXTS
+from tests.serving import Served, differences
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
+]
+MODE = "image_classification"
+FIXED = [name for name in vision_families.FAMILIES if name not in vision_families.FREE_SIZES]
+SAMPLES = [Request(text) for text in TEXTS]
+formats_of_images = pytest.mark.parametrize(
+    "save_mode",
+    [
+        "torchscript",
+        pytest.param("torch_export", marks=pytest.mark.slow),
+        pytest.param("onnx", marks=pytest.mark.slow),
+        pytest.param("openvino", marks=[pytest.mark.openvino, pytest.mark.slow]),
+    ],
+)
+
+
+def exported(folder: Path, mode: str, save_mode: str, **keys: Any) -> ParityReport | None:
+    """Export a checkpoint in its own folder, without its weights."""
+    handler = {"mode": mode, "save_mode": save_mode, "dtype": "float32", **keys}
+    report = export(folder, ModelConfig.parse({"handler": handler}), folder, SAMPLES)
+    (folder / "model.safetensors").unlink()
+    return report
+
+
+@formats_of_images
+@pytest.mark.parametrize("family", FIXED)
+def test_answers_of_a_family_do_not_depend_on_the_format(
+    tmp_path: Path, family: str, save_mode: str
+) -> None:
+    mode = vision_families.mode_of(family)
+    folder = vision_families.write(tmp_path / "model", family)
+    parameters = {"threshold": 0.0} if mode == "object_detection" else {}
+    expected = Served(folder, mode).ask(TEXTS, **parameters)
+    exported(folder, mode, save_mode)
+    model = Served(folder, mode, save_mode=save_mode)
+    alone = [model.ask(text, **parameters) for text in TEXTS]
+    for found in (alone, model.ask(TEXTS, **parameters)):
+        assert not differences(found, expected, 1e-4)
+
+
+@pytest.mark.parametrize("family", sorted(vision_families.FREE_SIZES))
+def test_images_of_several_sizes_are_refused_when_a_model_is_packed(
+    tmp_path: Path, family: str
+) -> None:
+    folder = vision_families.write(tmp_path / "model", family)
+    with pytest.raises(WrongCheckpoint, match=r"several sizes .* an exported graph takes one; use"):
+        exported(folder, vision_families.mode_of(family), "torchscript")
+
+
+def test_a_model_without_pooler_has_a_graph_without_its_output(tmp_path: Path) -> None:
+    folder = tiny.write(tmp_path / "model", "image_feature_extraction")
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: each for name, each in weights.items() if not name.startswith("pooler.")}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    exported(folder, "image_feature_extraction", "torchscript")
+    assert ExportManifest.read(folder, ()).signature.outputs == ("last_hidden_state",)
+    model = Served(folder, "image_feature_extraction", save_mode="torchscript")
+    assert len(model.ask(TEXTS[0])[0]) == 17
+    assert model.refuse(TEXTS[0], pool=True)[0] == 422
+
+
+def test_a_graph_in_bfloat16_takes_pixels_as_they_are(tmp_path: Path) -> None:
+    folder = tiny.write(tmp_path / "model", MODE)
+    expected = Served(folder, MODE, dtype="bfloat16").ask(TEXTS)
+    report = exported(folder, MODE, "torchscript", dtype="bfloat16", min_agreement=0)
+    assert report is not None
+    assert report.rows == len(TEXTS)
+    found = Served(folder, MODE, dtype="bfloat16", save_mode="torchscript").ask(TEXTS)
+    assert not differences(found, expected, 1e-2)
+
+
+@pytest.mark.parametrize("save_mode", ["neuron", "neuronx"])
+def test_a_format_for_tokens_alone_is_refused_by_name(save_mode: str) -> None:
+    handler = {"mode": MODE, "save_mode": save_mode, "max_length": 128}
+    sentence = f"handler.save_mode is {save_mode}, whose graphs take tokens, not arrays; use"
+    with pytest.raises(WrongConfig, match=sentence):
+        export(Path(), ModelConfig.parse({"handler": handler}), Path())
+
+
+@pytest.mark.openvino
+@pytest.mark.parametrize("mode", [MODE, "image_feature_extraction"])
+def test_8_bits_are_measured_on_other_images_than_those_of_the_calibration(
+    tmp_path: Path, mode: str
+) -> None:
+    folder = tiny.write(tmp_path / "model", mode)
+    exact = Served(folder, mode).ask(TEXTS)
+    report = exported(folder, mode, "openvino", quantization="int8", min_agreement=0)
+    assert report is not None
+    assert report.rows == len(TEXTS) // 2
+    assert (report.vectors is not None) == (mode == "image_feature_extraction")
+    found = Served(folder, mode, save_mode="openvino", quantization="int8").ask(TEXTS)
+    assert differences(found, exact, 1e-6)
+
+
+@pytest.mark.openvino
+def test_8_bits_that_change_labels_are_refused(tmp_path: Path) -> None:
+    """All images are the same colour to a graph whose activations were never seen."""
+    folder = tiny.write(tmp_path / "model", MODE, seed=5)
+    with pytest.raises(WrongCheckpoint, match=r"handler\.min_agreement is 1; "):
+        exported(folder, MODE, "openvino", quantization="int8", min_agreement=1)
+
+
+def test_batches_of_arrays_have_the_shape_of_the_example(checkpoint: Callable[..., Path]) -> None:
+    handler = HandlerSection(mode=MODE)
+    task = tasks.get(MODE)(read_checkpoint(checkpoint(MODE), handler), handler)
+    inputs = task.graph_inputs
+    assert inputs.names == ("pixel_values",)
+    mask = np.ones((4, 4), dtype=np.int64)
+    pixels = np.zeros((3, 4, 4), dtype=np.float32)
+    module: Any = None
+    batches = ArrayInputs({"pixel_values": pixels, "pixel_mask": mask}).batches(module)
+    assert [tuple(each["pixel_values"].shape) for each in batches] == [
+        (2, 3, 4, 4),
+        (3, 3, 4, 4),
+        (1, 3, 4, 4),
+    ]
+    assert all(bool((each["pixel_mask"] == 1).all()) for each in batches)
+    assert all(each["pixel_values"].dtype == torch.float32 for each in batches)

@@ -1,0 +1,135 @@
+"""Audio files of requests: what is read, and what is refused before or while it is decoded."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable
+from handlers.media.audio import read_audio
+from tests.sounds import file_of, sound_of
+
+RATE = 16_000
+SOUND = sound_of(1, 1.0)
+
+
+def read(file: bytes, seconds: float = 5.0) -> Any:
+    return read_audio(file, "inputs", RATE, seconds)
+
+
+def wav(
+    data: bytes, rate: int = RATE, channels: int = 1, bits: int = 16, kind: int = 1, size: int = -1
+) -> bytes:
+    """Return a WAV file with the header that is given."""
+    frame = min(channels * bits // 8, 65_535)
+    head = struct.pack("<HHIIHH", kind, channels, rate, min(rate * frame, 2**32 - 1), frame, bits)
+    length = len(data) if size < 0 else size
+    chunks = b"WAVEfmt " + struct.pack("<I", 16) + head + b"data" + struct.pack("<I", length) + data
+    return b"RIFF" + struct.pack("<I", min(len(chunks) - len(data) + length, 2**32 - 1)) + chunks
+
+
+def without_length(flac: bytes) -> bytes:
+    """Return a FLAC file whose header does not tell how many samples it has."""
+    return flac[:21] + bytes([flac[21] & 0xF0]) + bytes(4) + flac[26:]
+
+
+@pytest.mark.parametrize(
+    ("kind", "subtype", "close"),
+    [
+        ("WAV", "PCM_16", 1e-4),
+        ("WAV", "FLOAT", 0),
+        ("WAV", "ULAW", 0.05),
+        ("FLAC", "PCM_16", 1e-4),
+        ("OGG", "VORBIS", 0.5),
+        ("OGG", "OPUS", 0.5),
+        ("MP3", None, 0.5),
+    ],
+)
+def test_each_format_is_read(kind: str, subtype: str | None, close: float) -> None:
+    found = read(file_of(SOUND, kind=kind, subtype=subtype))
+    assert found.dtype == np.float32
+    assert abs(len(found) - len(SOUND)) <= 2_000  # frames of MP3 are whole
+    if close < 0.1:
+        assert np.abs(found - SOUND).max() <= close
+
+
+def test_channels_are_mixed() -> None:
+    channels = np.stack([SOUND, -SOUND, 0.5 * SOUND], axis=1)
+    assert np.abs(read(file_of(channels)) - SOUND / 6).max() < 1e-6
+
+
+@pytest.mark.parametrize("rate", [8_000, 22_050, 44_100, 48_000])
+def test_another_sampling_rate_is_resampled(rate: int) -> None:
+    times = np.arange(rate) / rate
+    expected = np.sin(2 * np.pi * 440 * np.arange(RATE) / RATE)
+    found = read(file_of(np.sin(2 * np.pi * 440 * times), rate=rate))
+    assert len(found) == RATE
+    assert np.abs(found - expected)[200:-200].max() < 1e-3
+
+
+def test_a_stream_without_its_length_is_read() -> None:
+    data = (SOUND * 32_767).astype("<i2").tobytes()
+    assert np.abs(read(wav(data, size=2**32 - 1)) - SOUND).max() < 1e-3
+    assert len(read(without_length(file_of(SOUND, kind="FLAC")))) == len(SOUND)
+
+
+HOURS = file_of(np.zeros(RATE * 3_600, np.int16), kind="FLAC")
+NOT_FINITE = [np.float32(each) for each in ("nan", "inf", "-inf", "1e30")]
+
+
+@pytest.mark.parametrize(
+    ("file", "error", "fragment"),
+    [
+        (HOURS, RequestTooLarge, "is longer than the 5 seconds"),
+        (without_length(HOURS), RequestTooLarge, "is longer than the 5 seconds"),
+        (file_of(sound_of(1, 5.1)), RequestTooLarge, "is longer than the 5 seconds"),
+        (
+            file_of(np.zeros((4 * 96_000, 8), np.float32), rate=96_000, subtype="PCM_U8"),
+            RequestTooLarge,
+            "3,072,000 samples in 8 channels",
+        ),
+        (wav(bytes(64_000), channels=64), Unprocessable, "64 channels; send at most 8"),
+        (wav(bytes(3_200), rate=2**31 - 1), Unprocessable, "2,147,483,647 Hz"),
+        (wav(bytes(3_200), rate=10), Unprocessable, "10 Hz"),
+        (wav(b""), BadRequest, "has no samples"),
+        *(
+            (wav(struct.pack("<4f", 0, 0.1, value, 0), bits=32, kind=3), BadRequest, "no numbers")
+            for value in NOT_FINITE
+        ),
+    ],
+)
+def test_a_file_is_refused_with_what_it_has(
+    file: bytes, error: type[RequestError], fragment: str
+) -> None:
+    with pytest.raises(error, match=fragment):
+        read(file)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        b"",
+        b"RIFF",
+        b"a text",
+        b"\x89PNG\r\n\x1a\n" + bytes(100),
+        b"\xff\xfb" + bytes(2_000),
+        b"ID3" + bytes(2_000),
+        b"OggS" + bytes(2_000),
+        b"fLaC" + bytes(2_000),
+        wav(bytes(3_200), channels=0),
+        wav(bytes(3_200), rate=0),
+        wav(bytes(3_200), bits=0),
+        wav(bytes(3_200))[:-1_000],
+        file_of(SOUND, kind="FLAC")[:3_000],
+        file_of(SOUND, kind="OGG")[:300],
+        file_of(SOUND, kind="AIFF"),
+        file_of(SOUND, kind="AU"),
+        file_of(SOUND, kind="CAF"),
+    ],
+)
+def test_a_broken_file_or_another_format_is_refused(file: bytes) -> None:
+    with pytest.raises(BadRequest, match="inputs is no audio that can be read; send"):
+        read(file)

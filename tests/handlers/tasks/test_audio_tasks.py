@@ -1,0 +1,143 @@
+"""What every mode that reads audio does: files as bodies, hostile files, batches by shape."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from handlers import tasks
+from handlers.config.choices import modes
+from handlers.errors import WrongCheckpoint, WrongConfig
+from handlers.http.request import HttpRequest
+from handlers.schemas.model_info import AUDIO_COLUMN
+from tests import tiny
+from tests.handlers.media.test_audio import HOURS, wav
+from tests.images import raw
+from tests.serving import Served, differences
+from tests.sounds import BROKEN, FILES, TEXTS, encoded, file_of, sound_of
+
+AUDIO_MODES = [mode for mode in modes() if AUDIO_COLUMN in tasks.get(mode).input_columns]
+CLOSE = 1e-4
+
+
+@pytest.fixture(params=AUDIO_MODES)
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def model(served: Callable[..., Served], mode: str) -> Served:
+    return served(mode)
+
+
+@pytest.mark.parametrize("content_type", ["", "audio/wav", "application/octet-stream", "audio/*"])
+def test_the_body_may_be_the_file(model: Served, content_type: str) -> None:
+    ((status, answer),) = model.post(raw(FILES[1], content_type))
+    assert status == 200, answer
+    assert not differences(answer, model.ask(TEXTS[1]), 1e-6)
+
+
+def test_a_form_may_have_the_file_and_parameters(model: Served) -> None:
+    expected = model.ask(TEXTS[0])
+    for name in ("data", "audio", "inputs"):
+        row = {name: bytearray(FILES[0]), "parameters": bytearray(b"{}")}
+        ((status, answer),) = model.post(HttpRequest(row, {}))
+        assert status == 200, answer
+        assert not differences(answer, expected, 1e-6)
+
+
+def test_a_tensor_may_have_the_bytes_of_files(model: Served) -> None:
+    data = b"".join(struct.pack("<I", len(file)) + file for file in FILES)
+    given = {
+        "name": "audio",
+        "datatype": "BYTES",
+        "shape": [len(FILES)],
+        "parameters": {"binary_data_size": len(data)},
+    }
+    head = json.dumps({"inputs": [given]}).encode()
+    headers = {
+        "Inference-Header-Content-Length": str(len(head)),
+        "url_path": "v2/models/model/infer",
+    }
+    ((status, answer),) = model.post(raw(head + data, "application/octet-stream", **headers))
+    assert status == 200, answer
+    found = [json.loads(each) for each in answer["outputs"][0]["data"]]
+    assert not differences(found, model.ask(TEXTS), CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("file", "status", "fragment"),
+    [
+        (BROKEN, 400, "The audio is no audio that can be read"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(90), 400, "The audio is no audio that can be read"),
+        (HOURS, 413, "The audio is longer than the 600 seconds"),
+        (wav(b""), 400, "The audio has no samples"),
+        (wav(bytes(6_400), channels=64), 422, "64 channels"),
+        (wav(bytes(6_400), rate=2**31 - 1), 422, "2,147,483,647 Hz"),
+        (file_of(np.full(8_000, np.nan, np.float32)), 400, "no numbers"),
+        (file_of(sound_of(1, 0.05)), 422, "The audio has 0.050 seconds; send at least 0.1"),
+    ],
+)
+def test_a_hostile_file_fails_alone(model: Served, file: bytes, status: int, fragment: str) -> None:
+    good = [model.ask(text) for text in TEXTS[:2]]
+    first, wrong, second = model.post(raw(FILES[0]), raw(file), {"inputs": TEXTS[1]})
+    assert (first[0], wrong[0], second[0]) == (200, status, 200)
+    assert fragment in wrong[1]["message"]
+    assert not differences([first[1], second[1]], good, CLOSE)
+    found = model.ask([TEXTS[0], encoded(file), TEXTS[1]])
+    assert found[1]["code"] == status
+    assert not differences([found[0], found[2]], good, CLOSE)
+
+
+def test_long_audio_and_large_files_are_refused_with_the_limit(
+    served: Callable[..., Served], mode: str
+) -> None:
+    model = served(mode, max_audio_seconds=0.5, max_audio_bytes=30_000)
+    assert model.refuse(TEXTS[1])[0] == 413
+    longer = encoded(file_of(sound_of(1, 0.6), subtype="PCM_16"))
+    assert model.refuse(longer) == (
+        413,
+        "The audio is longer than the 0.5 seconds that this model takes; send it in parts.",
+    )
+    status, message = model.refuse(encoded(bytes(30_001)))
+    assert (status, "30,001 bytes, and this model takes 30,000" in message) == (413, True)
+
+
+def test_rows_of_equal_shapes_share_a_forward(tmp_path: Path, mode: str) -> None:
+    model = Served(tiny.write(tmp_path / "model", mode), mode)
+    counted: list[int] = []
+    original = model.engine.model.forward
+
+    def forward(batch: Any) -> Any:
+        counted.append(len(next(iter(batch.values()))))
+        return original(batch)
+
+    model.engine.model.forward = forward  # type: ignore[method-assign]
+    model.ask(TEXTS)
+    assert sorted(counted) == [1, 1, 2]
+
+
+def test_silence_is_answered(model: Served) -> None:
+    assert model.ask(encoded(file_of(np.zeros(8_000, np.float32))))
+
+
+def test_a_checkpoint_without_its_feature_extractor_is_refused(tmp_path: Path, mode: str) -> None:
+    folder = tiny.write(tmp_path / "model", mode)
+    (folder / "preprocessor_config.json").unlink()
+    with pytest.raises(WrongCheckpoint, match=r"preprocessor_config\.json: cannot be read"):
+        Served(folder, mode)
+
+
+def test_a_missing_package_is_named(
+    checkpoint: Callable[..., Path], mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "soxr", None)
+    with pytest.raises(WrongConfig, match=r"needs soxr, .* pip install soundfile soxr"):
+        Served(checkpoint(mode), mode)
