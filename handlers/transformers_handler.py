@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.engine import Engine
 from handlers.errors import ConfigError, DeviceFailed
 from handlers.http.envelopes import Envelope, Headers
+from handlers.http.limits import server_limits
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.protocols.dispatcher import Dispatcher
@@ -86,6 +87,8 @@ class TransformersHandler(BaseHandler):
         version = self.manifest["model"].get("modelVersion", "1.0")
         self.dispatcher = Dispatcher(self.engine, str(name), str(version))
         self.broadcast = RequestBroadcast() if has_other_machines() else None
+        if self.broadcast:
+            self.broadcast.share(asdict(server_limits()))
         self.reporter = MetricsReporter(MetricTypes.GAUGE)
         self.freed_memory = FreedMemory()
         self.continuous = (
@@ -165,7 +168,7 @@ class TransformersHandler(BaseHandler):
     def _share_requests(self, http_requests: Sequence[HttpRequest]) -> None:
         """Pass requests to the processes on other machines, which compute their part."""
         if self.broadcast:
-            self.broadcast.share(
+            self.broadcast.share_requests(
                 [SharedRequest(each.row, each.headers, bool(each.send)) for each in http_requests]
             )
 

@@ -48,21 +48,35 @@ class RequestBroadcast:
     def __init__(self) -> None:
         self._group = distributed.new_group(backend="gloo", timeout=MAX_IDLE)
 
-    def share(self, requests: Sequence[SharedRequest]) -> None:
-        """Pass a batch from rank 0; other processes with the same requests call it, too."""
+    def share(self, value: Any) -> Any:
+        """Return the value of rank 0, in every process.
+
+        Args:
+            value: what JSON has, and bytes; that of other ranks is not looked at.
+
+        Raises:
+            RuntimeError: rank 0 has ended.
+        """
         if distributed.get_rank():
-            self.receive()
-            return
-        message = encode(requests)
+            return self._receive()
+        message = encode(value)
         self._broadcast(torch.tensor([len(message)]))
         self._broadcast(torch.frombuffer(message, dtype=torch.uint8))
+        return value
 
-    def receive(self) -> list[SharedRequest]:
+    def share_requests(self, requests: Sequence[SharedRequest]) -> None:
+        """Pass a batch from rank 0; other processes that have the same requests call it, too."""
+        self.share([asdict(each) for each in requests])
+
+    def receive_requests(self) -> list[SharedRequest]:
         """Wait for the next batch of rank 0.
 
         Raises:
             RuntimeError: rank 0 has ended.
         """
+        return [SharedRequest(**each) for each in self.share(None)]
+
+    def _receive(self) -> Any:
         length = torch.zeros(1, dtype=torch.int64)
         self._broadcast(length)
         message = torch.empty(int(length), dtype=torch.uint8)
@@ -78,14 +92,14 @@ def has_other_machines() -> bool:
     return ranks.world_size() > ranks.local_world_size()
 
 
-def encode(requests: Sequence[SharedRequest]) -> bytearray:
-    """Return requests as one message."""
-    return bytearray(json.dumps([asdict(each) for each in requests], default=_as_base64).encode())
+def encode(value: Any) -> bytearray:
+    """Return a value as a message."""
+    return bytearray(json.dumps(value, default=_as_base64).encode())
 
 
-def decode(message: bytes) -> list[SharedRequest]:
-    """Return the requests of a message."""
-    return [SharedRequest(**each) for each in json.loads(message, object_hook=_from_base64)]
+def decode(message: bytes) -> Any:
+    """Return the value of a message."""
+    return json.loads(message, object_hook=_from_base64)
 
 
 def _as_base64(value: Any) -> dict[str, str]:

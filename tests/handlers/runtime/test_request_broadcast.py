@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -27,22 +28,23 @@ distributed.init_process_group("gloo")
 broadcast = RequestBroadcast()
 for size in range(len(REQUESTS)):
     if distributed.get_rank() == 0:
-        broadcast.share(REQUESTS[:size])
+        broadcast.share_requests(REQUESTS[:size])
     else:
-        assert broadcast.receive() == REQUESTS[:size]
+        assert broadcast.receive_requests() == REQUESTS[:size]
+assert broadcast.share({"rank": distributed.get_rank()}) == {"rank": 0}
 distributed.barrier()
 distributed.destroy_process_group()
 """
 
 
 def test_requests_are_the_same_behind_a_message() -> None:
-    found = decode(bytes(encode(REQUESTS)))
+    found = [SharedRequest(**each) for each in decode(bytes(encode(list(map(asdict, REQUESTS)))))]
     assert found == REQUESTS
     assert isinstance(found[0].row["body"], bytes)
 
 
 def test_a_message_is_json() -> None:
-    json.loads(encode(REQUESTS))
+    json.loads(encode([asdict(each) for each in REQUESTS]))
 
 
 @pytest.mark.slow
