@@ -63,10 +63,10 @@ help:
 install: $(READY)
 
 # `-e .`: the command lines import the kit from this folder.
-$(READY): pyproject.toml requirements/dev.txt requirements/demo-no-deps.txt requirements/openvino-no-deps.txt
+$(READY): pyproject.toml requirements/dev.txt $(wildcard requirements/*-no-deps.txt)
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) $(PIP) -r requirements/dev.txt
-	$(RUN) $(PIP) --no-deps -r requirements/demo-no-deps.txt -r requirements/openvino-no-deps.txt -e .
+	$(RUN) $(PIP) --no-deps $(addprefix -r ,$(wildcard requirements/*-no-deps.txt)) -e .
 	touch $@
 
 $(LATEST)/.ready: pyproject.toml requirements/latest.txt requirements/demo-no-deps.txt

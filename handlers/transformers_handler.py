@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.engine import Engine
 from handlers.errors import ConfigError, DeviceFailed, RequestError, WorkerHangs
 from handlers.http.envelopes import Envelope, Headers
+from handlers.http.limits import server_limits
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json, has_failed
 from handlers.protocols.dispatcher import Dispatcher
@@ -36,6 +37,11 @@ from handlers.runtime.deadline import Deadline
 from handlers.runtime.integrity import verify
 from handlers.runtime.memory import FreedMemory, limit_memory_growth
 from handlers.runtime.ranks import is_rank0
+from handlers.runtime.request_broadcast import (
+    RequestBroadcast,
+    SharedRequest,
+    has_other_machines,
+)
 from handlers.runtime.threads import ThreadShare
 from handlers.runtime.watchdog import Watchdog
 from handlers.runtime.worker_exit import end_worker
@@ -86,6 +92,9 @@ class TransformersHandler(BaseHandler):
         name = getattr(context, "model_name", None) or self.manifest["model"]["modelName"]
         version = self.manifest["model"].get("modelVersion", "1.0")
         self.dispatcher = Dispatcher(self.engine, str(name), str(version))
+        self.broadcast = RequestBroadcast() if has_other_machines() else None
+        if self.broadcast:
+            self.broadcast.share(asdict(server_limits()))
         self.reporter = MetricsReporter(MetricTypes.GAUGE)
         self.tracer = tracing.create(str(name), str(version)) if self._traces() else None
         self.freed_memory = FreedMemory()
@@ -151,6 +160,7 @@ class TransformersHandler(BaseHandler):
             for index, (row, row_headers) in enumerate(zip(rows, headers, strict=True))
         ]
         self._share_time(http_requests, deadline)
+        self._share_requests(http_requests)
         over_http = {
             index for index, http_request in enumerate(http_requests) if not http_request.by_grpc
         }
@@ -172,6 +182,7 @@ class TransformersHandler(BaseHandler):
     ) -> list[Any]:
         http_requests = envelope.http_requests()
         self._share_time(http_requests, deadline)
+        self._share_requests(http_requests)
         responses = self.dispatcher.dispatch(http_requests, meter, deadline)
         for index, head in enumerate(envelope.heads(responses)):
             set_response(context, index, head)
@@ -199,6 +210,13 @@ class TransformersHandler(BaseHandler):
             return False
         require_package(tracing.PACKAGE, "OTEL_EXPORTER_OTLP_ENDPOINT", tracing.INSTALL)
         return True
+
+    def _share_requests(self, http_requests: Sequence[HttpRequest]) -> None:
+        """Pass requests to the processes on other machines, which compute their part."""
+        if self.broadcast:
+            self.broadcast.share_requests(
+                [SharedRequest(each.row, each.headers, bool(each.send)) for each in http_requests]
+            )
 
     def _config_name(self) -> str:
         return str(self.manifest["model"].get("configFile", CONFIG_FILE))

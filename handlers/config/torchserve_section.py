@@ -155,3 +155,16 @@ class TorchServeSection(BaseModel):
                 "; use tp with torchrun, or custom with handler.device_map"
             )
         return self
+
+    @model_validator(mode="after")
+    def _check_machines(self) -> TorchServeSection:
+        """Check that rank 0 is on the machine of TorchServe, whichever machine is there first."""
+        if self.torchrun is None or self.torchrun.nnodes == 1:
+            return self
+        if self.torchrun.rdzv_backend != "static" or not self.torchrun.rdzv_endpoint:
+            raise ValueError(
+                f"torchrun.nnodes is {self.torchrun.nnodes} without rdzv-backend: static and"
+                " rdzv-endpoint; set both, the latter to an address of TorchServe's machine and a"
+                " free port of it"
+            )
+        return self

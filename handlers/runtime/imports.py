@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,6 +12,10 @@ from typing import Any
 
 from handlers.errors import WrongConfig
 from handlers.telemetry.log_levels import silence_imported
+
+# Packages that another one imports where it finds them, and fails: pipelines of diffusers need a
+# newer transformers than optimum-intel takes.
+INCOMPATIBLE = {"optimum.intel.openvino": ("diffusers",)}
 
 
 @contextmanager
@@ -48,13 +52,27 @@ def require_package(package: str, reason: str, install: str) -> Any:
         WrongConfig: the package is not installed or cannot be imported.
     """
     try:
-        module = import_module(package)
+        with _without(INCOMPATIBLE.get(package, ())):
+            module = import_module(package)
     except ImportError as error:
         raise WrongConfig(
             reason, f"needs {package}, which does not import ({error})", install
         ) from None
     silence_imported()
     return module
+
+
+@contextmanager
+def _without(names: Sequence[str]) -> Iterator[None]:
+    """Make modules appear as not installed within the block, also where they are imported."""
+    kept = {name: sys.modules[name] for name in names if name in sys.modules}
+    sys.modules.update(dict.fromkeys(names))  # type: ignore[arg-type]  # None makes an import fail
+    try:
+        yield
+    finally:
+        for name in names:
+            del sys.modules[name]
+        sys.modules.update(kept)
 
 
 def is_installed(package: str) -> bool:

@@ -55,6 +55,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "torchrun.nproc-per-node is '2'; it should be a valid integer.",
     ),
     (
+        settings(parallelType="tp", torchrun={"nnodes": 2, "rdzv-endpoint": "10.0.0.1:29400"}),
+        "torchrun.nnodes is 2 without rdzv-backend: static and rdzv-endpoint; set both",
+    ),
+    (
         settings(**TWO, handler={"device_map": "auto"}),
         "handler.device_map and torchrun are both set; keep one: device_map spreads layers",
     ),

@@ -1,0 +1,89 @@
+"""Computes a part of a model for the requests of another machine.
+
+It imports `handlers`, which has to be the archive's: call `hosts.archives.import_from` first.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from handlers.checkpoints.devices import pick_device
+from handlers.config.model_config import CONFIG_FILE, ModelConfig
+from handlers.engine import Engine
+from handlers.http.limits import BodyLimits
+from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse
+from handlers.protocols.dispatcher import Dispatcher
+from handlers.runtime.deadline import Deadline
+from handlers.runtime.integrity import verify
+from handlers.runtime.memory import FreedMemory, limit_memory_growth
+from handlers.runtime.request_broadcast import RequestBroadcast, SharedRequest
+from handlers.runtime.threads import set_num_threads
+from handlers.telemetry.log_levels import silence_libraries
+from handlers.telemetry.meter import Meter
+
+logger = logging.getLogger(__name__)
+
+
+class Follower:
+    """A loaded part of a model, which takes its requests from rank 0 and answers nobody.
+
+    Args:
+        folder: the unpacked archive, the same as that of TorchServe.
+        name: the model's name.
+        version: its version.
+
+    Raises:
+        ConfigError: the archive does not load.
+    """
+
+    def __init__(self, folder: Path, name: str, version: str) -> None:
+        limit_memory_growth()
+        silence_libraries()
+        verify(folder)
+        config = ModelConfig.read(folder / CONFIG_FILE)
+        set_num_threads(config.maxWorkers, config.torchrun)
+        self._engine = Engine.load(folder, config, _device(config))
+        self._engine.require_health()
+        self._broadcast = RequestBroadcast()
+        # A request that one process refuses and another runs would wait for ever.
+        limits = BodyLimits(**self._broadcast.share(None))
+        self._dispatcher = Dispatcher(self._engine, name, version, limits)
+        self._freed_memory = FreedMemory()
+
+    def run(self) -> None:
+        """Compute each batch until rank 0 ends or the accelerator fails."""
+        logger.info("This machine has its part of the model.")
+        while not self._engine.device_failed:
+            try:
+                requests = self._broadcast.receive_requests()
+            except RuntimeError:
+                logger.info("TorchServe's worker has ended.")
+                return
+            self._compute(requests)
+
+    def _compute(self, requests: Sequence[SharedRequest]) -> None:
+        meter, deadline = Meter(), Deadline(self._engine.limits.predict)
+        self._dispatcher.dispatch([_http_request(each) for each in requests], meter, deadline)
+        if meter.counts["errors"]:
+            self._freed_memory.release()
+
+
+def _http_request(request: SharedRequest) -> HttpRequest:
+    return HttpRequest(request.row, request.headers, _send_nothing if request.streams else None)
+
+
+def _send_nothing(_part: HttpResponse) -> None:
+    """Send a part of a response to nobody: rank 0 sends it."""
+
+
+def _device(config: ModelConfig) -> torch.device:
+    """Return the device of this process, as TorchServe gives them to those of its own machine."""
+    if config.deviceType == "cpu":
+        return pick_device({})
+    return pick_device({"gpu_id": int(os.environ["LOCAL_RANK"])})

@@ -1,0 +1,109 @@
+"""Compute a part of a model that TorchServe serves on another machine.
+
+The YAML of the archive has `parallelType: tp` and a `torchrun:` section with `nnodes`. Run this on
+each machine but that of TorchServe, with the same archive.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from handlers.config.model_config import CONFIG_FILE, ModelConfig
+from handlers.config.torchserve_section import Torchrun
+from handlers.errors import KitError
+from hosts.archives import Archive, ArchiveError, open_archive
+from scripts.kit.command import plain_errors
+from scripts.kit.places import ROOT
+
+PAUSE_SECONDS = 2.0
+# TorchServe's `initial_distribution_port`: the number of its first worker with torchrun.
+FIRST_WORKER = 29500
+
+app = typer.Typer(help=__doc__, add_completion=False)
+
+
+class NotOnSeveralMachines(KitError):
+    """The YAML of an archive splits its model over the processes of one machine."""
+
+    def __init__(self, archive: Path) -> None:
+        super().__init__(
+            f"{archive} is a model of one machine: its YAML has no torchrun.nnodes above 1; set"
+            " it, with rdzv-backend: static and rdzv-endpoint, and pack the archive again."
+        )
+
+
+class WrongNodeRank(KitError):
+    """No such machine takes part."""
+
+    def __init__(self, rank: int, nnodes: int) -> None:
+        super().__init__(
+            f"--node-rank is {rank}, and torchrun.nnodes is {nnodes}; TorchServe's machine is 0,"
+            f" the others are 1 to {nnodes - 1}."
+        )
+
+
+@app.command()
+def join(
+    archive: Annotated[Path, typer.Argument(help="The archive, or a folder with its files.")],
+    node_rank: Annotated[int, typer.Option(help="The number of this machine.")] = 1,
+    rdzv_id: Annotated[
+        str | None,
+        typer.Option(
+            help="What TorchServe calls the worker, as the line `run_id` of its model_log.log says;"
+            f" by default <model>_{FIRST_WORKER}, its first one with torchrun."
+        ),
+    ] = None,
+) -> None:
+    """Compute this machine's part, and join again when TorchServe's worker was restarted."""
+    with plain_errors():
+        opened = _opened(archive)
+        torchrun = ModelConfig.read(opened.folder / CONFIG_FILE).torchrun
+        if torchrun is None or torchrun.nnodes == 1:
+            raise NotOnSeveralMachines(archive)
+        if not 0 < node_rank < torchrun.nnodes:
+            raise WrongNodeRank(node_rank, torchrun.nnodes)
+        run_id = rdzv_id or f"{opened.name}_{FIRST_WORKER}"
+        command = torchrun_command(torchrun, node_rank, run_id, opened.folder)
+        try:
+            while True:
+                subprocess.run(command, cwd=ROOT, check=False)
+                time.sleep(PAUSE_SECONDS)
+        except KeyboardInterrupt:
+            typer.echo("Left the model.", err=True)
+
+
+def _opened(archive: Path) -> Archive:
+    try:
+        return open_archive(archive)
+    except ArchiveError as error:
+        raise KitError(str(error)) from None
+
+
+def torchrun_command(torchrun: Torchrun, node_rank: int, run_id: str, folder: Path) -> list[str]:
+    """Return the command that starts the processes of one machine."""
+    return [
+        *(sys.executable, "-m", "torch.distributed.run"),
+        *("--nnodes", str(torchrun.nnodes)),
+        *("--nproc-per-node", str(torchrun.nproc_per_node)),
+        *("--node-rank", str(node_rank)),
+        *("--rdzv-backend", str(torchrun.rdzv_backend)),
+        *("--rdzv-endpoint", str(torchrun.rdzv_endpoint)),
+        *("--rdzv-id", run_id),
+        *("--max-restarts", "0"),
+        *("-m", "hosts.torchrun.follow", str(folder)),
+    ]
+
+
+def run() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    run()
