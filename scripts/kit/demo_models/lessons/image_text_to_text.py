@@ -75,7 +75,7 @@ class ChatProcessors(Processors):
 class ImageTextToText(Lesson):
     """One shape in one colour, and three questions about it."""
 
-    plan = Plan(rows=16_000, batch=32, rate=2e-3)
+    plan = Plan(rows=5000, batch=32, rate=2e-3)
     exam_rows = 200
 
     def start(self, seed: int) -> tuple[Any, Any]:

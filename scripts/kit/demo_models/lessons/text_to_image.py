@@ -35,7 +35,7 @@ AUTOENCODER = Plan(rows=4000, batch=16, rate=4e-3)
 class TextToImage(Lesson):
     """A prompt such as `a red circle`, and the image of it."""
 
-    plan = Plan(rows=11000, batch=32, rate=3e-3)
+    plan = Plan(rows=4000, batch=32, rate=3e-3)
     exam_rows = 36
 
     def start(self, seed: int) -> tuple[Any, Any]:

@@ -41,7 +41,7 @@ class Question(NamedTuple):
 class VisualQuestionAnswering(Lesson):
     """One shape in one colour, with questions about both."""
 
-    plan = Plan(rows=24_000, batch=32, rate=1e-3)
+    plan = Plan(rows=5000, batch=32, rate=1e-3)
     exam_rows = 300
 
     def start(self, seed: int) -> tuple[Any, Any]:
