@@ -44,6 +44,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group(group))
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name bytes by their argument: some are made at import, and differ in each process."""
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.hookimpl(trylast=True, specname="pytest_collection_modifyitems")
 def require_groups(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Stop where pytest-xdist does not read the groups, as it cannot with pytest 9.2."""

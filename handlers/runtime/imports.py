@@ -76,8 +76,10 @@ def _without(names: Sequence[str]) -> Iterator[None]:
 
 
 def is_installed(package: str) -> bool:
-    """Return whether an optional package is installed; it is not imported."""
+    """Return whether an optional package is installed; it is not imported itself."""
     try:
-        return find_spec(package) is not None
+        # The package that it is a part of is imported.
+        with _without(INCOMPATIBLE.get(package, ())):
+            return find_spec(package) is not None
     except ImportError:  # The package that it is a part of is not installed.
         return False

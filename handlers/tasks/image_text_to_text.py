@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NotRequired
+from typing import Annotated, Any, ClassVar, NotRequired
 
 import numpy as np
 import torch
 from PIL import Image
+from pydantic import Field
 from tokenizers import Encoding
 from transformers import ProcessorMixin
 from typing_extensions import TypedDict
@@ -87,7 +88,7 @@ class Task(text_generation.Task):
 
     auto_class = "AutoModelForImageTextToText"
     parameters = ImageTextParameters
-    inputs = str | list[ImageMessage] | ImageTextInput
+    inputs = str | Annotated[list[ImageMessage], Field(min_length=1)] | ImageTextInput
     results = list[Generated]
     sample: ClassVar[Mapping[str, Any]] = {
         "inputs": "What is it?",

@@ -20,6 +20,7 @@ CHUNKS = {
     "complete": "CompletionChunk",
     "respond": "ResponseEvent",
     "generateStream": "TokenEvent",
+    "images": "ImageEvent",
 }
 
 

@@ -82,7 +82,7 @@ def test_only_methods_that_work_are_described(
     model = served("sequence_classification")
     method = described(model).explanation["method"]
     assert method["default"] == "layer_integrated_gradients" in method["enum"]
-    monkeypatch.setattr(type(model.engine.model), "embeddings", None)
+    monkeypatch.setattr(type(model.engine.model), "has_gradients", False)
     method = described(model).explanation["method"]
     assert method["default"] == "feature_ablation" in method["enum"]
     assert "input_x_gradient" not in method["enum"]

@@ -90,7 +90,9 @@ def test_a_table_is_answered_with_a_table_if_accepted(served: Model) -> None:
         best = [each[0] if isinstance(each, list) else each for each in model.ask(rows)]
         assert [row[0] for row in found] == [each[names[0]] for each in best]
         scores = [[float(cell) for cell in row[1:]] for row in found]
-        assert not differences(scores, [[each[name] for name in names[1:]] for each in best], 1e-5)
+        assert not differences(
+            scores, [[float(each[name]) for name in names[1:]] for each in best], 1e-5
+        )
 
 
 def test_a_table_contains_tokens_as_json(served: Model) -> None:
