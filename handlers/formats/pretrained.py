@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import torch
@@ -259,8 +260,8 @@ def _frozen(module: PreTrainedModel) -> PreTrainedModel:
     """Prepare a model for running without gradients of its weights."""
     module.requires_grad_(False)
     module.eval()
-    for head in _linear_heads(module):
-        _copy_strided_inputs(head)
+    for layer in _linear_layers(module):
+        _copy_strided_inputs(layer)
     return module
 
 
@@ -336,26 +337,26 @@ def _load_error(
     )
 
 
-def _linear_heads(module: PreTrainedModel) -> list[torch.nn.Module]:
-    """Return the head of a language model, and heads of linear layers alone, as detectors have."""
+def _linear_layers(module: PreTrainedModel) -> list[torch.nn.Module]:
+    """Return the linear layers whose input may be strided.
+
+    They are the head of a language model, and all of a model that reads images, whose patches are
+    often transposed. A layer of those takes far longer than the check.
+    """
+    if "pixel_values" in signature(module.forward).parameters:
+        return [each for each in module.modules() if isinstance(each, torch.nn.Linear)]
     outputs = module.get_output_embeddings()
-    heads = [outputs] if isinstance(outputs, torch.nn.Linear) else []
-    return heads + [child for child in module.children() if _has_linear_layers_alone(child)]
+    return [outputs] if isinstance(outputs, torch.nn.Linear) else []
 
 
-def _has_linear_layers_alone(module: torch.nn.Module) -> bool:
-    layers = [each for each in module.modules() if next(each.children(), None) is None]
-    return len(layers) > 1 and all(isinstance(each, torch.nn.Linear) for each in layers)
-
-
-def _copy_strided_inputs(head: torch.nn.Module) -> None:
-    """Have a head copy hidden states that are not contiguous.
+def _copy_strided_inputs(layer: torch.nn.Module) -> None:
+    """Have a linear layer copy hidden states that are not contiguous.
 
     The last hidden state of each prompt is a slice of a tensor with those of all tokens. torch
     multiplies such a tensor with a weight without gradients as a batch of matrices, for which it
     copies the weight once a row: minutes instead of milliseconds for a large vocabulary.
     """
-    head.register_forward_pre_hook(lambda _head, inputs: (inputs[0].contiguous(), *inputs[1:]))
+    layer.register_forward_pre_hook(lambda _layer, inputs: (inputs[0].contiguous(), *inputs[1:]))
 
 
 def compile_forward(forward: Callable[..., Any], options: Compile) -> Callable[..., Any]:
