@@ -23,6 +23,7 @@ from scripts.kit.places import MODEL_CONFIGS, MODELS
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
 from tests.e2e.served import served_modes
+from tests.modes import cases
 
 # Several models load and answer on cores that other processes may use.
 PATIENT = {"startupTimeout": 480, "responseTimeout": 600}
@@ -44,12 +45,20 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def pack_demo(configs: Path) -> Callable[[str, Path], None]:
-    """Pack the demo model of a mode: `pack_demo(mode, store)`."""
+def pack_demo(configs: Path, checkpoint: Callable[..., Path]) -> Callable[[str, Path], None]:
+    """Pack the demo model of a mode: `pack_demo(mode, store)`.
+
+    Those for images and audio take minutes to train; a tiny model stands for each.
+    """
 
     def make(mode: str, store: Path) -> None:
+        task = tasks.get(mode)
+        if task.reads_media or task.draws:
+            own = {"model_name": str(checkpoint(mode)), **cases(mode).repeatable}
+            pack(_exact(configs, mode, **own), export_path=store, checked=False)
+            return
         ensure([mode])
-        extra = [configs / TEMPLATE] if tasks.get(mode).generates else []
+        extra = [configs / TEMPLATE] if task.generates else []
         pack(_exact(configs, mode), export_path=store, extra_files=extra, checked=False)
 
     return make
@@ -73,7 +82,7 @@ def store(
     return store
 
 
-def _exact(folder: Path, mode: str) -> Path:
+def _exact(folder: Path, mode: str, **handler: Any) -> Path:
     """Write a mode's YAML with dtype float32: answers are compared on every processor.
 
     The model is the checkpoint, in static batches: `SHIPPED` has the export of text generation.
@@ -83,6 +92,7 @@ def _exact(folder: Path, mode: str) -> Path:
         document |= STATIC
     if document["handler"].get("save_mode") == "auto":
         document["handler"]["save_mode"] = "pretrained"
+    document["handler"] |= handler
     path = folder / f"{mode}.yaml"
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
     return path
