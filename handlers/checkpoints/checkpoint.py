@@ -36,7 +36,7 @@ from handlers.checkpoints.heads import check_head
 from handlers.checkpoints.labels import read_labels
 from handlers.checkpoints.pillow_processors import (
     read_pillow_processor,
-    register_pillow_processors,
+    read_replaced_processor,
 )
 from handlers.checkpoints.processor import read_processor
 from handlers.checkpoints.sentencepiece_files import has_sentencepiece_only, read_tokenizer
@@ -329,7 +329,8 @@ def _preprocessor(load: Callable[..., Any], directory: Path) -> Any:
 
 
 def _load_image_processor(directory: Path, **options: bool) -> BaseImageProcessor:
-    register_pillow_processors()
+    if replaced := read_replaced_processor(directory):
+        return replaced
     try:
         return AutoImageProcessor.from_pretrained(directory, **options)
     except (ValueError, ImportError):

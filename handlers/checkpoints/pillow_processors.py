@@ -8,21 +8,19 @@ has no class.
 from __future__ import annotations
 
 import json
+import re
 from importlib import import_module
 from pathlib import Path
 
-from transformers import BlipConfig, SegformerConfig
 from transformers.image_processing_backends import PilBackend
 from transformers.image_processing_utils import BaseImageProcessor
 from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD, PILImageResampling
-from transformers.models.auto.image_processing_auto import (
-    IMAGE_PROCESSOR_MAPPING_NAMES,
-    AutoImageProcessor,
-)
+from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES
 from transformers.models.segformer.image_processing_pil_segformer import SegformerImageProcessorPil
 
 FILE = "preprocessor_config.json"
 ENDING = "ImageProcessor"
+ENDINGS = re.compile(f"{ENDING}|FeatureExtractor")
 
 
 class BlipImageProcessorPil(PilBackend):
@@ -39,14 +37,23 @@ class BlipImageProcessorPil(PilBackend):
     do_convert_rgb = True
 
 
-def register_pillow_processors() -> None:
-    """Have :class:`AutoImageProcessor` find those of SegFormer and BLIP."""
-    for config, processor in (
-        (SegformerConfig, SegformerImageProcessorPil),
-        (BlipConfig, BlipImageProcessorPil),
-    ):
-        found = {"pil": processor}
-        AutoImageProcessor.register(config, image_processor_classes=found, exist_ok=True)
+# By the name in the file, without its ending.
+REPLACED: dict[str, type[PilBackend]] = {
+    "Blip": BlipImageProcessorPil,
+    "Segformer": SegformerImageProcessorPil,
+}
+
+
+def read_replaced_processor(directory: Path) -> BaseImageProcessor | None:
+    """Return the image processor of a checkpoint of SegFormer or BLIP; None for others."""
+    path = directory / FILE
+    settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    named = str(settings.get("image_processor_type") or settings.get("feature_extractor_type"))
+    kind = REPLACED.get(ENDINGS.split(named, maxsplit=1)[0])
+    if kind is None:
+        return None
+    processor: BaseImageProcessor = kind.from_pretrained(directory, local_files_only=True)
+    return processor
 
 
 def read_pillow_processor(directory: Path) -> BaseImageProcessor | None:

@@ -58,9 +58,13 @@ def reference(folder: Path, auto_class: str) -> Any:
 
 
 def pairs(answer: Any) -> Any:
-    """Return an answer with lists in place of tuples."""
+    """Return an answer with lists in place of tuples.
+
+    The newest transformers repeats the requested language, where 5.5 has none.
+    """
     chunks = [
         {name: list(part) if isinstance(part, tuple) else part for name, part in each.items()}
+        | ({"language": None} if "language" in each else {})
         for each in answer.get("chunks", ())
     ]
     return {**answer, **({"chunks": chunks} if "chunks" in answer else {})}

@@ -60,12 +60,14 @@ def test_answers_of_a_family_are_those_of_the_pipeline(tmp_path: Path, family: s
 
 @pytest.fixture(autouse=True)
 def mask_generation_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Add the function that the image processor of SAM calls and has with torchvision alone."""
-    name = "_post_process_for_mask_generation"
-    monkeypatch.setattr(image_processing_pil_sam, name, _without_overlaps, raising=False)
+    """Replace the method of SAM's image processor that needs torchvision."""
+    processor = image_processing_pil_sam.SamImageProcessorPil
+    monkeypatch.setattr(processor, "post_process_for_mask_generation", _without_overlaps)
 
 
-def _without_overlaps(masks: Any, scores: Any, boxes: Any, threshold: float) -> Any:
+def _without_overlaps(
+    _processor: Any, masks: Any, scores: Any, boxes: Any, threshold: float
+) -> Any:
     """Return the masks whose box no better one overlaps, with their scores and boxes."""
     kept: list[int] = []
     for number in scores.argsort(descending=True, stable=True).tolist():

@@ -19,8 +19,14 @@ from tests.samples import FINE, requests_of
 from tests.serving import Served
 
 MODE = "sequence_classification"
-# Their models run images in their own sizes, of which torch compiles several kinds.
-KEEPS_SIZES = ("depth_estimation", "visual_question_answering")
+# Their models run images or audio in their own sizes, of which torch compiles several kinds.
+KEEPS_SIZES = (
+    "audio_classification",
+    "automatic_speech_recognition",
+    "depth_estimation",
+    "image_segmentation",
+    "visual_question_answering",
+)
 
 
 def config(**settings: Any) -> ModelConfig:
