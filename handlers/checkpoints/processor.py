@@ -36,9 +36,8 @@ def read_processor(
         settings, _ = kind.get_processor_dict(directory, local_files_only=True)
         given = [parts.get(name) or _NoVideos() for name in kind.get_attributes()]
         # The check of the parts looks for classes of videos, which the newest transformers lacks.
-        unchecked = type(
-            kind.__name__, (kind,), {"check_argument_for_proper_class": _check_nothing}
-        )
+        changed = {"check_argument_for_proper_class": _check_nothing}
+        unchecked: Any = type(kind.__name__, (kind,), changed)
         processor: ProcessorMixin = unchecked.from_args_and_dict(given, settings)
     except Exception as error:  # noqa: BLE001 - each processor checks its config in its own way
         raise WrongCheckpoint(
