@@ -35,7 +35,7 @@ SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.kit.default_modes))
 
 .DEFAULT_GOAL := help
 .PHONY: archives bench bench-embeddings bench-generation bench-images browser clean demo docs help install lint lock models serve serve-ray soak stop stop-ray test \
-  test-all test-latest test-ray test-vllm wrk
+  test-all test-latest test-ray test-soak test-vllm wrk
 
 help:
 	@echo "make install      create .venv with the kit, its dependencies and the tools of the tests"
@@ -50,6 +50,7 @@ help:
 	@echo "make test-latest  run the unit and contract tests with the newest transformers"
 	@echo "make test-vllm    run the tests that need vLLM"
 	@echo "make test-ray     run the tests that need Ray"
+	@echo "make test-soak    run the short soak as a test, on a machine that does nothing else"
 	@echo "make lint         run ruff and mypy"
 	@echo "make docs         build the documentation site in build/site"
 	@echo "make bench        measure the speed beside other servers, in about an hour"
@@ -163,17 +164,20 @@ soak: $(READY)
 	$(RUN) -m benchmarks.soak $(if $(SOAK),--seconds $(SOAK),--page)
 
 test: $(TESTED)
-	$(RUN) -m pytest $(PARALLEL) -m "not slow and not vllm and not ray"
+	$(RUN) -m pytest $(PARALLEL) -m "not slow and not vllm and not ray and not soak"
 
 test-all: $(TESTED)
-	$(RUN) -m pytest $(PARALLEL) -m "not vllm and not ray"
+	$(RUN) -m pytest $(PARALLEL) -m "not vllm and not ray and not soak"
 
 # The models that `make models` trained are served here too.
 test-latest: $(LATEST)/.ready models $(CLIENTS)/.ready $(FRAMEWORKS)/.ready
-	$(LATEST)/bin/python -m pytest $(PARALLEL) -m "not openvino and not slow and not vllm and not ray" tests/handlers tests/scripts
+	$(LATEST)/bin/python -m pytest $(PARALLEL) -m "not openvino and not slow and not vllm and not ray and not soak" tests/handlers tests/scripts
 
 test-vllm: $(READY) $(VLLM)/.ready
 	$(RUN) -m pytest -m vllm tests/handlers/formats tests/e2e
+
+test-soak: $(READY) models wrk
+	$(RUN) -m pytest -m soak tests/benchmarks
 
 # The programs of Ray run in its environment, the tests in that of the kit.
 test-ray: $(READY) $(RAY)/.ready

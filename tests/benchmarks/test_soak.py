@@ -80,7 +80,7 @@ def test_a_request_and_its_answer_have_the_same_id(served: Callable[..., Served]
     assert label and 0 < score <= 1
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_short_run_keeps_every_promise(tmp_path: Path) -> None:
     output = tmp_path / "soak.json"
     command: list[str | Path] = [
