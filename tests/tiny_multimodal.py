@@ -132,6 +132,7 @@ def write_idefics3(folder: Path, values: Mapping[str, Any], seed: int) -> None:
 
 # The contents of messages are lists of parts.
 PARTS_TEMPLATE = (
+    "{% if tools %}{{ tools | map(attribute='function.name') | join(' ') }}\n{% endif %}"
     "{% for message in messages %}{{ message['role'] }}:"
     "{% for part in message['content'] %}"
     "{% if part['type'] == 'image' %}IMAGE{% else %} {{ part['text'] }}{% endif %}"

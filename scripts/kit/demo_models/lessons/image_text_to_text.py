@@ -39,7 +39,9 @@ QUESTIONS = {
     "Which shape is it?": "It is a {shape}.",
 }
 ROLES = "user assistant :"
+# Of tools it has the names alone, as the model was not trained to call any.
 TEMPLATE = (
+    "{% if tools %}{{ tools | map(attribute='function.name') | join(' ') }} {% endif %}"
     "{% for message in messages %}{{ message['role'] }}: {% for part in message['content'] %}"
     "{% if part['type'] == 'image' %}<image>{% else %}{{ part['text'] }}{% endif %}{% endfor %}"
     "{% if message['role'] == 'assistant' %}</s>{% endif %} {% endfor %}"
