@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, urljoin, urlsplit
@@ -67,6 +68,7 @@ def is_public(address: str) -> bool:
     """Return whether an address belongs to the public internet.
 
     IPv4 addresses within IPv6 addresses (mapped, 6to4, NAT64) are judged as IPv4 addresses.
+    Reserved and site-local IPv6 addresses count as global for `ipaddress`, and are not.
     """
     try:
         found = ipaddress.ip_address(address)
@@ -76,6 +78,8 @@ def is_public(address: str) -> bool:
         embedded = _embedded(found)
         if embedded is not None:
             found = embedded
+        elif found.is_reserved or found.is_site_local:
+            return False
     return found.is_global and not found.is_multicast
 
 
@@ -223,8 +227,16 @@ class _CheckedBackend(httpcore.NetworkBackend):
                 f"{self._name} is a URL of the host {quote(host)}, which has an address that is not"
                 " public; send the file itself."
             )
-        stream = self._connect(addresses[0], port, _remaining(self._until))
-        return _TimedStream(stream, self._until)
+        return _TimedStream(self._connect_to_one(addresses, port), self._until)
+
+    def _connect_to_one(self, addresses: Sequence[str], port: int) -> httpcore.NetworkStream:
+        """Return a connection to the first address that answers."""
+        *others, last = addresses
+        for address in others:
+            with suppress(httpcore.NetworkError, httpcore.TimeoutException):
+                share = _remaining(self._until) / len(addresses)
+                return self._connect(address, port, share)
+        return self._connect(last, port, _remaining(self._until))
 
 
 class _TimedStream(httpcore.NetworkStream):

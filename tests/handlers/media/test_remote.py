@@ -193,10 +193,25 @@ def test_loopback_is_never_reached_though_it_is_listed(host: str) -> None:
         ("2002:a00:1::", False),
         ("ff02::1", False),
         ("2001::1", False),
+        ("64:ff9b:1::a00:1", False),
+        ("::7f00:1", False),
+        ("fec0::1", False),
     ],
 )
 def test_which_addresses_are_public(address: str, public: bool) -> None:
     assert is_public(address) is public
+
+
+def test_a_host_is_reached_at_the_first_of_its_addresses_that_answers(network: _Network) -> None:
+    first, second = "2606:2800:220:1:248:1893:25c8:1946", PUBLIC
+
+    def connect_to(address: str, port: int, timeout: float) -> httpcore.NetworkStream:
+        if address == first:
+            raise httpcore.ConnectError
+        return network.connect(address, port, timeout)
+
+    files = RemoteFiles(["*.example.com"], 5, LIMIT, lambda *_: [first, second], connect_to)
+    assert _fetch(files, "http://images.example.com/cat") == CAT
 
 
 def test_redirects_are_followed_to_allowed_hosts_only(network: _Network) -> None:
