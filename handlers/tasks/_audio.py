@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 
-from handlers.batching.padding import Batch
-from handlers.batching.rows import RowOutcome
-from handlers.batching.shapes import ArrayRow, run_by_shape, stack
+from handlers.batching.shapes import ArrayRow
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.graph_inputs import ArrayInputs
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
-from handlers.errors import RequestError, RequestTooLarge, Unprocessable, attempt, summarize
+from handlers.errors import RequestTooLarge, Unprocessable, summarize
 from handlers.media.audio import AUDIO, INSTALL, PACKAGES, Samples, read_audio
-from handlers.media.files import MediaFiles
-from handlers.media.remote import RemoteFile
-from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
 from handlers.runtime.imports import require_package
 from handlers.runtime.model import Model
-from handlers.schemas.model_info import AUDIO_COLUMN, Limits
-from handlers.schemas.request import Request
-from handlers.tasks.base import BaseTask
-from handlers.telemetry.meter import Meter
+from handlers.schemas.model_info import AUDIO_COLUMN
+from handlers.tasks._media import MediaQuery, MediaTask
 
 # A minute at 16 kHz.
 DEFAULT_BATCH_SAMPLES = 960_000
@@ -42,20 +32,11 @@ SAMPLE_INPUTS = {
 }
 
 
-@dataclass(frozen=True)
-class AudioQuery:
-    """An audio file, and what to do with it."""
-
-    file: bytes | RemoteFile
-    parameters: Any
-
-
-class AudioTask(BaseTask[AudioQuery, ArrayRow]):
+class AudioTask(MediaTask[ArrayRow]):
     """A mode that reads audio.
 
-    Audio is decoded and its features are extracted in threads of its own, before the model is
-    called. Rows of equal shapes share a forward. Rows of waveforms are not padded to one length:
-    many models have no attention mask, and normalize a row with its padding.
+    Rows of waveforms are not padded to one length: many models have no attention mask, and
+    normalize a row with its padding.
 
     Attributes:
         extractor_options: arguments of the feature extractor.
@@ -63,16 +44,12 @@ class AudioTask(BaseTask[AudioQuery, ArrayRow]):
 
     extractor_options: ClassVar[Mapping[str, Any]] = {}
 
-    row_kind = "arrays"
     smaller_requests = "fewer or shorter files"
     cost_unit = "samples"
-    packs = False
-    exports = False
-    reads_media = True
     input_columns = (AUDIO_COLUMN,)
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
-        super().__init__(checkpoint, settings)
+        super().__init__(checkpoint, settings, AUDIO, settings.max_audio_bytes)
         for package in PACKAGES:
             require_package(package, f"mode: {settings.mode}", INSTALL)
         self.feature_extractor: Any = checkpoint.feature_extractor
@@ -80,47 +57,14 @@ class AudioTask(BaseTask[AudioQuery, ArrayRow]):
         row = self.extract(np.zeros(self.sampling_rate, np.float32))
         # Spectrograms of a fixed length are taken, however large they are.
         self.most_samples = max(self.budget, row.size)
-        self.files = MediaFiles(
-            AUDIO, settings.max_audio_bytes, settings.allowed_media_hosts, settings.media_timeout
-        )
-        self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="audio")
 
-    def parse(self, request: Request) -> AudioQuery:
-        parameters = self.read_parameters(request.parameters)
-        return AudioQuery(self.files.file(request.inputs, "inputs"), parameters)
-
-    def encode(self, queries: Sequence[AudioQuery]) -> list[list[ArrayRow] | RequestError]:
-        files = self.files.fetch([query.file for query in queries])
-        read = self._threads.map(
-            lambda query, file: attempt(self._read, query, file), queries, files
-        )
-        return list(read)
-
-    def rows_of(self, query: AudioQuery, samples: Samples) -> list[ArrayRow]:
+    def rows_of(self, query: MediaQuery, samples: Samples) -> list[ArrayRow]:
         """Return the rows of a query, from the samples of its file. Shape: (samples,).
 
         Raises:
             RequestError: the model does not take them.
         """
         return [self._checked(self.extract(samples))]
-
-    def run(
-        self,
-        model: Model,
-        rows: Sequence[ArrayRow],
-        meter: Meter,
-        deadline: Deadline = NO_DEADLINE,
-    ) -> Sequence[RowOutcome]:
-        return run_by_shape(
-            before(deadline, model.forward),
-            rows,
-            budget=self.budget,
-            meter=meter,
-            keep=self.keep,
-        )
-
-    def collate(self, rows: Sequence[ArrayRow]) -> Batch:
-        return stack(rows)
 
     def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:
         """Return silence of a second, two rows and one."""
@@ -147,18 +91,7 @@ class AudioTask(BaseTask[AudioQuery, ArrayRow]):
         """The maximum number of samples in one forward, or of numbers of spectrograms."""
         return self.settings.max_batch_samples or DEFAULT_BATCH_SAMPLES
 
-    @property
-    def limits(self) -> Limits:
-        return Limits(
-            max_length=None,
-            max_rows=self.settings.max_rows,
-            max_characters=self.files.max_characters,
-            truncation=False,
-        )
-
-    def _read(self, query: AudioQuery, file: bytes | RequestError) -> list[ArrayRow]:
-        if isinstance(file, RequestError):
-            raise file
+    def read(self, query: MediaQuery, file: bytes) -> list[ArrayRow]:
         samples = read_audio(file, "The audio", self.sampling_rate, self.settings.max_audio_seconds)
         seconds = len(samples) / self.sampling_rate
         if seconds < MIN_SECONDS:

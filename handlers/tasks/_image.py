@@ -3,40 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import torch
 from PIL import Image
 
-from handlers.batching.padding import Batch
-from handlers.batching.rows import Outputs, RowOutcome
-from handlers.batching.shapes import ArrayRow, run_by_shape, stack
+from handlers.batching.rows import Outputs
+from handlers.batching.shapes import ArrayRow
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.graph_inputs import ArrayInputs
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import (
-    RequestError,
     RequestTooLarge,
     Unprocessable,
     WrongCheckpoint,
-    attempt,
     summarize,
 )
-from handlers.media.files import MediaFiles
 from handlers.media.images import IMAGE, read_image
-from handlers.media.remote import RemoteFile
-from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
 from handlers.runtime.model import Model
-from handlers.schemas.model_info import IMAGE_COLUMN, Columns, Limits
-from handlers.schemas.request import Request
+from handlers.schemas.model_info import IMAGE_COLUMN, Columns
+from handlers.tasks._media import MediaQuery, MediaTask
 from handlers.tasks._preprocessing import PIXELS, Preprocessor
-from handlers.tasks.base import BaseTask
-from handlers.telemetry.meter import Meter
 
 # 32 images of the size that most models read.
 DEFAULT_BATCH_PIXELS = 32 * 224 * 224
@@ -53,14 +43,6 @@ SAMPLE_SIZES = ((64, 64), (96, 64), (64, 128), (512, 512))
 
 
 @dataclass(frozen=True)
-class ImageQuery:
-    """An image file, and what to do with it."""
-
-    file: bytes | RemoteFile
-    parameters: Any
-
-
-@dataclass(frozen=True)
 class ImageRow(ArrayRow):
     """The model inputs of one image.
 
@@ -73,55 +55,20 @@ class ImageRow(ArrayRow):
     width: int
 
 
-class ImageTask(BaseTask[ImageQuery, ImageRow]):
-    """A mode whose rows are images.
+class ImageTask(MediaTask[ImageRow]):
+    """A mode whose rows are images."""
 
-    Images are decoded and preprocessed in threads of its own, before the model is called.
-    """
-
-    row_kind = "arrays"
-    packs = False
-    exports = False
-    reads_media = True
     smaller_requests = "fewer or smaller images"
     cost_unit = "pixels"
     input_columns: ClassVar[Sequence[Columns]] = (IMAGE_COLUMN,)
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
-        super().__init__(checkpoint, settings)
+        super().__init__(checkpoint, settings, IMAGE, settings.max_image_bytes)
         self.image_processor = checkpoint.image_processor
         self._preprocessor = Preprocessor(self.image_processor)
         row = self.preprocess(SAMPLE)
         # A model with images of one size takes them, however large they are.
         self._most_pixels = max(self.budget, row.size)
-        self.files = MediaFiles(
-            IMAGE, settings.max_image_bytes, settings.allowed_media_hosts, settings.media_timeout
-        )
-        self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="image")
-
-    def parse(self, request: Request) -> ImageQuery:
-        parameters = self.read_parameters(request.parameters)
-        return ImageQuery(self.files.file(request.inputs, "inputs"), parameters)
-
-    def encode(self, queries: Sequence[ImageQuery]) -> list[list[ImageRow] | RequestError]:
-        files = self.files.fetch([query.file for query in queries])
-        rows_of = partial(attempt, self._rows_of)
-        return list(self._threads.map(rows_of, queries, files))
-
-    def run(
-        self, model: Model, rows: Sequence[ImageRow], meter: Meter, deadline: Deadline = NO_DEADLINE
-    ) -> Sequence[RowOutcome]:
-        return run_by_shape(
-            before(deadline, model.forward),
-            rows,
-            budget=self.budget,
-            meter=meter,
-            keep=self.keep,
-            collate=self.collate,
-        )
-
-    def collate(self, rows: Sequence[ImageRow]) -> Batch:
-        return stack(rows)
 
     def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:
         """Return grey images, two, as many as a batch has, and one."""
@@ -152,24 +99,13 @@ class ImageTask(BaseTask[ImageQuery, ImageRow]):
         """The maximum number of pixels in one forward, after preprocessing."""
         return self.settings.max_batch_pixels or DEFAULT_BATCH_PIXELS
 
-    @property
-    def limits(self) -> Limits:
-        return Limits(
-            max_length=None,
-            max_rows=self.settings.max_rows,
-            max_characters=self.files.max_characters,
-            truncation=False,
-        )
-
-    def parts(self, query: ImageQuery, image: Image.Image) -> list[Image.Image]:
-        """Return the images that are rows of a query: the image itself, or parts of it, too."""
-        return [image]
-
-    def _rows_of(self, query: ImageQuery, file: bytes | RequestError) -> list[ImageRow]:
-        if isinstance(file, RequestError):
-            raise file
+    def read(self, query: MediaQuery, file: bytes) -> list[ImageRow]:
         image = read_image(file, "The image", self.settings.max_image_pixels)
         return [self._row_of(part) for part in self.parts(query, image)]
+
+    def parts(self, query: MediaQuery, image: Image.Image) -> list[Image.Image]:
+        """Return the images that are rows of a query: the image itself, or parts of it, too."""
+        return [image]
 
     def _row_of(self, image: Image.Image) -> ImageRow:
         try:

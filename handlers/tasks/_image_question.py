@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,12 +13,13 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.config.quoting import quote
-from handlers.errors import BadRequest, RequestError, attempt
+from handlers.errors import BadRequest
 from handlers.runtime.model import Model
 from handlers.schemas.model_info import Limits
 from handlers.schemas.request import Request
 from handlers.schemas.text_checks import check_text, json_type
-from handlers.tasks._image import SAMPLE_INPUTS, ImageQuery, ImageRow, ImageTask
+from handlers.tasks._image import SAMPLE_INPUTS, ImageRow, ImageTask
+from handlers.tasks._media import MediaQuery
 
 FORM = '{"image": …, "question": …}'
 QUESTION = "What is it?"
@@ -35,7 +34,7 @@ class ImageQuestionInput(TypedDict):
 
 
 @dataclass(frozen=True)
-class ImageQuestion(ImageQuery):
+class ImageQuestion(MediaQuery):
     """An image file and a question about it."""
 
     question: str
@@ -62,9 +61,9 @@ class ImageQuestionTask(ImageTask):
         question = check_text(inputs["question"], "question", self.settings.max_characters)
         return ImageQuestion(self.files.file(inputs["image"], "image"), parameters, question)
 
-    def encode(self, queries: Sequence[ImageQuery]) -> list[list[ImageRow] | RequestError]:
-        files = self.files.fetch([query.file for query in queries])
-        return list(self._threads.map(partial(attempt, self._rows_for), queries, files))
+    def read(self, query: Any, file: bytes) -> list[ImageRow]:
+        tokens = self.tokens(query.question)
+        return [with_tokens(row, tokens) for row in super().read(query, file)]
 
     def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:
         """Return grey images with a question."""
@@ -101,10 +100,6 @@ class ImageQuestionTask(ImageTask):
     @property
     def limits(self) -> Limits:
         return replace(super().limits, max_length=self.max_tokens, truncation=self.truncates)
-
-    def _rows_for(self, query: ImageQuestion, file: bytes | RequestError) -> list[ImageRow]:
-        tokens = self.tokens(query.question)
-        return [with_tokens(row, tokens) for row in self._rows_of(query, file)]
 
 
 def with_tokens(row: ImageRow, tokens: dict[str, np.ndarray[Any, Any]]) -> ImageRow:

@@ -22,7 +22,8 @@ from handlers.config.handler_section import HandlerSection
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames, in_lower_case
 from handlers.tasks._activations import sigmoid, softmax
-from handlers.tasks._audio import SAMPLE_INPUTS, AudioQuery, AudioTask
+from handlers.tasks._audio import SAMPLE_INPUTS, AudioTask
+from handlers.tasks._media import MediaQuery
 from handlers.tasks.base import Label
 
 Function = Literal["sigmoid", "softmax", "none"]
@@ -56,13 +57,13 @@ class Task(AudioTask):
         self.labels = checkpoint.labels
 
     def decode(
-        self, query: AudioQuery, rows: Sequence[ArrayRow], outputs: Sequence[Outputs]
+        self, query: MediaQuery, rows: Sequence[ArrayRow], outputs: Sequence[Outputs]
     ) -> Any:
         scores = self.scores(query, outputs[0])
         best = np.argsort(-scores, kind="stable")[: query.parameters.top_k]
         return [{"label": self.labels[number], "score": float(scores[number])} for number in best]
 
-    def scores(self, query: AudioQuery, outputs: Outputs) -> npt.NDArray[Any]:
+    def scores(self, query: MediaQuery, outputs: Outputs) -> npt.NDArray[Any]:
         """Return the score of each class. Shape: (classes,)."""
         function: Any = FUNCTIONS[query.parameters.function_to_apply or "softmax"]
         return np.asarray(function(outputs["logits"]))

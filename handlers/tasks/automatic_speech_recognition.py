@@ -34,7 +34,8 @@ from handlers.runtime.model import Model
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.request import Request
-from handlers.tasks._audio import SAMPLE_INPUTS, AudioQuery, AudioTask
+from handlers.tasks._audio import SAMPLE_INPUTS, AudioTask
+from handlers.tasks._media import MediaQuery
 from handlers.tasks._speech import SpeechRow, Stride, recognizer_of
 from handlers.telemetry.meter import Meter
 
@@ -147,13 +148,13 @@ class Task(AudioTask):
         has_letters = config.model_type in MODEL_FOR_CTC_MAPPING_NAMES
         return "AutoModelForCTC" if has_letters else "AutoModelForSpeechSeq2Seq"
 
-    def parse(self, request: Request) -> AudioQuery:
+    def parse(self, request: Request) -> MediaQuery:
         query = super().parse(request)
         self.recognizer.check(query.parameters)
         self.recognizer.settings(query.parameters)
         return query
 
-    def rows_of(self, query: AudioQuery, samples: Samples) -> list[ArrayRow]:
+    def rows_of(self, query: MediaQuery, samples: Samples) -> list[ArrayRow]:
         settings = self.recognizer.settings(query.parameters)
         return [
             self._row(samples[start : start + length], stride, settings)
@@ -182,7 +183,7 @@ class Task(AudioTask):
         return outcomes
 
     def decode(
-        self, query: AudioQuery, rows: Sequence[ArrayRow], outputs: Sequence[Outputs]
+        self, query: MediaQuery, rows: Sequence[ArrayRow], outputs: Sequence[Outputs]
     ) -> Any:
         chunks = [row for row in rows if isinstance(row, SpeechRow)]
         return self.recognizer.decode(query.parameters, chunks, outputs)

@@ -24,12 +24,12 @@ from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.tasks._image import (
     SAMPLE_INPUTS,
-    ImageQuery,
     ImageRow,
     ImageTask,
     as_batch,
     require_post_processing,
 )
+from handlers.tasks._media import MediaQuery
 
 
 class Depth(TypedDict):
@@ -70,12 +70,12 @@ class Task(ImageTask):
             self.image_processor, "post_process_depth_estimation"
         )
 
-    def result_numbers(self, query: ImageQuery, rows: Sequence[ImageRow]) -> int:
+    def result_numbers(self, query: MediaQuery, rows: Sequence[ImageRow]) -> int:
         returned = query.parameters.return_predicted_depth
         return sum(row.height * row.width for row in rows) if returned else 0
 
     def decode(
-        self, query: ImageQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
+        self, query: MediaQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
     ) -> Any:
         size = (rows[0].height, rows[0].width)
         depth = self._resize(as_batch(outputs[0]), [size])[0]["predicted_depth"].numpy()

@@ -21,7 +21,8 @@ from handlers.config.handler_section import HandlerSection
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames, in_lower_case
 from handlers.tasks._activations import sigmoid, softmax
-from handlers.tasks._image import SAMPLE_INPUTS, ImageQuery, ImageRow, ImageTask
+from handlers.tasks._image import SAMPLE_INPUTS, ImageRow, ImageTask
+from handlers.tasks._media import MediaQuery
 from handlers.tasks.base import Label
 
 Function = Literal["sigmoid", "softmax", "none"]
@@ -59,13 +60,13 @@ class Task(ImageTask):
         self.labels = checkpoint.labels
 
     def decode(
-        self, query: ImageQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
+        self, query: MediaQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
     ) -> Any:
         scores = self.scores(query, outputs[0])
         best = np.argsort(-scores, kind="stable")[: query.parameters.top_k]
         return [{"label": self.labels[number], "score": float(scores[number])} for number in best]
 
-    def scores(self, query: ImageQuery, outputs: Outputs) -> npt.NDArray[Any]:
+    def scores(self, query: MediaQuery, outputs: Outputs) -> npt.NDArray[Any]:
         """Return the score of each class. Shape: (classes,)."""
         functions: dict[str, Any] = {"sigmoid": sigmoid, "softmax": softmax, "none": np.asarray}
         return functions[query.parameters.function_to_apply or self._function()](outputs["logits"])

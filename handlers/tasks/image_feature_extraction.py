@@ -16,7 +16,8 @@ from handlers.errors import Unprocessable
 from handlers.schemas.embedding_types import as_list
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
-from handlers.tasks._image import SAMPLE_INPUTS, ImageQuery, ImageRow, ImageTask
+from handlers.tasks._image import SAMPLE_INPUTS, ImageRow, ImageTask
+from handlers.tasks._media import MediaQuery
 
 
 class ImageFeatureParameters(Parameters):
@@ -45,7 +46,7 @@ class Task(ImageTask):
     fastest_formats: ClassVar[Mapping[str, str]] = {"cpu": "openvino"}
     smaller_results = "fewer images, or pool: true"
 
-    def result_numbers(self, query: ImageQuery, rows: Sequence[ImageRow]) -> int:
+    def result_numbers(self, query: MediaQuery, rows: Sequence[ImageRow]) -> int:
         size = int(getattr(self.checkpoint.config, "hidden_size", 0))
         patch = getattr(self.checkpoint.config, "patch_size", None)
         if query.parameters.pool or not isinstance(patch, int):
@@ -53,7 +54,7 @@ class Task(ImageTask):
         return size * sum(row.size // patch**2 for row in rows)
 
     def decode(
-        self, query: ImageQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
+        self, query: MediaQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
     ) -> Any:
         name = "pooler_output" if query.parameters.pool else "last_hidden_state"
         if name not in outputs[0]:

@@ -34,11 +34,11 @@ from handlers.schemas.request import Request
 from handlers.tasks._image import (
     SAMPLE,
     SAMPLE_INPUTS,
-    ImageQuery,
     ImageRow,
     ImageTask,
     as_batch,
 )
+from handlers.tasks._media import MediaQuery
 from handlers.tasks._preprocessing import PIXELS
 
 Subtask = Literal["panoptic", "instance", "semantic"]
@@ -114,7 +114,7 @@ class Task(ImageTask):
             return "AutoModelForUniversalSegmentation"
         return cls.auto_class
 
-    def parse(self, request: Request) -> ImageQuery:
+    def parse(self, request: Request) -> MediaQuery:
         query = super().parse(request)
         subtask = query.parameters.subtask
         if subtask and subtask not in self._methods:
@@ -125,7 +125,7 @@ class Task(ImageTask):
         return query
 
     def decode(
-        self, query: ImageQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
+        self, query: MediaQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
     ) -> Any:
         parameters: ImageSegmentationParameters = query.parameters
         size = (rows[0].height, rows[0].width)

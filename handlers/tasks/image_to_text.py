@@ -37,7 +37,8 @@ from handlers.runtime.model import Model
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.request import Request
 from handlers.tasks._generation import Details, details
-from handlers.tasks._image import SAMPLE_INPUTS, ImageQuery, ImageRow, ImageTask
+from handlers.tasks._image import SAMPLE_INPUTS, ImageRow, ImageTask
+from handlers.tasks._media import MediaQuery
 from handlers.telemetry.meter import Meter
 
 # The model types that write about an image without a prompt or a chat.
@@ -123,7 +124,7 @@ class Task(ImageTask):
         self._decoder = _decoder_config(config)
         self._padding = Padding({"input_ids": checkpoint.pad_token_id})
 
-    def parse(self, request: Request) -> ImageQuery:
+    def parse(self, request: Request) -> MediaQuery:
         query = super().parse(request)
         parameters: ImageToTextParameters = query.parameters
         parameters.check_sequences(self.settings.max_sequences)
@@ -136,7 +137,7 @@ class Task(ImageTask):
             )
         return query
 
-    def encode(self, queries: Sequence[ImageQuery]) -> list[Any]:
+    def encode(self, queries: Sequence[MediaQuery]) -> list[Any]:
         """Return the image of each query as a prompt."""
         return [
             images
@@ -174,7 +175,7 @@ class Task(ImageTask):
         ]
 
     def decode(
-        self, query: ImageQuery, rows: Sequence[Any], outputs: Sequence[Outputs]
+        self, query: MediaQuery, rows: Sequence[Any], outputs: Sequence[Outputs]
     ) -> list[dict[str, Any]]:
         texts: Sequence[GeneratedText] = outputs[0]["texts"]
         return [

@@ -37,11 +37,11 @@ from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.tasks._image import (
     SAMPLE_INPUTS,
-    ImageQuery,
     ImageRow,
     ImageTask,
     require_post_processing,
 )
+from handlers.tasks._media import MediaQuery
 from handlers.tasks._preprocessing import PIXELS
 from handlers.telemetry.meter import Meter
 
@@ -179,10 +179,10 @@ class Task(ImageTask):
         padded = self.image_processor.pad_size
         self._padded_pixels = int(padded["height"] * padded["width"])
 
-    def parts(self, query: ImageQuery, image: Image.Image) -> list[Image.Image]:
+    def parts(self, query: MediaQuery, image: Image.Image) -> list[Image.Image]:
         return [image.crop(box) for box, _ in crops(query.parameters, image.height, image.width)]
 
-    def encode(self, queries: Sequence[ImageQuery]) -> list[list[ImageRow] | RequestError]:
+    def encode(self, queries: Sequence[MediaQuery]) -> list[list[ImageRow] | RequestError]:
         return [
             rows if isinstance(rows, RequestError) else _with_boxes(rows, query.parameters)
             for query, rows in zip(queries, super().encode(queries), strict=True)
@@ -211,7 +211,7 @@ class Task(ImageTask):
         ]
 
     def decode(
-        self, query: ImageQuery, rows: Sequence[Any], outputs: Sequence[Outputs]
+        self, query: MediaQuery, rows: Sequence[Any], outputs: Sequence[Outputs]
     ) -> dict[str, Any]:
         found = [mask for each in outputs for mask in each["masks"]]
         boxes = np.array([mask.box for mask in found], dtype=np.float32).reshape(-1, 4)

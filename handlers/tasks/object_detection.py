@@ -24,12 +24,12 @@ from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.tasks._image import (
     SAMPLE_INPUTS,
-    ImageQuery,
     ImageRow,
     ImageTask,
     as_batch,
     require_post_processing,
 )
+from handlers.tasks._media import MediaQuery
 
 
 class Box(TypedDict):
@@ -97,7 +97,7 @@ class Task(ImageTask):
         )
 
     def decode(
-        self, query: ImageQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
+        self, query: MediaQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
     ) -> Any:
         found = self.detections(rows[0], outputs[0], query.parameters.threshold)
         return [self.describe(each) for each in found]

@@ -28,8 +28,9 @@ from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, TRUNCATED, PipelineNames
 from handlers.tasks._activations import sigmoid
 from handlers.tasks._generated_answers import answer_settings, answer_text, generate_answers
-from handlers.tasks._image import ImageQuery, ImageRow
+from handlers.tasks._image import ImageRow
 from handlers.tasks._image_question import ImageQuestionTask
+from handlers.tasks._media import MediaQuery
 from handlers.telemetry.meter import Meter
 
 # Questions of a few tokens more or less share a forward.
@@ -100,7 +101,7 @@ class Task(ImageQuestionTask):
         return run_by_shape(forward, rows, budget=self.budget, meter=meter)
 
     def decode(
-        self, query: ImageQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
+        self, query: MediaQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
     ) -> Any:
         if self.writes_answers:
             return [{"answer": answer_text(self.tokenizer, outputs[0]).strip()}]

@@ -43,7 +43,8 @@ from handlers.tasks._candidate_labels import (
     split_inputs,
     with_input_labels,
 )
-from handlers.tasks._image import SAMPLE_INPUTS, ImageQuery, ImageRow, ImageTask
+from handlers.tasks._image import SAMPLE_INPUTS, ImageRow, ImageTask
+from handlers.tasks._media import MediaQuery
 from handlers.tasks.base import Label
 from handlers.telemetry.meter import Meter
 
@@ -73,7 +74,7 @@ class ImageWithLabels(TypedDict):
 
 
 @dataclass(frozen=True)
-class ZeroShotImageQuery(ImageQuery):
+class ZeroShotImageQuery(MediaQuery):
     """An image, its labels and the hypothesis of each."""
 
     labels: Sequence[str]
