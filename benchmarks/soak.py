@@ -45,7 +45,7 @@ from scripts.kit.torchserve import TorchServe
 
 WORKERS, BATCH, QUEUE = 2, 4, 32
 # Half of it for a batch, so that a worker that does not run is replaced soon.
-RESPONSE_TIMEOUT = 6
+RESPONSE_TIMEOUT = 4
 CLIENTS = 8
 # Ten times the requests that wait or run.
 CROWD = 10 * (QUEUE + WORKERS * BATCH)
@@ -116,7 +116,6 @@ class Soak:
     def crowd(self) -> list[float]:
         """Send ten times what waits and runs; returns the times of `/ping`, in milliseconds."""
         row = Row(f"overload: {CROWD} clients for {QUEUE} waiting requests")
-        start = time.monotonic()
         with self._clients(CROWD) as clients:
             prober = pings.start(HOST, self.server.ports.inference, PART)
             times = pings.times(prober)
@@ -125,7 +124,7 @@ class Soak:
             normal = self._normal_again(after, end)
         refusals = [each.seconds for each in clients.outcomes if each.status == 503]
         row.slowest_refusal = round(max(refusals), 3) if refusals else None
-        self._add(row, [*clients.outcomes, *after.outcomes], start, normal)
+        self._add(row, [*clients.outcomes, *after.outcomes], end, normal)
         return times
 
     def fill_the_disk(self, store: Path, fill: Any) -> None:
@@ -150,16 +149,17 @@ class Soak:
     def stay(self, seconds: float, memory_from: float) -> dict[str, float]:
         """Send a steady load; returns the memory at a time and at the end, in MiB."""
         row, start = Row("steady load with clients that hang up"), time.monotonic()
-        first, end = 0.0, start + seconds
+        first = 0.0
         with self._clients(CLIENTS) as clients:
-            while time.monotonic() < end:
+            while time.monotonic() - start < seconds:
                 hang_up(self.server, self.expected, min(PART, seconds / 4))
                 send_halves_and_slowly(self.server, self.expected, min(PART, seconds / 4))
                 if not first and time.monotonic() - start >= min(memory_from, seconds / 2):
                     first = self._memory()
             last = self._memory()
-            normal = self._normal_again(clients, time.monotonic())
-        self._add(row, clients.outcomes, start, normal)
+            end = time.monotonic()
+            normal = self._normal_again(clients, end)
+        self._add(row, clients.outcomes, end, normal)
         return {"first": first, "last": last, "growth": round(last / first - 1, 4)}
 
     def _clients(self, count: int) -> Clients:
@@ -184,6 +184,7 @@ class Soak:
     def _add(
         self, row: Row, outcomes: Sequence[Outcome], start: float, normal: float | None
     ) -> None:
+        """Add a row, with the time from the end of its fault until everything was normal."""
         row.statuses = dict(sorted(Counter(each.status for each in outcomes).items()))
         row.wrong += sum(not each.own for each in outcomes)
         row.seconds = None if normal is None else round(normal - start, 1)

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import random
+import ssl
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -25,8 +26,12 @@ TEXTS = 48
 LEAST_DIFFERENCE, TOLERANCE = 2e-3, 5e-4
 # After this time a request counts as one without an answer.
 TIMEOUT = 30.0
-# A client waits between two requests, and longer after it was refused.
-PAUSE, PAUSE_AFTER_REFUSAL = 0.01, 1.0
+# A context that nothing uses: each client would read the certificates of the machine.
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+# Clients start within so many seconds, as those of a service are not in step.
+START = 1.0
+# A client waits between two requests, and longer after it was refused, each for another time.
+PAUSE, PAUSE_AFTER_REFUSAL = 0.01, (0.5, 1.5)
 
 Expected = Mapping[str, tuple[str, float]]
 
@@ -84,20 +89,22 @@ class Clients:
         self._thread.join()
 
     async def _send_all(self) -> None:
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=self._count)
-        async with httpx.AsyncClient(timeout=TIMEOUT, trust_env=False, limits=limits) as client:
-            numbers = range(self._count)
-            await asyncio.gather(*(self._send_each(client, number) for number in numbers))
+        numbers = range(self._count)
+        await asyncio.gather(*(self._send_each(number) for number in numbers))
 
-    async def _send_each(self, client: httpx.AsyncClient, number: int) -> None:
+    async def _send_each(self, number: int) -> None:
         drawn = random.Random(number)
         texts = list(self._expected)
-        for count in itertools.count():
-            if self._stopped.is_set():
-                return
-            outcome = await self._ask(client, f"{number}-{count}", drawn.choice(texts))
-            self.outcomes.append(outcome)
-            await asyncio.sleep(PAUSE if outcome.status == 200 else PAUSE_AFTER_REFUSAL)
+        # A pool looks at each of its connections for each request: one for all clients is slow.
+        async with httpx.AsyncClient(timeout=TIMEOUT, trust_env=False, verify=NO_TLS) as client:
+            await asyncio.sleep(drawn.uniform(0, START))
+            for count in itertools.count():
+                if self._stopped.is_set():
+                    return
+                outcome = await self._ask(client, f"{number}-{count}", drawn.choice(texts))
+                self.outcomes.append(outcome)
+                was_refused = outcome.status != 200
+                await asyncio.sleep(drawn.uniform(*PAUSE_AFTER_REFUSAL) if was_refused else PAUSE)
 
     async def _ask(self, client: httpx.AsyncClient, name: str, text: str) -> Outcome:
         self._waiting[name] = sent = time.monotonic()
