@@ -152,7 +152,7 @@ def test_a_letter_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
     )
 
 
-def test_a_settings_of_a_request_changes_no_other_request(model: Served) -> None:
+def test_settings_of_a_request_change_no_other_request(model: Served) -> None:
     alone = model.ask("a fox")
     assert model.ask("a fox", noise_scale=0.1, speaking_rate=1.5) != alone
     model.refuse("a fox " * 90, speaking_rate=0.1)
