@@ -206,7 +206,7 @@ class Task(BaseTask[SpeechQuery, SpeechRow]):
     def _rows(self, query: SpeechQuery) -> list[SpeechRow]:
         ids = self.tokenizer(query.text)["input_ids"]
         # Blanks stand between the letters, and at both ends.
-        letters = ids[1::2] if self.tokenizer.add_blank else ids
+        letters = ids[1::2] if getattr(self.tokenizer, "add_blank", False) else ids
         unknown = self.tokenizer.unk_token_id
         if all(letter == unknown for letter in letters):
             raise Unprocessable(
