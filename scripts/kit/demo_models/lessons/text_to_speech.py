@@ -1,7 +1,7 @@
 """A small VITS learns to whistle texts: each letter has a pitch of its own.
 
-Speech takes days to learn. What the model makes is as long as its text, and can be heard and
-measured.
+Speech takes days to learn. All letters have the same duration, which is set and not learned; the
+pitches are learned.
 """
 
 from __future__ import annotations
@@ -66,8 +66,14 @@ class TextToSpeech(Lesson):
     exam_rows = 40
 
     def start(self, seed: int) -> tuple[Any, Any]:
-        """Return a VITS with random weights, and its tokenizer."""
-        return VitsModel(VitsConfig(**CONFIG)), _tokenizer()
+        """Return a VITS with random weights and fixed durations, and its tokenizer."""
+        model = VitsModel(VitsConfig(**CONFIG))
+        # The posterior encoder is for training against a discriminator alone.
+        for part in (model.posterior_encoder, model.duration_predictor):
+            part.requires_grad_(False)
+        model.duration_predictor.proj.weight.zero_()
+        model.duration_predictor.proj.bias.fill_(LOG_FRAMES)
+        return model, _tokenizer()
 
     def trained(self, model: Any) -> Any:
         """Return the error of a VITS, which has none of its own."""
@@ -83,36 +89,27 @@ class TextToSpeech(Lesson):
         ]
 
     def examine(self, model: Any, tokenizer: Any, rows: int, seed: int) -> dict[str, float]:
-        """Return the share of letters with the right pitch, and of words with the right length."""
+        """Return the share of letters with the right pitch."""
         rng = Random(f"held out {seed}")
         words = [_word(rng) for _ in range(rows)]
         spoken = [_spoken(model, tokenizer, word) for word in words]
-        pairs = list(zip(spoken, words, strict=True))
-        right = [
-            heard == letter
-            for wave, word in pairs
-            for heard, letter in zip(_heard(wave), word, strict=False)
-        ]
-        lengths = (len(wave) == len(word) * LETTER_FRAMES * FRAME for wave, word in pairs)
-        return {"pitch": mean(right), "length": mean(lengths)}
+        pairs = zip(map(_heard, spoken), words, strict=True)
+        letters = [pair for heard, word in pairs for pair in zip(heard, word, strict=True)]
+        return {"pitch": mean(heard == letter for heard, letter in letters)}
 
 
 class _Whistling(nn.Module):
-    """The error of the waveforms and durations of a VITS, as `fit` trains it."""
+    """The error of the waveforms of a VITS, as `fit` trains it."""
 
     config = None
 
     def __init__(self, vits: Any) -> None:
         super().__init__()
         self.vits = vits
-        # Only training of whole VITS models, against a discriminator, has a use for it.
-        vits.posterior_encoder.requires_grad_(False)
 
     def forward(self, ids: torch.Tensor, waves: torch.Tensor) -> Any:
         mask = torch.ones(len(ids), ids.shape[1], 1)
         encoded = self.vits.text_encoder(input_ids=ids, padding_mask=mask)
-        states = encoded.last_hidden_state.transpose(1, 2)
-        durations = self.vits.duration_predictor(states, mask.transpose(1, 2))
         means, scales = (
             each.repeat_interleave(LETTER_FRAMES, dim=1).transpose(1, 2)
             for each in (encoded.prior_means, encoded.prior_log_variances.exp())
@@ -120,8 +117,7 @@ class _Whistling(nn.Module):
         noisy = means + torch.randn_like(means) * scales * self.vits.noise_scale
         latents = self.vits.flow(noisy, torch.ones_like(noisy[:, :1]), None, reverse=True)
         found = self.vits.decoder(latents, None).squeeze(1)
-        error = nn.functional.mse_loss(found, waves) + durations.sub(LOG_FRAMES).square().mean()
-        return SimpleNamespace(loss=error)
+        return SimpleNamespace(loss=nn.functional.mse_loss(found, waves))
 
 
 def _tokenizer() -> VitsTokenizer:
