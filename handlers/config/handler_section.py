@@ -254,6 +254,14 @@ class HandlerSection(_Section):
     max_output_images: PositiveInt = Field(
         default=4, description="Maximum `num_images_per_prompt`, or `n`, of generated images."
     )
+    max_output_seconds: PositiveFloat = Field(
+        default=60.0, description="Maximum seconds of generated speech, for `text_to_speech`."
+    )
+    voices: dict[str, NonNegativeInt] = Field(
+        default_factory=dict,
+        description="Names of the speakers of a model with several, each with its `speaker_id`, "
+        "for `text_to_speech`: `{alloy: 4}`.",
+    )
     allowed_media_hosts: list[str] = Field(
         default_factory=list,
         description="Hosts whose files are fetched where a request has a URL: "

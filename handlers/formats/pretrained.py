@@ -25,6 +25,7 @@ from handlers.checkpoints.placement import compute_device, log_placement, placem
 from handlers.checkpoints.prequantized import check_dtype, missing_package, quantization_method
 from handlers.checkpoints.text_reduction import ReducedModel
 from handlers.checkpoints.trial_rows import short_positions
+from handlers.checkpoints.vits import VitsCheckpoint
 from handlers.config.handler_section import Compile, HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig, summarize
@@ -33,6 +34,7 @@ from handlers.formats._last_token import pool_last_token
 from handlers.formats._lora import LoraAdapters, load_adapters
 from handlers.formats._packable import Packable, as_packable
 from handlers.formats._paged import as_paged
+from handlers.formats._vits import VitsModel
 from handlers.formats._vllm import load_vllm
 from handlers.formats.base import BaseFormat
 from handlers.runtime.assistant import Assistant
@@ -66,6 +68,8 @@ class Format(BaseFormat):
         """
         if isinstance(spec.checkpoint, DiffusionCheckpoint):
             return load_pipeline(spec, spec.checkpoint)
+        if isinstance(spec.checkpoint, VitsCheckpoint):
+            return VitsModel(_frozen(read_weights(spec)))
         if spec.config.handler.engine:
             return load_vllm(spec, self.served_dtype(spec), partial(self.load, _on_cpu(spec)))
         module = read_weights(spec)

@@ -1,4 +1,4 @@
-"""Audio of requests: WAV, FLAC, OGG and MP3 files, read by libsndfile within limits.
+"""Audio of requests and results: WAV, FLAC, OGG and MP3 files, read by libsndfile within limits.
 
 The header of a file has its sampling rate, its channels and its length, which are checked before it
 is decoded: a few kilobytes can have hours of silence. Headers may lie, so the limit of seconds
@@ -8,7 +8,9 @@ and resampled before the next is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
@@ -42,6 +44,32 @@ MAX_AMPLITUDE = 2.0**31
 BLOCK = 65_536
 # The size of a WAV file that is written while its length is not known.
 UNKNOWN_SIZES = range(2**31 - 2**16, 2**32)
+
+
+@dataclass(frozen=True)
+class AudioType:
+    """How libsndfile writes a type of files.
+
+    Attributes:
+        format: its name of the format.
+        subtype: its name of the encoding.
+        rates: the sampling rates that the encoding has, in Hz; none for any.
+    """
+
+    format: str
+    subtype: str
+    rates: Sequence[int] = ()
+
+
+MP3_RATES = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
+OPUS_RATES = (8_000, 12_000, 16_000, 24_000, 48_000)
+# The types of files that are written, of 16 bits where they are lossless.
+AUDIO_TYPES = {
+    "audio/wav": AudioType("WAV", "PCM_16"),
+    "audio/flac": AudioType("FLAC", "PCM_16"),
+    "audio/mpeg": AudioType("MP3", "MPEG_LAYER_III", MP3_RATES),
+    "audio/ogg": AudioType("OGG", "OPUS", OPUS_RATES),
+}
 
 
 def read_audio(file: bytes, name: str, sampling_rate: int, max_seconds: float) -> Samples:
@@ -91,6 +119,56 @@ def seconds_of(file: Any) -> float | None:
     except Exception:  # noqa: BLE001 - each reader of libsndfile has errors of its own
         return None
     return sound.frames / sound.samplerate if _knows_length(sound) else None
+
+
+def wav_in_base64(samples: Samples, sampling_rate: int) -> str:
+    """Return samples between -1 and 1 as a WAV file of 16 bits in base64. Shape: (samples,)."""
+    return base64.b64encode(_file_of(samples, sampling_rate, "audio/wav")).decode("ascii")
+
+
+def convert_wav(text: str, content_type: str) -> bytes:
+    """Return a WAV file in base64 as a file of one of `AUDIO_TYPES`.
+
+    It is resampled where the encoding does not have its sampling rate.
+    """
+    if content_type == "audio/wav":
+        return base64.b64decode(text)
+    samples, rate = _samples_of(text)
+    rates = AUDIO_TYPES[content_type].rates or (rate,)
+    new_rate = min((each for each in rates if each >= rate), default=max(rates))
+    return _file_of(_resampled(samples, rate, new_rate), new_rate, content_type)
+
+
+def wav_to_pcm(text: str, sampling_rate: int) -> bytes:
+    """Return the samples of a WAV file in base64, of 16 bits, little-endian, at another rate."""
+    samples, rate = _samples_of(text)
+    scaled = np.round(_resampled(samples, rate, sampling_rate) * 2**15)
+    return scaled.clip(-(2**15), 2**15 - 1).astype("<i2").tobytes()
+
+
+def _samples_of(text: str) -> tuple[Samples, int]:
+    import soundfile  # noqa: PLC0415
+
+    samples, rate = soundfile.read(BytesIO(base64.b64decode(text)), dtype="float32")
+    return samples, int(rate)
+
+
+def _resampled(samples: Samples, rate: int, new_rate: int) -> Samples:
+    import soxr  # noqa: PLC0415
+
+    return samples if rate == new_rate else np.asarray(soxr.resample(samples, rate, new_rate))
+
+
+def _file_of(samples: Samples, rate: int, content_type: str) -> bytes:
+    import soundfile  # noqa: PLC0415
+
+    kind, stream = AUDIO_TYPES[content_type], BytesIO()
+    settings = {"format": kind.format, "subtype": kind.subtype}
+    with soundfile.SoundFile(stream, "w", rate, channels=1, **settings) as sound:
+        # Encoders of libsndfile have all that is written at once on their stack.
+        for start in range(0, len(samples), BLOCK):
+            sound.write(samples[start : start + BLOCK])
+    return stream.getvalue()
 
 
 def _may_be_audio(file: bytes) -> bool:

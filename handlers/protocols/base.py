@@ -24,6 +24,7 @@ OPERATIONS: Mapping[Operation, str] = {
     "similarity": "compares no sentences",
     "predict": "classifies no texts",
     "transcribe": "recognizes no speech",
+    "speak": "speaks no texts",
 }
 
 

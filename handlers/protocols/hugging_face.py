@@ -14,6 +14,7 @@ A stream of generated images has an event for each step, and a last one with the
     data: {"step": 3, "steps": 20}
 
 Where the Accept header prefers the type of a file, such as `image/png`, the response is that file.
+So it is for clients of the hub that read a file of audio whatever they accept.
 
 For embeddings the hub's client writes the parameters beside `inputs`, and so may others:
 
@@ -155,18 +156,35 @@ class Protocol(BaseProtocol):
         return HttpResponse(request.stream.last(new_text, outcome[0]), content_type=EVENTS)
 
     def response(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
-        files, request = self.model.result_files, exchange.http_request
-        takes_files = files and request.takes_bytes and not exchange.explains
-        if files and takes_files and (kind := preferred_file(request, files.content_types)):
-            items = [item for result in results for item in result]
-            if len(items) == 1:
-                return HttpResponse(files.convert(items[0], kind), content_type=kind)
-            return self.error_response(exchange.http_request, _several_files(kind, len(items)))
+        if kind := self._file_type(exchange):
+            return self._file(exchange, results, kind)
         content_type = preferred_type(exchange.http_request, default=JSON)
         if content_type == JSON:
             return super().response(exchange, results)
         columns = () if exchange.explains else self.model.result_columns
         return format_results(results, content_type, columns)
+
+    def _file_type(self, exchange: Exchange) -> str:
+        """Return the type of the file that is the response; empty for one of another kind."""
+        files, request = self.model.result_files, exchange.http_request
+        if files is None or exchange.explains or not request.takes_bytes:
+            return ""
+        if kind := preferred_file(request, files.content_types):
+            return kind
+        if preferred_type(request, default="") or not exchange.requests[0].alone:
+            return ""
+        agent = request.header("user-agent")
+        return files.clients_type if files.clients and files.clients.search(agent) else ""
+
+    def _file(self, exchange: Exchange, results: Sequence[Any], kind: str) -> HttpResponse:
+        items = [
+            item
+            for result in results
+            for item in (result if isinstance(result, list) else [result])
+        ]
+        if self.model.result_files is None or len(items) != 1:
+            return self.error_response(exchange.http_request, _several_files(kind, len(items)))
+        return HttpResponse(self.model.result_files.convert(items[0], kind), content_type=kind)
 
     def response_body(self, exchange: Exchange, results: Sequence[Any]) -> Any:
         if not exchange.requests[0].alone:

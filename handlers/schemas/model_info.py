@@ -20,6 +20,7 @@ Operation = Literal[
     "similarity",
     "predict",
     "transcribe",
+    "speak",
 ]
 # The column of inputs that are one text.
 TEXT_COLUMN: Columns = ("text",)
@@ -111,10 +112,14 @@ class ResultFiles:
     Attributes:
         content_types: the types of the files, the usual one first.
         convert: returns the file of an item in one of the types.
+        clients: found in the User-Agent of the clients that read a file without an Accept header.
+        clients_type: the type of the file that they read.
     """
 
     content_types: Sequence[str]
     convert: Callable[[Any, str], bytes]
+    clients: re.Pattern[str] | None = None
+    clients_type: str = ""
 
 
 @dataclass(frozen=True)

@@ -48,12 +48,12 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pack_demo(configs: Path, checkpoint: Callable[..., Path]) -> Callable[[str, Path], None]:
     """Pack the demo model of a mode: `pack_demo(mode, store)`.
 
-    Those for images and audio take minutes to train; a tiny model stands for each.
+    Those for images and audio take long to train; a tiny model stands for each.
     """
 
     def make(mode: str, store: Path) -> None:
         task = tasks.get(mode)
-        if task.reads_media or task.draws:
+        if task.reads_media or task.result_files:
             own = {"model_name": str(checkpoint(mode)), **cases(mode).repeatable}
             pack(_exact(configs, mode, **own), export_path=store, checked=False)
             return

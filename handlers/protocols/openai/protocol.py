@@ -28,6 +28,7 @@ from handlers.protocols.openai.generation import (
 )
 from handlers.protocols.openai.images import Images
 from handlers.protocols.openai.responses import Responses
+from handlers.protocols.openai.speech import Speech
 from handlers.schemas.model_info import ModelInfo
 
 # All below v1, but for KServe's paths such as v1/models/M:predict; v1 may be left out.
@@ -38,7 +39,7 @@ PATH = re.compile(
 )
 MODELS = "models"
 Streaming = GenerationEndpoint | Responses | Images
-Endpoint = Streaming | Embeddings | Transcriptions
+Endpoint = Streaming | Embeddings | Transcriptions | Speech
 
 
 class Protocol(BaseProtocol):
@@ -54,6 +55,7 @@ class Protocol(BaseProtocol):
             Images(model),
             Transcriptions(model),
             Translations(model),
+            Speech(model),
         )
         self._endpoints: dict[str, Endpoint] = {each.path: each for each in endpoints}
 

@@ -1,4 +1,4 @@
-"""The operations of OpenAI's API for audio: speech to text."""
+"""The operations of OpenAI's API for audio: speech to text, and text to speech."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 from handlers import tasks
 from handlers.http.response import JSON
 from handlers.protocols.openai.audio import SUBTITLES, TranscriptionBody, TranslationBody
+from handlers.protocols.openai.speech import CONTENT_TYPES, SpeechBody
 from scripts.kit.openapi import openai
 from scripts.kit.openapi.operation import Body, Operation
 from scripts.kit.openapi.shapes import TEXT, Schema, any_of, ref
@@ -64,6 +65,7 @@ TYPES: Mapping[str, Sequence[Any]] = {
         DetailedTranscription,
         openai.OpenAIError,
     ),
+    "speak": (SpeechBody, openai.OpenAIError),
 }
 
 
@@ -80,6 +82,8 @@ def refine(components: Mapping[str, Schema]) -> None:
 
 def operations(mode: str) -> list[Operation]:
     """Return the operations of OpenAI's API for audio that a mode has."""
+    if tasks.get(mode).operation == "speak":
+        return [_speech_of(mode)]
     if tasks.get(mode).operation != "transcribe":
         return []
     return [
@@ -105,4 +109,18 @@ def _text_of(mode: str, path: str, name: str, summary: str) -> Operation:
         {JSON: Body(body, shown), FORM: Body(body, {})},
         AS_A_FORM,
         ("OpenAIError",),
+    )
+
+
+def _speech_of(mode: str) -> Operation:
+    body = {"input": tasks.get(mode).sample["inputs"], "voice": "alloy"}
+    shown = {kind: {**body, "response_format": kind, "seed": 1} for kind in CONTENT_TYPES}
+    return Operation(
+        f"{BELOW}audio/speech",
+        "speak",
+        "OpenAI",
+        "Return the speech of a text as a file.",
+        {kind: {"contentMediaType": kind} for kind in CONTENT_TYPES.values()},
+        {JSON: Body(ref("SpeechBody"), shown)},
+        errors=("OpenAIError",),
     )

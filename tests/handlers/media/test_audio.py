@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import struct
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable
-from handlers.media.audio import read_audio
+from handlers.media.audio import AUDIO_TYPES, convert_wav, read_audio, wav_in_base64, wav_to_pcm
 from tests.sounds import file_of, sound_of
 
 RATE = 16_000
@@ -133,3 +135,34 @@ def test_a_file_is_refused_with_what_it_has(
 def test_a_broken_file_or_another_format_is_refused(file: bytes) -> None:
     with pytest.raises(BadRequest, match="inputs is no audio that can be read; send"):
         read(file)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate", "written"),
+    [
+        ("audio/wav", 22_050, 22_050),
+        ("audio/flac", 44_100, 44_100),
+        ("audio/mpeg", 22_050, 22_050),
+        ("audio/mpeg", 20_000, 22_050),
+        ("audio/ogg", 22_050, 24_000),
+        ("audio/ogg", 96_000, 48_000),
+    ],
+)
+def test_speech_is_written_at_a_rate_that_the_encoding_has(
+    kind: str, rate: int, written: int
+) -> None:
+    sound = 0.5 * np.sin(np.arange(3 * rate) / rate * 2 * np.pi * 440).astype(np.float32)
+    file = convert_wav(wav_in_base64(sound, rate), kind)
+    info = soundfile.info(BytesIO(file))
+    assert (info.format, info.samplerate) == (AUDIO_TYPES[kind].format, written)
+    heard = read(file)[RATE : 2 * RATE]
+    assert np.abs(np.fft.rfft(heard)).argmax() == 440
+    assert np.abs(heard).max() == pytest.approx(0.5, abs=0.05)
+
+
+def test_samples_of_16_bits_are_little_endian_at_the_rate() -> None:
+    loud = np.array([0.0, 1.0, -1.0, 0.5], np.float32)
+    samples = np.frombuffer(wav_to_pcm(wav_in_base64(loud, RATE), RATE), "<i2")
+    assert samples.tolist() == [0, 32_767, -32_768, 16_384]
+    longer = wav_to_pcm(wav_in_base64(np.zeros(RATE, np.float32), RATE), 24_000)
+    assert len(longer) == 2 * 24_000

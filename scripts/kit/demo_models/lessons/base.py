@@ -22,6 +22,10 @@ class Lesson(ABC):
     def start(self, seed: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         """Return the model before training, and its tokenizer."""
 
+    def trained(self, model: Any) -> Any:
+        """Return the module with a loss that trains a model: the model, where it has one."""
+        return model
+
     @abstractmethod
     def features(self, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int) -> list[Feature]:
         """Write training rows and encode them with their targets."""
@@ -46,7 +50,7 @@ class Lesson(ABC):
         """Train a model, save it with its tokenizer to a folder and return its measures."""
         with quiet(), repeatable(seed):
             model, tokenizer = self.start(seed)
-            fit(model, self.features(tokenizer, rows, seed), self.plan, seed, tick)
+            fit(self.trained(model), self.features(tokenizer, rows, seed), self.plan, seed, tick)
             measures = self.examine(model, tokenizer, exam_rows, seed)
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)

@@ -1,0 +1,283 @@
+"""A text to speech, by VITS models such as MMS-TTS.
+
+    {"inputs": "A red fox.", "parameters": {"seed": 7}}
+    -> {"audio": "<base64 of a WAV file>", "sampling_rate": 16000, "seed": 7}
+
+The waveform is that of the text-to-speech pipeline after `set_seed`. Texts run one after the other:
+in a batch the random numbers of each would depend on the others.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from handlers.batching.padding import Batch
+from handlers.batching.rows import BaseRow, Outputs, RowOutcome
+from handlers.checkpoints.graph_inputs import GraphInputs
+from handlers.checkpoints.vits import VitsCheckpoint
+from handlers.config.handler_section import HandlerSection
+from handlers.config.model_config import ModelConfig
+from handlers.config.quoting import enumerate_names, quote
+from handlers.errors import (
+    BadRequest,
+    OutOfTime,
+    RequestError,
+    RequestTooLarge,
+    Unprocessable,
+    WrongConfig,
+    attempt,
+)
+from handlers.generation.speech import SpeechCall, SpeechModel
+from handlers.media.audio import AUDIO_TYPES, INSTALL, PACKAGES, convert_wav, wav_in_base64
+from handlers.runtime.deadline import NO_DEADLINE, Deadline
+from handlers.runtime.imports import require_package
+from handlers.runtime.model import Model
+from handlers.schemas.model_info import Limits, ResultFiles
+from handlers.schemas.parameters import Parameters
+from handlers.schemas.pipeline_names import ANY, PipelineNames
+from handlers.schemas.request import Request
+from handlers.schemas.text_checks import check_text
+from handlers.tasks.base import BaseTask
+from handlers.telemetry.meter import Meter
+
+# Those of OpenAI's API. Tokenizers of VITS read a text letter by letter, in Python.
+MAX_CHARACTERS = 4_096
+# The memory of attention grows with their square.
+DEFAULT_TOKENS = 2_048
+WARMUP_TOKENS = 32
+Scale = Annotated[float, Field(ge=0, le=2)]
+
+
+class TextToSpeechParameters(Parameters):
+    """Parameters of VITS."""
+
+    pipeline_names: ClassVar[PipelineNames] = PipelineNames(ignored={"batch_size": ANY})
+
+    voice: Annotated[str, Field(min_length=1, max_length=60)] | None = None
+    """Name of a speaker: one of the YAML's `voices`, or a number as a text. A model with one
+    speaker takes any."""
+    speaker_id: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """Number of a speaker, for models with several."""
+    speaking_rate: Annotated[float, Field(ge=0.1, le=10)] | None = None
+    """Speed of the speech. Without it, the model's, most often 1."""
+    noise_scale: Scale | None = None
+    """How much the speech varies. Without it, the model's."""
+    noise_scale_duration: Scale | None = None
+    """How much the durations of letters vary. Without it, the model's."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    """Seed of the noise. Without it, a random one, which the result has."""
+
+
+class Speech(TypedDict):
+    """Speech as a WAV file of 16 bits in base64, with its sampling rate and its seed."""
+
+    audio: str
+    sampling_rate: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class SpeechQuery:
+    """A text to speak, and the settings of its call."""
+
+    text: str
+    seed: int
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SpeechRow(BaseRow):
+    """The tokens of a text to speak."""
+
+    call: SpeechCall
+    features: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def cost(self) -> int:
+        return len(self.call.input_ids)
+
+
+class Task(BaseTask[SpeechQuery, SpeechRow]):
+    """Text to speech; answers with the waveforms of the text-to-speech pipeline."""
+
+    checkpoint_class = VitsCheckpoint
+    checkpoint: VitsCheckpoint
+    auto_class = "AutoModelForTextToWaveform"
+    outputs = ("waveform",)
+    parameters = TextToSpeechParameters
+    inputs = str
+    results = Speech
+    sample: ClassVar[Mapping[str, Any]] = {
+        "inputs": "a red fox sings",
+        "parameters": {"seed": 1},
+    }
+    result_columns = ("audio", "sampling_rate", "seed")
+    operation = "speak"
+    packs = False
+    exports = False
+    # Durations are random numbers, so that two dtypes have waveforms of different lengths.
+    one_forward = False
+    result_files = ResultFiles(
+        tuple(AUDIO_TYPES),
+        lambda speech, kind: convert_wav(speech["audio"], kind),
+        re.compile("hf_hub/|@huggingface/inference/"),
+        "audio/flac",
+    )
+
+    def __init__(self, checkpoint: VitsCheckpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        for package in PACKAGES:
+            require_package(package, f"mode: {settings.mode}", INSTALL)
+        checkpoint.require_packages()
+        self.tokenizer: Any = checkpoint.any_tokenizer
+        if settings.truncation:
+            raise WrongConfig(
+                "handler.truncation", "is true, and texts to speak are not cut", "leave it out"
+            )
+        self._check_voices()
+        self.max_tokens = settings.max_length or DEFAULT_TOKENS
+        self._max_characters = min(settings.max_characters, MAX_CHARACTERS)
+
+    def parse(self, request: Request) -> SpeechQuery:
+        parameters: TextToSpeechParameters = self.read_parameters(request.parameters)
+        text = check_text(request.inputs, "inputs", self._max_characters)
+        seed = secrets.randbits(32) if parameters.seed is None else parameters.seed
+        settings = {
+            "speaker_id": self._speaker(parameters),
+            **parameters.model_dump(exclude={"voice", "speaker_id", "seed"}),
+        }
+        return SpeechQuery(text, seed, settings)
+
+    def encode(self, queries: Sequence[SpeechQuery]) -> list[list[SpeechRow] | RequestError]:
+        return [attempt(self._rows, query) for query in queries]
+
+    def run(
+        self,
+        model: Model,
+        rows: Sequence[SpeechRow],
+        meter: Meter,
+        deadline: Deadline = NO_DEADLINE,
+    ) -> Sequence[RowOutcome]:
+        if not isinstance(model, SpeechModel):
+            raise NotImplementedError
+        return [attempt(partial(self._speak, model, deadline, meter), row) for row in rows]
+
+    def decode(
+        self, query: SpeechQuery, rows: Sequence[SpeechRow], outputs: Sequence[Outputs]
+    ) -> Speech:
+        rate = self.checkpoint.sampling_rate
+        audio = wav_in_base64(outputs[0]["waveform"], rate)
+        return Speech(audio=audio, sampling_rate=rate, seed=query.seed)
+
+    def collate(self, rows: Sequence[SpeechRow]) -> Batch:
+        raise NotImplementedError
+
+    def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:
+        """Return a text of a few letters."""
+        ids = [0] * min(WARMUP_TOKENS, self.max_tokens)
+        return [[SpeechRow(SpeechCall(ids, 0, self.settings.max_output_seconds))]]
+
+    @property
+    def graph_inputs(self) -> GraphInputs:
+        raise NotImplementedError
+
+    @property
+    def budget(self) -> int:
+        """The maximum number of tokens of a text."""
+        return self.max_tokens
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            max_length=self.max_tokens,
+            max_rows=self.settings.max_rows,
+            max_characters=self._max_characters,
+            truncation=False,
+        )
+
+    def _rows(self, query: SpeechQuery) -> list[SpeechRow]:
+        ids = self.tokenizer(query.text)["input_ids"]
+        # Blanks stand between the letters, and at both ends.
+        letters = ids[1::2] if getattr(self.tokenizer, "add_blank", False) else ids
+        unknown = self.tokenizer.unk_token_id
+        if all(letter == unknown for letter in letters):
+            raise Unprocessable(
+                "inputs has no letter that the vocabulary of this model has; send a text in the"
+                " language and the script of the model."
+            )
+        if max(ids) >= self.checkpoint.vocab_size:
+            raise Unprocessable(
+                "inputs has a letter that the vocabulary of this model does not have; leave it out."
+            )
+        if len(ids) > self.max_tokens:
+            raise RequestTooLarge(
+                f"inputs has {len(ids):,} tokens, and this model takes {self.max_tokens:,}; send"
+                " the text in parts."
+            )
+        return [
+            SpeechRow(
+                SpeechCall(ids, query.seed, self.settings.max_output_seconds, **query.settings)
+            )
+        ]
+
+    def _speak(
+        self, model: SpeechModel, deadline: Deadline, meter: Meter, row: SpeechRow
+    ) -> Outputs:
+        if deadline.passed:
+            raise OutOfTime
+        waveform = model.speak(row.call)
+        meter.count(forwards=1)
+        return {"waveform": waveform}
+
+    def _speaker(self, parameters: TextToSpeechParameters) -> int | None:
+        """Return the number of the speaker of a request; None without one.
+
+        Raises:
+            RequestError: there is no such speaker.
+        """
+        number, count = parameters.speaker_id, self.checkpoint.speakers
+        if number is None:
+            return self._speaker_named(parameters.voice)
+        if parameters.voice is not None:
+            raise BadRequest("parameters: voice and speaker_id name a speaker; send one of them.")
+        if count == 1:
+            raise Unprocessable("This model has one speaker; leave speaker_id out.")
+        if number >= count:
+            raise Unprocessable(
+                f"speaker_id is {number}, and this model has {count} speakers; send one from 0 to"
+                f" {count - 1}."
+            )
+        return number
+
+    def _speaker_named(self, voice: str | None) -> int | None:
+        voices, count = self.settings.voices, self.checkpoint.speakers
+        if voice is None or count == 1:
+            return None
+        if voice in voices:
+            return voices[voice]
+        if voice.isdecimal() and len(voice) < 10 and int(voice) < count:
+            return int(voice)
+        named = f"{enumerate_names(voices)} and " if voices else ""
+        raise Unprocessable(
+            f"This model has no voice {quote(voice)}; there are {named}the numbers from 0 to"
+            f" {count - 1}."
+        )
+
+    def _check_voices(self) -> None:
+        count = self.checkpoint.speakers
+        wrong = next((name for name, at in self.settings.voices.items() if at >= count), None)
+        if wrong is not None:
+            raise WrongConfig(
+                "handler.voices",
+                f"has {quote(wrong)} with the number {self.settings.voices[wrong]}, and the"
+                f" checkpoint has {count} speaker{'s' if count > 1 else ''}",
+                f"use numbers from 0 to {count - 1}, or leave it out",
+            )
