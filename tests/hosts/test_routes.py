@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hosts.ray_serve.routes import Route, UnknownRoute, find_route
+from hosts.routes import Route, UnknownRoute, find_route
 
 
 def route(model: str, version: str = "", path: str = "", *, explains: bool = False) -> Route:

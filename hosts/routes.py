@@ -27,6 +27,7 @@ MODEL_ROUTES = (
     ),
     re.compile(r"/models/(?P<model>[^/]+)/(?P<verb>invoke)"),
 )
+METHODS = ("GET", "POST", "PUT")
 EXPLAINS = ("explanations", "explain")
 INVOCATIONS = "/invocations"
 
