@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -47,7 +47,7 @@ class ServedModel:
         headers: Mapping[str, Any],
         version: str,
         answer_in_batch: AnswerInBatch,
-    ) -> AsyncIterator[Part]:
+    ) -> AsyncGenerator[Part, None]:
         """Yield the parts of the response to a request.
 
         Args:

@@ -44,6 +44,7 @@ MODEL_PATHS = (
     "/invocations",
 )
 DESCRIBED_PATHS = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
+READY_PATH = "/v2/models/{model}/versions/{version}/ready"
 # The SDK would let any client unload a model.
 REPOSITORY_PATH = "/v2/repository/{rest:path}"
 OPENAI_PATH = "/openai/{path:path}"
@@ -72,6 +73,7 @@ class Endpoints:
         endpoints: list[tuple[str, Endpoint]] = [
             *((path, self.ask_model) for path in MODEL_PATHS),
             *((path, self.describe) for path in DESCRIBED_PATHS),
+            (READY_PATH, self.ready),
             (OPENAI_PATH, self.ask_openai),
             (REPOSITORY_PATH, self.refuse),
             ("/ping", self.ping),
@@ -95,6 +97,13 @@ class Endpoints:
         model = self._model(request.path_params["model"])
         headers = {**request.headers, "url_path": request.url.path.strip("/")}
         return await _answer(model, {}, headers, request.path_params.get("version", ""))
+
+    async def ready(self, request: Request) -> Response:
+        """Answer whether a version of a model answers; the SDK knows no versions."""
+        model = self._model(request.path_params["model"])
+        if not model.is_healthy:
+            return JSONResponse({"name": model.name, "ready": False}, 503)
+        return await self.describe(request)
 
     async def ask_openai(self, request: Request) -> Response:
         """Answer a request of OpenAI's clients to the model that its body names."""

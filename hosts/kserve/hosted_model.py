@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -94,7 +94,7 @@ class HostedModel(BaseKServeModel):
 
     async def answer(
         self, row: Mapping[str, Any], headers: Mapping[str, Any], version: str
-    ) -> AsyncIterator[Part]:
+    ) -> AsyncGenerator[Part, None]:
         """Yield the parts of a response; arguments as of `ServedModel.answer`.
 
         Raises:

@@ -43,13 +43,13 @@ class Settings:
 
 
 class CheckedDataPlane(DataPlane):
-    """The SDK's answers about the server, which depend on its models."""
+    """What the SDK answers about the server, which depends on the models here."""
 
     async def ready(self) -> bool:
         """Return whether every model answers."""
         return self._all_healthy()
 
-    async def live(self) -> dict[str, str]:  # type: ignore[override]
+    async def live(self) -> dict[str, str]:
         """Return that the server is alive, or that it needs a new process."""
         return {"status": "alive" if self._all_healthy() else "dead"}
 

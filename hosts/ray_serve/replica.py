@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class Replica:
 
     async def answer(
         self, row: Mapping[str, Any], headers: Mapping[str, Any], version: str
-    ) -> AsyncIterator[Part]:
+    ) -> AsyncGenerator[Part, None]:
         """Yield the parts of the response to a request; arguments as of `ServedModel.answer`."""
         parts = self._model.answer(row, headers, version, self._answer_batch)
         async with aclosing(parts):

@@ -19,6 +19,8 @@ from benchmarks.sleeping import pack_sleeping
 from handlers.protocols.dispatcher import Dispatcher
 from scripts.kit.archive import pack
 from tests.e2e.asking import CLIENT, Question
+from tests.e2e.clients import run_client
+from tests.e2e.gateway import gateway_to
 from tests.handlers.test_isolation import answers, content
 from tests.hosts.kserve.server import KServeServer, command, serving
 from tests.random_requests import RandomRequests
@@ -128,9 +130,30 @@ def test_the_sdk_tells_of_server_and_models(server: KServeServer) -> None:
     assert server.get("/v1/models").json() == {"models": sorted(MODES)}
     assert server.get(f"/v1/models/{MODEL}").json() == {"name": MODEL, "ready": True}
     assert server.get(f"/v2/models/{MODEL}/ready").json()["ready"]
+    assert server.get(f"/v2/models/{MODEL}/versions/1.0/ready").json()["ready"]
+    assert server.get(f"/v2/models/{MODEL}/versions/9.0/ready").status_code == 404
     assert server.get("/v2/health/live").json() == {"live": True}
     assert server.get("/ping").json() == {"status": "Healthy"}
     assert server.get(f"/v2/models/{MODEL}").json()["inputs"][0]["datatype"] == "BYTES"
+
+
+def test_kserves_clients_get_the_same_answer_over_rest_and_by_the_gateway_over_grpc(
+    server: KServeServer,
+) -> None:
+    tensor = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["A lovely film."]}
+    call = {"model": MODEL, "inputs": [tensor]}
+    with gateway_to(server.url) as address:
+        found = run_client(
+            "kserve_v2_client",
+            base_url=server.url,
+            address=address,
+            model=MODEL,
+            rest=[{"base_url": server.url, **call}],
+            grpc=[{**call, "binary": True}],
+        )
+    assert found["rest"] == found["grpc"]
+    assert found["rest"][0][0].keys() == {"label", "score"}
+    assert all(found["ready"])
 
 
 def test_metrics_have_the_names_of_the_handler_and_of_the_sdk(server: KServeServer) -> None:
@@ -189,7 +212,7 @@ def test_a_full_queue_answers_at_once_and_sigterm_lets_requests_finish(
         server.process.wait(30)
     refused = [each for each in responses if each.status_code == 503]
     answered = [each for each in responses if each.status_code == 200]
-    assert (len(answered), len(refused)) == (1 + QUEUE, 9 - QUEUE + 2)
+    assert (len(answered), len(refused)) == (1 + QUEUE, 11 - QUEUE)
     assert {each.headers["retry-after"] for each in refused} == {"1"}
 
 
