@@ -8,56 +8,41 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
-import yaml
 
 from benchmarks.sleeping import pack_sleeping
-from handlers.protocols.dispatcher import Dispatcher
-from scripts.kit.archive import pack
 from tests.e2e.asking import CLIENT, Question
 from tests.e2e.clients import run_client
 from tests.e2e.gateway import gateway_to
-from tests.handlers.test_isolation import answers, content
 from tests.hosts.kserve.server import KServeServer, command, serving
-from tests.random_requests import RandomRequests
-from tests.serving import Served, differences
+from tests.hosts.models import (
+    MODEL,
+    MODES,
+    QUEUE,
+    SECONDS,
+    SLEEPING,
+    WRITER,
+    check_random_requests,
+    pack_modes,
+    write_configs,
+)
+from tests.serving import Served
 
 pytestmark = pytest.mark.kserve
 
-MODES = ("sequence_classification", "text_generation")
-MODEL, WRITER = MODES
-CLIENTS, COUNT = 16, 60
-SLEEPING, SECONDS, QUEUE = "sleeping", 1.0, 2
-TOLERANCE = 1e-3
 SECRET = "quetzalcoatl"
 
 
 @pytest.fixture(scope="module")
 def configs(checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """YAMLs of tiny models: one of each mode, and one that sleeps and has a short queue."""
-    folder = tmp_path_factory.mktemp("configs")
-
-    def write(name: str, mode: str, **keys: Any) -> None:
-        handler = {"mode": mode, "model_name": str(checkpoint(mode)), "dtype": "float32"}
-        document = {"batchSize": 8, "maxBatchDelay": 5, **keys, "handler": handler}
-        (folder / f"{name}.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-
-    for mode in MODES:
-        write(mode, mode)
-    write(SLEEPING, MODEL, batchSize=1, jobQueueSize=QUEUE)
-    return folder
+    return write_configs(tmp_path_factory.mktemp("configs"), checkpoint)
 
 
 @pytest.fixture(scope="module")
 def store(configs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("store")
-    for mode in MODES:
-        pack(configs / f"{mode}.yaml", export_path=folder, checked=False)
-    return folder
+    return pack_modes(configs, tmp_path_factory.mktemp("store"))
 
 
 @pytest.fixture(scope="module")
@@ -76,15 +61,7 @@ def sleeping(configs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_random_requests_of_all_protocols_are_answered_as_by_torchserves_worker(
     server: KServeServer, served: Callable[..., Served], mode: str
 ) -> None:
-    questions = RandomRequests(mode, mode, seed=0).draw(COUNT)
-    model: Any = SimpleNamespace(dispatcher=Dispatcher(served(mode).engine, mode))
-    expected = [answer for each in questions for answer in answers(model, [each])]
-    with ThreadPoolExecutor(CLIENTS) as threads:
-        responses = list(threads.map(server.ask, questions))
-    for question, response, right in zip(questions, responses, expected, strict=True):
-        found = [response.status_code, content(response.content, response.headers["content-type"])]
-        shown = f"{question.path} {question.body[:300]!r}"
-        assert not differences(found, right, TOLERANCE), shown
+    check_random_requests(server.ask, served, mode)
 
 
 def test_kserves_routes_have_kserves_bodies(server: KServeServer) -> None:
