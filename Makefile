@@ -19,6 +19,8 @@ INFINITY := .venv-infinity
 VLLM := .venv-vllm
 # Ray, which serves archives and scores files; `make test-ray` tests it.
 RAY := .venv-ray
+# KServe's SDK, which serves archives; `make test-kserve` tests it.
+KSERVE := .venv-kserve
 # The documentation site.
 DOCS := .venv-docs
 # Writes requirements/*.txt.
@@ -35,7 +37,7 @@ SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.kit.default_modes))
 
 .DEFAULT_GOAL := help
 .PHONY: archives bench bench-embeddings bench-generation bench-images browser clean demo docs help install lint lock models serve serve-ray soak stop stop-ray test \
-  test-all test-latest test-ray test-soak test-vllm wrk
+  test-all test-kserve test-latest test-ray test-soak test-vllm wrk
 
 help:
 	@echo "make install      create .venv with the kit, its dependencies and the tools of the tests"
@@ -50,6 +52,7 @@ help:
 	@echo "make test-latest  run the unit and contract tests with the newest transformers"
 	@echo "make test-vllm    run the tests that need vLLM"
 	@echo "make test-ray     run the tests that need Ray"
+	@echo "make test-kserve  run the tests that need KServe's SDK"
 	@echo "make test-soak    run the short soak as a test, on a machine that does nothing else"
 	@echo "make lint         run ruff and mypy"
 	@echo "make docs         build the documentation site in build/site"
@@ -97,11 +100,11 @@ $(VLLM)/.ready: requirements/vllm.txt
 	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
-# `-e .`: the processes of Ray import `hosts` from this folder.
-$(RAY)/.ready: pyproject.toml requirements/ray.txt
-	$(PYTHON) -m venv $(RAY)
-	$(RAY)/bin/python $(PIP) -r requirements/ray.txt
-	$(RAY)/bin/python $(PIP) --no-deps -e .
+# `-e .`: their processes import `hosts` from this folder.
+$(RAY)/.ready $(KSERVE)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python $(PIP) -r requirements/$*.txt
+	.venv-$*/bin/python $(PIP) --no-deps -e .
 	touch $@
 
 $(LOCK)/.ready: Makefile
@@ -164,14 +167,14 @@ soak: $(READY)
 	$(RUN) -m benchmarks.soak $(if $(SOAK),--seconds $(SOAK),--page)
 
 test: $(TESTED)
-	$(RUN) -m pytest $(PARALLEL) -m "not slow and not vllm and not ray and not soak"
+	$(RUN) -m pytest $(PARALLEL) -m "not slow and not vllm and not ray and not kserve and not soak"
 
 test-all: $(TESTED)
-	$(RUN) -m pytest $(PARALLEL) -m "not vllm and not ray and not soak"
+	$(RUN) -m pytest $(PARALLEL) -m "not vllm and not ray and not kserve and not soak"
 
 # The models that `make models` trained are served here too.
 test-latest: $(LATEST)/.ready models $(CLIENTS)/.ready $(FRAMEWORKS)/.ready
-	$(LATEST)/bin/python -m pytest $(PARALLEL) -m "not openvino and not slow and not vllm and not ray and not soak" tests/handlers tests/scripts
+	$(LATEST)/bin/python -m pytest $(PARALLEL) -m "not openvino and not slow and not vllm and not ray and not kserve and not soak" tests/handlers tests/scripts
 
 test-vllm: $(READY) $(VLLM)/.ready
 	$(RUN) -m pytest -m vllm tests/handlers/formats tests/e2e
@@ -182,6 +185,10 @@ test-soak: $(READY) models wrk
 # The programs of Ray run in its environment, the tests in that of the kit.
 test-ray: $(READY) $(RAY)/.ready
 	$(RUN) -m pytest -m ray tests/hosts
+
+# The gateway and KServe's clients are in the environment of the clients.
+test-kserve: $(READY) $(KSERVE)/.ready $(CLIENTS)/.ready
+	$(RUN) -m pytest -m kserve tests/hosts
 
 docs: $(DOCS)/.ready
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict --site-dir build/site

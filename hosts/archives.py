@@ -15,13 +15,14 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 MANIFEST = Path("MAR-INF") / "MANIFEST.json"
 FOLDER_VARIABLE = "UNPACKED_ARCHIVES"
-CHUNK = 1 << 20
+SUFFIXES = (".mar", ".tar.gz")
 
 
 class ArchiveError(Exception):
@@ -61,6 +62,41 @@ def open_archive(path: Path) -> Archive:
         folder = _unpack_once(path, _cache() / digest)
     model = _manifest(folder, path)["model"]
     return Archive(folder, model["modelName"], str(model.get("modelVersion", "1.0")), digest)
+
+
+def find_archives(path: Path) -> list[Path]:
+    """Return the archives in a folder, or the path itself if it is an archive.
+
+    Raises:
+        ArchiveError: the folder has none.
+    """
+    if not path.is_dir() or (path / MANIFEST).is_file():
+        return [path]
+    files = sorted(each for each in path.glob("[!.]*") if each.name.endswith(SUFFIXES))
+    found = files or sorted(each.parents[1] for each in path.glob(f"[!.]*/{MANIFEST}"))
+    if not found:
+        raise ArchiveError(f"{path} has no archives; pack one with scripts/create_archive.py.")
+    return found
+
+
+def require_same_code(archives: Sequence[Archive]) -> None:
+    """Check that archives have the same `handlers` package, of which a process imports one.
+
+    Raises:
+        ArchiveError: they do not.
+    """
+    first, *others = archives
+    for other in others:
+        if _code_sums(other.folder) != _code_sums(first.folder):
+            raise ArchiveError(
+                f"{other.name} and {first.name} were packed with different versions of the kit;"
+                " pack them again, or serve each in a process of its own."
+            )
+
+
+def _code_sums(folder: Path) -> dict[str, str]:
+    files = sorted((folder / "handlers").rglob("*.py"))
+    return {str(file.relative_to(folder)): sha256(file) for file in files}
 
 
 def sha256(path: Path) -> str:

@@ -6,6 +6,7 @@ It imports `handlers`, which has to be the archive's: call `hosts.archives.impor
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from handlers.engine import Engine
 from handlers.errors import classify
 from handlers.http.limits import BodyLimits
 from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse, encode_json
+from handlers.http.response import HttpResponse, encode_json, has_failed
 from handlers.protocols.dispatcher import Dispatcher
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.integrity import verify
@@ -27,6 +28,7 @@ from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
 
 Respond = Callable[[HttpResponse, bool], None]
+Report = Callable[[Meter, float], None]
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class ArchiveModel:
         device: where it runs, for example `cpu` or `cuda`.
         max_request_bytes: the limit of a body without its compression.
         max_response_bytes: the limit of a response.
+        report: takes counts and stage times of each batch, and its seconds.
 
     Raises:
         ConfigError: the archive does not load.
@@ -67,6 +70,7 @@ class ArchiveModel:
         device: str,
         max_request_bytes: int,
         max_response_bytes: int,
+        report: Report = lambda _meter, _seconds: None,
     ) -> None:
         limit_memory_growth()
         silence_libraries()
@@ -76,13 +80,19 @@ class ArchiveModel:
         self.engine.require_health()
         limits = BodyLimits(max_request_bytes, max_response_bytes)
         self._dispatcher = Dispatcher(self.engine, name, version, limits)
-        self._freed_memory = FreedMemory()
+        self._freed_memory, self._report = FreedMemory(), report
         self._explaining = threading.Lock()
 
     @property
     def runs_side_by_side(self) -> bool:
         """Whether each request is answered in a thread of its own, with `continuousBatching`."""
         return bool(self.config.continuousBatching)
+
+    def incoming(
+        self, row: Mapping[str, Any], headers: Mapping[str, Any], respond: Respond
+    ) -> Incoming:
+        """Return a request as :meth:`answer` takes it."""
+        return Incoming(row, headers, respond)
 
     def deadline(self) -> Deadline:
         """Return the time limit of a batch that begins now."""
@@ -118,9 +128,12 @@ class ArchiveModel:
                 answered.add(number)
                 batch[number].respond(responses[number], True)
 
-        meter = Meter()
+        meter, start = Meter(), time.perf_counter()
         responses = self._dispatcher.dispatch(http_requests, meter, deadline, respond)
         respond(dict(enumerate(responses)))
+        self._report(meter, time.perf_counter() - start)
+        if any(has_failed(response) for response in responses):
+            self.engine.check_health()
         if meter.counts["errors"]:
             self._freed_memory.release()
 

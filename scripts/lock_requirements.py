@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ ENVIRONMENTS = {
     "clients": ("gateway", "clients"),
     "frameworks": ("frameworks",),
     "ray": ("dependencies", "onnx", "audio", "diffusion", "ray"),
+    "kserve": ("dependencies", "onnx", "audio", "diffusion", "signatures", "kserve"),
     "bench": ("dependencies", "bench"),
     "docs": ("docs",),
     "mlserver": ("mlserver",),
@@ -32,7 +34,9 @@ ENVIRONMENTS = {
     "vllm": ("vllm",),
 }
 # Environments that have the versions of another one, wherever both have a package.
-CONSTRAINED = {"server": "dev", "ray": "dev", "bench": "dev", "gateway": "clients"}
+CONSTRAINED = {"server": "dev", "ray": "dev", "kserve": "dev", "bench": "dev", "gateway": "clients"}
+# Packages of which an environment needs another version than that one.
+EXCEPT = {"kserve": ("psutil", "protobuf", "python-dateutil")}
 OPTIONS = (
     *("--quiet", "--no-config", "--strip-extras", "--allow-unsafe", "--annotation-style=line"),
     # No address of an index and no path of this machine.
@@ -56,18 +60,30 @@ def main() -> None:
 def lock(environment: str, options: list[str]) -> None:
     """Write the file of one environment."""
     path = Path("requirements") / f"{environment}.txt"
-    if other := CONSTRAINED.get(environment):
-        options = [*options, "--constraint", f"requirements/{other}.txt"]
-    subprocess.run(
-        [sys.executable, "-m", "piptools", "compile", *OPTIONS, *options, "-o", str(path), "-"],
-        cwd=ROOT,
-        env={**os.environ, "CUSTOM_COMPILE_COMMAND": "make lock"},
-        input="\n".join(requirements(environment)),
-        text=True,
-        check=True,
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        if environment in CONSTRAINED:
+            constraints = Path(folder) / "constraints.txt"
+            constraints.write_text(shared_versions(environment), encoding="utf-8")
+            options = [*options, "--constraint", str(constraints)]
+        subprocess.run(
+            [sys.executable, "-m", "piptools", "compile", *OPTIONS, *options, "-o", str(path), "-"],
+            cwd=ROOT,
+            env={**os.environ, "CUSTOM_COMPILE_COMMAND": "make lock"},
+            input="\n".join(requirements(environment)),
+            text=True,
+            check=True,
+        )
     portable = without_builds((ROOT / path).read_text(encoding="utf-8"))
     (ROOT / path).write_text(portable, encoding="utf-8")
+
+
+def shared_versions(environment: str) -> str:
+    """Return the versions that an environment shares with another one."""
+    other = (ROOT / "requirements" / f"{CONSTRAINED[environment]}.txt").read_text(encoding="utf-8")
+    own = EXCEPT.get(environment, ())
+    return "".join(
+        line for line in other.splitlines(keepends=True) if line.partition("==")[0] not in own
+    )
 
 
 def requirements(environment: str) -> list[str]:

@@ -24,11 +24,11 @@ from ray.serve.config import AutoscalingConfig
 from ray.serve.schema import LoggingConfig
 
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
-from handlers.errors import WrongConfig
 from handlers.runtime.threads import available_cores
 from hosts.archives import open_archive
 from hosts.ray_serve.ingress import MODEL, Ingress
 from hosts.ray_serve.replica import Replica
+from hosts.supported import require_one_process
 
 # Those of config.properties.
 MAX_REQUEST_BYTES = 10_485_760
@@ -88,12 +88,7 @@ def model(args: ModelArgs) -> Any:
     """
     archive = open_archive(args.archive)
     config = ModelConfig.read(archive.folder / CONFIG_FILE)
-    if config.torchrun:
-        raise WrongConfig(
-            str(args.archive),
-            "has parallelType: tp, whose processes are started by TorchServe",
-            "serve it with TorchServe, or pack it without parallelType and torchrun",
-        )
+    require_one_process(config, args.archive)
     deployment = serve.deployment(
         Replica,
         name=MODEL,

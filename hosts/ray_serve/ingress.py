@@ -18,21 +18,15 @@ from ray.exceptions import RayActorError, RayTaskError, TaskCancelledError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.schema import ApplicationStatusOverview
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from handlers.errors import InternalError, Overloaded, RequestError
-from handlers.http.response import encode_json
-from hosts.ray_serve.bodies import read_body, to_row
-from hosts.ray_serve.replica import Part
-from hosts.ray_serve.routes import (
-    MethodNotAllowed,
-    UnknownModel,
-    find_route,
-)
+from hosts.bodies import read_body, to_row
+from hosts.responses import error_response, in_time, to_response
+from hosts.routes import METHODS, MethodNotAllowed, UnknownModel, find_route
+from hosts.served_model import Part
 
 MODEL = "Model"
-METHODS = ("GET", "POST", "PUT")
-EVENTS = "text/event-stream"
 RUNNING = "RUNNING"
 STATUS_SECONDS = 1.0
 MODEL_READY = re.compile(r"/v[12]/models/(?P<model>[^/:]+)(?:/ready)?")
@@ -63,7 +57,7 @@ class Ingress:
                 return answer
             return await self._ask_model(request)
         except RequestError as error:
-            return _error_response(error)
+            return error_response(error)
 
     async def _ask_model(self, request: Request) -> Response:
         route = find_route(request.url.path, request.query_params)
@@ -75,12 +69,7 @@ class Ingress:
         parts = self._parts(
             model.answer.remote(row, {**request.headers, **types, **route.headers}, route.version)
         )
-        status, content_type, headers, first = await anext(parts)
-        if content_type.startswith(EVENTS):
-            bodies = _bodies(first, parts)
-            return StreamingResponse(bodies, status, headers, media_type=content_type)
-        whole = b"".join([each async for each in _bodies(first, parts)])
-        return Response(whole, status, headers, media_type=content_type or None)
+        return await to_response(parts)
 
     async def _parts(self, parts: AsyncIterator[Part]) -> AsyncIterator[Part]:
         """Yield the parts of a model's response, each of which has to be ready in time.
@@ -89,19 +78,10 @@ class Ingress:
             Overloaded: the queue is full, a part takes too long, or the replica ended.
         """
         try:
-            while True:
-                async with asyncio.timeout(self._answer_seconds):
-                    try:
-                        part = await anext(parts)
-                    except StopAsyncIteration:
-                        return
+            async for part in in_time(parts, self._answer_seconds):
                 yield part
         except BackPressureError:
             raise Overloaded("The queue of this model is full; send the request again.") from None
-        except TimeoutError:
-            raise Overloaded(
-                f"The model did not answer in {self._answer_seconds:g} s; send the request again."
-            ) from None
         except (RayActorError, DeploymentUnavailableError, TaskCancelledError):
             raise Overloaded(
                 "The replica of this model ended, and another one starts; send the request again."
@@ -180,14 +160,3 @@ def _description(name: str, model: ApplicationStatusOverview) -> list[dict[str, 
     states = model.deployments[MODEL].replica_states
     replicas = {str(state): count for state, count in states.items()}
     return [{"modelName": name, "status": str(model.status.value), "replicas": replicas}]
-
-
-async def _bodies(first: bytes, parts: AsyncIterator[Part]) -> AsyncIterator[bytes]:
-    yield first
-    async for _, _, _, body in parts:
-        yield body
-
-
-def _error_response(error: RequestError) -> Response:
-    body = encode_json(error.body())
-    return Response(body, error.status, dict(error.headers), media_type="application/json")

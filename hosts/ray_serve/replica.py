@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import time
-from collections.abc import AsyncIterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +11,7 @@ import ray
 from ray import serve
 
 from hosts.archives import import_from, open_archive
-
-# Status, content type, headers and body of a response; of a further part, the body counts.
-Part = tuple[int, str, dict[str, str], bytes]
+from hosts.served_model import Part, ServedModel
 
 
 class Replica:
@@ -39,95 +33,27 @@ class Replica:
         from hosts.model import ArchiveModel  # noqa: PLC0415
 
         device = "cuda" if ray.get_gpu_ids() else "cpu"
-        self._model = ArchiveModel(
+        model = ArchiveModel(
             opened.folder, name, opened.version, device, max_request_bytes, max_response_bytes
         )
-        self._name, self._version = name, opened.version
-        config = self._model.config
-        self._seconds = config.responseTimeout
-        side_by_side = self._model.runs_side_by_side
-        self._threads = ThreadPoolExecutor(config.batchSize if side_by_side else 1)
-        self._running: dict[object, float] = {}
-        self._answer_batch.set_max_batch_size(config.batchSize)
-        self._answer_batch.set_batch_wait_timeout_s(config.maxBatchDelay / 1000)
+        self._model = ServedModel(model, name, opened.version)
+        self._answer_batch.set_max_batch_size(self._model.batch_size)
+        self._answer_batch.set_batch_wait_timeout_s(self._model.batch_seconds)
 
     async def answer(
         self, row: Mapping[str, Any], headers: Mapping[str, Any], version: str
-    ) -> AsyncIterator[Part]:
-        """Yield the parts of the response to a request.
-
-        Args:
-            row: the fields of the body, as TorchServe passes them.
-            headers: the headers, with TorchServe's `url_path` and `explain`.
-            version: the version that the request names; empty for any.
-        """
-        if version not in ("", self._version):
-            yield self._no_such_version(version)
-            return
-        parts, loop = asyncio.Queue[tuple[Part, bool] | None](), asyncio.get_running_loop()
-
-        def respond(response: Any, is_last: bool) -> None:
-            part = response.status, response.content_type, dict(response.headers), response.body
-            loop.call_soon_threadsafe(parts.put_nowait, (part, is_last))
-
-        if self._model.runs_side_by_side:
-            deadline = self._model.deadline()
-            run = partial(self._model.answer_alone, deadline=deadline)
-            running = asyncio.create_task(self._run(run, self._incoming(row, headers, respond)))
-        else:
-            deadline = None
-            batch = self._answer_batch(self._incoming(row, headers, respond))
-            running = asyncio.ensure_future(batch)
-        running.add_done_callback(lambda _: parts.put_nowait(None))
-        try:
-            while following := await parts.get():
-                part, is_last = following
+    ) -> AsyncGenerator[Part, None]:
+        """Yield the parts of the response to a request; arguments as of `ServedModel.answer`."""
+        parts = self._model.answer(row, headers, version, self._answer_batch)
+        async with aclosing(parts):
+            async for part in parts:
                 yield part
-                if is_last:  # Others of its batch may still run.
-                    return
-            await running  # It raises its error, if it ended without a last part.
-        except (asyncio.CancelledError, GeneratorExit):  # The client has gone.
-            if deadline:
-                deadline.expire()
-            raise
 
     @serve.batch  # type: ignore[untyped-decorator]
     async def _answer_batch(self, batch: list[Any]) -> list[None]:
-        run = partial(self._model.answer, deadline=self._model.deadline())
-        await self._run(run, batch)
+        await self._model.answer_batch(batch)
         return [None] * len(batch)
-
-    def _no_such_version(self, version: str) -> Part:
-        """Return TorchServe's response to a request for another version."""
-        body = {
-            "code": 404,
-            "type": "ModelVersionNotFoundException",
-            "message": f"Model version: {version} does not exist for model: {self._name}",
-        }
-        return 404, "application/json", {}, json.dumps(body).encode()
 
     def check_health(self) -> None:
         """Raise an error where this process has to be replaced: Ray Serve calls it."""
-        if self._model.engine.device_failed:
-            raise RuntimeError("The accelerator of this replica failed.")
-        longest = time.monotonic() - min(self._running.values(), default=time.monotonic())
-        if longest > self._seconds:
-            raise RuntimeError(f"A batch runs for more than responseTimeout, {self._seconds} s.")
-
-    async def _run(self, function: Any, argument: Any) -> None:
-        """Run a function in a thread; health checks see for how long."""
-        key, loop = object(), asyncio.get_running_loop()
-
-        def timed() -> None:
-            self._running[key] = time.monotonic()
-            try:
-                function(argument)
-            finally:
-                del self._running[key]
-
-        await loop.run_in_executor(self._threads, timed)
-
-    def _incoming(self, row: Any, headers: Any, respond: Any) -> Any:
-        from hosts.model import Incoming  # noqa: PLC0415 - see __init__
-
-        return Incoming(row, headers, respond)
+        self._model.check_health()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
+import typer
 
+from hosts.kserve.__main__ import main
 from scripts.kit.places import ROOT
 from scripts.kit.properties import read_properties
 from tests.deploy.rendered import FOLDERS, MANIFESTS, pods, render, unpack_kubectl
@@ -16,11 +19,15 @@ from tests.e2e.clients import run_client
 KSERVE = "serving.kserve.io"
 SCHEMAS = "1.37"
 TORCHSERVE = MANIFESTS / "torchserve"
+CUSTOM_RUNTIME = MANIFESTS / "kserve" / "custom-runtime"
 BASE_CONFIG = TORCHSERVE / "base" / "config.properties"
 # What is different in a container: other pods connect, and the folders are others.
 OF_CONTAINER = {"inference_address", "metrics_address", "model_store", "vmargs"}
 # Ports that TorchServe takes by default and config.properties of the repository names.
 LOCAL_PORTS = {"grpc_inference_port", "grpc_management_port"}
+
+
+PRE_STOP_SECONDS = 5
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +89,10 @@ def test_containers_are_probed_and_bounded(objects: list[dict[str, Any]]) -> Non
         )
 
 
+@pytest.mark.parametrize("folder", [TORCHSERVE, CUSTOM_RUNTIME], ids=lambda path: path.name)
 @pytest.mark.parametrize("overlay", ["cpu", "gpu", "autoscaling"])
-def test_an_overlay_limits_memory(kubectl: Path, overlay: str) -> None:
-    (pod,) = pods(render(kubectl, TORCHSERVE / "overlays" / overlay))
+def test_an_overlay_limits_memory(kubectl: Path, folder: Path, overlay: str) -> None:
+    (pod,) = pods(render(kubectl, folder / "overlays" / overlay))
     resources = pod["containers"][0]["resources"]
     assert resources["limits"]["memory"] == resources["requests"]["memory"]
 
@@ -124,3 +132,31 @@ def test_the_configuration_reaches_the_container(kubectl: Path) -> None:
     (volume,) = (each for each in pod["volumes"] if each["name"] == "config")
     assert volume["configMap"]["name"] == found["ConfigMap"]["metadata"]["name"]
     assert found["ConfigMap"]["data"]["config.properties"] == BASE_CONFIG.read_text("utf-8")
+
+
+def test_the_custom_runtime_is_started_with_options_of_the_command_line(kubectl: Path) -> None:
+    found = {each["kind"]: each for each in render(kubectl, CUSTOM_RUNTIME / "base")}
+    (pod,) = pods([found["ServingRuntime"]])
+    *program, host, port, name, models = pod["containers"][0]["args"]
+    assert program == ["python", "-m", "hosts.kserve"]
+    assert (host, models) == ("--host=0.0.0.0", "/mnt/models")
+    app = typer.Typer()
+    app.command()(main)
+    context = typer.main.get_command(app).make_context("kserve", [host, port, name, models])
+    assert context.params["http_port"] == pod["containers"][0]["ports"][0]["containerPort"]
+    service = found["InferenceService"]["spec"]["predictor"]
+    assert service["model"]["runtime"] == found["ServingRuntime"]["metadata"]["name"]
+    seconds = service["terminationGracePeriodSeconds"]
+    assert seconds > context.params["grace_period"] + PRE_STOP_SECONDS
+
+
+def test_keda_reads_the_queue_time_of_the_model(kubectl: Path) -> None:
+    found = {
+        each["kind"]: each for each in render(kubectl, CUSTOM_RUNTIME / "overlays/autoscaling")
+    }
+    service = found["InferenceService"]
+    (metric,) = service["spec"]["predictor"]["autoScaling"]["metrics"]
+    query = metric["external"]["metric"]["query"]
+    assert f'model_name="{service["metadata"]["name"]}"' in query
+    (name,) = set(re.findall(r"(request_\w+_seconds)_", query))
+    assert f'Histogram("{name}"' in (ROOT / "hosts/kserve/metrics.py").read_text("utf-8")

@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from hosts.archives import FOLDER_VARIABLE, MANIFEST, ArchiveError, import_from, open_archive
+from hosts.archives import (
+    FOLDER_VARIABLE,
+    MANIFEST,
+    ArchiveError,
+    find_archives,
+    import_from,
+    open_archive,
+    require_same_code,
+)
 
 DOCUMENT = json.dumps({"model": {"modelName": "fox", "modelVersion": "2.0"}})
 
@@ -89,6 +97,31 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path, cache: Pat
     cache.chmod(0o777)
     with pytest.raises(ArchiveError, match="others may write to it"):
         open_archive(zip_of(tmp_path / "fox.mar"))
+
+
+def test_a_folder_has_archives_or_is_one(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    with pytest.raises(ArchiveError, match="has no archives"):
+        find_archives(store)
+    files = [zip_of(store / name) for name in ("fox.mar", "owl.mar")]
+    assert find_archives(store) == files
+    unpacked = open_archive(files[0]).folder
+    assert find_archives(unpacked) == [unpacked]
+    assert find_archives(unpacked.parent) == [unpacked]
+
+
+def test_archives_with_other_code_are_not_for_the_same_process(tmp_path: Path) -> None:
+    code = {"handlers/__init__.py": "", "handlers/engine.py": "1"}
+    archives = [
+        open_archive(zip_of(tmp_path / f"{number}.mar", **files))
+        for number, files in enumerate(
+            [code, {**code, "config.json": "{}"}, {**code, "handlers/engine.py": "2"}]
+        )
+    ]
+    require_same_code(archives[:2])
+    with pytest.raises(ArchiveError, match="different versions of the kit"):
+        require_same_code(archives)
 
 
 def test_the_package_of_the_archive_is_imported(

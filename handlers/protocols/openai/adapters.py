@@ -6,6 +6,7 @@ the name of one of them, or that of the model itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from handlers.config.quoting import enumerate_names, quote
@@ -14,11 +15,11 @@ from handlers.schemas.model_info import ModelInfo
 
 
 class ModelNotFound(NotFound):
-    """The name is neither that of the model nor that of one of its adapters."""
+    """The name is neither that of a model nor that of one of its adapters."""
 
-    def __init__(self, requested: str, model: ModelInfo) -> None:
-        known = enumerate_names([model.name, *model.adapters])
-        super().__init__(f"There is no model {quote(requested)} here; there are {known}.")
+    def __init__(self, requested: str, known: Sequence[str]) -> None:
+        names = enumerate_names(known)
+        super().__init__(f"There is no model {quote(requested)} here; there are {names}.")
 
 
 def adapter_parameters(model: ModelInfo, requested: str | None) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def adapter_parameters(model: ModelInfo, requested: str | None) -> dict[str, Any
         return {}
     if requested in (model.name, *model.adapters):
         return {"adapter_id": None if requested == model.name else requested}
-    raise ModelNotFound(requested, model)
+    raise ModelNotFound(requested, [model.name, *model.adapters])
 
 
 def served_name(model: ModelInfo, requested: str | None) -> str:

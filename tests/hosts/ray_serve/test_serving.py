@@ -6,57 +6,46 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import psutil
 import pytest
-import yaml
 
 from benchmarks.sleeping import pack_sleeping
-from handlers.protocols.dispatcher import Dispatcher
 from scripts.kit.archive import pack
 from scripts.kit.ports import free_ports
 from scripts.kit.ray_server import RayServer
 from tests.e2e.asking import CLIENT, Question
-from tests.handlers.test_isolation import answers, content
+from tests.hosts.models import (
+    MODEL,
+    MODES,
+    QUEUE,
+    SECONDS,
+    SLEEPING,
+    check_random_requests,
+    pack_modes,
+    write_configs,
+)
 from tests.hosts.ray_python import run_script, run_successfully
-from tests.random_requests import RandomRequests
-from tests.serving import Served, differences
+from tests.serving import Served
 
 pytestmark = pytest.mark.ray
 
-MODES = ("sequence_classification", "text_generation")
-MODEL = "sequence_classification"
-CLIENTS, COUNT = 16, 60
-SLEEPING, SECONDS, QUEUE = "sleeping", 1.0, 2
-TOLERANCE = 1e-3
 SECRET = "quetzalcoatl"
 
 
 @pytest.fixture(scope="module")
 def configs(checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """YAMLs of tiny models: one of each mode, and one that sleeps and has a short queue."""
-    folder = tmp_path_factory.mktemp("configs")
-
-    def write(name: str, mode: str, **keys: Any) -> None:
-        handler = {"mode": mode, "model_name": str(checkpoint(mode)), "dtype": "float32"}
-        document = {"batchSize": 8, "maxBatchDelay": 5, **keys, "handler": handler}
-        (folder / f"{name}.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-
-    for mode in MODES:
-        write(mode, mode)
-    write(SLEEPING, MODEL, batchSize=1, jobQueueSize=QUEUE)
-    return folder
+    return write_configs(tmp_path_factory.mktemp("configs"), checkpoint)
 
 
 @pytest.fixture(scope="module")
 def server(configs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayServer]:
     store, workdir = tmp_path_factory.mktemp("store"), tmp_path_factory.mktemp("ray")
-    for mode in MODES:
-        pack(configs / f"{mode}.yaml", export_path=store, checked=False)
+    pack_modes(configs, store)
     pack_sleeping(configs / f"{SLEEPING}.yaml", store, tmp_path_factory.mktemp("code"), SECONDS)
     place = ("--workdir", workdir)
     port = free_ports().inference
@@ -83,15 +72,7 @@ def ask_json(server: RayServer, path: str, body: Any) -> httpx.Response:
 def test_random_requests_of_all_protocols_are_answered_as_by_torchserves_worker(
     server: RayServer, served: Callable[..., Served], mode: str
 ) -> None:
-    questions = RandomRequests(mode, mode, seed=0).draw(COUNT)
-    model: Any = SimpleNamespace(dispatcher=Dispatcher(served(mode).engine, mode))
-    expected = [answer for each in questions for answer in answers(model, [each])]
-    with ThreadPoolExecutor(CLIENTS) as threads:
-        responses = list(threads.map(lambda question: ask(server, question), questions))
-    for question, response, right in zip(questions, responses, expected, strict=True):
-        found = [response.status_code, content(response.content, response.headers["content-type"])]
-        shown = f"{question.path} {question.body[:300]!r}"
-        assert not differences(found, right, TOLERANCE), shown
+    check_random_requests(partial(ask, server), served, mode)
 
 
 def test_kserves_routes_and_the_description_of_openai(

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from hosts.ray_serve.routes import Route, UnknownRoute, find_route
+from hosts.routes import Route, UnknownRoute, find_route
 
 
 def route(model: str, version: str = "", path: str = "", *, explains: bool = False) -> Route:
     return Route(model, version, {"url_path": path, "explain": str(explains)})
+
+
+def bare(model: str, version: str = "", *, explains: bool = False) -> Route:
+    """A route without a path: a client may set the header."""
+    return Route(model, version, {"explain": str(explains)})
 
 
 @pytest.mark.parametrize(
@@ -20,12 +25,12 @@ def route(model: str, version: str = "", path: str = "", *, explains: bool = Fal
         ("/predictions/fox/1.0/v1/chat/completions", route("fox", "1.0", "v1/chat/completions")),
         ("/explanations/fox", route("fox", explains=True)),
         ("/explanations/fox/1.0/a", route("fox", "1.0", "a", explains=True)),
-        ("/v1/models/fox:predict", route("fox")),
-        ("/v1/models/fox:explain", route("fox", explains=True)),
-        ("/v2/models/fox/infer", route("fox")),
-        ("/v2/models/fox/explain", route("fox", explains=True)),
-        ("/v2/models/fox/versions/1.0/infer", route("fox", "1.0")),
-        ("/models/fox/invoke", route("fox")),
+        ("/v1/models/fox:predict", bare("fox")),
+        ("/v1/models/fox:explain", bare("fox", explains=True)),
+        ("/v2/models/fox/infer", bare("fox")),
+        ("/v2/models/fox/explain", bare("fox", explains=True)),
+        ("/v2/models/fox/versions/1.0/infer", bare("fox", "1.0")),
+        ("/models/fox/invoke", bare("fox")),
         ("/invocations", Route("fox", "", {"url_path": ""})),
     ],
 )

@@ -27,6 +27,7 @@ MODEL_ROUTES = (
     ),
     re.compile(r"/models/(?P<model>[^/]+)/(?P<verb>invoke)"),
 )
+METHODS = ("GET", "POST", "PUT")
 EXPLAINS = ("explanations", "explain")
 INVOCATIONS = "/invocations"
 
@@ -82,9 +83,9 @@ def find_route(path: str, query: Mapping[str, Any]) -> Route:
     for pattern in MODEL_ROUTES:
         if found := pattern.fullmatch(path):
             groups = found.groupdict(default="")
-            headers = {
-                "url_path": groups.get("path", ""),
-                "explain": str(groups["verb"] in EXPLAINS),
-            }
+            headers = {"explain": str(groups["verb"] in EXPLAINS)}
+            # The other routes leave this header as the client has set it, as TorchServe does.
+            if "path" in groups:
+                headers["url_path"] = groups["path"]
             return Route(groups["model"], groups.get("version", ""), headers)
     raise UnknownRoute

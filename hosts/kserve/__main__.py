@@ -1,0 +1,91 @@
+"""Serve archives behind KServe's Python SDK: `python -m hosts.kserve ARCHIVE…`.
+
+It runs with requirements/kserve.txt, in an environment of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hosts.archives import (
+    Archive,
+    ArchiveError,
+    find_archives,
+    import_from,
+    open_archive,
+    require_same_code,
+)
+
+# Those of config.properties.
+MAX_REQUEST_BYTES = 10_485_760
+MAX_RESPONSE_BYTES = 67_108_864
+
+
+def main(
+    archives: Annotated[
+        list[Path], typer.Argument(help="Archives, or folders of archives such as /mnt/models.")
+    ],
+    model_name: Annotated[
+        str, typer.Option(help="The name of the model; default: that of its archive.")
+    ] = "",
+    host: Annotated[str, typer.Option(help="The address to bind to.")] = "127.0.0.1",
+    http_port: Annotated[int, typer.Option(min=1, max=65535)] = 8080,
+    grace_period: Annotated[
+        int, typer.Option(min=0, help="Seconds for running requests after SIGTERM.")
+    ] = 60,
+    max_request_size: Annotated[int, typer.Option(min=1, help="Bytes.")] = MAX_REQUEST_BYTES,
+    max_response_size: Annotated[int, typer.Option(min=1, help="Bytes.")] = MAX_RESPONSE_BYTES,
+) -> None:
+    """Serve archives behind KServe's Python SDK, with the routes of KServe and of TorchServe."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
+    # The SDK logs the times of each request there.
+    logging.getLogger("kserve.trace").setLevel(logging.WARNING)
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    try:
+        opened = _open(archives, model_name)
+    except ArchiveError as error:
+        _exit(error)
+    import_from(opened[0][1].folder)
+    # The SDK reads the arguments of the command line when it is imported.
+    del sys.argv[1:]
+    # Imports the archive's own `handlers`.
+    from handlers.errors import KitError  # noqa: PLC0415
+    from handlers.http.limits import BodyLimits  # noqa: PLC0415
+    from hosts.kserve.server import Settings, serve  # noqa: PLC0415
+
+    limits = BodyLimits(max_request_size, max_response_size)
+    try:
+        serve(opened, Settings(host, http_port, grace_period, limits))
+    except KitError as error:
+        _exit(error)
+
+
+def _open(paths: list[Path], name: str) -> list[tuple[str, Archive]]:
+    """Return archives with the names under which they are served.
+
+    Raises:
+        ArchiveError: there is none, or they cannot be served by one process.
+    """
+    archives = [open_archive(file) for path in paths for file in find_archives(path)]
+    require_same_code(archives)
+    if name and len(archives) > 1:
+        raise ArchiveError("--model-name names one model, and there are several archives.")
+    named = [(name or archive.name, archive) for archive in archives]
+    if len({name for name, _ in named}) < len(named):
+        raise ArchiveError("Two archives have the same name; serve one of them.")
+    return named
+
+
+def _exit(error: Exception) -> None:
+    print(error, file=sys.stderr)  # noqa: T201
+    raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

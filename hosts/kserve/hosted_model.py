@@ -1,0 +1,119 @@
+"""A model of KServe's SDK that is an archive: its requests, and whether it is healthy."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import torch
+from kserve.model import BaseKServeModel
+
+from handlers.checkpoints.devices import pick_device
+from handlers.config.model_config import CONFIG_FILE, ModelConfig
+from handlers.errors import Overloaded
+from handlers.http.limits import BodyLimits
+from hosts.archives import Archive
+from hosts.kserve.batcher import Batcher
+from hosts.kserve.metrics import ModelMetrics
+from hosts.model import ArchiveModel
+from hosts.served_model import Part, ServedModel
+from hosts.supported import require_one_process
+
+QUEUE_SIZE = 256
+
+logger = logging.getLogger(__name__)
+
+
+class HostedModel(BaseKServeModel):
+    """A loaded archive in the SDK's registry of models.
+
+    Args:
+        archive: the archive.
+        name: the name under which it is served.
+        limits: those of the bodies of requests and responses.
+
+    Raises:
+        ConfigError: the archive does not load, or is for TorchServe only.
+    """
+
+    def __init__(self, archive: Archive, name: str, limits: BodyLimits) -> None:
+        super().__init__(name)
+        config = ModelConfig.read(archive.folder / CONFIG_FILE)
+        require_one_process(config, archive.folder)
+        self._metrics = ModelMetrics(name)
+        model = ArchiveModel(
+            archive.folder,
+            name,
+            archive.version,
+            str(_device(config)),
+            limits.max_request_bytes,
+            limits.max_response_bytes,
+            self._metrics.report_batch,
+        )
+        info = model.engine.describe(name, archive.version)
+        self.adapters: frozenset[str] = frozenset(info.adapters)
+        self.served = ServedModel(model, name, archive.version)
+        self._batcher = Batcher(
+            self.served.answer_batch,
+            self.served.batch_size,
+            self.served.batch_seconds,
+            self._metrics.observe_queue,
+        )
+        self._max_open = (config.jobQueueSize or QUEUE_SIZE) + self.served.batch_size
+        self._open = 0
+        self._has_failed = False
+        self.ready = True
+
+    async def healthy(self) -> bool:
+        """Return whether the model answers; the SDK asks for its routes of readiness."""
+        return self.is_healthy
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the model answers. One that does not needs a new process."""
+        try:
+            self.served.check_health()
+        except RuntimeError as error:
+            if not self._has_failed:
+                self._has_failed = True
+                logger.error("Model %s failed. %s", self.name, error)
+            return False
+        return True
+
+    def require_space(self) -> None:
+        """Check that the queue takes a further request.
+
+        Raises:
+            Overloaded: it is full.
+        """
+        if self._open >= self._max_open:
+            raise Overloaded("The queue of this model is full; send the request again.")
+
+    async def answer(
+        self, row: Mapping[str, Any], headers: Mapping[str, Any], version: str
+    ) -> AsyncGenerator[Part, None]:
+        """Yield the parts of a response; arguments as of `ServedModel.answer`.
+
+        Raises:
+            Overloaded: the queue is full.
+        """
+        self.require_space()
+        self._open += 1
+        start = time.monotonic()
+        try:
+            parts = self.served.answer(row, headers, version, self._batcher.answer)
+            async with aclosing(parts):
+                async for part in parts:
+                    yield part
+        finally:
+            self._open -= 1
+            explains = headers.get("explain") == "True"
+            self._metrics.observe_request(time.monotonic() - start, explains=explains)
+
+
+def _device(config: ModelConfig) -> torch.device:
+    """Return the first GPU, where there is one and the YAML does not exclude it."""
+    return pick_device({} if config.deviceType == "cpu" else {"gpu_id": 0})

@@ -1,0 +1,91 @@
+"""The model server of KServe's SDK, with the routes of models, bound to a host of one's choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+from kserve.model_repository import ModelRepository
+from kserve.model_server import app
+from kserve.protocol.dataplane import DataPlane
+from kserve.protocol.model_repository_extension import ModelRepositoryExtension
+from kserve.protocol.rest.server import RESTServer
+
+from handlers.http.limits import BodyLimits
+from handlers.runtime.threads import set_num_threads
+from hosts.archives import Archive
+from hosts.kserve.endpoints import Endpoints
+from hosts.kserve.hosted_model import HostedModel
+
+APP = "kserve.model_server:app"
+# Longer than the idle time of the proxies before it, as the SDK has it.
+KEEP_ALIVE_SECONDS = 65
+MAX_CONNECTIONS = 4096
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the server is started.
+
+    Attributes:
+        host: the address that it binds to.
+        http_port: its port.
+        grace_seconds: how long running requests are answered after SIGTERM.
+        limits: those of the bodies of requests and responses.
+    """
+
+    host: str
+    http_port: int
+    grace_seconds: int
+    limits: BodyLimits
+
+
+class CheckedDataPlane(DataPlane):
+    """What the SDK answers about the server, which depends on the models here."""
+
+    async def ready(self) -> bool:
+        """Return whether every model answers."""
+        return self._all_healthy()
+
+    async def live(self) -> dict[str, str]:
+        """Return that the server is alive, or that it needs a new process."""
+        return {"status": "alive" if self._all_healthy() else "dead"}
+
+    def _all_healthy(self) -> bool:
+        return all(model.is_healthy for model in self.model_registry.get_models().values())
+
+
+def serve(archives: Sequence[tuple[str, Archive]], settings: Settings) -> None:
+    """Load archives, each under a name, and answer requests until SIGTERM.
+
+    Raises:
+        ConfigError: an archive does not load.
+    """
+    set_num_threads(workers=1)
+    models = [HostedModel(archive, name, settings.limits) for name, archive in archives]
+    config = uvicorn.Config(
+        create_application(models, settings.limits),
+        host=settings.host,
+        port=settings.http_port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=settings.grace_seconds,
+    )
+    uvicorn.Server(config).run()
+
+
+def create_application(models: Sequence[HostedModel], limits: BodyLimits) -> Any:
+    """Return the SDK's application with models, whose routes come first."""
+    repository = ModelRepository()
+    for model in models:
+        repository.update(model)
+    app.router.routes[:0] = Endpoints({each.name: each for each in models}, limits).routes()
+    extension = ModelRepositoryExtension(model_registry=repository)
+    # It makes the application here, and uvicorn serves it: the SDK's own server binds to 0.0.0.0.
+    RESTServer(APP, CheckedDataPlane(repository), extension, http_port=0).create_application()
+    return app
