@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,8 @@ from rich.console import Group
 from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
+
+from handlers.media.audio import seconds_of
 
 SHOWN_INPUT, SHOWN_ANSWER, SHOWN_ITEMS, SHOWN_WORDS = 70, 105, 6, 5
 LABEL, WEAK, ERROR = Style(bold=True), Style(dim=True), Style(color="red")
@@ -83,6 +86,9 @@ def _item(item: Any, inputs: Any) -> Text:
     strings = _strings(item)
     if isinstance(item, str) or not strings:
         return Text(_shortened(json.dumps(_rounded(item), ensure_ascii=False), SHOWN_ANSWER))
+    if "sampling_rate" in item:
+        seconds = seconds_of(base64.b64decode(item["audio"])) or 0.0
+        return Text(f"speech of {seconds:.2f} seconds", LABEL)
     if "word" in item:
         # The input has the entity as it was written; the tokenizer's words may be in lower case.
         word = inputs[item["start"] : item["end"]] if isinstance(inputs, str) else item["word"]

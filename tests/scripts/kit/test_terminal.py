@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console, RenderableType
 
+from handlers.media.audio import wav_in_base64
 from scripts.kit.terminal import (
     answer_text,
     exchange_table,
@@ -65,6 +67,10 @@ def explained(**changed: Any) -> dict[str, Any]:
         ({"sequence": TEXT, "labels": ["a", "b"], "scores": [0.75, 0.25]}, "a 75.0%, b 25.0%"),
         ([{"score": None, "label": "sky", "mask": "iVBORw0KGgo"}], "sky"),
         ({"masks": ["iVBORw0KGgo"] * 2, "scores": [0.75, 0.5]}, "mask 75.0%, mask 50.0%"),
+        (
+            {"audio": wav_in_base64(np.zeros(4_000, np.float32), 8_000), "sampling_rate": 8_000},
+            "speech of 0.50 seconds",
+        ),
         ({"code": 503, "type": "x", "message": "no [b]worker[/b]"}, "503 no [b]worker[/b]"),
     ],
 )
