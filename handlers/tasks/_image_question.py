@@ -53,14 +53,22 @@ class ImageQuestionTask(ImageTask):
         self.tokenizer = checkpoint.tokenizer
 
     def parse(self, request: Request) -> ImageQuestion:
-        inputs = request.inputs
+        file, question = self.read_inputs(request.inputs)
+        parameters = self.read_parameters(request.parameters)
+        question = check_text(question, "question", self.settings.max_characters)
+        return ImageQuestion(self.files.file(file, "image"), parameters, question)
+
+    def read_inputs(self, inputs: Any) -> tuple[Any, Any]:
+        """Return the image and the question of a request, not yet checked.
+
+        Raises:
+            BadRequest: it has other keys.
+        """
         if not isinstance(inputs, dict):
             raise BadRequest(f"inputs must be {FORM}, and is {json_type(inputs)}.")
         if inputs.keys() != {"image", "question"}:
             raise BadRequest(f"inputs has the keys {quote(sorted(map(str, inputs)))}; send {FORM}.")
-        parameters = self.read_parameters(request.parameters)
-        question = check_text(inputs["question"], "question", self.settings.max_characters)
-        return ImageQuestion(self.files.file(inputs["image"], "image"), parameters, question)
+        return inputs["image"], inputs["question"]
 
     def encode(self, queries: Sequence[ImageQuery]) -> list[list[ImageRow] | RequestError]:
         files = self.files.fetch([query.file for query in queries])
