@@ -29,8 +29,6 @@ class WordBoxes:
 def read_word_boxes(value: Any, max_characters: int) -> WordBoxes:
     """Return the words of a request: a list of pairs, or the JSON text of one.
 
-    A list of words and boxes in turn is taken, too: so the hub's client declares it.
-
     Args:
         value: the value in the request.
         max_characters: the maximum number of characters of the words.
@@ -39,10 +37,9 @@ def read_word_boxes(value: Any, max_characters: int) -> WordBoxes:
         BadRequest: it is no list of words with boxes, is empty, or a box is not within the page.
         RequestTooLarge: there are too many words or characters.
     """
-    value = parse_json(value, "word_boxes", MAX_WORDS * JSON_CHARACTERS)
-    if not isinstance(value, list):
-        raise BadRequest(f"word_boxes must be {FORM}, and is {json_type(value)}.")
-    pairs = _pairs(value)
+    pairs = parse_json(value, "word_boxes", MAX_WORDS * JSON_CHARACTERS)
+    if not isinstance(pairs, list):
+        raise BadRequest(f"word_boxes must be {FORM}, and is {json_type(pairs)}.")
     if not pairs:
         raise BadRequest(f"word_boxes is empty; send {FORM}.")
     if len(pairs) > MAX_WORDS:
@@ -57,12 +54,6 @@ def read_word_boxes(value: Any, max_characters: int) -> WordBoxes:
             "; send less."
         )
     return WordBoxes(words, [_box(pair[1], number) for number, pair in enumerate(pairs)])
-
-
-def _pairs(value: Sequence[Any]) -> Sequence[Any]:
-    if value and isinstance(value[0], str) and len(value) % 2 == 0:
-        return list(zip(value[::2], value[1::2], strict=True))
-    return value
 
 
 def _word(pair: Any, number: int) -> str:

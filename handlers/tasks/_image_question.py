@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -17,7 +17,7 @@ from handlers.config.model_config import ModelConfig
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, RequestError, attempt
 from handlers.runtime.model import Model
-from handlers.schemas.model_info import Limits
+from handlers.schemas.model_info import Columns, Limits
 from handlers.schemas.request import Request
 from handlers.schemas.text_checks import check_text, json_type
 from handlers.tasks._image import SAMPLE_INPUTS, ImageQuery, ImageRow, ImageTask
@@ -45,8 +45,8 @@ class ImageQuestionTask(ImageTask):
     """A mode whose rows are an image and a question, which one tokenizer reads."""
 
     inputs: ClassVar[Any] = ImageQuestionInput
-    sample = SAMPLE_QUESTION
-    input_columns = (("image", "question"),)
+    sample: ClassVar[Mapping[str, Any]] = SAMPLE_QUESTION
+    input_columns: ClassVar[Sequence[Columns]] = (("image", "question"),)
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

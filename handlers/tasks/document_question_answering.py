@@ -74,7 +74,7 @@ class DocumentParameters(SpanParameters):
     """Overlap of two windows in tokens. Without it, half a window, 256 at most."""
     lang: str | None = None
     """Language that Tesseract reads, by its own code. Without it, English."""
-    word_boxes: list[Any] | str | None = None
+    word_boxes: list[list[Any]] | str | None = None
     """The words of the page with their boxes, where they are not among the inputs."""
 
 
@@ -200,9 +200,8 @@ class Task(TextTask[DocumentQuery, DocumentRow]):
 
     def collate(self, rows: Sequence[DocumentRow]) -> Batch:
         batch = super().collate(rows)
-        if not _has_pixels(rows[0]):
-            return batch
-        return {**batch, PIXELS: torch.from_numpy(np.stack([row.pixels for row in rows]))}
+        pixels = [row.pixels for row in rows if _has_pixels(row) and row.pixels is not None]
+        return {**batch, PIXELS: torch.from_numpy(np.stack(pixels))} if pixels else batch
 
     def decode(
         self, query: DocumentQuery, rows: Sequence[DocumentRow], outputs: Sequence[Outputs]
@@ -257,7 +256,7 @@ class Task(TextTask[DocumentQuery, DocumentRow]):
                 " less."
             )
         texts: tuple[Any, Any] = (query.question.split(), list(page.words))
-        options = {"is_split_into_words": True}
+        options: dict[str, Any] = {"is_split_into_words": True}
         return context_windows(
             self.tokenizer,
             texts,

@@ -92,7 +92,9 @@ def _form(rng: Random, split: Split) -> Form:
     labels = rng.sample(list(FIELDS), rng.randint(3, 5))
     asked = rng.choice(labels)
     lines = [rng.choice(TITLES).split()]
-    words, boxes, first, last = [], [], 0, 0
+    words: list[str] = []
+    boxes: list[list[int]] = []
+    first = last = 0
     lines += [[f"{label}:", *_value(rng, split, label).split()] for label in labels]
     for number, line in enumerate(lines):
         if number and labels[number - 1] == asked:

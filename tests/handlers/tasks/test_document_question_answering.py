@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -161,7 +162,7 @@ def test_words_are_read_by_tesseract_where_a_request_has_none(
     )
     monkeypatch.setitem(sys.modules, ocr.PACKAGE, fake)
     monkeypatch.setattr(ocr, "find_spec", lambda _: True)
-    monkeypatch.setattr(ocr.shutil, "which", lambda _: "/usr/bin/tesseract")
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/tesseract")
     found = layoutlm.ask({"image": TEXTS[0], "question": "Who sings?"})
     width, height = IMAGES[0].size
     boxes = [
@@ -184,8 +185,7 @@ def test_an_image_alone_is_refused_without_tesseract(
 
 def test_words_may_be_a_parameter_or_json(layoutlm: Served) -> None:
     expected = layoutlm.ask(INPUTS[0])
-    flat = [part for pair in PAGES[0] for part in pair]
-    for page in (PAGES[0], flat):
+    for page in (PAGES[0], json.dumps(PAGES[0])):
         assert layoutlm.ask({"question": QUESTIONS[0]}, word_boxes=page) == expected
 
 
