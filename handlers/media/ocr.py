@@ -1,8 +1,10 @@
-"""The words of an image and their boxes, read by Tesseract where it is installed."""
+"""The words of a page and their boxes, read by Tesseract where it is installed."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -10,10 +12,19 @@ from typing import Any
 from PIL import Image
 
 from handlers.errors import OutOfTime, Unprocessable
-from handlers.schemas.word_boxes import SCALE, WordBoxes
 
 PACKAGE, PROGRAM = "pytesseract", "tesseract"
 SECONDS = 30
+# Boxes count thousandths of the page's width and height.
+SCALE = 1000
+
+
+@dataclass(frozen=True)
+class WordBoxes:
+    """Words, and the box of each: left, top, right and bottom from 0 to 1000."""
+
+    words: Sequence[str]
+    boxes: Sequence[Sequence[int]]
 
 
 def read_words(image: Image.Image, language: str | None) -> WordBoxes:

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from handlers.errors import BadRequest, RequestTooLarge
+from handlers.media.ocr import SCALE, WordBoxes
 from handlers.schemas.text_checks import json_type, parse_json
 
-# Boxes count thousandths of the page's width and height.
-SCALE = 1000
 MAX_WORDS = 50_000
 # A word with its box in JSON.
 JSON_CHARACTERS = 100
 FORM = '[["word", [left, top, right, bottom]], …]'
-
-
-@dataclass(frozen=True)
-class WordBoxes:
-    """Words, and the box of each: left, top, right and bottom from 0 to 1000."""
-
-    words: Sequence[str]
-    boxes: Sequence[Sequence[int]]
 
 
 def read_word_boxes(value: Any, max_characters: int) -> WordBoxes:

@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, ClassVar, NotRequired
+from typing import Annotated, Any, ClassVar, NotRequired
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
@@ -33,14 +33,14 @@ from handlers.config.quoting import quote
 from handlers.errors import BadRequest, RequestError, attempt
 from handlers.media.files import MediaFiles
 from handlers.media.images import IMAGE, read_image
-from handlers.media.ocr import read_words
+from handlers.media.ocr import SCALE, WordBoxes, read_words
 from handlers.media.remote import RemoteFile
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.request import Request
 from handlers.schemas.text_checks import check_text, json_type
-from handlers.schemas.word_boxes import SCALE, WordBoxes, read_word_boxes
+from handlers.schemas.word_boxes import read_word_boxes
 from handlers.tasks._answer_spans import (
     AnswerReader,
     SpanParameters,
@@ -59,6 +59,7 @@ BOXES = "bbox"
 READS_PIXELS = "layoutlmv3"
 DONUT = "vision-encoder-decoder"
 MOST_OVERLAP = 256
+LANGUAGE = r"^[A-Za-z_]{1,20}(\+[A-Za-z_]{1,20}){0,4}$"
 
 
 class DocumentParameters(SpanParameters):
@@ -72,7 +73,7 @@ class DocumentParameters(SpanParameters):
     """Tokens of one window: question, words and special tokens. Without it, the model's limit."""
     doc_stride: NonNegativeInt | None = None
     """Overlap of two windows in tokens. Without it, half a window, 256 at most."""
-    lang: str | None = None
+    lang: Annotated[str, Field(pattern=LANGUAGE)] | None = None
     """Language that Tesseract reads, by its own code. Without it, English."""
     word_boxes: list[list[Any]] | str | None = None
     """The words of the page with their boxes, where they are not among the inputs."""
@@ -135,8 +136,8 @@ class Task(TextTask[DocumentQuery, DocumentRow]):
         }
     }
     input_columns = (
-        ("image", "question", "word_boxes"),
         ("question", "word_boxes"),
+        ("image", "question", "word_boxes"),
         ("image", "question"),
     )
     result_columns = ("answer", "score")
@@ -167,15 +168,20 @@ class Task(TextTask[DocumentQuery, DocumentRow]):
 
     def parse(self, request: Request) -> DocumentQuery:
         parameters: DocumentParameters = self.read_parameters(request.parameters)
-        question, file, page = read_inputs(request.inputs)
-        page = parameters.word_boxes if page is None else page
+        question, file, given = read_inputs(request.inputs)
+        pages = [
+            read_word_boxes(each, self.max_characters)
+            for each in (given, parameters.word_boxes)
+            if each is not None
+        ]
+        page = next(iter(pages), None)
         if file is None and page is None:
             raise BadRequest(f"inputs has neither an image nor word_boxes; send {FORM}.")
         question = check_text(question, "question", self.max_characters)
         return DocumentQuery(
             truncate_question(self.tokenizer, question, parameters.max_question_len),
             None if file is None else self.files.file(file, "image"),
-            None if page is None else read_word_boxes(page, self.max_characters),
+            page,
             parameters,
         )
 

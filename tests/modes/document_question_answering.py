@@ -30,6 +30,7 @@ CASES = ModeCases(
     brief={"max_answer_len": 8},
     with_text=with_question,
     text_name="question",
+    in_windows=True,
     rows=[with_question(text) for text in (FINE, ODD, "Who sings?")],
     write=write_layoutlm,
 )
