@@ -25,7 +25,7 @@ from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
 from handlers.batching.padding import Batch, Padding
-from handlers.batching.rows import Outputs, RowOutcome
+from handlers.batching.rows import Outputs, Row, RowOutcome
 from handlers.batching.tokenization import Window, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
@@ -169,6 +169,7 @@ class Task(TextTask[DocumentQuery, DocumentRow]):
     def parse(self, request: Request) -> DocumentQuery:
         parameters: DocumentParameters = self.read_parameters(request.parameters)
         question, file, given = read_inputs(request.inputs)
+        question = check_text(question, "question", self.max_characters)
         pages = [
             read_word_boxes(each, self.max_characters)
             for each in (given, parameters.word_boxes)
@@ -177,7 +178,6 @@ class Task(TextTask[DocumentQuery, DocumentRow]):
         page = next(iter(pages), None)
         if file is None and page is None:
             raise BadRequest(f"inputs has neither an image nor word_boxes; send {FORM}.")
-        question = check_text(question, "question", self.max_characters)
         return DocumentQuery(
             truncate_question(self.tokenizer, question, parameters.max_question_len),
             None if file is None else self.files.file(file, "image"),
@@ -239,6 +239,10 @@ class Task(TextTask[DocumentQuery, DocumentRow]):
     def padding(self) -> Padding:
         padding = super().padding
         return Padding(padding.ids, "right", {BOXES: 4})
+
+    def _made_up_row(self, length: int) -> Row:
+        row = super()._made_up_row(length)
+        return Row({**row.features, BOXES: [[0] * 4] * length})
 
     def _rows(self, query: DocumentQuery, file: bytes | RequestError | None) -> list[DocumentRow]:
         if isinstance(file, RequestError):
