@@ -79,7 +79,7 @@ class Engine:
         self.model = model
         self.settings = task.settings
         explanation_target = targets.get(task.settings.mode)
-        explains = task.settings.captum_explanation
+        explains = task.settings.captum_explanation and task.explains
         self._explanation_target = (
             explanation_target(task) if explanation_target and explains else None
         )
@@ -102,6 +102,7 @@ class Engine:
         formats.check_config(config)
         kind = tasks.get(config.handler.mode)
         checkpoint = kind.checkpoint_class.read(directory, config.handler)
+        kind = kind.for_config(checkpoint.config)
         auto_class = kind.auto_class_for(checkpoint.config)
         checkpoint.check(auto_class)
         task = kind(checkpoint, config.handler)

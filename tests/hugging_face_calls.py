@@ -15,6 +15,7 @@ import httpx
 
 from scripts.kit.places import ARTIFACTS
 from tests.serving import differences
+from tests.tiny_documents import page_of
 
 TEXT = "Nina sings in the bar."
 QUESTION = {"question": "Who sings?", "context": TEXT}
@@ -112,6 +113,8 @@ SIMILAR = {"source_sentence": TEXT, "sentences": PAIR["other_sentences"]}
 IMAGE = ARTIFACTS / "image_classification" / "sample.png"
 IN_BASE64 = base64.b64encode(IMAGE.read_bytes()).decode()
 SOUND = ARTIFACTS / "audio_classification" / "sample.wav"
+PAGE = page_of("Nina sings in the bar.")
+
 CALLS = [
     *(
         Call(
@@ -183,6 +186,14 @@ CALLS = [
             {"image": IN_BASE64, "question": "Who sings?"},
         )
         for parameters in ({}, {"top_k": 2})
+    ),
+    Call(
+        "document_question_answering",
+        "document_question_answering",
+        {"image": str(IMAGE), "question": "Who sings?"},
+        {"word_boxes": PAGE, "top_k": 2, "max_answer_len": 4},
+        "DocumentQuestionAnsweringOutputElement",
+        {"image": IN_BASE64, "question": "Who sings?"},
     ),
     Call(
         "automatic_speech_recognition",

@@ -44,7 +44,7 @@ def write_vilt(folder: Path, values: Mapping[str, Any], seed: int) -> None:
     sizes = {**SIZES, "image_size": 32, "patch_size": 8, "max_position_embeddings": 40}
     names = {"id2label": dict(enumerate(ANSWERS))}
     config = ViltConfig(**{**sizes, **tokens, **names, **values})
-    _save(folder, ViltForQuestionAnswering, config, seed)
+    save_model(folder, ViltForQuestionAnswering, config, seed)
 
 
 def write_blip(folder: Path, values: Mapping[str, Any], seed: int) -> None:
@@ -55,10 +55,10 @@ def write_blip(folder: Path, values: Mapping[str, Any], seed: int) -> None:
     text = {**SIZES, **tokens, **ends, "encoder_hidden_size": 32, "max_position_embeddings": 64}
     vision = {**SIZES, "image_size": 32, "patch_size": 8}
     config = BlipConfig(text_config=text, vision_config=vision, projection_dim=16, **values)
-    _save(folder, BlipForQuestionAnswering, config, seed)
+    save_model(folder, BlipForQuestionAnswering, config, seed)
 
 
-def _save(folder: Path, kind: Any, config: PreTrainedConfig, seed: int) -> None:
+def save_model(folder: Path, kind: Any, config: PreTrainedConfig, seed: int) -> None:
     """Write a model with weights by which different inputs have different outputs."""
     torch.manual_seed(seed)
     model = kind(config)
@@ -80,7 +80,7 @@ def write_llava(folder: Path, values: Mapping[str, Any], seed: int) -> None:
         vision_feature_layer=-1,
         **values,
     )
-    _save(folder, LlavaForConditionalGeneration, config, seed)
+    save_model(folder, LlavaForConditionalGeneration, config, seed)
     size = {"height": 32, "width": 32}
     images = CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=size)
     settings = {
@@ -105,7 +105,7 @@ def write_qwen2_vl(folder: Path, values: Mapping[str, Any], seed: int) -> None:
     text = {**_decoder(ids), "num_key_value_heads": 2, "rope_parameters": rope}
     vision = {"depth": 1, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "patch_size": 8}
     config = Qwen2VLConfig(text_config=text, vision_config=vision, **tokens, **values)
-    _save(folder, Qwen2VLForConditionalGeneration, config, seed)
+    save_model(folder, Qwen2VLForConditionalGeneration, config, seed)
     images = Qwen2VLImageProcessorPil(min_pixels=256, max_pixels=4096, patch_size=8)
     _save_processor(folder, images, "Qwen2VLProcessor", {})
 
@@ -124,7 +124,7 @@ def write_idefics3(folder: Path, values: Mapping[str, Any], seed: int) -> None:
         pad_token_id=ids["<|endoftext|>"],
         **values,
     )
-    _save(folder, Idefics3ForConditionalGeneration, config, seed)
+    save_model(folder, Idefics3ForConditionalGeneration, config, seed)
     sides = {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 32}}
     images = Idefics3ImageProcessorPil(**sides)
     _save_processor(folder, images, "Idefics3Processor", {"image_seq_len": 4})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -127,6 +127,7 @@ def run(
     meter: Meter,
     padded_limit: float = math.inf,
     keep: Keep = keep_all,
+    collate: Callable[[Sequence[Any]], Batch] | None = None,
 ) -> list[RowOutcome]:
     """Run every row once, grouped by length, and return the outcome of each row in their order.
 
@@ -142,13 +143,14 @@ def run(
         meter: counts forwards, tokens and slots.
         padded_limit: the longest row that may share a forward with shorter ones.
         keep: returns what is kept of a row's outputs.
+        collate: returns the batch of rows; by default they are padded.
     """
     results: list[RowOutcome] = [{}] * len(rows)
     lengths = [len(row) for row in rows]
     groups = Halvable(group_by_length(lengths, budget, padded_limit=padded_limit))
     for group in groups:
         members = [rows[index] for index in group]
-        batch = pad(members, padding)
+        batch = collate(members) if collate else pad(members, padding)
         try:
             with memory_errors():
                 outputs = without_padding(forward(batch), members, padding.side, per_token)

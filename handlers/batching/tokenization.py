@@ -100,6 +100,7 @@ def split_windows(
     stride: int,
     limit: int,
     truncation: str | bool = True,
+    **options: Any,
 ) -> list[Window]:
     """Return the windows of a text, or of one text of a pair, that is too long for one row.
 
@@ -112,6 +113,7 @@ def split_windows(
         stride: overlap of consecutive windows in tokens.
         limit: the maximum number of windows per request.
         truncation: the tokenizer's name for which text of a pair is split.
+        **options: further options of the tokenizer.
 
     Raises:
         RequestTooLarge: the text needs more windows than `limit`.
@@ -126,6 +128,7 @@ def split_windows(
         max_length=max_length,
         stride=stride,
         return_overflowing_tokens=True,
+        **options,
     )
     names = tokenizer.model_input_names
     return [window(windows, index, names) for index in range(len(windows["input_ids"]))]

@@ -65,8 +65,12 @@ TEXT_TOKENIZERS: Mapping[str, Any] = {
     "tapas": BertTokenizerFast,
     # Its own one needs the package sentencepiece, and has no tokenizer.json.
     "siglip": PreTrainedTokenizerFast,
+    # Its own one takes words with boxes only.
+    "layoutlmv3": PreTrainedTokenizerFast,
 }
-OFFSET_FAMILIES = re.compile("roberta|camembert|longformer|mpnet|esm|data2vec-text|luke|ibert|xmod")
+OFFSET_FAMILIES = re.compile(
+    "roberta|camembert|longformer|mpnet|esm|data2vec-text|luke|ibert|xmod|layoutlmv3"
+)
 
 
 @dataclass(frozen=True)

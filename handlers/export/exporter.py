@@ -188,6 +188,7 @@ class _Measurement:
 def _specify(directory: Path, config: ModelConfig) -> tuple[BaseTask[Any, Any], ModelSpec]:
     task_class = tasks.get(config.handler.mode)
     checkpoint = task_class.checkpoint_class.read(directory, config.handler)
+    task_class = task_class.for_config(checkpoint.config)
     task = task_class(checkpoint, config.handler)
     spec = ModelSpec(
         directory,

@@ -204,7 +204,7 @@ class Protocol(BaseProtocol):
         """Return the columns of a file and a text that stand beside the inputs; usually none."""
         several = (names for names in self.model.input_columns if len(names) > 1)
         found = (names for names in several if content.keys() >= set(names))
-        return next(found, ()) if self.model.reads_media else ()
+        return max(found, key=len, default=()) if self.model.reads_media else ()
 
     def _check_stream(self, http_request: HttpRequest, request: Request) -> None:
         if not (self.model.generates or self.model.draws) or http_request.explains:

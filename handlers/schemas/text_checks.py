@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from handlers.errors import BadRequest, RequestTooLarge
@@ -60,6 +61,31 @@ def check_list(value: Any, name: str, max_rows: int) -> list[Any]:
             "; send them in parts."
         )
     return value
+
+
+def parse_json(value: Any, name: str, max_characters: int) -> Any:
+    """Return the value of a JSON text, as tensors and forms have lists; others as they are.
+
+    Args:
+        value: the value in the request.
+        name: its name in an error.
+        max_characters: the maximum number of characters of the text.
+
+    Raises:
+        BadRequest: the text is not JSON.
+        RequestTooLarge: it has more characters than allowed.
+    """
+    if not isinstance(value, str):
+        return value
+    if len(value) > max_characters:
+        raise RequestTooLarge(
+            f"{name} has {len(value):,} characters, and this model takes {max_characters:,}"
+            "; send less."
+        )
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        raise BadRequest(f"{name} is a text that is not JSON; send JSON.") from None
 
 
 def json_type(value: Any) -> str:

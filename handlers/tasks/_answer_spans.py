@@ -8,10 +8,32 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import AliasChoices, Field, PositiveInt
+from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Window
+from handlers.batching.tokenization import Window, split_windows, window
+from handlers.errors import RequestTooLarge
+from handlers.schemas.parameters import Parameters
 from handlers.tasks._activations import softmax
+
+MAX_ANSWERS = 1000
+MIN_CONTEXT_TOKENS = 8
+
+
+class SpanParameters(Parameters):
+    """Parameters of answers that are spans of a text."""
+
+    top_k: int = Field(
+        default=1, ge=1, le=MAX_ANSWERS, validation_alias=AliasChoices("top_k", "topk")
+    )
+    """Number of answers, best first. Alias: `topk`."""
+    max_answer_len: PositiveInt = 15
+    """Maximum tokens of an answer."""
+    max_question_len: PositiveInt | None = None
+    """Maximum tokens of the question. A longer question is cut."""
+    handle_impossible_answer: bool = False
+    """Adds the empty answer as a candidate."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +60,16 @@ class AnswerReader:
             count: the number of spans; several can become equal when they are extended.
             align: whether spans are extended to whole words.
         """
+        for first, last, score in self.spans(row, outputs, max_tokens=max_tokens, count=count):
+            yield *self.characters(row, first, last, align=align), score
+
+    def spans(
+        self, row: Window, outputs: Outputs, *, max_tokens: int, count: int
+    ) -> Iterator[tuple[int, int, float]]:
+        """Yield (first token, last token, probability) of a window's best spans; see `read`."""
         mask = self.mask(row)
         start, end = self._probabilities(row, outputs, mask)
-        for first, last, score in best_spans(
-            start * mask, end * mask, max_tokens=max_tokens, count=count
-        ):
-            yield *self.characters(row, first, last, align=align), score
+        yield from best_spans(start * mask, end * mask, max_tokens=max_tokens, count=count)
 
     def no_answer_score(self, row: Window, outputs: Outputs) -> float:
         """Return the probability that a window has no answer: that of its first token."""
@@ -71,6 +97,68 @@ class AnswerReader:
         allowed = mask | (np.array(row.encoding.ids) == self.cls)
         start, end = outputs["start_logits"], outputs["end_logits"]
         return probabilities(start, allowed), probabilities(end, allowed)
+
+
+def truncate_question(
+    tokenizer: PreTrainedTokenizerBase, question: str, max_tokens: int | None
+) -> str:
+    """Return a question up to the end of its last token within a limit; None for no limit."""
+    if max_tokens is None:
+        return question
+    options = {"add_special_tokens": False, "return_offsets_mapping": True}
+    offsets = tokenizer(question, **options)["offset_mapping"]
+    return question[: offsets[max_tokens - 1][1]] if len(offsets) > max_tokens else question
+
+
+def context_windows(
+    tokenizer: PreTrainedTokenizerBase,
+    texts: tuple[Any, Any],
+    encoding: BatchEncoding,
+    number: int = 0,
+    *,
+    context: int = 1,
+    size: int,
+    stride: int,
+    limit: int,
+    **options: Any,
+) -> list[Window]:
+    """Return a question with its context as one row, or as a window for each part of the context.
+
+    Args:
+        tokenizer: the tokenizer.
+        texts: both texts in their order in a row.
+        encoding: the encoding of several such pairs.
+        number: the number of the pair in it.
+        context: which of the two texts the context is.
+        size: the maximum number of tokens in a window.
+        stride: overlap of consecutive windows in tokens.
+        limit: the maximum number of windows.
+        **options: the options of the tokenizer that the encoding was made with.
+
+    Raises:
+        RequestTooLarge: the question leaves no room, or there are too many windows.
+    """
+    length = len(encoding["input_ids"][number])
+    if length <= size:
+        return [window(encoding, number, tokenizer.model_input_names)]
+    sequences = np.array(encoding.encodings[number].sequence_ids, dtype=float)
+    repeated = int((sequences != context).sum())
+    if size - repeated < MIN_CONTEXT_TOKENS:
+        raise RequestTooLarge(
+            f"the question leaves {max(size - repeated, 0)} of {size} tokens for the context"
+            "; ask a shorter question or raise max_seq_len."
+        )
+    return split_windows(
+        tokenizer,
+        texts,
+        length,
+        max_length=size,
+        repeated=repeated,
+        stride=stride,
+        limit=limit,
+        truncation="only_second" if context else "only_first",
+        **options,
+    )
 
 
 def merge_equal_answers(spans: Iterator[tuple[int, int, float]], text: str) -> list[dict[str, Any]]:

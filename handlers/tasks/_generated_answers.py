@@ -22,6 +22,7 @@ NEW_TOKENS = 256
 # GenerationConfig's own default, which a checkpoint without a limit may have written.
 UNSET_MAX_LENGTH = 20
 SEQUENCES = "sequences"
+DECODER_PROMPT = "decoder_input_ids"
 
 
 def answer_settings(base: GenerationConfig) -> GenerationConfig:
@@ -37,21 +38,33 @@ def answer_settings(base: GenerationConfig) -> GenerationConfig:
 
 
 def generate_answers(
-    model: Model, config: GenerationConfig, deadline: Deadline
+    model: Model, config: GenerationConfig, deadline: Deadline, max_tokens: int | None = None
 ) -> Callable[[Batch], Mapping[str, torch.Tensor]]:
     """Return a function from a batch to the token ids of its answers, under `sequences`.
 
-    It raises :class:`OutOfTime` once the deadline has passed.
+    It raises :class:`OutOfTime` once the deadline has passed. A decoder's prompt and its answer
+    have `max_tokens` at most.
     """
 
     def generate(batch: Batch) -> Mapping[str, torch.Tensor]:
         criterion = DeadlineCriterion(deadline)
-        ids = model.generate(batch, config, stopping_criteria=StoppingCriteriaList([criterion]))
+        own = _within(config, batch, max_tokens)
+        ids = model.generate(batch, own, stopping_criteria=StoppingCriteriaList([criterion]))
         if criterion.reached:
             raise OutOfTime
         return {SEQUENCES: ids}
 
     return generate
+
+
+def _within(config: GenerationConfig, batch: Batch, max_tokens: int | None) -> GenerationConfig:
+    """Return a config whose new tokens fit after the prompt of the decoder."""
+    if max_tokens is None or DECODER_PROMPT not in batch:
+        return config
+    room = max_tokens - batch[DECODER_PROMPT].shape[1]
+    own = copy.deepcopy(config)
+    own.max_length, own.max_new_tokens = None, min(config.max_new_tokens or room, room)
+    return own
 
 
 def answer_text(tokenizer: PreTrainedTokenizerBase, outputs: Outputs, **options: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from handlers.config.model_config import ModelConfig
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest
 from handlers.runtime.model import Model
-from handlers.schemas.model_info import Limits
+from handlers.schemas.model_info import Columns, Limits
 from handlers.schemas.request import Request
 from handlers.schemas.text_checks import check_text, json_type
 from handlers.tasks._image import SAMPLE_INPUTS, ImageRow, ImageTask
@@ -44,22 +45,30 @@ class ImageQuestionTask(ImageTask):
     """A mode whose rows are an image and a question, which one tokenizer reads."""
 
     inputs: ClassVar[Any] = ImageQuestionInput
-    sample = SAMPLE_QUESTION
-    input_columns = (("image", "question"),)
+    sample: ClassVar[Mapping[str, Any]] = SAMPLE_QUESTION
+    input_columns: ClassVar[Sequence[Columns]] = (("image", "question"),)
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
         self.tokenizer = checkpoint.tokenizer
 
     def parse(self, request: Request) -> ImageQuestion:
-        inputs = request.inputs
+        file, question = self.read_inputs(request.inputs)
+        parameters = self.read_parameters(request.parameters)
+        question = check_text(question, "question", self.settings.max_characters)
+        return ImageQuestion(self.files.file(file, "image"), parameters, question)
+
+    def read_inputs(self, inputs: Any) -> tuple[Any, Any]:
+        """Return the image and the question of a request, not yet checked.
+
+        Raises:
+            BadRequest: it has other keys.
+        """
         if not isinstance(inputs, dict):
             raise BadRequest(f"inputs must be {FORM}, and is {json_type(inputs)}.")
         if inputs.keys() != {"image", "question"}:
             raise BadRequest(f"inputs has the keys {quote(sorted(map(str, inputs)))}; send {FORM}.")
-        parameters = self.read_parameters(request.parameters)
-        question = check_text(inputs["question"], "question", self.settings.max_characters)
-        return ImageQuestion(self.files.file(inputs["image"], "image"), parameters, question)
+        return inputs["image"], inputs["question"]
 
     def read(self, query: Any, file: bytes) -> list[ImageRow]:
         tokens = self.tokens(query.question)

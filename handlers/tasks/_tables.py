@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from collections import defaultdict
@@ -18,7 +17,7 @@ from transformers import TapasTokenizer
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import BadRequest, RequestTooLarge, WrongCheckpoint, summarize
 from handlers.runtime.imports import require_package
-from handlers.schemas.text_checks import json_type
+from handlers.schemas.text_checks import json_type, parse_json
 
 INSTALL = "pip install 'pandas<3'"
 # The tokenizer of tables is written in Python. It reads the whole table for each question, and
@@ -70,7 +69,7 @@ def read_table(value: Any, max_characters: int) -> Table:
         BadRequest: it is no table, is empty, or its columns differ in length.
         RequestTooLarge: it has too many cells or characters.
     """
-    columns = _columns(_parsed(value, max_characters))
+    columns = _columns(parse_json(value, "table", max_characters))
     lengths = {len(cells) for cells in columns.values()}
     if not columns or lengths == {0}:
         raise BadRequest("table is empty; send at least one column with one cell.")
@@ -217,20 +216,6 @@ def place_of(types: Sequence[int]) -> Place | None:
     if types[IN_TABLE] == 1 and types[ROW] > 0 and types[COLUMN] > 0:
         return types[ROW] - 1, types[COLUMN] - 1
     return None
-
-
-def _parsed(value: Any, max_characters: int) -> Any:
-    if not isinstance(value, str):
-        return value
-    if len(value) > max_characters:
-        raise RequestTooLarge(
-            f"table has {len(value):,} characters, and this model takes {max_characters:,}"
-            "; send less."
-        )
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        raise BadRequest("table is a text that is not JSON; send an object.") from None
 
 
 def _columns(value: Any) -> dict[str, Any]:

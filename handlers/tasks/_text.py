@@ -60,7 +60,11 @@ class TextTask(BaseTask[QueryT, RowT]):
         if model.packs and (len(rows) > 1 or model.compiles_shapes):
             return run_packed(before(deadline, model.forward_packed), rows, **options)
         return run(
-            before(deadline, model.forward), rows, padded_limit=model.padded_limit, **options
+            before(deadline, model.forward),
+            rows,
+            padded_limit=model.padded_limit,
+            collate=self.collate,
+            **options,
         )
 
     def collate(self, rows: Sequence[RowT]) -> Batch:

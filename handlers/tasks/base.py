@@ -88,6 +88,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         smaller_results: what to send instead of a request with too many numbers in its results.
         smaller_requests: what to send instead of a request that takes too long.
         cost_unit: what is computed for a row, in the plural.
+        explains: whether its results can be explained, where the mode has an explanation target.
         prompts: names of the checkpoint's prompts, which a request chooses by `prompt_name`.
         is_encoder_decoder: whether an encoder reads the inputs and a decoder writes these texts.
     """
@@ -122,6 +123,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     smaller_results: ClassVar[str] = "fewer or shorter texts"
     smaller_requests: ClassVar[str] = "fewer or shorter texts"
     cost_unit: ClassVar[str] = "tokens"
+    explains: ClassVar[bool] = True
     prompts: Sequence[str] = ()
     is_encoder_decoder: ClassVar[bool] = False
 
@@ -129,6 +131,14 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         self.checkpoint = checkpoint
         self.settings = settings
         self.defaults = self.parameters.defaults_from(settings.parameters)
+
+    @classmethod
+    def for_config(cls, config: PreTrainedConfig) -> type[BaseTask[Any, Any]]:
+        """Return the class of the task for a checkpoint with this config.
+
+        It is another one only where families of a mode have rows of different kinds.
+        """
+        return cls
 
     @classmethod
     def auto_class_for(cls, config: PreTrainedConfig) -> str:

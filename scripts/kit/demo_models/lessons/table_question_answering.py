@@ -23,7 +23,7 @@ from scripts.kit.demo_models.batches import Feature
 from scripts.kit.demo_models.forward import forward
 from scripts.kit.demo_models.grammar import Split
 from scripts.kit.demo_models.lessons.base import Lesson
-from scripts.kit.demo_models.minilm import FROZEN_LAYERS, load_tokenizer, minilm
+from scripts.kit.demo_models.minilm import FROZEN_LAYERS, SIZES, load_tokenizer, minilm
 from scripts.kit.demo_models.score import mean
 from scripts.kit.demo_models.training import Plan
 
@@ -47,16 +47,6 @@ PATTERNS: Mapping[Split, Sequence[str]] = {
 }
 HIGHEST, LOWEST = "highest", "lowest"
 WIDTH = 32
-# Of MiniLM's config.
-SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "max_position_embeddings",
-    "layer_norm_eps",
-)
 
 
 class Quiz(NamedTuple):

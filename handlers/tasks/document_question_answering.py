@@ -1,0 +1,343 @@
+"""A question about a page, to the words that answer it.
+
+    {"inputs": {"question": "What is the total?",
+                "word_boxes": [["Total", [80, 700, 150, 720]], ["40.20", [700, 700, 780, 720]]]}}
+    -> [{"score": 0.97, "answer": "40.20", "start": 1, "end": 1}]
+
+Boxes are left, top, right and bottom in thousandths of the page. The models of the LayoutLM family
+read words with their boxes, which Tesseract finds where a request has an image only. Donut reads
+the image alone, and writes an answer without a score. Answers are those of transformers' pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Annotated, Any, ClassVar, NotRequired
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field, NonNegativeInt, PositiveInt
+from transformers import PreTrainedConfig
+from typing_extensions import TypedDict
+
+from handlers.batching.padding import Batch, Padding
+from handlers.batching.rows import Outputs, Row, RowOutcome
+from handlers.batching.tokenization import Window, tokenize
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.config.handler_section import HandlerSection
+from handlers.config.quoting import quote
+from handlers.errors import BadRequest, RequestError, attempt
+from handlers.media.files import MediaFiles
+from handlers.media.images import IMAGE, read_image
+from handlers.media.ocr import SCALE, WordBoxes, read_words
+from handlers.media.remote import RemoteFile
+from handlers.runtime.deadline import NO_DEADLINE, Deadline
+from handlers.runtime.model import Model
+from handlers.schemas.pipeline_names import ANY, PipelineNames
+from handlers.schemas.request import Request
+from handlers.schemas.text_checks import check_text, json_type
+from handlers.schemas.word_boxes import read_word_boxes
+from handlers.tasks._answer_spans import (
+    AnswerReader,
+    SpanParameters,
+    context_windows,
+    truncate_question,
+)
+from handlers.tasks._donut import DonutTask
+from handlers.tasks._image import SAMPLE_INPUTS
+from handlers.tasks._preprocessing import PIXELS, Preprocessor
+from handlers.tasks._text import TextTask
+from handlers.tasks.base import BaseTask
+from handlers.telemetry.meter import Meter
+
+FORM = '{"image": …, "question": …, "word_boxes": [["word", [left, top, right, bottom]], …]}'
+BOXES = "bbox"
+READS_PIXELS = "layoutlmv3"
+DONUT = "vision-encoder-decoder"
+MOST_OVERLAP = 256
+LANGUAGE = r"^[A-Za-z_]{1,20}(\+[A-Za-z_]{1,20}){0,4}$"
+
+
+class DocumentParameters(SpanParameters):
+    """Parameters of the document-question-answering pipeline; Donut has none of them."""
+
+    pipeline_names: ClassVar[PipelineNames] = PipelineNames(
+        ignored={"batch_size": ANY, "padding": ANY, "timeout": ANY, "tesseract_config": ("",)}
+    )
+
+    max_seq_len: PositiveInt | None = None
+    """Tokens of one window: question, words and special tokens. Without it, the model's limit."""
+    doc_stride: NonNegativeInt | None = None
+    """Overlap of two windows in tokens. Without it, half a window, 256 at most."""
+    lang: Annotated[str, Field(pattern=LANGUAGE)] | None = None
+    """Language that Tesseract reads, by its own code. Without it, English."""
+    word_boxes: list[list[Any]] | str | None = None
+    """The words of the page with their boxes, where they are not among the inputs."""
+
+
+class DocumentInput(TypedDict):
+    """A question about a page: its image, its words with their boxes, or both."""
+
+    question: str
+    image: NotRequired[str | None]
+    word_boxes: NotRequired[list[tuple[str, tuple[float, float, float, float]]] | str | None]
+
+
+class DocumentAnswer(TypedDict):
+    """An answer, its probability, and its first and last word; a generated one is a text alone."""
+
+    score: NotRequired[float]
+    answer: str | None
+    start: NotRequired[int]
+    end: NotRequired[int]
+
+
+@dataclass(frozen=True)
+class DocumentQuery:
+    """A question about the page in an image file, with its words where a request has them."""
+
+    question: str
+    file: bytes | RemoteFile | None
+    page: WordBoxes | None
+    parameters: DocumentParameters
+
+
+@dataclass(frozen=True)
+class DocumentRow(Window):
+    """A window of a page.
+
+    Attributes:
+        page: the words and boxes of the whole page.
+        pixels: the pixels of the page, for models that read them.
+    """
+
+    page: WordBoxes
+    pixels: npt.NDArray[Any] | None
+
+
+class Task(TextTask[DocumentQuery, DocumentRow]):
+    """Questions about pages of words with boxes, for LayoutLM and LayoutLMv3."""
+
+    auto_class = "AutoModelForDocumentQuestionAnswering"
+    outputs = ("start_logits", "end_logits")
+    per_token = ("start_logits", "end_logits")
+    parameters = DocumentParameters
+    inputs = DocumentInput
+    results = list[DocumentAnswer]
+    sample: ClassVar[Mapping[str, Any]] = {
+        "inputs": {
+            "image": SAMPLE_INPUTS["inputs"],
+            "question": "Who sings?",
+            "word_boxes": [["Nina", [100, 100, 180, 140]], ["sings", [200, 100, 290, 140]]],
+        }
+    }
+    input_columns = (
+        ("question", "word_boxes"),
+        ("image", "question", "word_boxes"),
+        ("image", "question"),
+    )
+    result_columns = ("answer", "score")
+    reads_media = True
+    packs = False
+    exports = False
+    smaller_requests = "fewer or shorter pages"
+
+    @classmethod
+    def for_config(cls, config: PreTrainedConfig) -> type[BaseTask[Any, Any]]:
+        return DocumentImageTask if config.model_type == DONUT else cls
+
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        self._reads_pixels = checkpoint.config.model_type == READS_PIXELS
+        self.tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+        self.files = MediaFiles(
+            IMAGE, settings.max_image_bytes, settings.allowed_media_hosts, settings.media_timeout
+        )
+        self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="page")
+
+    @classmethod
+    def example_inputs(cls, text: str) -> DocumentInput:
+        words = text.split()[1:]  # one fewer, for the [SEP] between question and words
+        middle = min(6, len(words) // 2)
+        page = [(word, (0.0, 0.0, 10.0, 10.0)) for word in words[middle:]]
+        return {"question": " ".join(words[:middle]), "word_boxes": page}
+
+    def parse(self, request: Request) -> DocumentQuery:
+        parameters: DocumentParameters = self.read_parameters(request.parameters)
+        question, file, given = read_inputs(request.inputs)
+        question = check_text(question, "question", self.max_characters)
+        pages = [
+            read_word_boxes(each, self.max_characters)
+            for each in (given, parameters.word_boxes)
+            if each is not None
+        ]
+        page = next(iter(pages), None)
+        if file is None and page is None:
+            raise BadRequest(f"inputs has neither an image nor word_boxes; send {FORM}.")
+        return DocumentQuery(
+            truncate_question(self.tokenizer, question, parameters.max_question_len),
+            None if file is None else self.files.file(file, "image"),
+            page,
+            parameters,
+        )
+
+    def encode(self, queries: Sequence[DocumentQuery]) -> list[list[DocumentRow] | RequestError]:
+        fetched = iter(self.files.fetch([each.file for each in queries if each.file is not None]))
+        files = [None if each.file is None else next(fetched) for each in queries]
+        return list(self._threads.map(partial(attempt, self._rows), queries, files))
+
+    def run(
+        self,
+        model: Model,
+        rows: Sequence[DocumentRow],
+        meter: Meter,
+        deadline: Deadline = NO_DEADLINE,
+    ) -> Sequence[RowOutcome]:
+        outcomes: dict[int, RowOutcome] = {}
+        for has_pixels in (False, True):
+            numbers = [number for number, row in enumerate(rows) if _has_pixels(row) is has_pixels]
+            found = super().run(model, [rows[number] for number in numbers], meter, deadline)
+            outcomes.update(zip(numbers, found, strict=True))
+        return [outcomes[number] for number in range(len(rows))]
+
+    def collate(self, rows: Sequence[DocumentRow]) -> Batch:
+        batch = super().collate(rows)
+        pixels = [row.pixels for row in rows if _has_pixels(row) and row.pixels is not None]
+        return {**batch, PIXELS: torch.from_numpy(np.stack(pixels))} if pixels else batch
+
+    def decode(
+        self, query: DocumentQuery, rows: Sequence[DocumentRow], outputs: Sequence[Outputs]
+    ) -> Any:
+        return self.answers(query, rows, outputs)
+
+    def answers(
+        self, query: DocumentQuery, rows: Sequence[DocumentRow], outputs: Sequence[Outputs]
+    ) -> list[dict[str, Any]]:
+        """Return the `top_k` best answers over all windows, best first."""
+        windows, settings = list(zip(rows, outputs, strict=True)), query.parameters
+        limits = {"max_tokens": settings.max_answer_len, "count": settings.top_k}
+        found = [
+            _answer(row, first, last, score)
+            for row, output in windows
+            for first, last, score in self.reader.spans(row, output, **limits)
+        ]
+        if settings.handle_impossible_answer:
+            no_answer = min(self.reader.no_answer_score(*window) for window in windows)
+            found.append({"score": no_answer, "answer": "", "start": 0, "end": 0})
+        return sorted(found, key=lambda answer: -float(answer["score"]))[: settings.top_k]
+
+    @cached_property
+    def reader(self) -> AnswerReader:
+        """Finds spans in a window."""
+        return AnswerReader(1, self.tokenizer.cls_token_id)
+
+    @property
+    def padding(self) -> Padding:
+        padding = super().padding
+        return Padding(padding.ids, "right", {BOXES: 4})
+
+    def _made_up_row(self, length: int) -> Row:
+        row = super()._made_up_row(length)
+        return Row({**row.features, BOXES: [[0] * 4] * length})
+
+    def _rows(self, query: DocumentQuery, file: bytes | RequestError | None) -> list[DocumentRow]:
+        if isinstance(file, RequestError):
+            raise file
+        image, page = None, query.page
+        if file is not None:
+            image = read_image(file, "The image", self.settings.max_image_pixels)
+            page = page or read_words(image, query.parameters.lang)
+        assert page is not None  # noqa: S101
+        pixels = self._preprocessor(image)[PIXELS] if image and self._reads_pixels else None
+        return [
+            DocumentRow(self._with_boxes(window, page), window.encoding, page, pixels)
+            for window in self._windows(query, page)
+        ]
+
+    def _windows(self, query: DocumentQuery, page: WordBoxes) -> list[Window]:
+        size, stride = self._window_size(query), query.parameters.doc_stride
+        if stride is not None and stride >= size:
+            raise BadRequest(
+                f"doc_stride is {stride:,}, and a window has {size:,} tokens; let windows overlap"
+                " less."
+            )
+        texts: tuple[Any, Any] = (query.question.split(), list(page.words))
+        options: dict[str, Any] = {"is_split_into_words": True}
+        return context_windows(
+            self.tokenizer,
+            texts,
+            tokenize(self.tokenizer, [texts], **options),
+            size=size,
+            stride=min(size // 2, MOST_OVERLAP) if stride is None else stride,
+            limit=self.settings.max_rows,
+            **options,
+        )
+
+    def _window_size(self, query: DocumentQuery) -> int:
+        limits = (query.parameters.max_seq_len, self.max_tokens, self.tokenizer.model_max_length)
+        return min(limit for limit in limits if limit)
+
+    def _with_boxes(self, window: Window, page: WordBoxes) -> Mapping[str, Any]:
+        """Return the model inputs of a window with the box of each token.
+
+        A question has the box of a point, and a separator in LayoutLM that of the point opposite.
+        """
+        ids = np.array(window.features["input_ids"])
+        in_page = self.reader.mask(window)
+        corner = 0 if self._reads_pixels else SCALE
+        boxes = np.where(ids[:, None] == self.tokenizer.sep_token_id, corner, 0).repeat(4, axis=1)
+        words = [window.encoding.word_ids[token] for token in np.flatnonzero(in_page)]
+        boxes[in_page] = [page.boxes[word] for word in words]
+        return {**window.features, BOXES: boxes}
+
+    @cached_property
+    def _preprocessor(self) -> Preprocessor:
+        processor: Any = self.checkpoint.image_processor
+        # Words are those of the request.
+        processor.apply_ocr = False
+        return Preprocessor(processor)
+
+
+class DocumentImageTask(DonutTask):
+    """Questions about images of pages, for Donut."""
+
+    parameters = DocumentParameters
+    inputs = DocumentInput
+    results = list[DocumentAnswer]
+    sample = Task.sample
+    input_columns = (("image", "question"), ("image", "question", "word_boxes"))
+    result_columns = ("answer", "score")
+
+    def read_inputs(self, inputs: Any) -> tuple[Any, Any]:
+        question, file, _ = read_inputs(inputs)
+        if file is None:
+            raise BadRequest(f"inputs has no image, which this model reads; send {FORM}.")
+        return file, question
+
+
+def read_inputs(inputs: Any) -> tuple[Any, Any, Any]:
+    """Return the question, the image and the words of a request; None for what it has not.
+
+    Raises:
+        BadRequest: it has no question, or other keys.
+    """
+    if not isinstance(inputs, dict):
+        raise BadRequest(f"inputs must be {FORM}, and is {json_type(inputs)}.")
+    if "question" not in inputs or inputs.keys() - {"image", "question", "word_boxes"}:
+        raise BadRequest(f"inputs has the keys {quote(sorted(map(str, inputs)))}; send {FORM}.")
+    return inputs["question"], inputs.get("image"), inputs.get("word_boxes")
+
+
+def _has_pixels(row: Any) -> bool:
+    # The rows of a warm-up are of no page.
+    return isinstance(row, DocumentRow) and row.pixels is not None
+
+
+def _answer(row: DocumentRow, first: int, last: int, score: float) -> dict[str, Any]:
+    start, end = row.encoding.word_ids[first], row.encoding.word_ids[last]
+    answer = " ".join(row.page.words[start : end + 1])
+    return {"score": score, "answer": answer, "start": start, "end": end}
