@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.reliability.clients import Expected, body_of
+from benchmarks.reliability.clients import TIMEOUT, Expected, body_of
 from scripts.kit.ports import HOST
 from scripts.kit.server import Server
 
@@ -61,7 +61,7 @@ def send_halves_and_slowly(server: Server, expected: Expected, seconds: float) -
         for _ in range(CONNECTIONS):
             opened.enter_context(_connection(server)).sendall(message[: len(message) // 2])
         slow = opened.enter_context(_connection(server))
-        slow.settimeout(seconds + 10)
+        slow.settimeout(seconds + TIMEOUT)
         pause = min(SLOWNESS, seconds / len(message))
         for byte in message:
             slow.sendall(bytes([byte]))
