@@ -124,9 +124,9 @@ def _input_tensors(
 def _input_names(
     tensors: Mapping[str, Tensor], columns: Sequence[Columns], parameters: Mapping[str, Any]
 ) -> Sequence[str]:
-    for names in columns:
-        if names not in SINGLE_VALUES and set(names) <= tensors.keys():
-            return names
+    several = (names for names in columns if names not in SINGLE_VALUES)
+    if matching := [names for names in several if set(names) <= tensors.keys()]:
+        return max(matching, key=len)
     others = [name for name in tensors if name not in parameters]
     found = [name for name in INPUT_NAMES if name in others] or others
     is_single = not SINGLE_VALUES.keys().isdisjoint(columns)

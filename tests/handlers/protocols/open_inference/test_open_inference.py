@@ -144,6 +144,14 @@ def test_pairs_are_two_tensors(model: Served) -> None:
     assert found == model.ask([{"text": one, "text_pair": other} for one, other in pairs])
 
 
+def test_all_columns_of_the_inputs_are_read_where_some_would_do(served: Serve) -> None:
+    model = served("document_question_answering")
+    page = tasks.get("document_question_answering").sample["inputs"]
+    boxes = typed("word_boxes", [json.dumps(page["word_boxes"])], "hg_json")
+    others = [tensor(name, [page[name]]) for name in ("image", "question")]
+    assert ask(model, *others, boxes) == model.ask([page])
+
+
 def test_a_chat_is_an_item_of_json(served: Serve, monkeypatch: Any) -> None:
     model = served("text_generation")
     monkeypatch.setattr(model.engine.task.checkpoint.tokenizer, "chat_template", TEMPLATE)
