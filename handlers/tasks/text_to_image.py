@@ -144,6 +144,7 @@ class Task(BaseTask[ImagePrompt, ImageCallRow]):
     result_columns = ("image", "seed")
     packs = False
     exports = False
+    one_forward = False
     draws = True
     result_files = ResultFiles(
         tuple(IMAGE_TYPES), lambda image, kind: convert_png(image["image"], kind)

@@ -16,6 +16,7 @@ from handlers import tasks
 from handlers.checkpoints.checkpoint import read_checkpoint
 from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.model_spec import ModelSpec
+from handlers.config.choices import modes
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
@@ -28,6 +29,7 @@ from handlers.formats.pretrained import Format
 from handlers.runtime.model import ForwardOnlyModel, Model
 from handlers.schemas.request import Request, Sample
 from tests import tiny
+from tests.samples import requests_of
 from tests.serving import Served
 
 pytestmark = [
@@ -123,6 +125,19 @@ def test_auto_is_measured_in_bfloat16_on_every_processor(
     report = measured(folder, dtype="auto")
     assert (report.rows, report.dtype, report.rejected) == (7, "bfloat16", None)
     assert report.largest_score_difference > 0
+
+
+@pytest.mark.parametrize("mode", modes())
+def test_a_checkpoint_of_every_mode_is_measured_or_served_unmeasured(
+    checkpoint: Callable[..., Path], tmp_path: Path, mode: str
+) -> None:
+    config = ModelConfig.parse({"handler": {"mode": mode, "dtype": "auto"}})
+    rows = [Request(inputs, given) for inputs, given in requests_of(mode)[:2]]
+    report = export(checkpoint(mode), config, tmp_path, rows)
+    task = tasks.get(mode)
+    compared = task.one_forward and not task.generates
+    assert (report is not None) == compared
+    assert ParityReport.find(tmp_path) == report
 
 
 @pytest.mark.parametrize(("flags", "dtype"), [(WITH, "bfloat16"), (WITHOUT, "float32")])
