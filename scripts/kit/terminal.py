@@ -6,8 +6,10 @@ import base64
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from typing import Any
 
+from PIL import Image, UnidentifiedImageError
 from rich import box
 from rich.console import Group
 from rich.style import Style
@@ -86,15 +88,12 @@ def _item(item: Any, inputs: Any) -> Text:
     strings = _strings(item)
     if isinstance(item, str) or not strings:
         return Text(_shortened(json.dumps(_rounded(item), ensure_ascii=False), SHOWN_ANSWER))
-    if "sampling_rate" in item:
-        seconds = seconds_of(base64.b64decode(item["audio"])) or 0.0
-        return Text(f"speech of {seconds:.2f} seconds", LABEL)
     if "word" in item:
         # The input has the entity as it was written; the tokenizer's words may be in lower case.
         word = inputs[item["start"] : item["end"]] if isinstance(inputs, str) else item["word"]
         return Text.assemble(word, " ", (strings[0], LABEL))
     continues = isinstance(inputs, str) and strings[0].startswith(inputs)
-    text = f"… {strings[0].removeprefix(inputs).lstrip()}" if continues else strings[0]
+    text = f"… {strings[0].removeprefix(inputs).lstrip()}" if continues else _readable(strings[0])
     score = "" if item.get("score") is None else f" {item['score']:.1%}"
     return Text.assemble((_shortened(text, SHOWN_ANSWER), LABEL), score)
 
@@ -171,7 +170,20 @@ def _texts(inputs: Any) -> list[str]:
 
 def _plain(inputs: Any) -> str:
     texts = _texts(inputs) if isinstance(inputs, str | Mapping) else []
-    return " / ".join(texts) or json.dumps(inputs, ensure_ascii=False)
+    return " / ".join(map(_readable, texts)) or json.dumps(inputs, ensure_ascii=False)
+
+
+def _readable(text: str) -> str:
+    """Return what is in a text that is an image or a sound in base64; any other text as it is."""
+    try:
+        file = base64.b64decode(text, validate=True)
+        with Image.open(BytesIO(file)) as image:
+            return f"image of {image.width} x {image.height} pixels"
+    except UnidentifiedImageError:
+        seconds = seconds_of(file)
+        return text if seconds is None else f"sound of {seconds:.2f} seconds"
+    except ValueError:  # no base64
+        return text
 
 
 def _shortened(text: str, width: int) -> str:

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from rich.console import Console, RenderableType
 
 from handlers.media.audio import wav_in_base64
+from handlers.media.images import png_in_base64
 from scripts.kit.terminal import (
     answer_text,
     exchange_table,
@@ -19,6 +21,7 @@ from scripts.kit.terminal import (
 )
 
 TEXT = "Small rooms, but a wonderful breakfast."
+IMAGE = png_in_base64(Image.new("L", (6, 4)))
 SPAN = {"score": 0.92371, "start": 4, "end": 8, "answer": "Lund"}
 ENTITIES = [
     {"entity_group": "PER", "score": 0.9, "word": "ada lovelace", "start": 0, "end": 12},
@@ -69,8 +72,9 @@ def explained(**changed: Any) -> dict[str, Any]:
         ({"masks": ["iVBORw0KGgo"] * 2, "scores": [0.75, 0.5]}, "mask 75.0%, mask 50.0%"),
         (
             {"audio": wav_in_base64(np.zeros(4_000, np.float32), 8_000), "sampling_rate": 8_000},
-            "speech of 0.50 seconds",
+            "sound of 0.50 seconds",
         ),
+        ([{"image": IMAGE, "seed": 7}], "image of 6 x 4 pixels"),
         ({"code": 503, "type": "x", "message": "no [b]worker[/b]"}, "503 no [b]worker[/b]"),
     ],
 )
@@ -99,6 +103,9 @@ def test_a_long_text_is_cut() -> None:
     [
         ("A film", "A film"),
         ({"question": "Who?", "context": "Ada."}, "Who? / Ada."),
+        ({"image": IMAGE, "question": "Who?"}, "image of 6 x 4 pixels / Who?"),
+        (wav_in_base64(np.zeros(4_000, np.float32), 8_000), "sound of 0.50 seconds"),
+        ("word", "word"),  # base64 of no file
         ([{"role": "user", "content": "Hi"}], '[{"role": "user", "content": "Hi"}]'),
     ],
 )
