@@ -16,6 +16,7 @@ from handlers.http.response import HttpResponse
 from handlers.telemetry.meter import Meter
 from tests.e2e.asking import Question
 from tests.random_requests import RandomRequests
+from tests.samples import mode_params
 from tests.serving import Served, differences
 
 LARGEST_BATCH = 32
@@ -25,8 +26,8 @@ TOLERANCE = 1e-4
 OF_EACH_ANSWER = ("id", "created")
 
 
-@pytest.mark.parametrize("count", [150, pytest.param(750, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("mode", modes())
+@pytest.mark.parametrize("count", [60, pytest.param(750, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mode", mode_params(modes()))
 def test_an_answer_in_random_company_is_that_of_the_request_alone(
     served: Callable[..., Served], mode: str, count: int
 ) -> None:

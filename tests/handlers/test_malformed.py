@@ -13,6 +13,7 @@ from tests.drawn import drawn
 from tests.e2e.asking import Question
 from tests.handlers.generation.test_chat import TEMPLATE
 from tests.malformed import GOOD, malformed, malformed_chats
+from tests.samples import mode_params
 from tests.serving import Served, differences
 
 COUNT, BATCH = 150, 25
@@ -47,7 +48,7 @@ def sentence_of(answer: Any) -> str:
     return str(error if isinstance(error, str) else error["message"])
 
 
-@pytest.mark.parametrize("mode", modes())
+@pytest.mark.parametrize("mode", mode_params(modes()))
 def test_malformed_requests_are_refused_and_affect_no_other(served: Any, mode: str) -> None:
     questions: list[Question] = []
 

@@ -16,7 +16,7 @@ from handlers.batching.rows import Row
 from handlers.errors import OutOfMemory
 from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
-from tests.samples import INPUTS, explained_text_modes, text_modes
+from tests.samples import INPUTS, explained_text_modes, mode_params, text_modes
 from tests.serving import Served, differences
 
 Load = Callable[..., Served]
@@ -46,7 +46,7 @@ def limited(run: Callable[..., Any], tokens: int) -> Callable[..., Any]:
     return forward
 
 
-@pytest.mark.parametrize("mode", text_modes())
+@pytest.mark.parametrize("mode", mode_params(text_modes()))
 @pytest.mark.parametrize("packs", [True, False])
 def test_a_batch_that_does_not_fit_is_computed_in_halves(
     served: Load, small: Any, mode: str, packs: bool

@@ -139,6 +139,7 @@ def test_a_format_for_tokens_alone_is_refused_by_name(save_mode: str) -> None:
         export(Path(), ModelConfig.parse({"handler": handler}), Path())
 
 
+@pytest.mark.slow
 @pytest.mark.openvino
 @pytest.mark.parametrize("mode", [MODE, "image_feature_extraction"])
 def test_8_bits_are_measured_on_other_images_than_those_of_the_calibration(

@@ -78,6 +78,7 @@ def test_a_quantized_model_is_smaller_measured_and_answers(
         model.ask(inputs, **given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("agreements", "quantization"),
     [

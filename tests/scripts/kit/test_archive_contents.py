@@ -39,6 +39,7 @@ def test_a_checkpoint_in_fewer_bits_is_packed_with_its_weights_and_its_agreement
     assert (report.rows, report.dtype) == (1, "bfloat16")
 
 
+@pytest.mark.slow
 @pytest.mark.openvino
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
