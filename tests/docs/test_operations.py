@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +57,8 @@ def test_each_step_says_what_it_did(outputs: list[str]) -> None:
     assert found["python scripts/serve.py stop"] == "TorchServe has stopped.\n"
 
 
+# crossplane takes the shares of split_clients for directives.
+SHARE = re.compile(r'unknown directive "(\d+%|\*)"')
 PROXIES = [block for block in BLOCKS if block.language == "nginx"]
 
 
@@ -64,4 +67,4 @@ def test_nginx_reads_the_settings_of_the_proxy(block: Block, tmp_path: Path) -> 
     path = tmp_path / "nginx.conf"
     path.write_text(block.text, encoding="utf-8")
     parsed = crossplane.parse(str(path), strict=True, check_ctx=True, check_args=True)
-    assert (parsed["status"], parsed["errors"]) == ("ok", [])
+    assert [each for each in parsed["errors"] if not SHARE.match(each["error"])] == []
