@@ -100,11 +100,12 @@ $(VLLM)/.ready: requirements/vllm.txt
 	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
-# `-e .`: their processes import `hosts` from this folder.
-$(RAY)/.ready $(KSERVE)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt
+# `-e .`: their processes import `hosts` from this folder. Archives of `save_mode: auto` are OpenVINO's.
+$(RAY)/.ready: NO_DEPS := -r requirements/openvino-no-deps.txt
+$(RAY)/.ready $(KSERVE)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt requirements/openvino-no-deps.txt
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python $(PIP) -r requirements/$*.txt
-	.venv-$*/bin/python $(PIP) --no-deps -e .
+	.venv-$*/bin/python $(PIP) --no-deps $(NO_DEPS) -e .
 	touch $@
 
 $(LOCK)/.ready: Makefile

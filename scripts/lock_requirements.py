@@ -25,7 +25,7 @@ ENVIRONMENTS = {
     "gateway": ("gateway",),
     "clients": ("gateway", "clients"),
     "frameworks": ("frameworks",),
-    "ray": ("dependencies", "onnx", "audio", "diffusion", "ray"),
+    "ray": ("dependencies", "onnx", "openvino", "audio", "diffusion", "ray"),
     "kserve": ("dependencies", "onnx", "audio", "diffusion", "signatures", "kserve"),
     "bench": ("dependencies", "bench"),
     "docs": ("docs",),
