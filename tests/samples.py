@@ -20,12 +20,12 @@ __all__ = [
     "LONG",
     "ODD",
     "PARAMETERS",
-    "TEXT_TO_TEXT",
     "explained_modes",
     "explained_text_modes",
     "format_params",
     "inputs_of",
     "keys_of",
+    "mode_param",
     "mode_params",
     "requests_of",
     "text_modes",
@@ -56,12 +56,17 @@ def explained_text_modes() -> list[str]:
     return [mode for mode in explained_modes() if mode in text_modes()]
 
 
+def mode_param(mode: str, *others: Any) -> Any:
+    """Return a mode, and values beside it, as a test's parameter.
+
+    A mode that has the implementation of another is slow.
+    """
+    return pytest.param(mode, *others, marks=pytest.mark.slow if mode in TEXT_TO_TEXT else ())
+
+
 def mode_params(names: Iterable[str]) -> list[Any]:
-    """Return modes as a test's parameter; those with the implementation of another are slow."""
-    return [
-        pytest.param(name, marks=pytest.mark.slow) if name in TEXT_TO_TEXT else name
-        for name in names
-    ]
+    """Return modes as a test's parameter."""
+    return [mode_param(name) for name in names]
 
 
 def format_params() -> list[Any]:

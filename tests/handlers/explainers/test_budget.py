@@ -9,7 +9,7 @@ import pytest
 
 from handlers.explainers import methods_for, targets
 from handlers.schemas.request import Request
-from tests.samples import TEXT_TO_TEXT, explained_modes, explained_text_modes, inputs_of
+from tests.samples import explained_modes, explained_text_modes, inputs_of, mode_param
 from tests.serving import Served
 
 TOKENS, PIXELS = 48, 4 * 32 * 32
@@ -19,7 +19,7 @@ TEXT = "Nina sings in the old bar near the river"
 def explained_by() -> list[Any]:
     """Return every mode with every method that explains it."""
     return [
-        pytest.param(mode, method, marks=pytest.mark.slow if mode in TEXT_TO_TEXT else ())
+        mode_param(mode, method)
         for mode in explained_modes()
         if (target := targets.get(mode))
         for method in methods_for(target.model_type.batch_type, gradients=True)
