@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,8 @@ KEY_FILE = "key_file.json"
 TokenType = Literal["management", "inference"]
 # A token is renewed if it expires in less time, so that a call that begins now is not refused.
 MARGIN = timedelta(minutes=2)
+# TorchServe empties the file before it writes it; a reader in between waits this many seconds.
+WRITE_SECONDS, POLL_INTERVAL = 1.0, 0.05
 # TorchServe writes nanoseconds, and Python reads microseconds.
 FRACTION = re.compile(r"\.(\d{1,6})\d*")
 
@@ -81,10 +84,22 @@ class Tokens:
     def _entry(self, name: str) -> dict[str, Any]:
         assert self.key_file is not None  # noqa: S101 - `header` has looked
         try:
-            entry = json.loads(self.key_file.read_text(encoding="utf-8"))[name]
+            entry = _read_json(self.key_file)[name]
             return {**entry, "key": str(entry["key"])}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise WrongKeyFile(self.key_file, f"has no {name} key ({error})") from None
+
+
+def _read_json(path: Path) -> Any:
+    """Return the content of a file, also of one that is being written at this moment."""
+    end = time.monotonic() + WRITE_SECONDS
+    while True:
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(POLL_INTERVAL)
 
 
 def _expires_at(entry: dict[str, Any]) -> datetime:

@@ -20,6 +20,7 @@ from scripts.kit.properties import escape, read_properties, write_properties
 from scripts.kit.readiness import wait_until_ready
 from scripts.kit.server import Server
 from scripts.kit.server_command import LOGGING, server_command, server_environment
+from scripts.kit.tokens import KEY_FILE
 
 
 @dataclass
@@ -84,6 +85,8 @@ class TorchServe:
         workdir = self.workdir.resolve()
         logs, settings = _fresh_logs(workdir), self._settings(models)
         write_properties(workdir / "config.properties", settings)
+        # A server that was killed leaves its keys, which this one does not know.
+        (workdir / KEY_FILE).unlink(missing_ok=True)
         # Not in the work folder: the path of the Unix sockets in it must be short.
         scratch = Path(tempfile.mkdtemp(prefix="torchserve-"))
         vmargs = settings.get("vmargs", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -173,7 +174,17 @@ def test_a_token_is_renewed_before_it_expires(
     assert renewed == [("http://127.0.0.1:8081/token", {"type": "inference"}, api)]
 
 
-def test_a_key_file_without_keys_is_named(tmp_path: Path) -> None:
+def test_a_key_file_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "key_file.json"
+    path.touch()
+    writer = threading.Timer(0.2, key_file, [path, 60])
+    writer.start()
+    assert Tokens(path, "").header("management") == {"Authorization": "Bearer old"}
+    writer.join()
+
+
+def test_a_key_file_without_keys_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scripts.kit.tokens.WRITE_SECONDS", 0.0)
     for content in ("", "{}", "[]"):
         (tmp_path / "key_file.json").write_text(content)
         with pytest.raises(WrongKeyFile, match=r"key_file\.json has no management key"):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -121,6 +122,14 @@ def test_a_setting_that_java_rejects_is_reported(store: Path, tmp_path: Path) ->
 
     with pytest.raises(ServerFailed, match="Unrecognized option: -Xnonsense"):
         TorchServe(tmp_path, model_store=store, config_overrides=wrong).start()
+
+
+def test_the_keys_of_a_server_that_was_killed_are_not_read(store: Path, tmp_path: Path) -> None:
+    expired = {"key": "old", "expiration time": "2020-01-01T00:00:00Z"}
+    keys = {"inference": expired, "management": expired, "API": {"key": "api"}}
+    (tmp_path / "key_file.json").write_text(json.dumps(keys), encoding="utf-8")
+    with TorchServe(tmp_path, model_store=store) as running:
+        assert ask(running).is_success
 
 
 def test_start_times_out(store: Path, tmp_path: Path) -> None:
