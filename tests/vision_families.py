@@ -178,7 +178,11 @@ FAMILIES: dict[str, Family] = {
     ),
 }
 # Those whose image processor keeps the proportions of an image.
-FREE_SIZES = ("DetrForObjectDetection", "DepthAnythingForDepthEstimation")
+FREE_SIZES = (
+    "DetrForObjectDetection",
+    "DetrForSegmentation",
+    "DepthAnythingForDepthEstimation",
+)
 # The sets of parameters with which a family answers; one without any for the others.
 SEGMENTED: list[dict[str, Any]] = [{"threshold": 0.2}, {"subtask": "semantic"}]
 PARAMETERS: dict[str, list[dict[str, Any]]] = {

@@ -21,8 +21,12 @@ from handlers.checkpoints.trial_rows import row_beyond, windows
 
 SHAPES = ((2, 16), (3, 29), (1, 7))
 COUNTS = (2, 3, 1)
+MASK = "attention_mask"
+# The tokens of a text that a decoder writes.
+WRITTEN = "decoder_input_ids"
 # Texts beside arrays, whose number is another one, and their tokens.
 TEXT_SHAPES = ((4, 9), (5, 16), (2, 7))
+WIDTHS = (9, 16, 7)
 
 
 class GraphInputs(ABC):
@@ -105,6 +109,55 @@ class ArrayInputs(GraphInputs):
 
 
 @dataclass(frozen=True)
+class AnyLengthInputs(ArrayInputs):
+    """Arrays of audio, whose length is that of the audio, for any number of rows.
+
+    Waveforms have a mask of ones alone, because rows of other lengths never share a batch. The
+    model gets it and the graph does not.
+
+    Attributes:
+        others: the arrays of longer and shorter audio.
+    """
+
+    others: Sequence[Mapping[str, np.ndarray[Any, Any]]]
+
+    @property
+    def is_waveform(self) -> bool:
+        """Whether it is the samples of the audio, which have no padding, and no spectrogram."""
+        return all(array.ndim == 1 for array in self.example.values())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name in self.example if not (self.is_waveform and name == MASK))
+
+    def free_axes(self, name: str, tensor: torch.Tensor) -> Sequence[int]:
+        shapes = [example[name].shape for example in (self.example, *self.others)]
+        sizes = [set(each) for each in zip(*shapes, strict=True)]
+        return (0, *(axis for axis, found in enumerate(sizes, 1) if len(found) > 1))
+
+    def batches(self, module: PreTrainedModel) -> list[Batch]:
+        """Return batches of random numbers, each of another length."""
+        return [
+            {name: _random(array, rows) for name, array in example.items()}
+            for rows, example in zip(COUNTS, (self.example, *self.others), strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class SpeechInputs(ArrayInputs):
+    """Spectrograms of one shape, for any number of rows, of which a decoder writes texts."""
+
+    def batches(self, module: PreTrainedModel) -> list[Batch]:
+        """Return batches of random spectrograms, and of tokens of their texts."""
+        config, batches = module.config, super().batches(module)
+        vocabulary, longest = int(config.vocab_size), int(config.max_target_positions)
+        return [
+            {**batch, **example_batch((WRITTEN,), vocabulary, rows, min(width, longest))}
+            for batch, rows, width in zip(batches, COUNTS, WIDTHS, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
 class ArrayTextInputs(ArrayInputs):
     """Arrays of one shape, for any number of rows, beside any number of texts.
 
@@ -156,6 +209,7 @@ def example_batch(names: Sequence[str], vocabulary: int, rows: int, width: int) 
     batch["input_ids"] = torch.randint(
         vocabulary // 2, vocabulary, (rows, width), generator=generator, dtype=torch.long
     )
+    batch[WRITTEN] = batch["input_ids"]
     batch["attention_mask"] = torch.ones(rows, width, dtype=torch.long)
     batch["attention_mask"][-1, width - width // 3 :] = 0
     return {name: batch[name] for name in names}

@@ -10,10 +10,15 @@ from typing import Any
 import torch
 
 from handlers.batching.padding import Batch, Padding
-from handlers.batching.rows import RowKind
+from handlers.batching.rows import Outputs, RowKind
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.text_reduction import TextReduction
 from handlers.config.model_config import ModelConfig
+
+
+def unchanged(outputs: Outputs) -> Outputs:
+    """Return outputs whose last axis has the scores of one decision already."""
+    return outputs
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,7 @@ class ModelSpec:
         numbers: names of the outputs whose numbers have to agree.
         row_kind: the kind of rows that the model takes.
         optional_outputs: names of the outputs that some models do not have.
+        comparable: returns outputs whose last axis has the scores of one decision.
         reduction: returns what reduces the outputs of the model in its graph; None where they stay
             as they are.
     """
@@ -51,6 +57,7 @@ class ModelSpec:
     numbers: tuple[str, ...] = ()
     row_kind: RowKind = "tokens"
     optional_outputs: tuple[str, ...] = ()
+    comparable: Callable[[Outputs], Outputs] = unchanged
     reduction: Callable[[], TextReduction] | None = None
 
     @property

@@ -15,6 +15,7 @@ from handlers.runtime.model import Model
 from handlers.schemas.request import Request, place_of
 from handlers.tasks.base import BaseTask
 
+Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 
 SEED = 0
@@ -62,8 +63,9 @@ def encode(task: BaseTask[Any, Any], samples: Sequence[Request]) -> list[PlacedR
 def calibration_batches(task: BaseTask[Any, Any], rows: Sequence[PlacedRow]) -> list[Batch]:
     """Return batches of the rows."""
     return [
-        task.collate([each.row for each in chunk])
+        task.collate(group)
         for chunk in _chunks(rows, CALIBRATION_BATCH_SIZE)
+        for group in task.groups([each.row for each in chunk])
     ]
 
 
@@ -76,7 +78,8 @@ def evaluate(
     """
     for each in (reference, model):
         task.choose_batching(each)
-    expected, found = _outputs(task, reference, rows), _outputs(task, model, rows)
+    compared = task.with_reference(reference, [each.row for each in rows])
+    expected, found = (_outputs(task, each, compared) for each in (reference, model))
     if task.embeds:
         return compare_vectors(expected, found)
     return compare_outputs(
@@ -109,13 +112,11 @@ def _require_valid(sample: Request, outcome: Outcome | RequestError) -> Outcome:
     return outcome
 
 
-def _outputs(
-    task: BaseTask[Any, Any], model: Model, rows: Sequence[PlacedRow]
-) -> Iterator[Outputs]:
+def _outputs(task: BaseTask[Any, Any], model: Model, rows: Sequence[BaseRow]) -> Iterator[Outputs]:
     for chunk in _chunks(rows, CHUNK):
-        yield from task.compared_outputs(model, [each.row for each in chunk])
+        yield from map(task.comparable, task.compared_outputs(model, chunk))
 
 
-def _chunks(rows: Sequence[PlacedRow], size: int) -> Iterator[Sequence[PlacedRow]]:
+def _chunks(rows: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     for start in range(0, len(rows), size):
         yield rows[start : start + size]

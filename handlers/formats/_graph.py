@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch.export import Dim
-from transformers import PreTrainedModel
+from transformers import AttentionInterface, PreTrainedConfig, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from handlers.batching.packing import (
     COLUMNS,
@@ -24,11 +25,17 @@ from handlers.batching.packing import (
 from handlers.batching.padding import Batch, Padding
 from handlers.batching.rows import Row
 from handlers.checkpoints.dtypes import name_of, pick_dtype
-from handlers.checkpoints.graph_inputs import ArrayInputs, GraphInputs, TokenInputs
+from handlers.checkpoints.graph_inputs import (
+    AnyLengthInputs,
+    ArrayInputs,
+    GraphInputs,
+    SpeechInputs,
+    TokenInputs,
+)
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.text_reduction import ReducedModel, TextSlots
 from handlers.checkpoints.trial_rows import trial_rows
-from handlers.errors import WrongCheckpoint, summarize
+from handlers.errors import ConfigError, WrongCheckpoint, summarize
 from handlers.export.manifest import ExportManifest, Shape, Signature
 from handlers.export.parity import check_parity, in_dtype
 from handlers.formats._packable import Packable, as_packable, mask_by_layer_type
@@ -38,6 +45,8 @@ from handlers.runtime.model import ForwardOnlyModel, Model
 logger = logging.getLogger(__name__)
 
 EXAMPLE_LENGTHS = (7, 12, 3, 9)
+UNMASKED = "sdpa_without_masks"
+AttentionInterface.register(UNMASKED, sdpa_attention_forward)
 
 
 def _all_tokens(_module: PreTrainedModel, mask: torch.Tensor) -> torch.Tensor:
@@ -137,15 +146,22 @@ class StackedGraph(torch.nn.Module):
         module: the model.
         signature: names of inputs and outputs.
         mask: makes the attention mask of texts that the model reads beside the arrays.
+        padded: whether arrays have padding, so that the model has to make masks of its own.
     """
 
     def __init__(
-        self, module: PreTrainedModel, signature: Signature, mask: PaddingMask = _of_the_model
+        self,
+        module: PreTrainedModel,
+        signature: Signature,
+        mask: PaddingMask = _of_the_model,
+        *,
+        padded: bool = True,
     ) -> None:
         super().__init__()
         self.module = module
         self.signature = signature
         self.mask = mask
+        self.padded = padded
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the outputs in the signature's order."""
@@ -153,8 +169,25 @@ class StackedGraph(torch.nn.Module):
         if (ids := batch.get("input_ids")) is not None:
             given = batch.get("attention_mask", torch.ones_like(ids))
             batch["attention_mask"] = self.mask(self.module, given)
-        outputs = self.module(**in_dtype(batch, self.module.dtype))
+        with nullcontext() if self.padded else _without_masks(self.module.config):
+            outputs = self.module(**in_dtype(batch, self.module.dtype))
         return tuple(outputs[name] for name in self.signature.outputs)
+
+
+@contextmanager
+def _without_masks(config: PreTrainedConfig) -> Iterator[None]:
+    """Have a model make no attention masks within the block.
+
+    The code of transformers that makes them cannot be traced, and makes none for an attention whose
+    masks it does not know.
+    """
+    own = config._attn_implementation
+    if own == "sdpa":
+        config._attn_implementation = UNMASKED
+    try:
+        yield
+    finally:
+        config._attn_implementation = own
 
 
 AnyGraph = PaddedGraph | PackedGraph | StackedGraph
@@ -169,7 +202,16 @@ def build_graph(module: PreTrainedModel, spec: ModelSpec, inputs: GraphInputs) -
         module: the model.
         spec: the specification of the export.
         inputs: what the graph takes.
+
+    Raises:
+        WrongCheckpoint: the model writes texts.
     """
+    if isinstance(inputs, SpeechInputs):
+        raise WrongCheckpoint(
+            type(module).__name__,
+            f"writes texts, which save_mode: {spec.config.handler.save_mode} cannot",
+            "use save_mode: openvino or pretrained",
+        )
     if isinstance(inputs, ArrayInputs):
         return _stacked_graph(module, spec, inputs)
     return _token_graph(module, spec, inputs.names)
@@ -182,7 +224,8 @@ def _stacked_graph(module: PreTrainedModel, spec: ModelSpec, inputs: ArrayInputs
     outputs = tuple(name for name in spec.outputs if found.get(name) is not None)
     signature = Signature(inputs.names, outputs)
     masks = TEXT_MASKS if "input_ids" in inputs.names else (_of_the_model,)
-    graphs = [StackedGraph(module, signature, mask).eval() for mask in masks]
+    padded = not (isinstance(inputs, AnyLengthInputs) and inputs.is_waveform)
+    graphs = [StackedGraph(module, signature, mask, padded=padded).eval() for mask in masks]
     if len(graphs) == 1:
         return graphs[0]
     return next((graph for graph in graphs if _keeps_outputs(graph, batches)), graphs[-1])
@@ -273,6 +316,8 @@ def translate_export_errors(module: PreTrainedModel) -> Iterator[None]:
     try:
         with torch.no_grad():
             yield
+    except ConfigError:
+        raise
     except Exception as error:  # noqa: BLE001 - each exporter has its own error types
         raise WrongCheckpoint(
             type(module).__name__,

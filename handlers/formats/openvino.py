@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -26,17 +26,19 @@ from transformers import GenerationConfig
 
 from handlers import tasks
 from handlers.batching.packing import PackedBatch
+from handlers.batching.rows import Outputs
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.dtypes import cpu_has_bfloat16, name_of, pick_dtype
-from handlers.checkpoints.graph_inputs import GraphInputs, TokenInputs
+from handlers.checkpoints.graph_inputs import GraphInputs, SpeechInputs, TokenInputs
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.trial_rows import short_positions
 from handlers.config.handler_section import CHECKPOINT
 from handlers.config.model_config import ModelConfig
 from handlers.errors import Unprocessable, WrongCheckpoint, summarize
+from handlers.export.manifest import FILE as MANIFEST
 from handlers.export.manifest import ExportManifest, Signature
 from handlers.export.parity import check_parity
-from handlers.export.parity_report import compare_outputs
+from handlers.export.parity_report import ParityReport, compare_outputs
 from handlers.export.quantize import AccuracyTarget, Quantized, quantize
 from handlers.export.vector_agreement import compare_vectors
 from handlers.formats._cache import cache_blocks
@@ -59,6 +61,7 @@ from handlers.runtime.model import ForwardOnlyModel, Model
 
 FILE = "openvino_model.xml"
 WEIGHTS = "*.safetensors"
+SPEECH = "AutoModelForSpeechSeq2Seq"
 OFFLINE = {"local_files_only": True, "trust_remote_code": False}
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
@@ -97,8 +100,12 @@ class Format(BaseFormat):
         _check_positions(spec)
         if spec.config.continuousBatching:
             check_generation_config(spec.checkpoint.generation_config)
-        manifest = self._export_graph(spec, target, inputs)
-        (manifest or self._export_with_optimum(spec, target)).write(target)
+        if isinstance(inputs, SpeechInputs):
+            manifest = self._export_speech(spec, target, inputs)
+        else:
+            graph = self._export_graph(spec, target, inputs)
+            manifest = graph or self._export_with_optimum(spec, target)
+        manifest.write(target)
         for path in spec.directory.glob("*config.json"):
             if not (target / path.name).exists():
                 shutil.copyfile(path, target / path.name)
@@ -106,6 +113,8 @@ class Format(BaseFormat):
     def load(self, spec: ModelSpec) -> Model:
         openvino = self.require("openvino")
         _check_positions(spec)
+        if spec.auto_class == SPEECH:
+            return self._load_speech(spec)
         path = find_graph_file(spec.directory, FILE)
         settings = _compile_settings(_dtype(spec))
         with translate_load_errors(FILE):
@@ -114,12 +123,26 @@ class Format(BaseFormat):
             if signature.packs or spec.reduction or spec.row_kind == "arrays":
                 return ConvertedModel(openvino.compile_model(graph, "CPU", settings), signature)
         del graph
-        # By default, OpenVINO keeps the keys and values of tokens in 8 bits, which changes texts.
-        precision = PRECISIONS[self.served_dtype(spec)]
-        exact = {**settings, "INFERENCE_PRECISION_HINT": precision, "KV_CACHE_PRECISION": precision}
+        exact = _exact(self.served_dtype(spec))
         if spec.config.continuousBatching:
             return self._load_continuous(spec, exact)
         return self._load_static(spec, exact)
+
+    def _load_speech(self, spec: ModelSpec) -> Model:
+        from handlers.formats import _openvino_whisper as whisper  # noqa: PLC0415
+
+        # Files of other exporters have other inputs.
+        find_graph_file(spec.directory, MANIFEST)
+        for name in (whisper.ENCODER, whisper.DECODER):
+            find_graph_file(spec.directory, name)
+        with translate_load_errors(whisper.DECODER):
+            graphs = whisper.read_graphs(spec.directory)
+            return whisper.WhisperModel(
+                graphs,
+                spec.checkpoint.config,
+                spec.checkpoint.generation_config,
+                _exact(self.served_dtype(spec)),
+            )
 
     def _load_static(self, spec: ModelSpec, settings: Mapping[str, int | str]) -> Model:
         with translate_load_errors(FILE):
@@ -191,6 +214,30 @@ class Format(BaseFormat):
         openvino.save_model(quantized.graph, target / FILE, compress_to_fp16=False)
         return ExportManifest(graph.signature, quantized.dtype)
 
+    def _export_speech(self, spec: ModelSpec, target: Path, inputs: SpeechInputs) -> ExportManifest:
+        """Export the encoder and the decoder of Whisper."""
+        from handlers.formats import _openvino_whisper as whisper  # noqa: PLC0415
+
+        if spec.config.handler.quantization in self.calibrated:
+            raise WrongCheckpoint(
+                "config.json",
+                "is that of Whisper, which cannot be calibrated for quantization: int8",
+                "use int8_weights or int4_weights",
+            )
+        openvino = self.require("openvino")
+        module = read_weights(spec.in_float32()).eval().requires_grad_(requires_grad=False)
+        generation_config, batches = spec.checkpoint.generation_config, inputs.batches(module)
+        with translate_export_errors(module):
+            graphs = whisper.convert(module, generation_config, batches[0])
+        model = whisper.WhisperModel(graphs, module.config, generation_config, _exact("float32"))
+        check_parity(module, model, batches, whisper.DECODER)
+        signature = Signature(inputs.names, spec.outputs)
+        uncalibrated = replace(spec, calibration=())
+        for graph, name in zip(graphs, (whisper.ENCODER, whisper.DECODER), strict=True):
+            quantized = self._quantize(uncalibrated, graph, signature)
+            openvino.save_model(quantized.graph, target / name, compress_to_fp16=False)
+        return ExportManifest(signature, quantized.dtype)
+
     def _export_with_optimum(self, spec: ModelSpec, target: Path) -> ExportManifest:
         """Export a model with optimum-intel."""
         model = self._convert(spec)
@@ -240,13 +287,7 @@ class Format(BaseFormat):
             [_named_arrays(signature, batch) for batch in spec.calibration],
             AccuracyTarget(
                 handler.min_agreement,
-                compare_vectors
-                if spec.embeds
-                else partial(
-                    compare_outputs,
-                    independent=spec.checkpoint.independent_labels,
-                    numbers=spec.numbers,
-                ),
+                partial(_compare, spec),
                 spec.per_token,
                 {dtype: _compile_settings(dtype) for dtype in dtypes},
             ),
@@ -361,11 +402,35 @@ def _dtype(spec: ModelSpec) -> str:
     return ExportManifest.read(spec.directory, spec.required_outputs).dtype or dtype
 
 
+def _compare(
+    spec: ModelSpec, expected: Iterable[Outputs], found: Iterable[Outputs]
+) -> ParityReport:
+    """Return the agreement of the outputs of two graphs for the same batches."""
+    if spec.embeds:
+        return compare_vectors(expected, found)
+    return compare_outputs(
+        map(spec.comparable, expected),
+        map(spec.comparable, found),
+        independent=spec.checkpoint.independent_labels,
+        numbers=spec.numbers,
+    )
+
+
 def _compile_settings(dtype: str) -> dict[str, int | str]:
     settings: dict[str, int | str] = {"INFERENCE_NUM_THREADS": torch.get_num_threads()}
     if precision := PRECISIONS.get(dtype):
         settings["INFERENCE_PRECISION_HINT"] = precision
     return settings
+
+
+def _exact(dtype: str) -> dict[str, int | str]:
+    """Return settings for texts: OpenVINO keeps keys and values in 8 bits, which changes them."""
+    precision = PRECISIONS[dtype]
+    return {
+        **_compile_settings(dtype),
+        "INFERENCE_PRECISION_HINT": precision,
+        "KV_CACHE_PRECISION": precision,
+    }
 
 
 def _load_checkpoint(spec: ModelSpec) -> Model:
@@ -394,7 +459,8 @@ def _signature(graph: Any, spec: ModelSpec) -> Signature:
 
 def _fix_shapes(graph: Any, inputs: GraphInputs, batch: Mapping[str, torch.Tensor]) -> None:
     """Fix the axes that have one size, so that OpenVINO plans for it."""
-    for name, tensor in batch.items():
+    for name in inputs.names:
+        tensor = batch[name]
         free = inputs.free_axes(name, tensor)
         shape = [-1 if axis in free else size for axis, size in enumerate(tensor.shape)]
         graph.reshape({name: shape})

@@ -9,7 +9,7 @@ import numpy as np
 
 from handlers.batching.shapes import ArrayRow
 from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.graph_inputs import ArrayInputs
+from handlers.checkpoints.graph_inputs import AnyLengthInputs, ArrayInputs
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestTooLarge, Unprocessable, summarize
@@ -23,6 +23,8 @@ from handlers.tasks._media import MediaQuery, MediaTask
 DEFAULT_BATCH_SAMPLES = 960_000
 # Shorter audio has not one frame of some models.
 MIN_SECONDS = 0.1
+# Rows of this audio have one shape where the feature extractor pads all audio to one length.
+SAMPLE_SECONDS = (1.0, 1.7, 0.6)
 # 0.1 seconds of silence, as FLAC in base64.
 SAMPLE_INPUTS = {
     "inputs": (
@@ -84,7 +86,11 @@ class AudioTask(MediaTask[ArrayRow]):
 
     @property
     def graph_inputs(self) -> ArrayInputs:
-        return ArrayInputs(self.extract(np.zeros(self.sampling_rate, np.float32)).features)
+        lengths = (round(seconds * self.sampling_rate) for seconds in SAMPLE_SECONDS)
+        first, *others = (self.extract(np.zeros(length, np.float32)) for length in lengths)
+        if all(row.shape == first.shape for row in others):
+            return ArrayInputs(first.features)
+        return AnyLengthInputs(first.features, [row.features for row in others])
 
     @property
     def budget(self) -> int:

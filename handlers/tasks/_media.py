@@ -13,7 +13,7 @@ import torch
 
 from handlers.batching.padding import Batch
 from handlers.batching.rows import RowOutcome
-from handlers.batching.shapes import ArrayRow, run_by_shape, stack
+from handlers.batching.shapes import ArrayRow, group_by_shape, run_by_shape, stack
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError, attempt
@@ -153,6 +153,9 @@ class MediaTask(BaseTask[MediaQuery, MediaRowT]):
 
     def collate(self, rows: Sequence[MediaRowT]) -> Batch:
         return stack(rows)
+
+    def groups(self, rows: Sequence[MediaRowT]) -> list[Sequence[MediaRowT]]:
+        return [[rows[index] for index in group] for group in group_by_shape(rows, self.budget)]
 
     @property
     def limits(self) -> Limits:

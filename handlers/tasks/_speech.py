@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,8 +19,9 @@ from transformers.models.whisper.tokenization_whisper import LANGUAGES, TO_LANGU
 
 from handlers.batching.padding import Batch
 from handlers.batching.rows import Outputs
-from handlers.batching.shapes import ArrayRow
+from handlers.batching.shapes import ArrayRow, stack
 from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.graph_inputs import WRITTEN
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, OutOfTime, RequestTooLarge, Unprocessable, WrongCheckpoint
 from handlers.generation.randomness import seeded
@@ -38,6 +39,8 @@ NEW_TOKENS = 256
 UNSET_MAX_LENGTH = 20
 CTC_CHUNK_SECONDS = 30.0
 SPECIAL_TOKENS = 8
+# Each has a score for every word of the vocabulary.
+COMPARED_TOKENS = 16
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class Recognizer(ABC):
         outputs: names of the outputs that it reads.
         alignment: the number of samples of which the length of a chunk is a multiple.
         warmup: the settings of rows that run at load.
+        writes: whether its models write texts, token by token.
     """
 
     chunk_seconds: float
@@ -69,6 +73,7 @@ class Recognizer(ABC):
     outputs: tuple[str, ...]
     alignment: int
     warmup: ClassVar[Mapping[str, Any]] = {}
+    writes: ClassVar[bool] = False
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
@@ -92,6 +97,10 @@ class Recognizer(ABC):
         self, model: Model, batch: Batch, settings: Mapping[str, Any], deadline: Deadline
     ) -> Mapping[str, torch.Tensor]:
         """Return the outputs of rows with equal settings."""
+
+    def with_text(self, model: Model, row: ArrayRow) -> ArrayRow:
+        """Return a row with the first tokens that a model writes of it, where it writes."""
+        raise NotImplementedError
 
     @abstractmethod
     def decode(
@@ -167,6 +176,7 @@ class WhisperRecognizer(Recognizer):
     outputs = ("tokens",)
     alignment = 1
     warmup: ClassVar[Mapping[str, Any]] = {"max_new_tokens": 4}
+    writes = True
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         super().__init__(checkpoint)
@@ -234,6 +244,15 @@ class WhisperRecognizer(Recognizer):
         if not isinstance(found, Mapping):
             return {"tokens": found}
         return {"tokens": found["sequences"], "timestamps": _timestamps(found)}
+
+    def with_text(self, model: Model, row: ArrayRow) -> ArrayRow:
+        config = copy.deepcopy(self.base)
+        config.num_beams = 1
+        config.max_new_tokens = min(COMPARED_TOKENS, self._positions // 2)
+        found = model.generate_outputs(stack([row]), config, return_dict_in_generate=True)
+        # The last token is compared only: none is read after it.
+        tokens = found["sequences"][0, :-1].numpy()
+        return replace(row, features={**row.features, WRITTEN: tokens})
 
     def decode(
         self, parameters: Any, rows: Sequence[SpeechRow], outputs: Sequence[Outputs]

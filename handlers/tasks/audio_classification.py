@@ -46,6 +46,7 @@ class Task(AudioTask):
 
     auto_class = "AutoModelForAudioClassification"
     outputs = ("logits",)
+    exports = True
     parameters = AudioClassificationParameters
     inputs = str
     results = list[Label]

@@ -21,9 +21,10 @@ from transformers import PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CTC_MAPPING_NAMES
 from typing_extensions import TypedDict
 
-from handlers.batching.rows import Outputs, RowOutcome
+from handlers.batching.rows import Outputs, RowOutcome, require_outputs
 from handlers.batching.shapes import ArrayRow, run_by_shape
 from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.graph_inputs import ArrayInputs, SpeechInputs
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import BadRequest, RequestTooLarge
@@ -131,6 +132,7 @@ class Task(AudioTask):
 
     auto_class = "AutoModelForCTC"
     outputs = ("logits",)
+    exports = True
     parameters = SpeechRecognitionParameters
     inputs = str
     results = SpeechText
@@ -181,6 +183,20 @@ class Task(AudioTask):
             for number, outcome in zip(numbers, found, strict=True):
                 outcomes[number] = outcome
         return outcomes
+
+    @property
+    def graph_inputs(self) -> ArrayInputs:
+        inputs = super().graph_inputs
+        return SpeechInputs(inputs.example) if self.recognizer.writes else inputs
+
+    def with_reference(self, reference: Model, rows: Sequence[ArrayRow]) -> Sequence[ArrayRow]:
+        if not self.recognizer.writes:
+            return rows
+        return [self.recognizer.with_text(reference, row) for row in rows]
+
+    def compared_outputs(self, model: Model, rows: Sequence[ArrayRow]) -> Sequence[Outputs]:
+        """Return the scores of the letter of each frame, or of each token of a text."""
+        return require_outputs(super().run(model, rows, Meter()))
 
     def decode(
         self, query: MediaQuery, rows: Sequence[ArrayRow], outputs: Sequence[Outputs]

@@ -175,6 +175,10 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     def collate(self, rows: Sequence[RowT]) -> Batch:
         """Return rows as one batch of the model."""
 
+    def groups(self, rows: Sequence[RowT]) -> list[Sequence[RowT]]:
+        """Return rows in groups that :meth:`collate` takes."""
+        return [rows]
+
     @abstractmethod
     def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:
         """Return batches of made-up rows, of the shapes that the YAML declares."""
@@ -258,6 +262,14 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         for batch in batches:
             self.run(model, batch, Meter())
 
+    def with_reference(self, reference: Model, rows: Sequence[RowT]) -> Sequence[RowT]:
+        """Return rows with what the checkpoint in float32 makes of them.
+
+        It is the text of a model that writes: others are compared by the next token after each of
+        its tokens.
+        """
+        return rows
+
     def compared_outputs(self, model: Model, rows: Sequence[RowT]) -> Sequence[Outputs]:
         """Return the outputs of rows by which a model is compared with its checkpoint.
 
@@ -265,6 +277,13 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
             RequestError: the first error of a row that did not run.
         """
         return require_outputs(self.run(model, rows, Meter()))
+
+    def comparable(self, outputs: Outputs) -> Outputs:
+        """Return outputs of a row, or of a batch, whose last axis has the scores of one decision.
+
+        A model is compared with its checkpoint by the highest score along that axis.
+        """
+        return outputs
 
     def read_parameters(self, given: Mapping[str, Any]) -> Any:
         """Return a request's parameters, checked, over the YAML's defaults."""

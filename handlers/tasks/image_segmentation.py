@@ -31,6 +31,7 @@ from handlers.media.images import png_in_base64
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.request import Request
+from handlers.tasks._activations import sigmoid, softmax
 from handlers.tasks._image import (
     SAMPLE,
     SAMPLE_INPUTS,
@@ -84,7 +85,14 @@ class Task(ImageTask):
     """Image segmentation; answers as the image-segmentation pipeline does."""
 
     auto_class = "AutoModelForSemanticSegmentation"
-    outputs = ("logits", "pred_masks", "class_queries_logits", "masks_queries_logits")
+    # Each family has some of them.
+    outputs = optional_outputs = (
+        "logits",
+        "pred_masks",
+        "class_queries_logits",
+        "masks_queries_logits",
+    )
+    exports = True
     parameters = ImageSegmentationParameters
     inputs = str
     results = list[Segment]
@@ -133,6 +141,21 @@ class Task(ImageTask):
         if subtask == "semantic":
             return self._classes(outputs[0], size)
         return self._segments(subtask, parameters, outputs[0], size)
+
+    def comparable(self, outputs: Outputs) -> Outputs:
+        """Return the scores of the classes of each pixel. Shape: (…, height, width, classes).
+
+        Those of a model whose queries have a class and a mask each are sums over the queries, as in
+        semantic segmentation.
+        """
+        logits = outputs.get("logits")
+        masks = outputs.get("masks_queries_logits", outputs.get("pred_masks"))
+        if masks is None:
+            return {"logits": np.moveaxis(np.asarray(logits), -3, -1)}
+        # The last class is no object.
+        classes = softmax(outputs.get("class_queries_logits", logits))[..., :-1]
+        scores = np.einsum("...qc,...qhw->...hwc", classes, sigmoid(masks))
+        return {"logits": np.log(np.maximum(scores, np.finfo(np.float32).tiny))}
 
     def _segments(
         self,

@@ -38,9 +38,16 @@ FIXED = [
     if name not in vision_families.FREE_SIZES and tasks.get(vision_families.mode_of(name)).exports
 ]
 # Their graphs have the most operations.
-LARGE = ("RTDetrForObjectDetection", "DPTForDepthEstimation", "SiglipModel")
+LARGE = (
+    "RTDetrForObjectDetection",
+    "MaskFormerForInstanceSegmentation",
+    "Mask2FormerForUniversalSegmentation",
+    "DPTForDepthEstimation",
+    "SiglipModel",
+)
 PARAMETERS: dict[str, dict[str, Any]] = {
     "object_detection": {"threshold": 0.0},
+    "image_segmentation": {"subtask": "semantic"},
     "zero_shot_image_classification": {"candidate_labels": ["a circle", "red"]},
 }
 SAMPLES = [Request(text) for text in TEXTS]

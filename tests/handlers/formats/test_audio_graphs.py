@@ -1,0 +1,149 @@
+"""Models that read audio as graphs: answers of each format, and Whisper in OpenVINO."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handlers.config.model_config import ModelConfig
+from handlers.errors import WrongCheckpoint
+from handlers.export.parity_report import ParityReport
+from handlers.formats import export
+from handlers.schemas.request import Request
+from tests import sounds
+from tests.handlers.formats.test_image_graphs import formats_of_images as formats_of_arrays
+from tests.handlers.tasks.test_automatic_speech_recognition import (
+    LONG,
+    MODE,
+    OF_CTC,
+    OF_WHISPER,
+    WHISPER,
+)
+from tests.serving import Served, differences
+from tests.sounds import TEXTS, encoded, file_of
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
+]
+GRAPHS = [family for family in sounds.FAMILIES if family != WHISPER]
+LONG_TEXTS = [encoded(file_of(each)) for each in LONG]
+
+
+def exported(folder: Path, family: str, save_mode: str, **keys: Any) -> ParityReport | None:
+    """Export a checkpoint in its own folder, without its weights."""
+    handler = {"mode": sounds.mode_of(family), "save_mode": save_mode, "dtype": "float32", **keys}
+    samples = [Request(text) for text in TEXTS]
+    report = export(folder, ModelConfig.parse({"handler": handler}), folder, samples)
+    (folder / "model.safetensors").unlink()
+    return report
+
+
+@formats_of_arrays
+@pytest.mark.parametrize("family", GRAPHS)
+def test_answers_of_a_family_do_not_depend_on_the_format(
+    tmp_path: Path, family: str, save_mode: str
+) -> None:
+    mode = sounds.mode_of(family)
+    folder = sounds.write(tmp_path / "model", family)
+    exact = Served(folder, mode)
+    asked = OF_CTC if mode == MODE else [{}]
+    texts = [*TEXTS, *reversed(TEXTS)]
+    expected = [exact.ask(texts, **given) for given in asked]
+    exported(folder, family, save_mode)
+    model = Served(folder, mode, save_mode=save_mode)
+    assert not differences([model.ask(texts, **given) for given in asked], expected, 1e-4)
+    assert not differences([model.ask(text) for text in texts], expected[0], 1e-4)
+
+
+@pytest.mark.openvino
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["Wav2Vec2ForSequenceClassification", "Wav2Vec2ForCTC"])
+def test_8_bits_are_measured_on_other_audio_than_that_of_the_calibration(
+    tmp_path: Path, family: str
+) -> None:
+    folder = sounds.write(tmp_path / "model", family)
+    report = exported(folder, family, "openvino", quantization="int8", min_agreement=0)
+    assert report is not None
+    assert report.rows == len(TEXTS) // 2
+    # A label for each file, or a letter for each frame.
+    assert (report.decisions > report.rows) == (family == "Wav2Vec2ForCTC")
+    assert Served(folder, sounds.mode_of(family), save_mode="openvino").ask(TEXTS[0])
+
+
+@pytest.fixture(scope="module")
+def whispers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Served, Served]:
+    """Whisper as torch and as OpenVINO run it."""
+    folder = sounds.write(tmp_path_factory.mktemp("whisper") / "model", WHISPER)
+    exact = Served(folder, MODE)
+    exported(folder, WHISPER, "openvino")
+    return exact, Served(folder, MODE, save_mode="openvino")
+
+
+@pytest.mark.openvino
+@pytest.mark.parametrize("parameters", OF_WHISPER)
+def test_openvino_writes_the_texts_and_times_of_torch(
+    whispers: tuple[Served, Served], parameters: dict[str, Any]
+) -> None:
+    exact, model = whispers
+    texts = [*TEXTS, *reversed(TEXTS)]
+    expected = exact.ask(texts, **parameters)
+    assert not differences(model.ask(texts, **parameters), expected, 1e-6)
+    assert not differences([model.ask(text, **parameters) for text in TEXTS], expected[:4], 1e-6)
+
+
+@pytest.mark.openvino
+@pytest.mark.parametrize("timestamps", [None, True, "word"])
+def test_openvino_reads_long_audio_in_chunks(
+    whispers: tuple[Served, Served], timestamps: Any
+) -> None:
+    exact, model = whispers
+    given = {"return_timestamps": timestamps} if timestamps else {}
+    asked = (LONG_TEXTS, {**given, "prompt": "a b c"}), (LONG_TEXTS, {**given, "num_beams": 1})
+    for texts, parameters in asked:
+        expected = exact.ask(texts, **parameters)
+        assert not differences(model.ask(texts, **parameters), expected, 1e-6)
+
+
+@pytest.mark.openvino
+def test_openvino_samples_the_tokens_of_torch(whispers: tuple[Served, Served]) -> None:
+    exact, model = whispers
+    sampled = {"temperature": 1.0, "num_beams": 1, "seed": 3}
+    assert model.ask(TEXTS, **sampled) == exact.ask(TEXTS, **sampled)
+
+
+@pytest.mark.openvino
+@pytest.mark.slow
+@pytest.mark.parametrize("keys", [{"quantization": "int8_weights"}, {"dtype": "bfloat16"}])
+def test_whisper_is_compared_by_the_next_token_after_each_of_the_checkpoints(
+    tmp_path: Path, keys: dict[str, Any]
+) -> None:
+    folder = sounds.write(tmp_path / "model", WHISPER)
+    report = exported(folder, WHISPER, "openvino", min_agreement=0.5, **keys)
+    assert report is not None
+    assert report.decisions > 4 * report.rows
+    assert Served(folder, MODE, save_mode="openvino", **keys).ask(TEXTS[0])["text"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        (
+            {"save_mode": "torchscript"},
+            r"writes texts, which save_mode: torchscript cannot; use save_mode: openvino",
+        ),
+        pytest.param(
+            {"save_mode": "openvino", "quantization": "int8"},
+            r"cannot be calibrated for quantization: int8; use int8_weights",
+            marks=pytest.mark.openvino,
+        ),
+    ],
+)
+def test_what_whisper_cannot_be_exported_to_is_refused(
+    tmp_path: Path, keys: dict[str, Any], sentence: str
+) -> None:
+    folder = sounds.write(tmp_path / "model", WHISPER)
+    with pytest.raises(WrongCheckpoint, match=sentence):
+        exported(folder, WHISPER, **keys)
