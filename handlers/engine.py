@@ -317,7 +317,7 @@ class Engine:
         if explanation_target is None:
             raise Unprocessable(
                 "This model is not explained; its YAML has captum_explanation: false, "
-                "or its mode has no explanation."
+                "or its mode or checkpoint has no explanation."
             )
         kind = explanation_target.parameters
         explanation, own = split_parameters(kind, request.parameters)

@@ -146,8 +146,8 @@ def run(
         collate: returns the batch of rows; by default they are padded.
     """
     results: list[RowOutcome] = [{}] * len(rows)
-    lengths = [len(row) for row in rows]
-    groups = Halvable(group_by_length(lengths, budget, padded_limit=padded_limit))
+    costs = [row.cost for row in rows]
+    groups = Halvable(group_by_length(costs, budget, padded_limit=padded_limit))
     for group in groups:
         members = [rows[index] for index in group]
         batch = collate(members) if collate else pad(members, padding)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -73,7 +74,11 @@ class PixelBatch(AttributionBatch):
     targets: Sequence[ImageTarget]
 
     def collate(self) -> Batch:
-        return stack([target.row for target in self.targets])
+        return self.model.collate([target.row for target in self.targets])
+
+    @property
+    def shared_inputs(self) -> Sequence[str]:
+        return self.model.shared_inputs
 
     def baseline_inputs(self) -> torch.Tensor:
         baselines = np.stack([target.segments.baseline for target in self.targets])
@@ -144,9 +149,13 @@ class ExplainedImageModel(ExplainedModel):
 
     Attributes:
         full_precision: whether it is known to compute in float32.
+        collate: returns rows of one shape as a batch.
+        shared_inputs: names of inputs of a batch that have no dimension of rows.
     """
 
     full_precision: bool
+    collate: Callable[[Sequence[Any]], Batch] = stack
+    shared_inputs: Sequence[str] = ()
 
     batch_type: ClassVar[type[AttributionBatch]] = PixelBatch
     rows_name: ClassVar[str] = "images"
@@ -155,4 +164,9 @@ class ExplainedImageModel(ExplainedModel):
     )
 
     def group(self, targets: Sequence[AnyTarget]) -> Iterator[list[int]]:
-        return group_by_shape([target.row for target in targets], self.budget)
+        by_shared = defaultdict[Hashable, list[int]](list)
+        for number, target in enumerate(targets):
+            by_shared[tuple(target.row.shared)].append(number)
+        for numbers in by_shared.values():
+            for group in group_by_shape([targets[each].row for each in numbers], self.budget):
+                yield [numbers[each] for each in group]

@@ -75,6 +75,7 @@ class AttributionBatch(ABC):
         self.model, self.targets = model, targets
         batch = self.collate()
         self.inputs = batch.pop(self.input_name)
+        self._shared = {name: batch.pop(name) for name in self.shared_inputs}
         self._names = list(batch)
         self._output = targets[0].output
         self._comparison = targets[0].comparison
@@ -84,6 +85,11 @@ class AttributionBatch(ABC):
     @abstractmethod
     def collate(self) -> Batch:
         """Return the rows of the targets as one batch of the model."""
+
+    @property
+    def shared_inputs(self) -> Sequence[str]:
+        """The names of the model inputs that rows share, which have no dimension of rows."""
+        return ()
 
     @abstractmethod
     def baseline_inputs(self) -> torch.Tensor:
@@ -136,7 +142,8 @@ class AttributionBatch(ABC):
         """Return F of each row; the function that Captum attributes. Shape: (rows,)."""
         self.model.deadline.check()
         *others, places = extra
-        batch = {self.input_name: inputs, **dict(zip(self._names, others, strict=True))}
+        of_rows = dict(zip(self._names, others, strict=True))
+        batch = {self.input_name: inputs, **of_rows, **self._shared}
         output = self.model.forward(batch)[self._output].float()
         if self._comparison:
             return self._comparison.score(output, places).cpu()

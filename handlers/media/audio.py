@@ -9,9 +9,10 @@ and resampled before the next is read.
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from io import BytesIO
+from io import SEEK_END, SEEK_SET, BytesIO
 from typing import Any
 
 import numpy as np
@@ -35,13 +36,23 @@ EXPECTED = "send a WAV, FLAC, OGG or MP3 file, or one of these in base64"
 AUDIO = MediaType("an audio file", "audio", EXPECTED)
 # No other readers of libsndfile get to see a file.
 FORMATS = frozenset({"WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3", "MPEG"})
-BEGINNINGS = (b"RIFF", b"RF64", b"fLaC", b"OggS", b"ID3")
+OGG = b"OggS"
+BEGINNINGS = (b"RF64", b"fLaC")
 MIN_RATE, MAX_RATE = 1_000, 192_000
 MAX_CHANNELS = 8
 # Float samples are between -1 and 1 by convention. Those of integers, unscaled, are read as well,
 # and greater ones would overflow where they are squared.
 MAX_AMPLITUDE = 2.0**31
 BLOCK = 65_536
+# An MP3 file that ends within a frame loses the block in which it does; a frame has 1,152 samples.
+MP3_BLOCK = 4 * 1_152
+# Longer files have no length in their header. libsndfile has 2**63 - 1 for some of them.
+MOST_FRAMES = 2**36
+# Bytes after the last frame of an MP3 file, such as tags.
+MAX_MP3_REST = 65_536
+# Frames that a file may have fewer than its header says: those of an MP3 file are counted in
+# different ways.
+MISSING_FRAMES = {"FLAC": 0, "MP3": 2 * 1_152, "MPEG": 2 * 1_152}
 # The size of a WAV file that is written while its length is not known.
 UNKNOWN_SIZES = range(2**31 - 2**16, 2**32)
 
@@ -96,7 +107,7 @@ def read_audio(file: bytes, name: str, sampling_rate: int, max_seconds: float) -
     if not _may_be_audio(file):
         raise _unreadable(name)
     try:
-        with soundfile.SoundFile(BytesIO(file)) as sound:
+        with soundfile.SoundFile(_stream_of(file)) as sound:
             # After each read it seeks to where it is, which fails at an end that is not known.
             sound.seekable = lambda: False
             _check_header(sound, name, max_seconds)
@@ -115,7 +126,7 @@ def seconds_of(file: Any) -> float | None:
     import soundfile  # noqa: PLC0415
 
     try:
-        sound = soundfile.info(BytesIO(file))
+        sound = soundfile.info(_stream_of(file))
     except Exception:  # noqa: BLE001 - each reader of libsndfile has errors of its own
         return None
     return sound.frames / sound.samplerate if _knows_length(sound) else None
@@ -171,15 +182,61 @@ def _file_of(samples: Samples, rate: int, content_type: str) -> bytes:
     return stream.getvalue()
 
 
+class _Mp3File(BytesIO):
+    """An MP3 file that seems to be very long.
+
+    Most MP3 files have their length in the first frame. Where it is not there, libsndfile guesses
+    it from the bytes of the file and those of its first frame, and would stop there: with a bit
+    rate that varies, long before the end.
+    """
+
+    FAR = 2**40
+
+    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
+        return super().seek(*((self.FAR + offset,) if whence == SEEK_END else (offset, whence)))
+
+    def readinto(self, buffer: Any) -> int:
+        """Read bytes: zeros at the far end, where a reader looks for tags."""
+        if self.tell() < self.FAR // 2:
+            return super().readinto(buffer)
+        buffer[:] = bytes(len(buffer))
+        return len(buffer)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether nothing but tags is left to read."""
+        return self.tell() + MAX_MP3_REST >= len(self.getbuffer())
+
+
+def _stream_of(file: bytes) -> BytesIO:
+    return _Mp3File(file) if _is_mp3(file) else BytesIO(file)
+
+
+def _is_mp3(file: bytes) -> bool:
+    # A frame begins with eleven bits that are set.
+    begins_with_frame = len(file) > 1 and file[0] == 0xFF and file[1] & 0xE0 == 0xE0
+    return begins_with_frame or file.startswith(b"ID3")
+
+
 def _may_be_audio(file: bytes) -> bool:
     """Return whether a file begins as one of these formats does, and is not cut."""
     if file.startswith(b"RIFF"):
         size = int.from_bytes(file[4:8], "little")
         is_cut = len(file) < size and size not in UNKNOWN_SIZES
         return file[8:12] == b"WAVE" and not is_cut
-    # A frame of MP3 begins with eleven bits that are set.
-    is_mp3 = len(file) > 1 and file[0] == 0xFF and file[1] & 0xE0 == 0xE0
-    return is_mp3 or file.startswith(BEGINNINGS)
+    if file.startswith(OGG):
+        return _ends_with_page(file)
+    return _is_mp3(file) or file.startswith(BEGINNINGS)
+
+
+def _ends_with_page(file: bytes) -> bool:
+    """Return whether the last page of an OGG file is whole.
+
+    The number of its segments and the size of each come after 26 bytes of its header.
+    """
+    page = file[file.rindex(OGG) :]
+    sizes = page[27 : 27 + page[26]] if len(page) > 26 else b""
+    return len(page) > 26 and len(page) >= 27 + page[26] + sum(sizes)
 
 
 def _check_header(sound: Any, name: str, max_seconds: float) -> None:
@@ -198,8 +255,8 @@ def _check_header(sound: Any, name: str, max_seconds: float) -> None:
 
 
 def _knows_length(sound: Any) -> bool:
-    """Return whether the header has the number of frames; libsndfile has 2**63 - 1 otherwise."""
-    return bool(sound.frames < 2**62)
+    """Return whether the header has the number of frames."""
+    return bool(sound.frames < MOST_FRAMES)
 
 
 def _check_length(frames: int, sound: Any, name: str, max_seconds: float) -> None:
@@ -219,7 +276,7 @@ def _check_length(frames: int, sound: Any, name: str, max_seconds: float) -> Non
 def _mixed(sound: Any, name: str, max_seconds: float) -> Iterator[Samples]:
     """Yield blocks of samples, the mean of all channels."""
     frames = 0
-    while len(block := sound.read(BLOCK, dtype="float32", always_2d=True)):
+    for block in _blocks(sound):
         frames += len(block)
         _check_length(frames, sound, name, max_seconds)
         # NaN is no number that is less than another.
@@ -228,8 +285,23 @@ def _mixed(sound: Any, name: str, max_seconds: float) -> Iterator[Samples]:
         yield block.mean(axis=1, dtype=np.float32)
     if not frames:
         raise BadRequest(f"{name} has no samples; {EXPECTED}.")
-    if _knows_length(sound) and sound.format == "FLAC" and frames < sound.frames:
+    if _knows_length(sound) and frames < sound.frames - MISSING_FRAMES.get(sound.format, math.inf):
         raise _unreadable(name)
+
+
+def _blocks(sound: Any) -> Iterator[Samples]:
+    """Yield the samples of a file. Shape of a block: (frames, channels)."""
+    import soundfile  # noqa: PLC0415
+
+    stream = sound.name
+    size = MP3_BLOCK if isinstance(stream, _Mp3File) else BLOCK
+    try:
+        while len(block := sound.read(size, dtype="float32", always_2d=True)):
+            yield block
+    except soundfile.LibsndfileError:
+        # What follows the last frame of an MP3 file, tags or a part of a frame, is no frame.
+        if not isinstance(stream, _Mp3File) or not stream.is_read:
+            raise
 
 
 def _joined(blocks: Iterator[Samples], rate: int, sampling_rate: int) -> Samples:

@@ -1,8 +1,9 @@
 """Images of requests: JPEG, PNG, WebP and GIF files, decoded by Pillow within limits.
 
 Pillow reads the size of an image from the header of its file. It is checked before the pixels are
-decoded, of which a few kilobytes can have billions. Of an animation only the first frame is
-decoded.
+decoded, of which a few kilobytes can have billions. Parts of a file that take long to decode,
+however few bytes they have, are counted before Pillow sees it. Of an animation only the first frame
+is decoded.
 """
 
 from __future__ import annotations
@@ -21,6 +22,15 @@ from handlers.media.files import MediaType
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF")
 # A processor that scales the shorter side to a size multiplies the longer one as much.
 MAX_ASPECT_RATIO = 50
+# A JPEG image is computed again for each scan, of which usual files have up to 10. Segments of
+# EXIF are copied for each further one, and compressed texts of PNG unpack to 1 MB each.
+MAX_PARTS = 50
+JPEG, PNG = b"\xff\xd8", b"\x89PNG"
+SCAN, EXIF = b"\xff\xda", b"Exif\0\0"
+COMPRESSED = (b"zTXt", b"iTXt", b"iCCP")
+# In compressed data a zero follows 0xFF, or the number of a restart.
+JPEG_MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])")
+END_OF_JPEG = b"\xd9"
 # Modes of Pillow with more than eight bits for each pixel of a grey image.
 SIXTEEN_BITS = re.compile(r"I(;16.*)?")
 # The types of files that are written, and Pillow's names for them.
@@ -41,14 +51,16 @@ def read_image(file: bytes, name: str, max_pixels: int) -> Image.Image:
 
     Raises:
         BadRequest: the file is broken, or is in another format.
-        RequestTooLarge: the image has more pixels.
+        RequestTooLarge: the image has more pixels, or takes too long to decode.
         Unprocessable: it is too narrow.
     """
+    _check_parts(file, name)
     try:
         with Image.open(BytesIO(file), formats=FORMATS) as image:
             _check_size(image.size, name, max_pixels)
             image.load()
-            return _to_rgb(ImageOps.exif_transpose(image))
+            _turn_upright(image)
+            return _to_rgb(image)
     except (BadRequest, RequestTooLarge, Unprocessable):
         raise
     except Image.DecompressionBombError:
@@ -101,8 +113,49 @@ def _check_size(size: tuple[int, int], name: str, max_pixels: int) -> None:
         )
 
 
+def _check_parts(file: bytes, name: str) -> None:
+    for noun, count in _parts(file).items():
+        if count > MAX_PARTS:
+            raise RequestTooLarge(
+                f"{name} has {count:,} {noun}, which take long to decode, and {MAX_PARTS} are"
+                " allowed; save the image again without them."
+            )
+
+
+def _parts(file: bytes) -> dict[str, int]:
+    if file.startswith(JPEG):
+        return {"scans": _scans(file), "segments of EXIF": file.count(EXIF)}
+    if file.startswith(PNG):
+        return {"compressed texts or profiles": sum(map(file.count, COMPRESSED))}
+    return {}
+
+
+def _scans(file: bytes) -> int:
+    """Return how many scans a JPEG file has.
+
+    Other data, such as a film after the end of the image, may have their marker by chance.
+    """
+    count = file.count(SCAN)
+    if count <= MAX_PARTS:
+        return count
+    count, place = 0, len(JPEG)
+    while (marker := JPEG_MARKER.search(file, place)) and marker[1] != END_OF_JPEG:
+        count += marker[0] == SCAN
+        place = marker.end() + int.from_bytes(file[marker.end() : marker.end() + 2], "big")
+    return count
+
+
+def _turn_upright(image: Image.Image) -> None:
+    """Turn an image as its EXIF says; one whose EXIF is malformed stays as it is."""
+    try:
+        ImageOps.exif_transpose(image, in_place=True)
+    except Exception as error:  # readers of EXIF have many error types
+        if is_out_of_memory(error):
+            raise
+
+
 def _to_rgb(image: Image.Image) -> Image.Image:
     if SIXTEEN_BITS.fullmatch(image.mode):
         # Pillow would cut all values above 255.
         image = Image.fromarray((np.asarray(image) // 257).clip(0, 255).astype(np.uint8))
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")

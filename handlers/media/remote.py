@@ -34,6 +34,12 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 MAX_CONNECTIONS = 16
 # Translates IPv4 addresses to IPv6, https://www.rfc-editor.org/rfc/rfc6052#section-2.1
 NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+# Global addresses for `ipaddress` of some versions of Python, and services of clouds for their own
+# machines: https://www.iana.org/assignments/iana-ipv4-special-registry and the one for IPv6.
+NOT_PUBLIC = tuple(
+    ipaddress.ip_network(each)
+    for each in ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "3fff::/20")
+)
 HEADERS = [("User-Agent", "hf-serve"), ("Accept", "*/*"), ("Accept-Encoding", "identity")]
 
 Resolve = Callable[[str, int], Sequence[str]]
@@ -68,7 +74,8 @@ def is_public(address: str) -> bool:
     """Return whether an address belongs to the public internet.
 
     IPv4 addresses within IPv6 addresses (mapped, 6to4, NAT64) are judged as IPv4 addresses.
-    Reserved and site-local IPv6 addresses count as global for `ipaddress`, and are not.
+    Reserved and site-local IPv6 addresses count as global for `ipaddress`, and are not. Neither are
+    those of `NOT_PUBLIC`.
     """
     try:
         found = ipaddress.ip_address(address)
@@ -80,7 +87,8 @@ def is_public(address: str) -> bool:
             found = embedded
         elif found.is_reserved or found.is_site_local:
             return False
-    return found.is_global and not found.is_multicast
+    is_listed = any(found in network for network in NOT_PUBLIC)
+    return found.is_global and not found.is_multicast and not is_listed
 
 
 class RemoteFiles:
@@ -162,7 +170,7 @@ class RemoteFiles:
                 raise _not_fetched(
                     file.name, "the certificate of its server is not valid"
                 ) from None
-            except socket.gaierror:
+            except (socket.gaierror, UnicodeError):  # the latter for a label that is empty or long
                 raise _not_fetched(file.name, "its host is unknown") from None
             except (httpcore.NetworkError, httpcore.ProtocolError, OSError):
                 raise _not_fetched(file.name, "its server does not answer") from None
@@ -179,7 +187,7 @@ class RemoteFiles:
             pool.stream("GET", _address(file.url), headers=HEADERS) as response,
         ):
             if response.status in REDIRECTS:
-                return urljoin(file.url, _location(response, file.name))
+                return _location(response, file)
             if response.status != 200:
                 raise _not_fetched(file.name, f"its server answers with status {response.status}")
             return self._body(response, file.name)
@@ -303,11 +311,17 @@ def _address(url: str) -> httpcore.URL:
     )
 
 
-def _location(response: httpcore.Response, name: str) -> str:
+def _location(response: httpcore.Response, file: RemoteFile) -> str:
+    """Return the URL that a response redirects to.
+
+    Raises:
+        Unprocessable: it names none.
+    """
     found = next((value for key, value in response.headers if key.lower() == b"location"), None)
-    if found is None:
-        raise _not_fetched(name, "it redirects to nowhere")
-    return found.decode("latin-1")
+    with suppress(ValueError):
+        if found is not None:
+            return urljoin(file.url, found.decode("latin-1"))
+    raise _not_fetched(file.name, "it redirects to nowhere")
 
 
 def _embedded(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:

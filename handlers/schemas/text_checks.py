@@ -89,7 +89,13 @@ def parse_json(value: Any, name: str, max_characters: int) -> Any:
 
 
 def json_type(value: Any) -> str:
-    """Return the name of a JSON value's type."""
-    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
+    """Return the name of the type of a JSON value, or of a body that is a file."""
+    names = {
+        dict: "an object",
+        list: "a list",
+        str: "a text",
+        bool: "true or false",
+        bytes: "a file",
+    }
     names |= {int: "a number", float: "a number", type(None): "null"}
     return names.get(type(value), f"a {type(value).__name__}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +27,8 @@ from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
 
 MediaRowT = TypeVar("MediaRowT", bound=ArrayRow)
+QueryT = TypeVar("QueryT")
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,54 @@ class MediaQuery:
     parameters: Any
 
 
-class MediaTask(BaseTask[MediaQuery, MediaRowT]):
-    """A mode whose requests have files.
+class MediaReader:
+    """Reads the files of requests in threads of its own, before the model is called.
 
-    Files are read in threads of its own, before the model is called. Rows of equal shapes share a
-    forward.
+    Args:
+        settings: the `handler:` section of the YAML.
+        media_type: the kind of the files.
+        max_bytes: the maximum number of bytes of a file.
+
+    Attributes:
+        files: takes files out of requests.
+        threads: the threads.
+    """
+
+    def __init__(self, settings: HandlerSection, media_type: MediaType, max_bytes: int) -> None:
+        hosts, timeout = settings.allowed_media_hosts, settings.media_timeout
+        self.files = MediaFiles(media_type, max_bytes, hosts, timeout)
+        self.threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="media")
+
+    def read(
+        self,
+        function: Callable[[QueryT, Sequence[bytes]], ResultT],
+        queries: Sequence[QueryT],
+        files: Sequence[Sequence[bytes | RemoteFile]],
+    ) -> list[ResultT | RequestError]:
+        """Return what a function makes of each query and the bytes of its files, or its error.
+
+        A file that cannot be fetched is the error of its query.
+        """
+        fetched = iter(self.files.fetch([file for each in files for file in each]))
+        own = [[next(fetched) for _ in each] for each in files]
+        return list(self.threads.map(partial(attempt, partial(_read, function)), queries, own))
+
+
+def _read(
+    function: Callable[[QueryT, Sequence[bytes]], ResultT],
+    query: QueryT,
+    files: Sequence[bytes | RequestError],
+) -> ResultT:
+    read: list[bytes] = []
+    for file in files:
+        if isinstance(file, RequestError):
+            raise file
+        read.append(file)
+    return function(query, read)
+
+
+class MediaTask(BaseTask[MediaQuery, MediaRowT]):
+    """A mode whose requests have files. Rows of equal shapes share a forward.
 
     Args:
         checkpoint: the checkpoint.
@@ -63,9 +108,8 @@ class MediaTask(BaseTask[MediaQuery, MediaRowT]):
         max_bytes: int,
     ) -> None:
         super().__init__(checkpoint, settings)
-        hosts, timeout = settings.allowed_media_hosts, settings.media_timeout
-        self.files = MediaFiles(media_type, max_bytes, hosts, timeout)
-        self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="media")
+        self._reader = MediaReader(settings, media_type, max_bytes)
+        self.files, self._threads = self._reader.files, self._reader.threads
 
     @abstractmethod
     def read(self, query: MediaQuery, file: bytes) -> list[MediaRowT]:
@@ -85,8 +129,11 @@ class MediaTask(BaseTask[MediaQuery, MediaRowT]):
         return MediaQuery(self.files.file(request.inputs, "inputs"), parameters)
 
     def encode(self, queries: Sequence[MediaQuery]) -> list[list[MediaRowT] | RequestError]:
-        files = self.files.fetch([query.file for query in queries])
-        return list(self._threads.map(partial(attempt, self._read_fetched), queries, files))
+        return self._reader.read(
+            lambda query, files: self.read(query, *files),
+            queries,
+            [[query.file] for query in queries],
+        )
 
     def run(
         self,
@@ -118,8 +165,3 @@ class MediaTask(BaseTask[MediaQuery, MediaRowT]):
             max_characters=self.files.max_characters,
             truncation=False,
         )
-
-    def _read_fetched(self, query: MediaQuery, file: bytes | RequestError) -> list[MediaRowT]:
-        if isinstance(file, RequestError):
-            raise file
-        return self.read(query, file)

@@ -123,7 +123,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     smaller_results: ClassVar[str] = "fewer or shorter texts"
     smaller_requests: ClassVar[str] = "fewer or shorter texts"
     cost_unit: ClassVar[str] = "tokens"
-    explains: ClassVar[bool] = True
+    explains: bool = True
     prompts: Sequence[str] = ()
     is_encoder_decoder: ClassVar[bool] = False
 

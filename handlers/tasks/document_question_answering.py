@@ -5,33 +5,34 @@
     -> [{"score": 0.97, "answer": "40.20", "start": 1, "end": 1}]
 
 Boxes are left, top, right and bottom in thousandths of the page. The models of the LayoutLM family
-read words with their boxes, which Tesseract finds where a request has an image only. Donut reads
-the image alone, and writes an answer without a score. Answers are those of transformers' pipeline.
+read words with their boxes, which Tesseract finds where a request has an image only. Beside words,
+an image is read by models that take its pixels, and by no others. Donut reads the image alone, and
+writes an answer without a score. Answers are those of transformers' pipeline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, NotRequired
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from pydantic import Field, NonNegativeInt, PositiveInt
+from tokenizers import Encoding
 from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
 from handlers.batching.padding import Batch, Padding
-from handlers.batching.rows import Outputs, Row, RowOutcome
+from handlers.batching.rows import Outputs, RowOutcome
 from handlers.batching.tokenization import Window, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import quote
-from handlers.errors import BadRequest, RequestError, attempt
-from handlers.media.files import MediaFiles
+from handlers.errors import BadRequest, RequestError
 from handlers.media.images import IMAGE, read_image
 from handlers.media.ocr import SCALE, WordBoxes, read_words
 from handlers.media.remote import RemoteFile
@@ -49,6 +50,7 @@ from handlers.tasks._answer_spans import (
 )
 from handlers.tasks._donut import DonutTask
 from handlers.tasks._image import SAMPLE_INPUTS
+from handlers.tasks._media import MediaReader
 from handlers.tasks._preprocessing import PIXELS, Preprocessor
 from handlers.tasks._text import TextTask
 from handlers.tasks.base import BaseTask
@@ -98,10 +100,13 @@ class DocumentAnswer(TypedDict):
 
 @dataclass(frozen=True)
 class DocumentQuery:
-    """A question about the page in an image file, with its words where a request has them."""
+    """A question about a page, with its words where a request has them.
+
+    `files` has the image file of the page where the model or Tesseract reads it.
+    """
 
     question: str
-    file: bytes | RemoteFile | None
+    files: Sequence[bytes | RemoteFile]
     page: WordBoxes | None
     parameters: DocumentParameters
 
@@ -113,10 +118,16 @@ class DocumentRow(Window):
     Attributes:
         page: the words and boxes of the whole page.
         pixels: the pixels of the page, for models that read them.
+        patches: the number of tokens that the model makes of them.
     """
 
     page: WordBoxes
-    pixels: npt.NDArray[Any] | None
+    pixels: npt.NDArray[Any] | None = None
+    patches: int = 0
+
+    @property
+    def cost(self) -> int:
+        return len(self) + self.patches
 
 
 class Task(TextTask[DocumentQuery, DocumentRow]):
@@ -154,10 +165,7 @@ class Task(TextTask[DocumentQuery, DocumentRow]):
         super().__init__(checkpoint, settings)
         self._reads_pixels = checkpoint.config.model_type == READS_PIXELS
         self.tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
-        self.files = MediaFiles(
-            IMAGE, settings.max_image_bytes, settings.allowed_media_hosts, settings.media_timeout
-        )
-        self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="page")
+        self._reader = MediaReader(settings, IMAGE, settings.max_image_bytes)
 
     @classmethod
     def example_inputs(cls, text: str) -> DocumentInput:
@@ -178,17 +186,16 @@ class Task(TextTask[DocumentQuery, DocumentRow]):
         page = next(iter(pages), None)
         if file is None and page is None:
             raise BadRequest(f"inputs has neither an image nor word_boxes; send {FORM}.")
+        files = [] if file is None else [self._reader.files.file(file, "image")]
         return DocumentQuery(
             truncate_question(self.tokenizer, question, parameters.max_question_len),
-            None if file is None else self.files.file(file, "image"),
+            files if page is None or self._reads_pixels else [],
             page,
             parameters,
         )
 
     def encode(self, queries: Sequence[DocumentQuery]) -> list[list[DocumentRow] | RequestError]:
-        fetched = iter(self.files.fetch([each.file for each in queries if each.file is not None]))
-        files = [None if each.file is None else next(fetched) for each in queries]
-        return list(self._threads.map(partial(attempt, self._rows), queries, files))
+        return self._reader.read(self._rows, queries, [query.files for query in queries])
 
     def run(
         self,
@@ -197,16 +204,18 @@ class Task(TextTask[DocumentQuery, DocumentRow]):
         meter: Meter,
         deadline: Deadline = NO_DEADLINE,
     ) -> Sequence[RowOutcome]:
+        by_shape = defaultdict[Hashable, list[int]](list)
+        for number, row in enumerate(rows):
+            by_shape[None if row.pixels is None else row.pixels.shape].append(number)
         outcomes: dict[int, RowOutcome] = {}
-        for has_pixels in (False, True):
-            numbers = [number for number, row in enumerate(rows) if _has_pixels(row) is has_pixels]
+        for numbers in by_shape.values():
             found = super().run(model, [rows[number] for number in numbers], meter, deadline)
             outcomes.update(zip(numbers, found, strict=True))
         return [outcomes[number] for number in range(len(rows))]
 
     def collate(self, rows: Sequence[DocumentRow]) -> Batch:
         batch = super().collate(rows)
-        pixels = [row.pixels for row in rows if _has_pixels(row) and row.pixels is not None]
+        pixels = [row.pixels for row in rows if row.pixels is not None]
         return {**batch, PIXELS: torch.from_numpy(np.stack(pixels))} if pixels else batch
 
     def decode(
@@ -240,23 +249,24 @@ class Task(TextTask[DocumentQuery, DocumentRow]):
         padding = super().padding
         return Padding(padding.ids, "right", {BOXES: 4})
 
-    def _made_up_row(self, length: int) -> Row:
-        row = super()._made_up_row(length)
-        return Row({**row.features, BOXES: [[0] * 4] * length})
+    def _made_up_row(self, length: int) -> DocumentRow:
+        features = super()._made_up_row(length).features
+        return DocumentRow({**features, BOXES: [[0] * 4] * length}, Encoding(), WordBoxes([], []))
 
-    def _rows(self, query: DocumentQuery, file: bytes | RequestError | None) -> list[DocumentRow]:
-        if isinstance(file, RequestError):
-            raise file
-        image, page = None, query.page
-        if file is not None:
-            image = read_image(file, "The image", self.settings.max_image_pixels)
-            page = page or read_words(image, query.parameters.lang)
-        assert page is not None  # noqa: S101
-        pixels = self._preprocessor(image)[PIXELS] if image and self._reads_pixels else None
+    def _rows(self, query: DocumentQuery, files: Sequence[bytes]) -> list[DocumentRow]:
+        images = [read_image(file, "The image", self.settings.max_image_pixels) for file in files]
+        page = query.page or read_words(images[0], query.parameters.lang)
+        pixels = self._preprocessor(images[0])[PIXELS] if images and self._reads_pixels else None
+        patches = 0 if pixels is None else self._patches(pixels)
         return [
-            DocumentRow(self._with_boxes(window, page), window.encoding, page, pixels)
+            DocumentRow(self._with_boxes(window, page), window.encoding, page, pixels, patches)
             for window in self._windows(query, page)
         ]
+
+    def _patches(self, pixels: npt.NDArray[Any]) -> int:
+        """Return how many tokens the model makes of an image, with one for the whole."""
+        height, width = pixels.shape[-2:]
+        return height * width // int(self.checkpoint.config.patch_size) ** 2 + 1
 
     def _windows(self, query: DocumentQuery, page: WordBoxes) -> list[Window]:
         size, stride = self._window_size(query), query.parameters.doc_stride
@@ -330,11 +340,6 @@ def read_inputs(inputs: Any) -> tuple[Any, Any, Any]:
     if "question" not in inputs or inputs.keys() - {"image", "question", "word_boxes"}:
         raise BadRequest(f"inputs has the keys {quote(sorted(map(str, inputs)))}; send {FORM}.")
     return inputs["question"], inputs.get("image"), inputs.get("word_boxes")
-
-
-def _has_pixels(row: Any) -> bool:
-    # The rows of a warm-up are of no page.
-    return isinstance(row, DocumentRow) and row.pixels is not None
 
 
 def _answer(row: DocumentRow, first: int, last: int, score: float) -> dict[str, Any]:

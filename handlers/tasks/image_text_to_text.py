@@ -13,8 +13,7 @@ for the prompt alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, NotRequired
 
@@ -38,7 +37,6 @@ from handlers.errors import (
     RequestTooLarge,
     Unprocessable,
     WrongCheckpoint,
-    attempt,
     summarize,
 )
 from handlers.generation.chat import chat_template, prompt_of
@@ -46,7 +44,6 @@ from handlers.generation.generator import Prompt
 from handlers.generation.image_messages import ImageChat, ImageMessage, read_chat
 from handlers.generation.layout import join_media
 from handlers.generation.parameters import GenerationParameters
-from handlers.media.files import MediaFiles
 from handlers.media.images import IMAGE, read_image
 from handlers.media.remote import RemoteFile
 from handlers.runtime.model import Model
@@ -54,6 +51,7 @@ from handlers.schemas.model_info import TEXT_COLUMN
 from handlers.schemas.request import Request, TokenIds
 from handlers.schemas.text_checks import check_text
 from handlers.tasks import text_generation
+from handlers.tasks._media import MediaReader
 from handlers.tasks.text_generation import Generated, PromptQuery
 
 NEW_TOKENS = 256
@@ -107,10 +105,7 @@ class Task(text_generation.Task):
         self._media_tokens = _media_tokens(self._processor, self._image_token)
         if getattr(self._processor, "chat_template", None):
             self.tokenizer.chat_template = self._processor.chat_template
-        self.files = MediaFiles(
-            IMAGE, settings.max_image_bytes, settings.allowed_media_hosts, settings.media_timeout
-        )
-        self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="image")
+        self._reader = MediaReader(settings, IMAGE, settings.max_image_bytes)
 
     def parse(self, request: Request) -> PromptQuery:
         query = super().parse(request)
@@ -134,16 +129,9 @@ class Task(text_generation.Task):
     def encode(self, queries: Sequence[PromptQuery]) -> list[list[Prompt] | RequestError]:
         """Return the row of each prompt; images are read and preprocessed in threads."""
         texts = iter(super().encode([query for query in queries if not _files(query)]))
-        files = iter(self.files.fetch([file for query in queries for file in _files(query)]))
-        pending = [
-            self._threads.submit(
-                attempt, self._row_of_images, query, [next(files) for _ in _files(query)]
-            )
-            if _files(query)
-            else None
-            for query in queries
-        ]
-        return [next(texts) if each is None else each.result() for each in pending]
+        shown = [query for query in queries if _files(query)]
+        images = iter(self._reader.read(self._row_of_images, shown, list(map(_files, shown))))
+        return [next(images if _files(query) else texts) for query in queries]
 
     def compared_outputs(self, model: Model, rows: Sequence[Prompt]) -> Sequence[Outputs]:
         """Return the scores of the token after each token of a prompt, one prompt after another."""
@@ -162,7 +150,7 @@ class Task(text_generation.Task):
         if isinstance(inputs, dict):
             return self._query_of_form(inputs, request, parameters)
         if isinstance(inputs, list) and any(isinstance(item, dict) for item in inputs):
-            chat = read_chat(inputs, self.files, self.max_characters)
+            chat = read_chat(inputs, self._reader.files, self.max_characters)
             return self._query_of_chat(chat, request, parameters)
         if isinstance(inputs, str):
             self._check_placeholders(inputs, 0)
@@ -182,10 +170,10 @@ class Task(text_generation.Task):
         if not (self._image_token in text or self.tokenizer.chat_template is None):
             parts = [{"type": "image", "image": each} for each in given]
             content = [*parts, {"type": "text", "text": text}]
-            chat = read_chat([{"role": "user", "content": content}], self.files, len(text))
+            chat = read_chat([{"role": "user", "content": content}], self._reader.files, len(text))
             return self._query_of_chat(chat, request, parameters)
         self._check_placeholders(text, len(given))
-        files = [self.files.file(each, key) for each in given]
+        files = [self._reader.files.file(each, key) for each in given]
         # A stream cannot begin with the text of the prompt.
         stream = None if parameters.return_full_text else request.stream
         return ImagePromptQuery(text, parameters, stream=stream, files=files)
@@ -237,15 +225,14 @@ class Task(text_generation.Task):
                 "The prompt has the token of an image or another file; send a text or a chat."
             )
 
-    def _row_of_images(
-        self, query: ImagePromptQuery, files: Sequence[bytes | RequestError]
-    ) -> list[Prompt]:
+    def _row_of_images(self, query: PromptQuery, files: Sequence[bytes]) -> list[Prompt]:
         """Return the row of a prompt with images.
 
         Raises:
             RequestError: a file is no image, or the prompt has too many tokens.
         """
-        images = list(self._images(files))
+        most = self.settings.max_image_pixels
+        images = [read_image(file, "The image", most) for file in files]
         features = self._features(query, images)
         ids = features["input_ids"]
         if self.max_tokens is not None and len(ids) > self.max_tokens:
@@ -261,14 +248,8 @@ class Task(text_generation.Task):
             for prompt in self._prompt(query, Window(tokens, Encoding()))
         ]
 
-    def _images(self, files: Sequence[bytes | RequestError]) -> Iterator[Image.Image]:
-        for file in files:
-            if isinstance(file, RequestError):
-                raise file
-            yield read_image(file, "The image", self.settings.max_image_pixels)
-
     def _features(
-        self, query: ImagePromptQuery, images: Sequence[Image.Image]
+        self, query: PromptQuery, images: Sequence[Image.Image]
     ) -> dict[str, np.ndarray[Any, Any]]:
         """Return the model inputs: those of tokens without the first dimension of a batch."""
         bos = self.tokenizer.bos_token

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NotRequired
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import PositiveInt
 from transformers import MODEL_FOR_VISUAL_QUESTION_ANSWERING_MAPPING
 from typing_extensions import TypedDict
@@ -67,6 +68,7 @@ class Task(ImageQuestionTask):
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
         self.writes_answers = _generates(checkpoint)
+        self.explains = not self.writes_answers
         self.labels = () if self.writes_answers else checkpoint.labels
         if self.writes_answers:
             self.outputs = ()
@@ -105,9 +107,13 @@ class Task(ImageQuestionTask):
     ) -> Any:
         if self.writes_answers:
             return [{"answer": answer_text(self.tokenizer, outputs[0]).strip()}]
-        scores = sigmoid(outputs[0]["logits"])
+        scores = self.scores(outputs[0])
         best = np.argsort(-scores, kind="stable")[: query.parameters.top_k]
         return [{"score": float(scores[number]), "answer": self.labels[number]} for number in best]
+
+    def scores(self, outputs: Outputs) -> npt.NDArray[Any]:
+        """Return the score of each answer that the model chooses among. Shape: (answers,)."""
+        return sigmoid(outputs["logits"])
 
 
 def _generates(checkpoint: Checkpoint) -> bool:

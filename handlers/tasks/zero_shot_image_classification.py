@@ -53,6 +53,7 @@ TokenIds = tuple[int, ...]
 PATCH = 16
 COLUMNS = "columns"
 TEXT_INPUTS = ("input_ids", "attention_mask")
+LOGITS = "logits_per_image"
 
 
 class ZeroShotImageParameters(CandidateLabelParameters):
@@ -101,10 +102,14 @@ class LabelledRow(ImageRow):
 
 
 class Task(ImageTask):
-    """Zero-shot image classification; answers as the pipeline does."""
+    """Zero-shot image classification; answers as the pipeline does.
+
+    Attributes:
+        text_inputs: the names of the model inputs for descriptions of labels.
+    """
 
     auto_class = "AutoModelForZeroShotImageClassification"
-    outputs = ("logits_per_image",)
+    outputs = (LOGITS,)
     exports = True
     parameters = ZeroShotImageParameters
     inputs = str | ImageWithLabels
@@ -124,13 +129,13 @@ class Task(ImageTask):
         vision = getattr(checkpoint.config, "vision_config", None)
         patch = getattr(vision, "patch_size", None)
         names = dict.fromkeys(("input_ids", *self.tokenizer.model_input_names))
-        self._text_inputs = tuple(name for name in names if name in TEXT_INPUTS)
+        self.text_inputs = tuple(name for name in names if name in TEXT_INPUTS)
         self._token_cost = (patch if isinstance(patch, int) else PATCH) ** 2
 
     @property
     def graph_inputs(self) -> ArrayTextInputs:
         return ArrayTextInputs(
-            super().graph_inputs.example, TokenInputs(self._text_inputs), self._least_tokens or None
+            super().graph_inputs.example, TokenInputs(self.text_inputs), self._least_tokens or None
         )
 
     def parse(self, request: Request) -> ZeroShotImageQuery:
@@ -177,7 +182,7 @@ class Task(ImageTask):
         padding = Padding({"input_ids": int(self.tokenizer.pad_token_id or 0)})
         padded = pad(texts, padding)
         batch = stack(rows)
-        for name in self._text_inputs:
+        for name in self.text_inputs:
             missing = max(0, self._least_tokens - padded[name].shape[1])
             batch[name] = functional.pad(padded[name], (0, missing), value=padding.ids.get(name, 0))
         return batch
@@ -241,5 +246,5 @@ def _logits_of_rows(
 ) -> dict[str, torch.Tensor]:
     """Return the logits of each image for its own labels. Shape: (images, most labels)."""
     columns = batch.pop(COLUMNS)
-    logits = forward(batch)["logits_per_image"]
+    logits = forward(batch)[LOGITS]
     return {"logits": logits.gather(1, columns.to(logits.device))}

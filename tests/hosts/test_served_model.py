@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hosts.served_model import Part, ServedModel
+from tests.waiting import wait_for
 
 
 class Model:
@@ -81,4 +82,13 @@ def test_a_batch_that_hangs_is_noticed_until_it_ends() -> None:
         await asked
 
     asyncio.run(test())
-    served.check_health()
+    # The answer leaves before the thread of its batch ends.
+    wait_for(lambda: is_healthy(served))
+
+
+def is_healthy(served: ServedModel) -> bool:
+    try:
+        served.check_health()
+    except RuntimeError:
+        return False
+    return True

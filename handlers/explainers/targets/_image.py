@@ -121,15 +121,16 @@ class ImageExplanationTarget(BaseExplanationTarget[TaskT]):
     def target_at(self, job: Job, output: str, index: tuple[int, ...]) -> ImageTarget:
         """Return one number of the outputs of a job's image as a target of attribution."""
         score = float(job.outputs[0][output][index])
-        return ImageTarget(job.rows[0], self._patches(job), output, index, score)
+        return ImageTarget(job.rows[0], self.patches(job), output, index, score)
 
     def similarity_target(
         self, job: Job, output: str, comparison: Comparison, score: float
     ) -> ImageTarget:
         """Return the similarity of the vector of a job's image as a target of attribution."""
-        return ImageTarget(job.rows[0], self._patches(job), output, (), score, comparison)
+        return ImageTarget(job.rows[0], self.patches(job), output, (), score, comparison)
 
-    def _patches(self, job: Job) -> Patches:
+    def patches(self, job: Job) -> Patches:
+        """Return the patches that a job asks for."""
         pixels, settings = job.rows[0].features[PIXELS], job.settings
         return Patches.divide(self._scale.baseline(settings.baseline, pixels), settings.resolution)
 

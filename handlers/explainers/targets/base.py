@@ -151,6 +151,22 @@ def as_integer(value: Any, name: str, limit: int) -> int:
     return value
 
 
+def candidate_number(target: Any, labels: Sequence[str]) -> int:
+    """Return the number of one of a request's candidate labels, given by its name or its number.
+
+    Raises:
+        BadRequest: it is none of them.
+    """
+    if not isinstance(target, str):
+        return as_integer(target, "target", len(labels))
+    if target not in labels:
+        raise BadRequest(
+            f"target {quote(target)} is not one of the {len(labels)} candidate_labels; send one"
+            " of them, or its number."
+        )
+    return labels.index(target)
+
+
 def require_keys(target: Mapping[str, Any], *keys: str) -> None:
     """Check the keys of a target that is an object.
 

@@ -5,50 +5,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
+import numpy.typing as npt
 
-from handlers.explainers._patches import ImageTarget
-from handlers.explainers.targets._image import ImageExplanation, ImageExplanationTarget
+from handlers.explainers.targets._image_label import ImageLabelExplanationTarget
 from handlers.runtime.jobs import Job
-from handlers.tasks.base import Label
 from handlers.tasks.image_classification import Task
 
 
-class ClassTarget(Label):
-    """The class that is explained."""
-
-    index: int
-
-
-class ImageClassExplanation(ImageExplanation):
-    """Why an image got a label."""
-
-    prediction: Label
-    target: ClassTarget
-
-
-class ExplanationTarget(ImageExplanationTarget[Task]):
+class ExplanationTarget(ImageLabelExplanationTarget[Task]):
     """Explains the logit of one class."""
 
-    results = ImageClassExplanation
-    example_target = 0
+    def labels(self, job: Job) -> Sequence[str]:
+        return self.task.labels
 
-    def choose(self, job: Job) -> ImageTarget:
-        wanted = job.settings.target
-        best = int(np.argmax(job.outputs[0]["logits"]))
-        return self.target_at(
-            job, "logits", (best if wanted is None else self.label_number(wanted),)
-        )
-
-    def describe(self, job: Job, selected: ImageTarget) -> dict[str, Any]:
-        scores, number = self.task.scores(job.query, job.outputs[0]), selected.index[0]
-        best = int(scores.argmax())
-        return {
-            "prediction": self._named(best, scores),
-            "target": {**self._named(number, scores), "index": number},
-        }
-
-    def _named(self, number: int, scores: Any) -> Label:
-        return {"label": self.task.labels[number], "score": float(scores[number])}
+    def scores(self, job: Job) -> npt.NDArray[Any]:
+        return self.task.scores(job.query, job.outputs[0])

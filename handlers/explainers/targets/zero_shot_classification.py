@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from handlers.config.quoting import quote
-from handlers.errors import BadRequest
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._segments import segment_tokens
 from handlers.explainers.targets._text import (
@@ -21,7 +19,7 @@ from handlers.explainers.targets._text import (
     segment_texts,
     target_at,
 )
-from handlers.explainers.targets.base import as_integer
+from handlers.explainers.targets.base import candidate_number
 from handlers.runtime.jobs import Job
 from handlers.tasks.base import Label
 from handlers.tasks.zero_shot_classification import Task, ZeroShotQuery
@@ -75,17 +73,10 @@ class ExplanationTarget(TextExplanationTarget[Task]):
 
     def _target(self, job: Job) -> int:
         """Return the number of a label."""
-        target, labels = job.settings.target, list(job.query.labels)
+        target = job.settings.target
         if target is None:
             return int(self.task.scores(job.query, job.outputs).argmax())
-        if not isinstance(target, str):
-            return as_integer(target, "target", len(labels))
-        if target not in labels:
-            raise BadRequest(
-                f"target {quote(target)} is not one of the {len(labels)} candidate_labels; send one"
-                " of them, or its number."
-            )
-        return labels.index(target)
+        return candidate_number(target, job.query.labels)
 
 
 def _texts(query: ZeroShotQuery, number: int) -> list[str]:

@@ -44,7 +44,7 @@ def test_no_pass_has_more_than_the_budget(
     # Adaptive integration bisects where a text is far from its baseline.
     texts = [TEXT, f"{TEXT} in Paris", f"{TEXT} today", "A fine old film"]
     parameters = {} if reads_text else {"resolution": 3}
-    parameters |= {"n_samples": 20} if "sha" in method else {}
+    parameters |= {"n_samples": 5} if "sha" in method else {}
     settings = {"method": method, **parameters}
     outcomes = engine.explain([Request(inputs_of(mode, text), settings) for text in texts])
     assert all(isinstance(each, dict) for each in outcomes), outcomes

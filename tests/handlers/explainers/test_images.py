@@ -6,6 +6,7 @@ import base64
 import math
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,20 +17,29 @@ from PIL import Image
 
 from handlers.engine import Engine
 from handlers.errors import BadRequest, OutOfTime, Unprocessable
-from handlers.explainers import get, methods_for
+from handlers.explainers import get, methods_for, targets
 from handlers.explainers._heat_map import PixelScale, heat_map, picture
 from handlers.explainers._patches import Patches, PixelBatch
+from handlers.explainers.targets._image import ImageExplanationTarget
+from handlers.generation.randomness import seeded
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.model import ForwardOnlyModel, Model
 from handlers.schemas.request import Request
 from scripts.kit.demo_models.shapes import as_base64
+from tests import vision_families
 from tests.clock import Clock
+from tests.modes import cases
 from tests.modes.image_classification import IMAGES
+from tests.samples import explained_modes
 from tests.serving import Served, differences, explanation_of, read_png
 
 Load = Callable[..., Served]
 MODE = "image_classification"
-MODES = [MODE, "object_detection", "image_feature_extraction"]
+MODES = [
+    mode
+    for mode in explained_modes()
+    if issubclass(targets.get(mode) or object, ImageExplanationTarget)
+]
 METHODS = methods_for(PixelBatch, gradients=True)
 # Patches of 4 x 4 pixels of an image of 32.
 RESOLUTION, SIDE = 8, 4
@@ -105,6 +115,63 @@ def test_attributions_are_those_of_captum_alone_and_in_company(served: Load, met
     assert first["method"] == method
 
 
+def explained_number(mode: str, outputs: Any, found: Any) -> float:
+    """Return the number that an explanation is of, from the outputs of the model alone."""
+    index = found["target"]["index"]
+    if mode == "zero_shot_image_classification":
+        return float(outputs.logits_per_image[0, index])
+    if mode == "visual_question_answering":
+        return float(outputs.logits[0, index])
+    logits = outputs.logits[0]
+    return float(logits[index][logits.argmax(0) == index].mean())
+
+
+@pytest.mark.parametrize(
+    "mode",
+    ["zero_shot_image_classification", "visual_question_answering", "image_segmentation"],
+)
+def test_a_patch_has_the_difference_that_it_makes_to_the_model(served: Load, mode: str) -> None:
+    engine: Any = served(mode).engine
+    first, *others = cases(mode).rows[:3]
+    settings = {"method": "feature_ablation", "resolution": 2}
+    (found,) = engine.explain([Request(first, settings)])
+    row = engine.task.encode([engine.task.parse(Request(first, {}))])[0][0]
+    inputs, model = engine.task.collate([row]), engine.model.module
+    with torch.no_grad(), seeded(0):
+        outputs = model(**inputs)
+    assert found["output"] == pytest.approx(explained_number(mode, outputs, found), abs=1e-4)
+    hidden = inputs["pixel_values"].clone()
+    height, width = (side // 2 for side in hidden.shape[2:])
+    hidden[..., :height, :width] = hidden.mean(dim=(2, 3), keepdim=True)
+    with torch.no_grad(), seeded(0):
+        changed = model(**{**inputs, "pixel_values": hidden})
+    if mode == "image_segmentation":
+        # The pixels of the class remain those of the prediction.
+        index = found["target"]["index"]
+        of_class = outputs.logits[0].argmax(0) == index
+        expected = float(changed.logits[0, index][of_class].mean())
+    else:
+        expected = explained_number(mode, changed, found)
+    assert found["attributions"][0][0] == pytest.approx(found["output"] - expected, abs=1e-4)
+    in_company = engine.explain([Request(each, settings) for each in (*others, first)])
+    assert not differences(in_company[-1], found, 1e-4)
+
+
+@pytest.mark.parametrize(
+    "family", ["DetrForSegmentation", "Mask2FormerForUniversalSegmentation"], ids=str
+)
+def test_the_best_segment_of_a_class_is_explained(family: str, tmp_path: Path) -> None:
+    engine: Any = Served(vision_families.write(tmp_path / "m", family), "image_segmentation").engine
+    (found,) = engine.explain([Request(IMAGES[0], {"target": "square", "n_steps": 2})])
+    row = engine.task.preprocess(Image.open(BytesIO(base64.b64decode(IMAGES[0]))).convert("RGB"))
+    with torch.no_grad():
+        outputs = engine.model.module(**engine.task.collate([row]))
+    logits = outputs[next(iter({"class_queries_logits", "logits"} & outputs.keys()))][0]
+    best = logits.softmax(-1)[:, 1].argmax()
+    assert found["output"] == pytest.approx(float(logits[best, 1]), abs=1e-4)
+    assert found["target"]["score"] == pytest.approx(float(logits.softmax(-1)[best, 1]), abs=1e-4)
+
+
 @pytest.mark.parametrize("method", ["integrated_gradients", "input_x_gradient", "feature_ablation"])
 def test_images_of_one_batch_may_have_patches_of_different_sizes(served: Load, method: str) -> None:
     settings = {"method": method, "n_steps": 2}
@@ -150,12 +217,13 @@ def test_a_format_without_gradients_is_explained_by_its_forward_alone(
 ) -> None:
     whole = served(mode).engine
     engine = Engine(whole.task, Exported(whole.model))
-    request = Request(IMAGES[0], {"resolution": 3})
+    inputs = cases(mode).rows[0]
+    request = Request(inputs, {"resolution": 3})
     (found,) = engine.explain([request])
-    (expected,) = whole.explain([Request(IMAGES[0], {"resolution": 3, "method": "occlusion"})])
+    (expected,) = whole.explain([Request(inputs, {"resolution": 3, "method": "occlusion"})])
     assert not differences(found, expected, 1e-4)
     assert engine.describe().explanation["method"]["default"] == "occlusion"
-    (refused,) = engine.explain([Request(IMAGES[0], {"method": "integrated_gradients"})])
+    (refused,) = engine.explain([Request(inputs, {"method": "integrated_gradients"})])
     assert isinstance(refused, Unprocessable)
     assert "has none; use feature_ablation, kernel_shap, occlusion, shapley" in str(refused)
 
@@ -247,6 +315,14 @@ def test_a_picture_that_was_cropped_keeps_its_own_proportions(
         ("object_detection", "square", 200),
         ("object_detection", 99, 400),
         ("object_detection", "hexagon", 400),
+        ("zero_shot_image_classification", "river", 200),
+        ("zero_shot_image_classification", 2, 200),
+        ("zero_shot_image_classification", 3, 400),
+        ("zero_shot_image_classification", "sea", 400),
+        ("visual_question_answering", 1, 200),
+        ("visual_question_answering", "sea", 400),
+        ("image_segmentation", "square", 200),
+        ("image_segmentation", 3, 400),
         ("image_feature_extraction", 5, 200),
         ("image_feature_extraction", 99, 400),
     ],
@@ -256,7 +332,7 @@ def test_a_target_is_explained_or_refused(
 ) -> None:
     settings = {"threshold": 0.0} if mode == "object_detection" else {}
     (found,) = explain(
-        served(mode), IMAGES[0], target=target, method="input_x_gradient", **settings
+        served(mode), cases(mode).rows[0], target=target, method="input_x_gradient", **settings
     )
     assert found.get("code", 200) == status
     if status == 400:

@@ -78,6 +78,29 @@ def test_a_stream_without_its_length_is_read() -> None:
     assert len(read(without_length(file_of(SOUND, kind="FLAC")))) == len(SOUND)
 
 
+LONGER = sound_of(1, 4.0)
+MP3 = file_of(LONGER, kind="MP3")
+# Without the frame that has the length, which encoders leave out where they write to a stream.
+MP3_STREAM = MP3.replace(b"Xing", bytes(4))
+
+
+def test_an_mp3_file_without_its_length_is_read_to_its_end() -> None:
+    samples, rate = soundfile.read(BytesIO(MP3_STREAM))
+    assert len(samples) / rate < 3  # what libsndfile guesses
+    # The encoder's padding is there, too, which the frame with the length tells to leave out.
+    assert len(LONGER) <= len(read(MP3_STREAM)) <= len(LONGER) + 3 * 1_152
+    assert len(read(MP3)) == len(LONGER)
+
+
+@pytest.mark.parametrize("file", [MP3, MP3_STREAM])
+def test_tags_of_an_mp3_file_are_no_audio(file: bytes) -> None:
+    cover = b"APIC" + (100_000).to_bytes(4, "big") + bytes(100_002)
+    size = bytes(len(cover) >> bits & 127 for bits in (21, 14, 7, 0))
+    tagged = b"ID3\x03\0\0" + size + cover + file
+    for tags in (b"", b"TAG" + bytes(125), b"APETAGEX" + bytes(5_000)):
+        assert np.abs(len(read(tagged + tags)) - len(read(file))) <= 4 * 1_152
+
+
 HOURS = file_of(np.zeros(RATE * 3_600, np.int16), kind="FLAC")
 NOT_FINITE = [np.float32(each) for each in ("nan", "inf", "-inf", "1e30")]
 
@@ -127,6 +150,9 @@ def test_a_file_is_refused_with_what_it_has(
         wav(bytes(3_200))[:-1_000],
         file_of(SOUND, kind="FLAC")[:3_000],
         file_of(SOUND, kind="OGG")[:300],
+        file_of(SOUND, kind="OGG")[:-10],
+        file_of(SOUND, kind="OGG", subtype="OPUS")[:-10],
+        MP3[: len(MP3) // 2],
         file_of(SOUND, kind="AIFF"),
         file_of(SOUND, kind="AU"),
         file_of(SOUND, kind="CAF"),

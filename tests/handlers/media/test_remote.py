@@ -15,7 +15,7 @@ import httpcore
 import pytest
 
 from handlers.errors import RequestError, RequestTooLarge, Unprocessable
-from handlers.media.remote import RemoteFile, RemoteFiles, connect, is_public
+from handlers.media.remote import RemoteFile, RemoteFiles, addresses_of, connect, is_public
 
 LIMIT = 10_000
 CAT = b"the bytes of a cat"
@@ -180,6 +180,9 @@ def test_loopback_is_never_reached_though_it_is_listed(host: str) -> None:
         ("10.1.2.3", False),
         ("172.16.0.1", False),
         ("192.168.0.1", False),
+        ("192.0.0.192", False),
+        ("192.88.99.1", False),
+        ("168.63.129.16", False),
         ("169.254.169.254", False),
         ("100.64.0.1", False),
         ("224.0.0.1", False),
@@ -193,6 +196,7 @@ def test_loopback_is_never_reached_though_it_is_listed(host: str) -> None:
         ("2002:a00:1::", False),
         ("ff02::1", False),
         ("2001::1", False),
+        ("3fff::1", False),
         ("64:ff9b:1::a00:1", False),
         ("::7f00:1", False),
         ("fec0::1", False),
@@ -223,6 +227,25 @@ def test_redirects_are_followed_to_allowed_hosts_only(network: _Network) -> None
     assert "not one that this model fetches from" in str(other)
     again = _fetch(_files(network), f"{to}{to}{to}{to}http://cdn.example.com/cat")
     assert "redirects more than 3 times" in str(again)
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://images.example.com/to/http://[::1", "it redirects to nowhere"),
+        ("http://images.example.com/to/http://a..example.com/cat", "its host is unknown"),
+        ("http://a..example.com/cat", "its host is unknown"),
+        (f"http://{'a' * 64}.example.com/cat", "its host is unknown"),
+    ],
+)
+def test_a_url_that_no_resolver_reads_is_refused(network: _Network, url: str, reason: str) -> None:
+    def resolve(host: str, port: int) -> Sequence[str]:
+        return NAMES.get(host) or addresses_of(host, port)
+
+    files = RemoteFiles(["*.example.com"], 5, LIMIT, resolve, network.connect)
+    found = _fetch(files, url)
+    assert isinstance(found, Unprocessable)
+    assert f"could not be fetched: {reason}" in str(found)
 
 
 def test_a_server_that_sends_slowly_is_left_after_the_time_limit(network: _Network) -> None:

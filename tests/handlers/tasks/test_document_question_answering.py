@@ -142,14 +142,36 @@ def test_donut_refuses_what_it_cannot_read(donut: Path) -> None:
     assert not served.engine.describe().explanation
 
 
-def test_a_broken_page_fails_alone(layoutlm: Served) -> None:
-    good = [layoutlm.ask(inputs) for inputs in INPUTS[:2]]
+def test_a_broken_page_fails_alone(folder_of: Folder) -> None:
+    model = Served(folder_of(write_layoutlmv3), MODE)
+    good = [model.ask(inputs) for inputs in INPUTS[:2]]
     broken = {**INPUTS[0], "image": "AAAA"}
     outside = {"question": "Who?", "word_boxes": [["Ada", [0, 0, 2000, 10]]]}
     contents = (INPUTS[0], broken, outside, INPUTS[1])
-    first, second, third, last = layoutlm.post(*({"inputs": each} for each in contents))
+    first, second, third, last = model.post(*({"inputs": each} for each in contents))
     assert [first[0], second[0], third[0], last[0]] == [200, 400, 400, 200]
     assert not differences([first[1], last[1]], good, CLOSE)
+
+
+def test_an_image_beside_words_is_read_by_no_model_of_words(layoutlm: Served) -> None:
+    assert layoutlm.ask({**INPUTS[0], "image": "AAAA"}) == layoutlm.ask(INPUTS[0])
+    assert layoutlm.refuse({**INPUTS[0], "image": "not base64"})[0] == 400
+
+
+def test_patches_of_images_count_in_the_budget_of_a_forward(folder_of: Folder) -> None:
+    model = Served(folder_of(write_layoutlmv3), MODE, max_batch_tokens=64)
+    page = {"question": "Who?", "word_boxes": page_of("Ada sings.")}
+    pages = [{**page, "image": text} for text in TEXTS]
+    counted: list[int] = []
+    original = model.engine.model.forward
+
+    def forward(batch: Any) -> Any:
+        counted.append(len(batch["input_ids"]))
+        return original(batch)
+
+    model.engine.model.forward = forward  # type: ignore[method-assign]
+    model.ask([page] * 4 + pages)
+    assert counted == [4, 2, 2]
 
 
 def test_words_are_read_by_tesseract_where_a_request_has_none(

@@ -1,0 +1,77 @@
+"""Explanation targets of modes that give an image labels with scores."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from handlers.explainers._patches import ImageTarget
+from handlers.explainers.targets._image import ImageExplanation, ImageExplanationTarget
+from handlers.runtime.jobs import Job
+from handlers.tasks._image import ImageTask
+from handlers.tasks.base import Label
+
+TaskT = TypeVar("TaskT", bound=ImageTask)
+
+
+class LabelTarget(Label):
+    """The label that is explained, and its number."""
+
+    index: int
+
+
+class ImageLabelExplanation(ImageExplanation):
+    """Why an image got a label."""
+
+    prediction: Label
+    target: LabelTarget
+
+
+class ImageLabelExplanationTarget(ImageExplanationTarget[TaskT]):
+    """Explains the logit of one label, by default the one with the highest logit."""
+
+    results = ImageLabelExplanation
+    example_target = 0
+
+    @abstractmethod
+    def labels(self, job: Job) -> Sequence[str]:
+        """Return the labels of a job."""
+
+    @abstractmethod
+    def scores(self, job: Job) -> npt.NDArray[Any]:
+        """Return the score of each label. Shape: (labels,)."""
+
+    def number_of(self, job: Job, target: Any) -> int:
+        """Return the number of the label that a request names.
+
+        Raises:
+            BadRequest: there is no such label.
+        """
+        return self.label_number(target)
+
+    def logit(self, job: Job, number: int) -> ImageTarget:
+        """Return the logit of a label as a target of attribution."""
+        return self.target_at(job, "logits", (number,))
+
+    def choose(self, job: Job) -> ImageTarget:
+        return self.logit(job, self._number(job))
+
+    def describe(self, job: Job, selected: ImageTarget) -> dict[str, Any]:
+        scores, number = self.scores(job), self._number(job)
+        labels: list[Label] = [
+            {"label": label, "score": score}
+            for label, score in zip(self.labels(job), scores.tolist(), strict=True)
+        ]
+        return {
+            "prediction": labels[int(scores.argmax())],
+            "target": {**labels[number], "index": number},
+        }
+
+    def _number(self, job: Job) -> int:
+        wanted = job.settings.target
+        best = int(np.argmax(job.outputs[0]["logits"]))
+        return best if wanted is None else self.number_of(job, wanted)

@@ -1,0 +1,42 @@
+"""Explanations of the answer to a question about an image: which parts of the image drive it.
+
+`target` is an answer or its number among the model's answers; by default the predicted one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy.typing as npt
+import torch
+
+from handlers.batching.padding import Batch
+from handlers.explainers._patches import ExplainedImageModel
+from handlers.explainers.targets._image_label import ImageLabelExplanationTarget
+from handlers.generation.randomness import seeded
+from handlers.runtime.deadline import Deadline
+from handlers.runtime.jobs import Job
+from handlers.runtime.model import Model
+from handlers.tasks.visual_question_answering import Task
+
+
+class ExplanationTarget(ImageLabelExplanationTarget[Task]):
+    """Explains the logit of one answer, for a model that chooses it among its answers."""
+
+    def labels(self, job: Job) -> Sequence[str]:
+        return self.task.labels
+
+    def scores(self, job: Job) -> npt.NDArray[Any]:
+        return self.task.scores(job.outputs[0])
+
+    def explained(self, model: Model, deadline: Deadline) -> ExplainedImageModel:
+        explained = super().explained(model, deadline)
+
+        def forward(batch: Batch) -> Mapping[str, torch.Tensor]:
+            # The prediction has the same order of patches; see the task.
+            with seeded(0):
+                return explained.forward(batch)
+
+        return replace(explained, forward=forward)

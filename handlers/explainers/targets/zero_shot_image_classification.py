@@ -1,0 +1,49 @@
+"""Explanations of a label that the request names: which parts of the image fit its description.
+
+`target` is a label, or its number in the request; by default the label with the highest score. Its
+logit is explained, the scaled similarity of the image and the description.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy.typing as npt
+
+from handlers.explainers._patches import ExplainedImageModel, ImageTarget
+from handlers.explainers.targets._image_label import ImageLabelExplanationTarget
+from handlers.explainers.targets.base import candidate_number
+from handlers.runtime.deadline import Deadline
+from handlers.runtime.jobs import Job
+from handlers.runtime.model import Model
+from handlers.tasks.zero_shot_image_classification import LOGITS, Task
+
+
+class ExplanationTarget(ImageLabelExplanationTarget[Task]):
+    """Explains the logit of one label."""
+
+    def labels(self, job: Job) -> Sequence[str]:
+        labels: Sequence[str] = job.query.labels
+        return labels
+
+    def scores(self, job: Job) -> npt.NDArray[Any]:
+        return self.task.scores(job.outputs[0])
+
+    def number_of(self, job: Job, target: Any) -> int:
+        return candidate_number(target, self.labels(job))
+
+    def logit(self, job: Job, number: int) -> ImageTarget:
+        # Labels that are equal for the tokenizer have one description in the batch.
+        texts = job.rows[0].texts
+        column = list(dict.fromkeys(texts)).index(texts[number])
+        score = float(job.outputs[0]["logits"][number])
+        return ImageTarget(job.rows[0], self.patches(job), LOGITS, (column,), score)
+
+    def explained(self, model: Model, deadline: Deadline) -> ExplainedImageModel:
+        return replace(
+            super().explained(model, deadline),
+            collate=self.task.collate,
+            shared_inputs=self.task.text_inputs,
+        )
