@@ -143,7 +143,7 @@ class Task(ImageTask):
         return self._segments(subtask, parameters, outputs[0], size)
 
     def comparable(self, outputs: Outputs) -> Outputs:
-        """Return the scores of the classes of each pixel. Shape: (…, height, width, classes).
+        """Return the scores of the classes of some pixels. Shape: (…, height, width, classes).
 
         Those of a model whose queries have a class and a mask each are sums over the queries, as in
         semantic segmentation.
@@ -151,10 +151,10 @@ class Task(ImageTask):
         logits = outputs.get("logits")
         masks = outputs.get("masks_queries_logits", outputs.get("pred_masks"))
         if masks is None:
-            return {"logits": np.moveaxis(np.asarray(logits), -3, -1)}
+            return {"logits": np.moveaxis(_some_pixels(logits), -3, -1)}
         # The last class is no object.
         classes = softmax(outputs.get("class_queries_logits", logits))[..., :-1]
-        scores = np.einsum("...qc,...qhw->...hwc", classes, sigmoid(masks))
+        scores = np.moveaxis(sigmoid(_some_pixels(masks)), -3, -1) @ classes[..., None, :, :]
         return {"logits": np.log(np.maximum(scores, np.finfo(np.float32).tiny))}
 
     def _segments(
@@ -205,6 +205,11 @@ class Task(ImageTask):
 
     def _post_processing(self, subtask: str) -> Callable[..., Any] | None:
         return getattr(self.image_processor, f"post_process_{subtask}_segmentation", None)
+
+
+def _some_pixels(maps: Any) -> npt.NDArray[Any]:
+    """Return maps with each second pixel of both axes: their neighbours are mostly alike."""
+    return np.asarray(maps)[..., ::2, ::2]
 
 
 def class_map(logits: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:

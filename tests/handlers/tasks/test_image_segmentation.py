@@ -47,7 +47,7 @@ def test_models_are_compared_by_the_class_of_each_pixel(tmp_path: Path, family: 
     for outputs in task.compared_outputs(model.model, rows):
         (expected,) = task.image_processor.post_process_semantic_segmentation(as_batch(outputs))
         scores = task.comparable(outputs)["logits"]
-        assert np.array_equal(scores.argmax(-1), expected.numpy())
+        assert np.array_equal(scores.argmax(-1), expected.numpy()[::2, ::2])
         batch = {name: np.stack([each, each]) for name, each in outputs.items()}
         assert np.array_equal(task.comparable(batch)["logits"][1], scores)
 
