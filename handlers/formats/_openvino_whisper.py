@@ -15,6 +15,7 @@ import numpy as np
 import openvino
 import torch
 from openvino.passes import MakeStateful, Manager
+from openvino.preprocess import PrePostProcessor
 from torch.nn import functional
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
@@ -233,21 +234,29 @@ def _name(ports: Sequence[Any], names: Sequence[str]) -> None:
         port.get_tensor().set_names({name})
 
 
+def _in_bfloat16(encoder: Any, decoder: Any) -> tuple[Any, Any]:
+    """Have the encoder return bfloat16, which the decoder would make of float32 for each token."""
+    outputs, inputs = PrePostProcessor(encoder), PrePostProcessor(decoder)
+    for number, _ in enumerate(encoder.outputs):
+        outputs.output(number).tensor().set_element_type(openvino.Type.bf16)
+    for name in (port.get_any_name() for port in decoder.inputs[len(INPUTS) :]):
+        inputs.input(name).tensor().set_element_type(openvino.Type.bf16)
+    return outputs.build(), inputs.build()
+
+
 class DecoderState:
     """The cache of one call of `generate`, in the state of a request of OpenVINO.
 
     Args:
         decoder: the compiled decoder.
-        audio: keys and values of the cross-attention by their names.
+        audio: keys and values of the cross-attention by their names, as tensors of OpenVINO.
         rows: the number of rows, those of all beams.
     """
 
     def __init__(self, decoder: Any, audio: Mapping[str, Any], rows: int) -> None:
         self._request = decoder.create_infer_request()
-        # Tensors have the memory of the arrays.
-        self._audio = audio
-        for name, array in audio.items():
-            self._request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
+        for name, tensor in audio.items():
+            self._request.set_tensor(name, tensor)
         for state in self._request.query_state():
             _, heads, _, size = state.state.shape
             state.state = openvino.Tensor(np.zeros((rows, heads, 0, size), np.float32))
@@ -289,8 +298,10 @@ class _Encoder(torch.nn.Module):
 
     def forward(self, input_features: torch.Tensor, **_options: Any) -> BaseModelOutput:
         """Return keys and values of the cross-attention as hidden states."""
-        found = self._compiled(input_features.numpy())
-        return BaseModelOutput(hidden_states=tuple(found.values()))
+        # The tensors are those of the request, which runs once.
+        request = self._compiled.create_infer_request()
+        request.infer([input_features.numpy()])
+        return BaseModelOutput(hidden_states=tuple(request.output_tensors))
 
 
 class _Whisper(WhisperForConditionalGeneration):
@@ -385,6 +396,8 @@ class WhisperModel(Model):
         generation_config: GenerationConfig,
         settings: Mapping[str, int | str],
     ) -> None:
+        if settings["INFERENCE_PRECISION_HINT"] == "bf16":
+            graphs = _in_bfloat16(*graphs)
         encoder, decoder = (openvino.compile_model(each, "CPU", dict(settings)) for each in graphs)
         heads = alignment_heads(generation_config)
         self._module = _Whisper(config, encoder, decoder, heads).eval()

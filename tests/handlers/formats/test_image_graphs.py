@@ -165,7 +165,7 @@ def test_a_format_for_tokens_alone_is_refused_by_name(save_mode: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.openvino
-@pytest.mark.parametrize("mode", [MODE, "image_feature_extraction"])
+@pytest.mark.parametrize("mode", [MODE, "image_feature_extraction", "image_segmentation"])
 def test_8_bits_are_measured_on_other_images_than_those_of_the_calibration(
     tmp_path: Path, mode: str
 ) -> None:
