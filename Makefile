@@ -29,7 +29,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 # In environments of tests, Python compiles only the modules that it imports.
 TEST_PIP := $(PIP) --no-compile
 # Two processes; what needs the same servers stays in one (tests/conftest.py).
-PARALLEL := --numprocesses 2 --dist loadgroup
+PARALLEL := --numprocesses 3 --dist loadgroup
 TESTED := models browser wrk $(CLIENTS)/.ready $(FRAMEWORKS)/.ready $(DOCS)/.ready
 # MODES="fill_mask summarization" names the modes of demo, serve, archives and models;
 # scripts/kit/default_modes.py has those that they take without it.
@@ -170,8 +170,10 @@ soak: $(READY)
 test: $(TESTED)
 	$(RUN) -m pytest $(PARALLEL) -m "not slow and not vllm and not ray and not kserve and not soak"
 
+# Faults and overload are tried last, with nothing beside them.
 test-all: $(TESTED)
 	$(RUN) -m pytest $(PARALLEL) -m "not vllm and not ray and not kserve and not soak"
+	$(RUN) -m pytest -m soak tests/benchmarks
 
 # The models that `make models` trained are served here too.
 test-latest: $(LATEST)/.ready models $(CLIENTS)/.ready $(FRAMEWORKS)/.ready
