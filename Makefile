@@ -28,7 +28,7 @@ LOCK := .venv-lock
 PIP := -m pip install --quiet --disable-pip-version-check
 # In environments of tests, Python compiles only the modules that it imports.
 TEST_PIP := $(PIP) --no-compile
-# Two processes; what needs the same servers stays in one (tests/conftest.py).
+# Three processes on two cores, as servers mostly wait; what needs the same servers stays in one (tests/conftest.py).
 PARALLEL := --numprocesses 3 --dist loadgroup
 TESTED := models browser wrk $(CLIENTS)/.ready $(FRAMEWORKS)/.ready $(DOCS)/.ready
 # MODES="fill_mask summarization" names the modes of demo, serve, archives and models;
