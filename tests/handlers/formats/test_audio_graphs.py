@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from handlers.errors import WrongCheckpoint
 from handlers.export.parity_report import ParityReport
 from handlers.formats import export
 from handlers.schemas.request import Request
+from scripts.kit.archive import pack
+from scripts.kit.archive_formats import ARCHIVE_FORMATS
 from tests import sounds
-from tests.handlers.formats.test_image_graphs import formats_of_images as formats_of_arrays
+from tests.handlers.formats.test_image_graphs import formats_without_export
 from tests.handlers.tasks.test_automatic_speech_recognition import (
     LONG,
     MODE,
@@ -41,7 +44,7 @@ def exported(folder: Path, family: str, save_mode: str, **keys: Any) -> ParityRe
     return report
 
 
-@formats_of_arrays
+@formats_without_export
 @pytest.mark.parametrize("family", GRAPHS)
 def test_answers_of_a_family_do_not_depend_on_the_format(
     tmp_path: Path, family: str, save_mode: str
@@ -75,11 +78,17 @@ def test_8_bits_are_measured_on_other_audio_than_that_of_the_calibration(
 
 @pytest.fixture(scope="module")
 def whispers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Served, Served]:
-    """Whisper as torch and as OpenVINO run it."""
-    folder = sounds.write(tmp_path_factory.mktemp("whisper") / "model", WHISPER)
-    exact = Served(folder, MODE)
-    exported(folder, WHISPER, "openvino")
-    return exact, Served(folder, MODE, save_mode="openvino")
+    """Whisper as torch runs it, and an archive of it as OpenVINO does."""
+    folder = tmp_path_factory.mktemp("whisper")
+    checkpoint = sounds.write(folder / "model", WHISPER)
+    handler = {"mode": MODE, "save_mode": "openvino", "model_name": str(checkpoint)}
+    config = folder / "whisper.yaml"
+    config.write_text(json.dumps({"handler": {**handler, "dtype": "float32"}}), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scripts.kit.exports.BUILD", folder / "build")
+        archive = pack(config, export_path=folder, checked=False).path
+    unpacked = ARCHIVE_FORMATS["mar"].unpack(archive, folder / "unpacked")
+    return Served(checkpoint, MODE), Served(unpacked, MODE, save_mode="openvino")
 
 
 @pytest.mark.openvino
@@ -116,10 +125,10 @@ def test_openvino_samples_the_tokens_of_torch(whispers: tuple[Served, Served]) -
 
 @pytest.mark.openvino
 @pytest.mark.slow
-@pytest.mark.parametrize("keys", [{"quantization": "int8_weights"}, {"dtype": "bfloat16"}])
 def test_whisper_is_compared_by_the_next_token_after_each_of_the_checkpoints(
-    tmp_path: Path, keys: dict[str, Any]
+    tmp_path: Path,
 ) -> None:
+    keys: dict[str, Any] = {"quantization": "int8_weights", "dtype": "bfloat16"}
     folder = sounds.write(tmp_path / "model", WHISPER)
     report = exported(folder, WHISPER, "openvino", min_agreement=0.5, **keys)
     assert report is not None

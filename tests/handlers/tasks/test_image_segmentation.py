@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 
 from handlers.errors import WrongCheckpoint
 from handlers.tasks import image_segmentation
+from handlers.tasks._image import as_batch
 from handlers.tasks.image_segmentation import class_map
-from tests import tiny
+from tests import tiny, vision_families
 from tests.images import IMAGES, TEXTS
 from tests.serving import Served, read_png
 
@@ -31,6 +33,21 @@ def test_each_pixel_is_in_one_mask(served: Callable[..., Served]) -> None:
     for image, found in zip(IMAGES, served(MODE).ask(TEXTS), strict=True):
         masks = [read_png(each["mask"]) for each in found]
         assert np.array_equal(sum(masks), np.full((image.height, image.width), 255))
+
+
+@pytest.mark.parametrize(
+    "family", ["BeitForSemanticSegmentation", "MaskFormerForInstanceSegmentation"]
+)
+def test_models_are_compared_by_the_class_of_each_pixel(tmp_path: Path, family: str) -> None:
+    model = Served(vision_families.write(tmp_path / "model", family), MODE).engine
+    task: Any = model.task
+    rows = [task.preprocess(image) for image in IMAGES]
+    for outputs in task.compared_outputs(model.model, rows):
+        (expected,) = task.image_processor.post_process_semantic_segmentation(as_batch(outputs))
+        scores = task.comparable(outputs)["logits"]
+        assert np.array_equal(scores.argmax(-1), expected.numpy())
+        batch = {name: np.stack([each, each]) for name, each in outputs.items()}
+        assert np.array_equal(task.comparable(batch)["logits"][1], scores)
 
 
 def test_a_subtask_of_other_models_is_refused(served: Callable[..., Served]) -> None:
