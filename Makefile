@@ -101,11 +101,10 @@ $(VLLM)/.ready: requirements/vllm.txt
 	touch $@
 
 # `-e .`: their processes import `hosts` from this folder. Archives of `save_mode: auto` are OpenVINO's.
-$(RAY)/.ready: NO_DEPS := -r requirements/openvino-no-deps.txt
 $(RAY)/.ready $(KSERVE)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt requirements/openvino-no-deps.txt
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python $(PIP) -r requirements/$*.txt
-	.venv-$*/bin/python $(PIP) --no-deps $(NO_DEPS) -e .
+	.venv-$*/bin/python $(PIP) --no-deps -r requirements/openvino-no-deps.txt -e .
 	touch $@
 
 $(LOCK)/.ready: Makefile
