@@ -12,6 +12,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,18 +131,15 @@ def test_files_of_a_folder_with_questions_in_cells_and_in_lines(
     (tmp_path / "0.csv").touch()
     (tmp_path / ".hidden").mkdir()
     write_lines(tmp_path / ".hidden" / "d.csv", ["other"])
+    out = tmp_path / "out"
     options = ("--column", "asked", "--chunk-rows", 2, "--parameters", '{"top_k": 1}')
-    run_successfully(
-        RAY_PYTHON,
-        "batch_predict",
-        packed("pretrained", QUESTIONS),
-        tmp_path,
-        tmp_path / "out",
-        *options,
-    )
-    *rows, broken = read_results(tmp_path / "out")
-    assert [row["note"] for row in rows] == ['"a.csv"'] * 3 + ['"b.csv"'] * 3
-    right = predicted(served(QUESTIONS), questions)
+    job = (RAY_PYTHON, "batch_predict", packed("pretrained", QUESTIONS), tmp_path, out, *options)
+    run_successfully(*job)
+    assert "(0 predicted now" in run_successfully(*job)
+    *rows, broken, last = read_results(out)
+    rows.append(last)
+    assert [row["note"] for row in rows] == ['"a.csv"'] * 3 + ['"b.csv"'] * 3 + ["c"]
+    right = predicted(served(QUESTIONS), [*questions, questions[0]])
     assert not differences([row["result"] for row in rows], right, 1e-3)
     assert broken["error"]["message"] == "Row 4 of b.csv has 1 cells, and the header has 2."
 
@@ -277,15 +275,21 @@ def test_an_archive_that_does_not_load_is_told_in_a_sentence(archive: Path, tmp_
 
 
 def test_interrupted_it_says_how_to_go_on(archive: Path, tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "rows.jsonl", [{"inputs": text} for text in TEXTS * 400])
+    source = write_lines(tmp_path / "rows.jsonl", [{"inputs": text} for text in TEXTS * 1200])
     script = ROOT / "scripts" / "batch_predict.py"
     command = [RAY_PYTHON, script, archive, source, tmp_path / "out", "--chunk-rows", "100"]
-    running = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True)
+    # Programs that a shell starts in the background ignore the signal, and so do theirs.
+    running = subprocess.Popen(
+        list(map(str, command)),
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
     wait_for_files(tmp_path / "out", 2)
     running.send_signal(signal.SIGINT)
     _, told = running.communicate(timeout=120)
     assert running.returncode == 130
-    assert told.endswith("Interrupted; the same command does what is missing.\n")
+    assert "Interrupted; the same command does what is missing.\n" in told
 
 
 @contextmanager
