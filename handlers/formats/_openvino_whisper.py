@@ -172,7 +172,7 @@ def _convert_encoder(module: PreTrainedModel, features: torch.Tensor) -> Any:
         module: the model.
         features: the features of some rows.
     """
-    graph = openvino.convert_model(EncoderGraph(module).eval(), example_input=(features,))
+    graph = _convert(EncoderGraph(module), (features,))
     _name(graph.inputs, ["input_features"])
     _name(graph.outputs, _names("cross", module.config))
     graph.reshape({"input_features": [-1, *features.shape[1:]]})
@@ -183,9 +183,7 @@ def _convert_decoder(module: PreTrainedModel, heads: Heads) -> Any:
     """Return the decoder as an `openvino.Model` whose state has the keys and values of tokens."""
     config: Any = module.config
     past, present, cross = (_names(kind, config) for kind in ("past", "present", "cross"))
-    graph = openvino.convert_model(
-        DecoderGraph(module, heads).eval(), example_input=tuple(_example(config))
-    )
+    graph = _convert(DecoderGraph(module, heads), tuple(_example(config)))
     _name(graph.inputs, [*INPUTS, *past, *cross])
     _name(graph.outputs, [LOGITS, *([WEIGHTS] if heads else []), *present])
     number, size = config.decoder_attention_heads, config.d_model // config.decoder_attention_heads
@@ -202,6 +200,12 @@ def _convert_decoder(module: PreTrainedModel, heads: Heads) -> Any:
     manager.register_pass(MakeStateful(list(states)))
     manager.run_passes(graph)
     return graph
+
+
+def _convert(graph: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> Any:
+    """Return a graph as an `openvino.Model`; OpenVINO's own trace takes twice as long."""
+    traced = torch.jit.trace(graph.eval(), example, check_trace=False)
+    return openvino.convert_model(traced, example_input=example)
 
 
 def _example(config: Any) -> Iterator[torch.Tensor]:
