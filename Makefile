@@ -28,16 +28,16 @@ LOCK := .venv-lock
 PIP := -m pip install --quiet --disable-pip-version-check
 # In environments of tests, Python compiles only the modules that it imports.
 TEST_PIP := $(PIP) --no-compile
-# Two processes; what needs the same servers stays in one (tests/conftest.py).
-PARALLEL := --numprocesses 2 --dist loadgroup
+# Three processes on two cores, as servers mostly wait; what needs the same servers stays in one (tests/conftest.py).
+PARALLEL := --numprocesses 3 --dist loadgroup
 TESTED := models browser wrk $(CLIENTS)/.ready $(FRAMEWORKS)/.ready $(DOCS)/.ready
 # MODES="fill_mask summarization" names the modes of demo, serve, archives and models;
 # scripts/kit/default_modes.py has those that they take without it.
 SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.kit.default_modes))
 
 .DEFAULT_GOAL := help
-.PHONY: archives bench bench-embeddings bench-generation bench-images browser clean demo docs help install lint lock models serve serve-ray soak stop stop-ray test \
-  test-all test-kserve test-latest test-ray test-soak test-vllm wrk
+.PHONY: archives bench bench-embeddings bench-generation bench-images browser clean demo docs help install lint lock models serve serve-kserve serve-ray soak stop stop-kserve \
+  stop-ray test test-all test-kserve test-latest test-ray test-soak test-vllm wrk
 
 help:
 	@echo "make install      create .venv with the kit, its dependencies and the tools of the tests"
@@ -47,6 +47,8 @@ help:
 	@echo "make stop         stop that server"
 	@echo "make serve-ray    serve the same models with Ray Serve on 127.0.0.1:8080"
 	@echo "make stop-ray     stop that server"
+	@echo "make serve-kserve serve the same models behind KServe's SDK on 127.0.0.1:8080"
+	@echo "make stop-kserve  stop that server"
 	@echo "make test         run the tests, without the slow ones"
 	@echo "make test-all     run every test"
 	@echo "make test-latest  run the unit and contract tests with the newest transformers"
@@ -101,11 +103,10 @@ $(VLLM)/.ready: requirements/vllm.txt
 	touch $@
 
 # `-e .`: their processes import `hosts` from this folder. Archives of `save_mode: auto` are OpenVINO's.
-$(RAY)/.ready: NO_DEPS := -r requirements/openvino-no-deps.txt
 $(RAY)/.ready $(KSERVE)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt requirements/openvino-no-deps.txt
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python $(PIP) -r requirements/$*.txt
-	.venv-$*/bin/python $(PIP) --no-deps $(NO_DEPS) -e .
+	.venv-$*/bin/python $(PIP) --no-deps -r requirements/openvino-no-deps.txt -e .
 	touch $@
 
 $(LOCK)/.ready: Makefile
@@ -136,6 +137,12 @@ serve-ray: archives $(RAY)/.ready
 
 stop-ray: $(RAY)/.ready
 	$(RAY)/bin/python -m scripts.serve_ray stop
+
+serve-kserve: archives $(KSERVE)/.ready
+	$(KSERVE)/bin/python -m scripts.serve_kserve start $(SERVED:%=--models %)
+
+stop-kserve: $(KSERVE)/.ready
+	$(KSERVE)/bin/python -m scripts.serve_kserve stop
 
 # The HTML pages are tested in a real browser; Debian's is installed where there is none.
 browser:
@@ -170,8 +177,10 @@ soak: $(READY)
 test: $(TESTED)
 	$(RUN) -m pytest $(PARALLEL) -m "not slow and not vllm and not ray and not kserve and not soak"
 
+# Faults and overload are tried last, with nothing beside them.
 test-all: $(TESTED)
 	$(RUN) -m pytest $(PARALLEL) -m "not vllm and not ray and not kserve and not soak"
+	$(RUN) -m pytest -m soak tests/benchmarks
 
 # The models that `make models` trained are served here too.
 test-latest: $(LATEST)/.ready models $(CLIENTS)/.ready $(FRAMEWORKS)/.ready

@@ -32,7 +32,7 @@ from hosts.archives import import_from, open_archive
 archive = open_archive(Path(sys.argv[1]))
 import_from(archive.folder)
 from hosts.bulk_model import BulkModel
-model = BulkModel(archive.folder, "cpu", {}, cells_are_text=False)
+model = BulkModel(archive.folder, "cpu", {})
 texts = [json.loads(line)["inputs"] for line in open(sys.argv[2])]
 model.predict(texts[:1000])
 start = time.monotonic()

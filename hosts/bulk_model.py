@@ -29,23 +29,26 @@ class BulkModel:
         folder: the unpacked archive.
         device: where it runs, for example `cpu` or `cuda`.
         parameters: the task's parameters, the same for every row.
-        cells_are_text: whether values are the cells of a CSV file, in which objects are JSON.
     """
 
-    def __init__(
-        self, folder: Path, device: str, parameters: Mapping[str, Any], *, cells_are_text: bool
-    ) -> None:
+    def __init__(self, folder: Path, device: str, parameters: Mapping[str, Any]) -> None:
         limit_memory_growth()
         silence_libraries()
         verify(folder)
         self._engine = Engine.load(folder, device=device)
         self._columns = self._engine.describe().input_columns
         self._parameters = parameters
-        self._reads_cells = cells_are_text and TEXT_COLUMN not in self._columns
+        self._reads_cells = TEXT_COLUMN not in self._columns
 
-    def predict(self, values: Sequence[Any]) -> list[Outcome]:
-        """Return the result of each value, or the body of its error, beside None."""
-        requests = [attempt(self._request, value) for value in values]
+    def predict(self, values: Sequence[Any], *, are_cells: bool = False) -> list[Outcome]:
+        """Return the result of each value, or the body of its error, beside None.
+
+        Args:
+            values: the values.
+            are_cells: whether they are cells of a CSV file, in which objects are JSON.
+        """
+        read = self._read_cell if are_cells and self._reads_cells else self._read
+        requests = [attempt(read, value) for value in values]
         readable = [each for each in requests if isinstance(each, Request)]
         predicted = iter(self._engine.predict(readable))
         outcomes = [next(predicted) if isinstance(each, Request) else each for each in requests]
@@ -54,8 +57,9 @@ class BulkModel:
             for each in outcomes
         ]
 
-    def _request(self, value: Any) -> Request:
-        if self._reads_cells:
-            value = value_or_text(value, "The cell")
+    def _read_cell(self, value: Any) -> Request:
+        return self._read(value_or_text(value, "The cell"))
+
+    def _read(self, value: Any) -> Request:
         inputs, own = read_item(value, self._columns, "row", explains=False)
         return Request(inputs, {**self._parameters, **own}, alone=False)

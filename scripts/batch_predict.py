@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import time
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -19,9 +18,13 @@ from handlers.errors import KitError
 from hosts.archives import ArchiveError
 from hosts.ray_environment import import_ray
 from scripts.kit.command import plain_errors
+from scripts.kit.host_commands import require_environment
+from scripts.kit.tracebacks import last_line
+
+if TYPE_CHECKING:
+    from hosts.ray_data.job import Actors, Planned
 
 console = Console(highlight=False, soft_wrap=True)
-INSTALL = "pip install -r requirements/ray.txt && pip install --no-deps -e ."
 OBJECT_STORE_BYTES = 200 << 20
 
 
@@ -54,9 +57,9 @@ def main(
 ) -> None:
     """Write each row with its columns, and `result` or `error`."""
     with plain_errors():
-        _require_ray()
+        require_environment("ray")
         ray = import_ray(local=address is None)
-        from hosts.ray_data.job import Actors, plan_job, run_job  # noqa: PLC0415
+        from hosts.ray_data.job import Actors, plan_job  # noqa: PLC0415
 
         try:
             planned = plan_job(
@@ -70,24 +73,47 @@ def main(
             )
         except ArchiveError as error:
             raise KitError(str(error)) from None
-        rows, errors, start = planned.missing_rows, planned.errors, time.monotonic()
-        if rows:
-            _connect(ray, address)
-            with _progress() as progress:
-                bar = progress.add_task("rows", total=planned.rows, completed=planned.rows - rows)
-
-                def advance(done: int, failed: int) -> None:
-                    nonlocal errors
-                    errors += failed
-                    progress.advance(bar, done)
-
-                run_job(planned, ray, Actors(actors, cpus, gpus), advance)
-            ray.shutdown()
+        start = time.monotonic()
+        errors = planned.errors + _predict_missing(
+            ray, planned, address, Actors(actors, cpus, gpus)
+        )
         seconds = time.monotonic() - start
         console.print(
             f"{planned.rows} rows, {errors} with an error, in {output}"
-            f" ({rows} predicted now, {seconds:.1f} s)"
+            f" ({planned.missing_rows} predicted now, {seconds:.1f} s)"
         )
+
+
+def _predict_missing(ray: Any, planned: Planned, address: str | None, actors: Actors) -> int:
+    """Predict the rows that have no results, and return how many of them have an error.
+
+    Raises:
+        KitError: the archive does not load, or a file cannot be read or written.
+    """
+    from hosts.ray_data.job import run_job  # noqa: PLC0415
+
+    missing, errors = planned.missing_rows, 0
+    if not missing:
+        return errors
+    _connect(ray, address)
+    try:
+        with _progress() as progress:
+            bar = progress.add_task("rows", total=planned.rows, completed=planned.rows - missing)
+
+            def advance(done: int, failed: int) -> None:
+                nonlocal errors
+                errors += failed
+                progress.advance(bar, done)
+
+            run_job(planned, ray, actors, advance)
+    except KeyboardInterrupt:
+        typer.echo("Interrupted; the same command does what is missing.", err=True)
+        raise typer.Exit(130) from None
+    except ray.exceptions.RayError as error:
+        raise KitError(last_line(str(error))) from None
+    finally:
+        ray.shutdown()
+    return errors
 
 
 def _connect(ray: Any, address: str | None) -> None:
@@ -118,11 +144,6 @@ def _parsed(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise KitError("--parameters is no JSON object; write for example '{\"top_k\": 1}'.")
     return value
-
-
-def _require_ray() -> None:
-    if find_spec("ray") is None:
-        raise KitError(f"Ray is not installed in this environment; run {INSTALL}")
 
 
 def run() -> None:

@@ -16,17 +16,19 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+# What archives need, whatever their mode and their format.
+SERVING = ("dependencies", "onnx", "openvino", "tables", "audio", "diffusion")
 OPERATION = ("signatures", "tracing")
 # The parts of pyproject.toml that each environment has: `dependencies`, an extra or a group.
 ENVIRONMENTS = {
-    "server": ("dependencies", "onnx", "audio", "diffusion", *OPERATION),
-    "dev": ("dependencies", "onnx", "openvino", "tables", "audio", "diffusion", *OPERATION, "dev"),
+    "server": (*SERVING, *OPERATION),
+    "dev": (*SERVING, *OPERATION, "dev"),
     "latest": ("dependencies", "onnx", "tables", "audio", "diffusion", *OPERATION, "dev"),
     "gateway": ("gateway",),
     "clients": ("gateway", "clients"),
     "frameworks": ("frameworks",),
-    "ray": ("dependencies", "onnx", "openvino", "audio", "diffusion", "ray"),
-    "kserve": ("dependencies", "onnx", "audio", "diffusion", "signatures", "kserve"),
+    "ray": (*SERVING, "signatures", "ray"),
+    "kserve": (*SERVING, "signatures", "kserve"),
     "bench": ("dependencies", "bench"),
     "docs": ("docs",),
     "mlserver": ("mlserver",),

@@ -5,66 +5,65 @@ It runs with requirements/ray.txt, in an environment of its own.
 
 from __future__ import annotations
 
-import os
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from handlers.errors import KitError
-from handlers.http.limits import BodyLimits
-from scripts.kit.command import plain_errors, split_names
-from scripts.kit.model_store import list_archives
-from scripts.kit.places import BUILD, MODEL_STORE, ROOT
-from scripts.kit.ports import Ports
-from scripts.kit.properties import read_properties
+from scripts.kit.command import plain_errors
+from scripts.kit.host_commands import (
+    PORT,
+    Models,
+    ModelStore,
+    Port,
+    Timeout,
+    Workdir,
+    announce,
+    body_limits,
+    console,
+    find_archives,
+    is_running,
+    require_environment,
+    show_status,
+)
+from scripts.kit.host_commands import stop as stop_server
+from scripts.kit.places import BUILD, MODEL_STORE
 from scripts.kit.ray_server import RayServer, start_ray_server
+from scripts.kit.tracebacks import last_line
 
-CONFIG = ROOT / "config.properties"
-PORT = Ports.of(read_properties(CONFIG)).inference
-INSTALL = "pip install -r requirements/ray.txt && pip install --no-deps -e ."
+WORKDIR = BUILD / "ray_server"
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
-console = Console(highlight=False, soft_wrap=True)
-
-Workdir = Annotated[Path, typer.Option(help="Holds the server's state and log.")]
-WORKDIR = BUILD / "ray_server"
 
 
 @app.command()
 def start(
-    models: Annotated[
-        list[str] | None, typer.Option(help="Names, repeated or with commas; default: all.")
-    ] = None,
-    port: Annotated[int, typer.Option(min=1, max=65535)] = PORT,
-    model_store: Annotated[Path, typer.Option(help="The folder of archives.")] = MODEL_STORE,
+    models: Models = None,
+    port: Port = PORT,
+    model_store: ModelStore = MODEL_STORE,
     object_store: Annotated[
         int, typer.Option(min=80, help="MB of shared memory for large bodies.")
     ] = 200,
-    timeout: Annotated[float, typer.Option(help="Seconds until every model must answer.")] = 300,
+    timeout: Timeout = 300,
     workdir: Workdir = WORKDIR,
 ) -> None:
     """Start Ray Serve on this machine and return once every model answers."""
     with plain_errors():
-        _require_ray()
-        if (server := RayServer.of(workdir)) and server.is_alive():
-            console.print("Ray Serve is running; `python scripts/serve_ray.py stop` ends it.")
-            status(workdir)
-            return
-        found = list_archives(model_store, split_names(models))
-        limits = BodyLimits.from_properties(CONFIG.read_text(encoding="utf-8"), os.environ)
+        require_environment("ray")
+        if is_running(RayServer, workdir):
+            show_status(RayServer, workdir)
+        archives = find_archives(model_store, models)
         with console.status("Starting Ray Serve and loading models"):
             server = start_ray_server(
-                [model_store.resolve() / file for file in found.values()],
+                archives,
                 workdir,
                 port,
-                limits,
+                body_limits(),
                 timeout=timeout,
                 object_store_bytes=object_store << 20,
             )
-        console.print(f"Ask at {server.inference_url}/predictions/<model>")
+        announce(server)
 
 
 @app.command()
@@ -77,33 +76,23 @@ def deploy(
     The archive before it answers until the new one is loaded.
     """
     with plain_errors():
-        _require_ray()
-        server = _running(workdir)
+        require_environment("ray")
+        server = RayServer.running(workdir)
         with console.status("Loading models"):
             _deploy(server, [path.resolve() for path in archives])
-        console.print(f"Ask at {server.inference_url}/predictions/<model>")
+        announce(server)
 
 
 @app.command()
 def stop(workdir: Workdir = WORKDIR) -> None:
     """Stop the server and everything that it started."""
-    server = RayServer.of(workdir)
-    alive = server is not None and server.is_alive()
-    if server:
-        server.stop()
-    console.print("Ray Serve has stopped." if alive else "Ray Serve was not running.")
+    stop_server(RayServer, workdir)
 
 
 @app.command()
 def status(workdir: Workdir = WORKDIR) -> None:
     """Say which models answer; exit code 1 when not all of them do."""
-    with plain_errors():
-        server = _running(workdir)
-        ready_models = server.models()
-        for name, ready in ready_models.items():
-            console.print(f"{name} {'is ready' if ready else 'does not answer'}")
-        console.print(f"{server.inference_url} (process {server.pid}, logs in {server.scratch})")
-        raise typer.Exit(0 if all(ready_models.values()) else 1)
+    show_status(RayServer, workdir)
 
 
 def _deploy(server: RayServer, archives: list[Path]) -> None:
@@ -116,20 +105,7 @@ def _deploy(server: RayServer, archives: list[Path]) -> None:
         with connected(server.address):
             deploy(archives, settings)
     except (ArchiveError, ConnectionError, RuntimeError) as error:
-        raise KitError(str(error).strip().splitlines()[-1]) from None
-
-
-def _running(workdir: Path) -> RayServer:
-    server = RayServer.of(workdir)
-    if server is None or not server.is_alive():
-        raise KitError("Ray Serve is not running; `python scripts/serve_ray.py start` starts it.")
-    return server
-
-
-def _require_ray() -> None:
-    # An import here would come before the variables that Ray reads when it is imported.
-    if find_spec("ray") is None:
-        raise KitError(f"Ray is not installed in this environment; run {INSTALL}")
+        raise KitError(last_line(str(error))) from None
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import re
 import subprocess
 import tomllib
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -19,6 +20,8 @@ from packaging.version import Version
 from setuptools import find_packages
 
 import handlers
+from handlers import formats, tasks
+from handlers.config.choices import modes
 from handlers.http.request import HttpRequest
 from handlers.protocols import describe
 from handlers.protocols.base import Exchange
@@ -93,6 +96,17 @@ class TestLocks:
         dev, found = (pins(ROOT / "requirements" / f"{name}.txt") for name in ("dev", other))
         shared = (found.keys() & dev) - {*lock_requirements.EXCEPT.get(other, ())}
         assert {name: found[name] for name in shared} == {name: dev[name] for name in shared}
+
+    @pytest.mark.parametrize("host", ["server", "ray", "kserve"])
+    def test_has_the_packages_of_every_format_that_auto_picks(self, host: str) -> None:
+        picked = {name for mode in modes() for name in tasks.get(mode).fastest_formats.values()}
+        modules = {module for name in picked for module in formats.get(name).packages}
+        files = (f"{host}.txt", "openvino-no-deps.txt")
+        found = {name for file in files for name in pins(ROOT / "requirements" / file)}
+        distributions = packages_distributions()
+        for module in modules:
+            names = distributions[module.partition(".")[0]]
+            assert {canonicalize_name(name) for name in names} <= found, module
 
     def test_builds_of_one_machine_are_left_out(self) -> None:
         written = lock_requirements.without_builds(

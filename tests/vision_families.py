@@ -8,7 +8,13 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import DetrConfig, Dinov2Config, ResNetConfig, RTDetrResNetConfig
+from transformers import (
+    BlipImageProcessorPil,
+    DetrConfig,
+    Dinov2Config,
+    ResNetConfig,
+    RTDetrResNetConfig,
+)
 from transformers.image_processing_utils import BaseImageProcessor
 from transformers.models.beit.image_processing_pil_beit import BeitImageProcessorPil
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
@@ -25,7 +31,6 @@ from transformers.models.rt_detr.image_processing_pil_rt_detr import RTDetrImage
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-from handlers.checkpoints.pillow_processors import BlipImageProcessorPil
 from tests.tiny_tokenizers import write_bert, write_siglip
 
 LABELS = dict(enumerate(("circle", "square", "triangle")))

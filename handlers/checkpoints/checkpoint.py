@@ -34,10 +34,7 @@ with hide_packages("sklearn", silence="transformers"):
 
 from handlers.checkpoints.heads import check_head
 from handlers.checkpoints.labels import read_labels
-from handlers.checkpoints.pillow_processors import (
-    read_pillow_processor,
-    read_replaced_processor,
-)
+from handlers.checkpoints.pillow_processors import read_pillow_processor
 from handlers.checkpoints.processor import read_processor
 from handlers.checkpoints.sentencepiece_files import has_sentencepiece_only, read_tokenizer
 from handlers.config.handler_section import HandlerSection
@@ -333,8 +330,6 @@ def _preprocessor(load: Callable[..., Any], directory: Path) -> Any:
 
 
 def _load_image_processor(directory: Path, **options: bool) -> BaseImageProcessor:
-    if replaced := read_replaced_processor(directory):
-        return replaced
     try:
         return AutoImageProcessor.from_pretrained(directory, **options)
     except (ValueError, ImportError):

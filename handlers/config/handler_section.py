@@ -270,8 +270,8 @@ class HandlerSection(_Section):
     )
     media_timeout: PositiveFloat = Field(
         default=5.0,
-        description="Seconds in which the files of the URLs of a batch are fetched. Its other "
-        "requests wait, too.",
+        description="Seconds in which the files of 16 URLs of a batch are fetched, then those of "
+        "the next ones. Its other requests wait, too.",
     )
     max_rows: PositiveInt = Field(
         default=128, description="Maximum items of one request, or windows of one context."

@@ -106,12 +106,13 @@ def read_audio(file: bytes, name: str, sampling_rate: int, max_seconds: float) -
 
     if not _may_be_audio(file):
         raise _unreadable(name)
+    stream = _stream_of(file)
     try:
-        with soundfile.SoundFile(_stream_of(file)) as sound:
+        with soundfile.SoundFile(stream) as sound:
             # After each read it seeks to where it is, which fails at an end that is not known.
             sound.seekable = lambda: False
             _check_header(sound, name, max_seconds)
-            blocks = _mixed(sound, name, max_seconds)
+            blocks = _mixed(sound, stream, name, max_seconds)
             return _joined(blocks, sound.samplerate, sampling_rate)
     except RequestError:
         raise
@@ -273,10 +274,10 @@ def _check_length(frames: int, sound: Any, name: str, max_seconds: float) -> Non
         )
 
 
-def _mixed(sound: Any, name: str, max_seconds: float) -> Iterator[Samples]:
+def _mixed(sound: Any, stream: BytesIO, name: str, max_seconds: float) -> Iterator[Samples]:
     """Yield blocks of samples, the mean of all channels."""
     frames = 0
-    for block in _blocks(sound):
+    for block in _blocks(sound, stream):
         frames += len(block)
         _check_length(frames, sound, name, max_seconds)
         # NaN is no number that is less than another.
@@ -289,11 +290,10 @@ def _mixed(sound: Any, name: str, max_seconds: float) -> Iterator[Samples]:
         raise _unreadable(name)
 
 
-def _blocks(sound: Any) -> Iterator[Samples]:
+def _blocks(sound: Any, stream: BytesIO) -> Iterator[Samples]:
     """Yield the samples of a file. Shape of a block: (frames, channels)."""
     import soundfile  # noqa: PLC0415
 
-    stream = sound.name
     size = MP3_BLOCK if isinstance(stream, _Mp3File) else BLOCK
     try:
         while len(block := sound.read(size, dtype="float32", always_2d=True)):

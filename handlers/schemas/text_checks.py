@@ -89,13 +89,7 @@ def parse_json(value: Any, name: str, max_characters: int) -> Any:
 
 
 def json_type(value: Any) -> str:
-    """Return the name of the type of a JSON value, or of a body that is a file."""
-    names = {
-        dict: "an object",
-        list: "a list",
-        str: "a text",
-        bool: "true or false",
-        bytes: "a file",
-    }
-    names |= {int: "a number", float: "a number", type(None): "null"}
+    """Return the name of the type of a JSON value, or of a body or a field of a form."""
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
+    names |= {int: "a number", float: "a number", type(None): "null", bytes: "a file"}
     return names.get(type(value), f"a {type(value).__name__}")

@@ -25,15 +25,22 @@ SEQUENCES = "sequences"
 DECODER_PROMPT = "decoder_input_ids"
 
 
-def answer_settings(base: GenerationConfig) -> GenerationConfig:
+def answer_settings(base: GenerationConfig, positions: int | None = None) -> GenerationConfig:
     """Return a checkpoint's generation config as the pipelines use it for short answers.
 
     Answers are not sampled, since the rows of a batch would share random numbers.
+
+    Args:
+        base: the generation config.
+        positions: the maximum number of tokens of an answer, with the one that the decoder starts
+            with; None for no limit.
     """
     config = copy.deepcopy(base)
     config.do_sample = False
     if base.max_new_tokens is None and base.max_length in (None, UNSET_MAX_LENGTH):
         config.max_length, config.max_new_tokens = None, NEW_TOKENS
+    if positions is not None and config.max_new_tokens is not None:
+        config.max_new_tokens = min(config.max_new_tokens, positions - 1)
     return config
 
 

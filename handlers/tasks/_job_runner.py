@@ -36,6 +36,8 @@ Owned = tuple[Request, int]
 WAVE_CHARACTERS = 1_000_000
 WAVE_TEXTS = 64
 WAVE_FORWARDS = 8
+# The share of the time limit that results may take after it; the worker counts as hanging later.
+FINISHING_SHARE = 0.05
 # A number has four bytes as float32, and hardly ever fewer in JSON.
 NUMBER_BYTES = 4
 
@@ -107,7 +109,7 @@ class JobRunner:
             parsed = [attempt(before(deadline, parse), owned) for owned in requests]
         return _in_waves(
             [
-                0 if isinstance(job, RequestError) else self.task.repeated_characters(job.query)
+                0 if isinstance(job, RequestError) else self.task.encoding_cost(job.query)
                 for job in parsed
             ],
             WAVE_CHARACTERS,
@@ -141,9 +143,24 @@ class JobRunner:
         return _each(jobs, run)
 
     def _finish(self, jobs: Sequence[JobOutcome], finish: Callable[[Job], Any]) -> list[Any]:
-        """Return what becomes of the jobs among jobs and errors."""
+        """Return what becomes of the jobs among jobs and errors, if there is time.
+
+        Masks of a large image take seconds. Jobs that were computed while the deadline passed have
+        a little more time.
+        """
+        overrun = max(0.0, self.deadline.age - self.deadline.seconds)
+        late = self.deadline.extended(overrun + FINISHING_SHARE * self.deadline.seconds)
+
+        def finish_in_time(job: Job) -> Any:
+            if late.passed:
+                raise self._out_of_time("result was written")
+            return finish(job)
+
         with self.meter.stage("decode"):
-            return [job if isinstance(job, RequestError) else attempt(finish, job) for job in jobs]
+            return [
+                job if isinstance(job, RequestError) else attempt(finish_in_time, job)
+                for job in jobs
+            ]
 
     def _run_together(self, jobs: Sequence[Job]) -> list[JobOutcome]:
         rows = [row for job in jobs for row in job.rows]

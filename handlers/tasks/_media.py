@@ -26,6 +26,10 @@ from handlers.schemas.request import Request
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
 
+# Reading a file costs as much as encoding so many characters: 16 files are read between two looks
+# at the time limit.
+FILE_CHARACTERS = 62_500
+
 MediaRowT = TypeVar("MediaRowT", bound=ArrayRow)
 QueryT = TypeVar("QueryT")
 ResultT = TypeVar("ResultT")
@@ -156,6 +160,9 @@ class MediaTask(BaseTask[MediaQuery, MediaRowT]):
 
     def groups(self, rows: Sequence[MediaRowT]) -> list[Sequence[MediaRowT]]:
         return [[rows[index] for index in group] for group in group_by_shape(rows, self.budget)]
+
+    def encoding_cost(self, query: MediaQuery) -> int:
+        return FILE_CHARACTERS
 
     @property
     def limits(self) -> Limits:

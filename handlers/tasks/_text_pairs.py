@@ -61,7 +61,7 @@ class PairTask(TextTask[QueryT, Window]):
     def least_rows(self, query: QueryT) -> int:
         return len(self.pairs(query))
 
-    def repeated_characters(self, query: QueryT) -> int:
+    def encoding_cost(self, query: QueryT) -> int:
         return sum(len(first) + len(second) for first, second in self.pairs(query))
 
     def check_whole_side(self, text: str) -> str:

@@ -206,8 +206,11 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         """Return how many rows a query has at least, which is known before it is encoded."""
         return 1
 
-    def repeated_characters(self, query: QueryT) -> int:
-        """Return how many characters are encoded for a query that repeats texts; 0 for others."""
+    def encoding_cost(self, query: QueryT) -> int:
+        """Return what encoding a query costs beyond its own texts, in characters.
+
+        These are the characters of texts that it repeats; a file costs as much as a long text.
+        """
         return 0
 
     def result_numbers(self, query: QueryT, rows: Sequence[RowT]) -> int:

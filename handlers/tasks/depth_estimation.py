@@ -78,7 +78,9 @@ class Task(ImageTask):
         self, query: MediaQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
     ) -> Any:
         size = (rows[0].height, rows[0].width)
-        depth = self._resize(as_batch(outputs[0]), [size])[0]["predicted_depth"].numpy()
+        resized = self._resize(as_batch(outputs[0]), [size])[0]["predicted_depth"]
+        # Some processors drop a side of one pixel.
+        depth = resized.numpy().reshape(size)
         result: dict[str, Any] = {"depth": png_in_base64(_as_picture(depth))}
         if query.parameters.return_predicted_depth:
             result["predicted_depth"] = as_list(depth)

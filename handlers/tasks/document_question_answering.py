@@ -50,7 +50,7 @@ from handlers.tasks._answer_spans import (
 )
 from handlers.tasks._donut import DonutTask
 from handlers.tasks._image import SAMPLE_INPUTS
-from handlers.tasks._media import MediaReader
+from handlers.tasks._media import FILE_CHARACTERS, MediaReader
 from handlers.tasks._preprocessing import PIXELS, Preprocessor
 from handlers.tasks._text import TextTask
 from handlers.tasks.base import BaseTask
@@ -196,6 +196,9 @@ class Task(TextTask[DocumentQuery, DocumentRow]):
 
     def encode(self, queries: Sequence[DocumentQuery]) -> list[list[DocumentRow] | RequestError]:
         return self._reader.read(self._rows, queries, [query.files for query in queries])
+
+    def encoding_cost(self, query: DocumentQuery) -> int:
+        return FILE_CHARACTERS * len(query.files)
 
     def run(
         self,

@@ -50,7 +50,6 @@ SUBTASKS: tuple[Subtask, ...] = ("panoptic", "instance", "semantic")
 MAX_MAP_VALUES = 200_000_000
 # Values of such maps that are computed one part after the other.
 MAX_CLASS_VALUES = 2_000_000_000
-PART_VALUES = 16_000_000
 MAX_MASK_PIXELS = 500_000_000
 
 
@@ -215,24 +214,21 @@ def _some_pixels(maps: Any) -> npt.NDArray[Any]:
 def class_map(logits: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
     """Return the class of each pixel of an image, the one with the highest interpolated logit.
 
-    Those of all classes in the size of a photo would take gigabytes, so classes are compared in
-    parts.
+    Those of all classes in the size of a photo would take gigabytes, so that one class after the
+    other is compared with the best before.
 
     Args:
         logits: the logits of a model. Shape: (classes, height, width), of any size.
         size: height and width of the image.
     """
-    step = max(1, PART_VALUES // (size[0] * size[1]))
     best = torch.full(size, -torch.inf)
     classes = torch.zeros(size, dtype=torch.int32)
-    for first in range(0, len(logits), step):
-        part = functional.interpolate(
-            logits[None, first : first + step], size=size, mode="bilinear", align_corners=False
-        )[0]
-        values, numbers = part.max(dim=0)
-        better = values > best
-        best = torch.where(better, values, best)
-        classes = torch.where(better, (numbers + first).to(torch.int32), classes)
+    for number in range(len(logits)):
+        values = functional.interpolate(
+            logits[None, number : number + 1], size=size, mode="bilinear", align_corners=False
+        )[0, 0]
+        classes.masked_fill_(values > best, number)
+        torch.maximum(best, values, out=best)
     return classes
 
 

@@ -51,7 +51,7 @@ from handlers.schemas.model_info import TEXT_COLUMN
 from handlers.schemas.request import Request, TokenIds
 from handlers.schemas.text_checks import check_text
 from handlers.tasks import text_generation
-from handlers.tasks._media import MediaReader
+from handlers.tasks._media import FILE_CHARACTERS, MediaReader
 from handlers.tasks.text_generation import Generated, PromptQuery
 
 NEW_TOKENS = 256
@@ -132,6 +132,9 @@ class Task(text_generation.Task):
         shown = [query for query in queries if _files(query)]
         images = iter(self._reader.read(self._row_of_images, shown, list(map(_files, shown))))
         return [next(images if _files(query) else texts) for query in queries]
+
+    def encoding_cost(self, query: PromptQuery) -> int:
+        return FILE_CHARACTERS * len(_files(query))
 
     def compared_outputs(self, model: Model, rows: Sequence[Prompt]) -> Sequence[Outputs]:
         """Return the scores of the token after each token of a prompt, one prompt after another."""

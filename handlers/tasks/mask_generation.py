@@ -29,7 +29,7 @@ from handlers.batching.shapes import run_by_shape
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
-from handlers.errors import RequestError, RequestTooLarge, WrongCheckpoint, attempt
+from handlers.errors import OutOfTime, RequestError, RequestTooLarge, WrongCheckpoint, attempt
 from handlers.media.images import png_in_base64
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
 from handlers.runtime.model import Model
@@ -244,14 +244,20 @@ class Task(ImageTask):
             with memory_errors():
                 outputs = forward(batch)
                 meter.count(forwards=1)
-                for mask in self._good_masks(row, outputs):
+                for mask in self._good_masks(row, outputs, deadline):
                     kept += mask.bits.nbytes
                     _check_masks(kept, MAX_KEPT_BYTES, "bytes")
                     found.append(mask)
         return {"masks": found}
 
-    def _good_masks(self, row: CropRow, outputs: Mapping[str, torch.Tensor]) -> Iterator[FoundMask]:
-        """Yield the masks of some points that are good enough, in parts that fit in memory."""
+    def _good_masks(
+        self, row: CropRow, outputs: Mapping[str, torch.Tensor], deadline: Deadline
+    ) -> Iterator[FoundMask]:
+        """Yield the masks of some points that are good enough, in parts that fit in memory.
+
+        Raises:
+            OutOfTime: the deadline passes before the last part.
+        """
         parameters = row.parameters
         scores = outputs["iou_scores"].float().cpu().flatten()
         logits = outputs["pred_masks"].float().cpu().flatten(0, 2)
@@ -260,6 +266,8 @@ class Task(ImageTask):
         scores, logits = scores[good], logits[good]
         step = max(1, PART_VALUES // max(row.height * row.width, self._padded_pixels))
         for first in range(0, len(scores), step):
+            if deadline.passed:
+                raise OutOfTime
             (resized,) = self._resize(
                 [logits[first : first + step, None]],
                 [(row.height, row.width)],

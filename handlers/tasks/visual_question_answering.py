@@ -74,7 +74,8 @@ class Task(ImageQuestionTask):
             self.outputs = ()
             # Others, such as token types, are no inputs of these models.
             self.tokenizer.model_input_names = ["input_ids", "attention_mask"]
-        self._generation = answer_settings(checkpoint.generation_config)
+        positions = getattr(checkpoint.config.get_text_config(), "max_position_embeddings", None)
+        self._generation = answer_settings(checkpoint.generation_config, positions)
 
     def tokens(self, question: str) -> dict[str, np.ndarray[Any, Any]]:
         """Return the model inputs of a question, padded unless the model generates.

@@ -151,8 +151,8 @@ class Task(ImageTask):
             file, parameters, labels, [hypothesis(template, label) for label in labels]
         )
 
-    def repeated_characters(self, query: Any) -> int:
-        return sum(map(len, query.hypotheses))
+    def encoding_cost(self, query: Any) -> int:
+        return super().encoding_cost(query) + sum(map(len, query.hypotheses))
 
     def encode(self, queries: Sequence[Any]) -> list[list[ImageRow] | RequestError]:
         images = super().encode(queries)

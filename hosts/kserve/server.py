@@ -16,6 +16,7 @@ from kserve.protocol.rest.server import RESTServer
 from handlers.http.limits import BodyLimits
 from handlers.runtime.threads import set_num_threads
 from hosts.archives import Archive
+from hosts.kserve.connections import LimitedProtocol
 from hosts.kserve.endpoints import Endpoints
 from hosts.kserve.hosted_model import HostedModel
 
@@ -69,6 +70,8 @@ def serve(archives: Sequence[tuple[str, Archive]], settings: Settings) -> None:
         create_application(models, settings.limits),
         host=settings.host,
         port=settings.http_port,
+        http=LimitedProtocol,
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,

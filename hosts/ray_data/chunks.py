@@ -9,7 +9,8 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -29,7 +30,10 @@ SUFFIXES: dict[str, Kind] = {
     ".parquet": "parquet",
 }
 MAX_FIELD = 16 << 20
-BOM = b"\xef\xbb\xbf"
+BOM, WHITESPACE = b"\xef\xbb\xbf", b" \t\r\n"
+# The columns that rows get.
+RESULT, ERROR = "result", "error"
+OUTPUT_COLUMNS = {RESULT, ERROR}
 
 
 class WrongInput(KitError):
@@ -67,12 +71,15 @@ class InputFile:
 
     Attributes:
         path: the file.
+        kind: its format.
         sha256: the digest of its content.
         chunks: its chunks, in order.
-        columns: the names of its columns; of JSON lines, those of its first row.
+        columns: the names of its columns; of JSON lines, those of its rows up to the first one that
+            has the column of the inputs.
     """
 
     path: Path
+    kind: Kind
     sha256: str
     chunks: list[Chunk]
     columns: list[str]
@@ -88,108 +95,164 @@ class Block:
     """The rows of a chunk.
 
     Attributes:
-        rows: the columns of each row; empty for a row that cannot be read.
-        errors: what is wrong with rows that cannot be read, by their place in the chunk.
-        table: the same rows, where they come from Parquet.
+        inputs: the value of each row in the column of the inputs.
+        errors: what is wrong with rows that have none, by their place in the chunk.
+        rows: the rows themselves: objects of JSON, or a table where they come from Parquet.
     """
 
-    rows: list[dict[str, Any]]
+    inputs: list[Any] = field(default_factory=list)
     errors: dict[int, str] = field(default_factory=dict)
-    table: pa.Table | None = None
+    rows: list[bytes] | pa.Table = field(default_factory=list)
 
 
-def find_files(path: Path) -> list[Path]:
+def find_files(path: Path, output: Path) -> list[Path]:
     """Return the file, or the files of a folder and of those in it, sorted by name.
 
+    Files and folders whose names begin with a dot or with `_` are left out, and so are results.
+
     Raises:
-        WrongInput: there are none, or those of a folder have several formats.
+        WrongInput: there are none.
     """
     if not path.exists():
         raise WrongInput(f"There is no {path}.")
-    files = [path] if path.is_file() else sorted(each for each in path.rglob("*") if _is_rows(each))
-    known = ", ".join(SUFFIXES)
-    if not files or any(each.suffix not in SUFFIXES for each in files):
+    files = [path] if path.is_file() else sorted(_files_of(path, output))
+    if not files or kind_of(files[0]) is None:
+        known = ", ".join(SUFFIXES)
         raise WrongInput(f"{path} is no file of rows and has none; the formats are {known}.")
-    if len({SUFFIXES[each.suffix] for each in files}) > 1:
-        raise WrongInput(f"{path} has files of several formats; score one format at a time.")
     return files
 
 
-def plan(files: Sequence[Path], chunk_rows: int) -> list[InputFile]:
+def kind_of(path: Path) -> Kind | None:
+    """Return the format of a file of rows; None of another file."""
+    return SUFFIXES.get(path.suffix.lower())
+
+
+def plan(files: Sequence[Path], chunk_rows: int, column: str) -> list[InputFile]:
     """Return files with their chunks, of so many rows or fewer.
 
     Raises:
-        WrongInput: a file cannot be read, or no file has a row.
+        WrongInput: a file cannot be read or lacks the column, or no file has a row.
     """
     planned, number = list[InputFile](), 0
     for path in files:
-        try:
-            planned.append(PLANNERS[SUFFIXES[path.suffix]](path, chunk_rows, number))
-        except (OSError, pa.ArrowInvalid) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise WrongInput(f"{path} cannot be read: {reason}") from None
-        number += len(planned[-1].chunks)
+        file = _plan(path, chunk_rows, number, column)
+        _check_columns(file, column)
+        planned.append(file)
+        number += len(file.chunks)
     if not number:
         raise WrongInput(f"{_names(files)} has no rows.")
     return planned
 
 
-def read(chunk: Chunk) -> Block:
-    """Return the rows of a chunk."""
-    return READERS[chunk.kind](chunk)
+def read(chunk: Chunk, column: str) -> Block:
+    """Return the rows of a chunk.
+
+    Raises:
+        OSError: the file cannot be read now.
+    """
+    return READERS[chunk.kind](chunk, column)
 
 
-def _is_rows(path: Path) -> bool:
-    hidden = any(part.startswith((".", "_")) for part in path.parts[-1:])
-    return path.is_file() and path.suffix in SUFFIXES and not hidden
+def _files_of(folder: Path, output: Path) -> Iterator[Path]:
+    for path in folder.rglob("*"):
+        parts = path.relative_to(folder).parts
+        is_hidden = any(part.startswith((".", "_")) for part in parts)
+        is_result = path.resolve().is_relative_to(output.resolve())
+        if kind_of(path) and path.is_file() and not is_hidden and not is_result:
+            yield path
+
+
+def _plan(path: Path, chunk_rows: int, number: int, column: str) -> InputFile:
+    kind = SUFFIXES[path.suffix.lower()]
+    try:
+        return PLANNERS[kind](path, chunk_rows, number, column)
+    except (OSError, pa.ArrowException) as error:
+        raise WrongInput(f"{path} cannot be read: {first_line(error)}") from None
+
+
+def _check_columns(file: InputFile, column: str) -> None:
+    columns = Counter(file.columns)
+    if columns and column not in columns:
+        raise WrongInput(
+            f"{file.path} has no column {column}; its columns are {', '.join(file.columns[:20])}."
+            " --column names another one."
+        )
+    if taken := OUTPUT_COLUMNS & columns.keys():
+        raise WrongInput(f"{file.path} {_taken(min(taken))}")
+    if twice := [name for name, count in columns.items() if count > 1]:
+        raise WrongInput(f"{file.path} has the column {twice[0]} twice; rename one of them.")
+
+
+def _taken(column: str) -> str:
+    return f"has a column {column}, which results are written to; rename it."
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says, without the details in further lines."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _names(files: Sequence[Path]) -> str:
     return ", ".join(str(path) for path in files[:3])
 
 
-def _plan_lines(path: Path, chunk_rows: int, number: int) -> InputFile:
-    digest, starts, columns = hashlib.sha256(), list[int](), list[str]()
+def _plan_lines(path: Path, chunk_rows: int, number: int, column: str) -> InputFile:
+    digest, starts, columns = hashlib.sha256(), list[int](), dict[str, None]()
     place = 0
     with path.open("rb") as file:
         for line in file:
             digest.update(line)
             if line.strip():
+                if not starts and line.lstrip(BOM + WHITESPACE).startswith(b"["):
+                    raise WrongInput(f"{path} is a JSON array; write an object on each line.")
                 starts.append(place)
-                columns = columns or list(_row_of(line)[0])
+                if column not in columns:
+                    columns.update(dict.fromkeys(_row_of(line)[0]))
             place += len(line)
     chunks = _cut(path, "jsonl", [*starts, place], chunk_rows, number)
-    return InputFile(path, digest.hexdigest(), chunks, columns)
+    return InputFile(path, "jsonl", digest.hexdigest(), chunks, list(columns))
 
 
-def _plan_csv(path: Path, chunk_rows: int, number: int) -> InputFile:
+def _plan_csv(path: Path, chunk_rows: int, number: int, _column: str) -> InputFile:
     lines = _CountedLines(path)
     csv.field_size_limit(MAX_FIELD)
     reader, starts = csv.reader(lines), list[int]()
     try:
         names = tuple(next(reader, []))
-        ends = [lines.place]
+        end = lines.place
         for row in reader:
             if row:
-                starts.append(ends[-1])
-            ends.append(lines.place)
-            ends = ends[-1:]
+                starts.append(end)
+            end = lines.place
     except csv.Error as error:
         raise WrongInput(
             f"{path} cannot be read after row {len(starts)}: {error}; a quote may not be closed."
         ) from None
-    places = [*starts, lines.place]
-    chunks = _cut(path, "csv", places, chunk_rows, number, names)
-    return InputFile(path, lines.digest.hexdigest(), chunks, list(names))
+    if starts and _ends_in_quotes(path, starts[-1]):
+        raise WrongInput(f"{path} has a quote in row {len(starts)} that is not closed.")
+    if any(map(_has_surrogate, names)):
+        raise WrongInput(f"{path} is not UTF-8; save it in this encoding.")
+    chunks = _cut(path, "csv", [*starts, lines.place], chunk_rows, number, names)
+    return InputFile(path, "csv", lines.digest.hexdigest(), chunks, list(names))
 
 
-def _plan_parquet(path: Path, chunk_rows: int, number: int) -> InputFile:
+def _ends_in_quotes(path: Path, start: int) -> bool:
+    """Return whether the last row of a CSV file has the rows after it, as a quote is not closed."""
+    lines = list(_CountedLines(path, start))
+    try:
+        list(csv.reader(lines, strict=True))
+    except csv.Error:
+        return len(lines) > 1
+    return False
+
+
+def _plan_parquet(path: Path, chunk_rows: int, number: int, _column: str) -> InputFile:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     with pq.ParquetFile(path) as parquet:
         rows, columns = parquet.metadata.num_rows, parquet.schema_arrow.names
     chunks = _cut(path, "parquet", range(rows + 1), chunk_rows, number)
-    return InputFile(path, digest, chunks, columns)
+    return InputFile(path, "parquet", digest, chunks, columns)
 
 
 def _cut(
@@ -207,7 +270,7 @@ def _cut(
         chunks.append(
             Chunk(
                 number + len(chunks),
-                str(path),
+                str(path.absolute()),
                 kind,
                 places[first],
                 places[stop],
@@ -219,29 +282,53 @@ def _cut(
     return chunks
 
 
-def _read_lines(chunk: Chunk) -> Block:
-    block = Block([])
+def _read_lines(chunk: Chunk, column: str) -> Block:
+    block, rows = Block(), list[bytes]()
     with Path(chunk.path).open("rb") as file:
         file.seek(chunk.start)
         content = file.read(chunk.stop - chunk.start)
     for line in content.split(b"\n"):
-        if line.strip():
-            _add(block, chunk, *_row_of(line))
+        if not line.strip():
+            continue
+        row, error = _row_of(line)
+        if taken := OUTPUT_COLUMNS & row.keys():
+            error, row = _taken(min(taken)), _without(row, taken)
+            line = json.dumps(row).encode()
+        _add(block, chunk, row, column, error)
+        # The text itself: JSON has numbers that Python changes.
+        rows.append(line.removeprefix(BOM).strip() if row else b"{}")
+    block.rows = rows
     return block
 
 
-def _read_csv(chunk: Chunk) -> Block:
-    block = Block([])
+def _read_csv(chunk: Chunk, column: str) -> Block:
+    block, rows = Block(), list[bytes]()
     csv.field_size_limit(MAX_FIELD)
     for cells in csv.reader(_CountedLines(Path(chunk.path), chunk.start, chunk.stop)):
         if cells:
-            _add(block, chunk, *_row_of_cells(cells, chunk.names))
+            row, error = _row_of_cells(cells, chunk.names)
+            _add(block, chunk, row, column, error)
+            rows.append(json.dumps(row, ensure_ascii=False).encode())
+    block.rows = rows
     return block
 
 
-def _read_parquet(chunk: Chunk) -> Block:
-    table = _row_groups(chunk.path, chunk.start, chunk.stop)
-    return Block(table.to_pylist(), table=table)
+def _read_parquet(chunk: Chunk, column: str) -> Block:
+    try:
+        table = _row_groups(chunk.path, chunk.start, chunk.stop)
+    except (OSError, pa.ArrowException) as error:
+        if getattr(error, "errno", None):
+            raise
+        return _damaged(chunk, first_line(error))
+    return Block(table.column(column).to_pylist(), rows=table)
+
+
+def _damaged(chunk: Chunk, reason: str) -> Block:
+    """Return the rows of a chunk whose content cannot be read."""
+    block = Block(rows=[b"{}"] * chunk.rows)
+    for _ in range(chunk.rows):
+        _add(block, chunk, {}, "", f"cannot be read: {reason}")
+    return block
 
 
 def _row_groups(path: str, start: int, stop: int) -> pa.Table:
@@ -266,34 +353,48 @@ def _row_group(path: str, group: int) -> pa.Table:
         return parquet.read_row_group(group)
 
 
-def _add(block: Block, chunk: Chunk, row: dict[str, Any], error: str | None) -> None:
+def _add(block: Block, chunk: Chunk, row: dict[str, Any], column: str, error: str | None) -> None:
+    place = len(block.inputs)
     if error:
-        number = chunk.first_row + len(block.rows)
-        block.errors[len(block.rows)] = f"Row {number} of {Path(chunk.path).name} {error}"
-    block.rows.append(row)
+        block.errors[place] = f"Row {chunk.first_row + place} of {Path(chunk.path).name} {error}"
+    elif column not in row:
+        block.errors[place] = f"The row has no column {column}."
+    block.inputs.append(row.get(column))
 
 
 def _row_of(line: bytes) -> tuple[dict[str, Any], str | None]:
     """Return the columns of a line of JSON, or what is wrong with it."""
     try:
-        row = json.loads(line)
+        row = json.loads(line.removeprefix(BOM).decode())
     except json.JSONDecodeError as error:
-        return {}, f"is not JSON: {error.msg} at character {error.pos + 1}."
+        reason = error.msg.removesuffix(" at")
+        return {}, f"is not JSON: {reason} at character {error.pos + 1}."
     except (UnicodeDecodeError, RecursionError):
         return {}, "is not JSON in UTF-8, or nested too deep."
+    except ValueError:
+        return {}, "has a number with too many digits."
     if not isinstance(row, dict):
         return {}, "is no JSON object with a value for each column."
     return row, None
 
 
+def _without(row: dict[str, Any], names: Set[str]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in names}
+
+
 def _row_of_cells(cells: list[str], names: Sequence[str]) -> tuple[dict[str, Any], str | None]:
-    """Return the columns of a row of CSV, or what is wrong with it."""
-    row: dict[str, Any] = dict(zip(names, cells, strict=False))
+    """Return the columns of a row of CSV, and what is wrong with it."""
+    row: dict[str, Any] = dict(zip(names, map(_readable, cells), strict=False))
     if any(_has_surrogate(cell) for cell in cells):
-        return {}, "is not UTF-8."
+        return row, "is not UTF-8."
     if len(cells) != len(names):
         return row, f"has {len(cells)} cells, and the header has {len(names)}."
     return row, None
+
+
+def _readable(text: str) -> str:
+    """Return a text with a question mark in place of each byte that is not UTF-8."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _has_surrogate(text: str) -> bool:
@@ -313,7 +414,7 @@ class _CountedLines(Iterator[str]):
         self.digest = hashlib.sha256()
 
     def __next__(self) -> str:
-        at_end = self._stop is not None and self.place >= self._stop
+        at_end = self._file.closed or (self._stop is not None and self.place >= self._stop)
         line = b"" if at_end else self._file.readline()
         if not line:
             self._file.close()

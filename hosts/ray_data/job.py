@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hosts.archives import open_archive
-from hosts.ray_data.chunks import Chunk, InputFile, WrongInput, find_files, plan
-from hosts.ray_data.results import ERROR, RESULT, count_errors, file_of, open_folder
+from hosts.ray_data.chunks import Chunk, InputFile, find_files, plan
+from hosts.ray_data.results import count_errors, file_of, open_folder
 from hosts.ray_data.scorer import Job, Scorer
 
 # Blocks of Ray Data are tasks; a chunk each, or several where there are very many.
@@ -73,19 +73,10 @@ def plan_job(
     Raises:
         KitError: the archive, the input or the output is not what it has to be.
     """
-    opened, paths = open_archive(archive), find_files(source)
-    files = plan(paths, chunk_rows)
-    kind = files[0].chunks[0].kind if files[0].chunks else "jsonl"
-    for file in files:
-        _check_columns(file, column)
-    job = Job(
-        archive.resolve(),
-        output.resolve(),
-        output_format or ("parquet" if kind == "parquet" else "jsonl"),
-        column,
-        parameters,
-        cells_are_text=kind == "csv",
-    )
+    opened, paths = open_archive(archive), find_files(source, output)
+    files = plan(paths, chunk_rows, column)
+    own_format = "parquet" if all(file.kind == "parquet" for file in files) else "jsonl"
+    job = Job(archive.resolve(), output.resolve(), output_format or own_format, column, parameters)
     open_folder(
         job.output,
         {
@@ -145,18 +136,6 @@ def run_job(
     )
     for row in dataset.iter_rows():
         on_progress(int(row["rows"]), int(row["errors"]))
-
-
-def _check_columns(file: InputFile, column: str) -> None:
-    if file.columns and column not in file.columns:
-        raise WrongInput(
-            f"{file.path} has no column {column}; its columns are {', '.join(file.columns[:20])}."
-            " --column names another one."
-        )
-    if taken := {RESULT, ERROR} & set(file.columns):
-        raise WrongInput(
-            f"{file.path} has a column {min(taken)}, which results are written to; rename it."
-        )
 
 
 def _name(path: Path, source: Path) -> str:

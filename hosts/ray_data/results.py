@@ -5,24 +5,27 @@ A file appears under its name when it is complete, so what has a file is done.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic_core import from_json, to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from handlers.errors import KitError
-from hosts.ray_data.chunks import Block
+from hosts.ray_data.chunks import ERROR, RESULT, Block
 
 Format = Literal["jsonl", "parquet"]
 MANIFEST = "manifest.json"
-DRAFT = ".draft-"
-RESULT, ERROR = "result", "error"
+DRAFT = re.compile(r"\.draft-[0-9a-f]{32}")
+# How a line ends whose row has no error.
+NO_ERROR = to_json({ERROR: None})[1:] + b"\n"
 ERROR_TYPE = pa.struct({"code": pa.int64(), "type": pa.string(), "message": pa.string()})
 Outcome = tuple[Any, dict[str, Any] | None]
 
@@ -40,17 +43,23 @@ def open_folder(folder: Path, manifest: dict[str, Any]) -> None:
     file = folder / MANIFEST
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for draft in folder.glob(f"{DRAFT}*"):
-            draft.unlink()
+        drafts = [path for path in folder.iterdir() if DRAFT.fullmatch(path.name)]
         before = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
-        if before is None and any(folder.iterdir()):
+        if before is None and len(list(folder.iterdir())) > len(drafts):
             raise WrongOutput(f"{folder} has other files; name an empty or a new folder.")
+        _check_manifest(folder, manifest if before is None else before, manifest)
+        for draft in drafts:
+            draft.unlink(missing_ok=True)
         if before is None:
             _write(file, to_json(manifest, indent=2))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "its manifest is not JSON"
         raise WrongOutput(f"{folder} cannot be used for results: {reason}.") from None
-    changed = [key for key in manifest if (before or manifest).get(key) != manifest[key]]
+
+
+def _check_manifest(folder: Path, before: Any, manifest: dict[str, Any]) -> None:
+    found = before if isinstance(before, dict) else {}
+    changed = [key for key in manifest if found.get(key) != manifest[key]]
     if changed:
         raise WrongOutput(
             f"{folder} has results of another {changed[0].replace('_', ' ')}; name another folder,"
@@ -79,46 +88,76 @@ def count_errors(path: Path) -> int:
         column = pq.read_table(path, columns=[ERROR]).column(ERROR)
         return len(column) - int(column.null_count)
     with path.open("rb") as file:
-        return sum(from_json(line)[ERROR] is not None for line in file)
+        return sum(not line.endswith(NO_ERROR) for line in file)
 
 
-def _lines(block: Block, outcomes: Sequence[Outcome]) -> list[bytes]:
-    pairs = zip(block.rows, outcomes, strict=True)
-    return [
-        to_json({**row, RESULT: result, ERROR: error}, bytes_mode="base64", inf_nan_mode="null")
-        + b"\n"
-        for row, (result, error) in pairs
-    ]
+def _lines(block: Block, outcomes: Sequence[Outcome]) -> Iterator[bytes]:
+    for row, (result, error) in zip(_objects(block.rows), outcomes, strict=True):
+        added = _json({RESULT: result, ERROR: error})
+        start = b"{" if row == b"{}" else row[:-1] + b","
+        yield start + added[1:] + b"\n"
+
+
+def _objects(rows: list[bytes] | pa.Table) -> list[bytes]:
+    """Return rows as objects of JSON."""
+    if isinstance(rows, list):
+        return rows
+    return [_json(_plain(row)) for row in rows.to_pylist()]
+
+
+def _json(value: Any) -> bytes:
+    """Return compact JSON, with null for numbers that are not finite."""
+    try:
+        return to_json(value, inf_nan_mode="null")
+    except PydanticSerializationError:  # Half of a surrogate pair, which stays escaped.
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with base64 in place of bytes, at every depth."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def _table(block: Block, outcomes: Sequence[Outcome]) -> pa.Table:
-    results = [None if error else to_json(result).decode() for result, error in outcomes]
-    columns = {
-        RESULT: pa.array(results, pa.string()),
-        ERROR: pa.array([error for _, error in outcomes], ERROR_TYPE),
-    }
-    table = _texts(block.rows) if block.table is None else block.table
-    for name, values in columns.items():
+    results = [None if error else _json(result).decode() for result, error in outcomes]
+    errors = [error and {**error, "message": _unicode(error["message"])} for _, error in outcomes]
+    added = {RESULT: pa.array(results, pa.string()), ERROR: pa.array(errors, ERROR_TYPE)}
+    if isinstance(block.rows, list):
+        return pa.table({**_texts(block.rows), **added})
+    table = block.rows
+    for name, values in added.items():
         table = table.append_column(name, values)
     return table
 
 
-def _texts(rows: Sequence[dict[str, Any]]) -> pa.Table:
+def _texts(objects: Sequence[bytes]) -> dict[str, pa.Array]:
     """Return rows as columns of texts: what is no text is JSON, as its type may change by row."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = {
-        name: pa.array([_text(row.get(name)) for row in rows], pa.string()) for name in names
+    rows = [json.loads(each) for each in objects]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {
+        _unicode(name): pa.array([_text(row.get(name)) for row in rows], pa.string())
+        for name in names
     }
-    return pa.table(columns) if names else pa.table({}).append_column("", pa.nulls(len(rows)))
 
 
 def _text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else to_json(value).decode()
+    if value is None:
+        return None
+    return _unicode(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def _unicode(text: str) -> str:
+    """Return a text with a question mark in place of each half of a surrogate pair."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _write(path: Path, content: Any) -> None:
     """Write a file under another name first, so that nobody sees a part of it."""
-    draft = path.with_name(f"{DRAFT}{uuid.uuid4().hex}")
+    draft = path.with_name(f".draft-{uuid.uuid4().hex}")
     with draft.open("wb") as file:
         file.write(content)
         file.flush()

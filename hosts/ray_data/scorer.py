@@ -22,7 +22,6 @@ class Job:
         output_format: `jsonl` or `parquet`.
         column: the column of the inputs.
         parameters: the task's parameters, the same for every row.
-        cells_are_text: whether the input is CSV.
     """
 
     archive: Path
@@ -30,7 +29,6 @@ class Job:
     output_format: str
     column: str
     parameters: dict[str, Any] = field(default_factory=dict)
-    cells_are_text: bool = False
 
 
 class Scorer:
@@ -44,9 +42,7 @@ class Scorer:
         from hosts.bulk_model import BulkModel  # noqa: PLC0415
 
         device = "cuda" if ray.get_gpu_ids() else "cpu"
-        self._model = BulkModel(
-            archive.folder, device, job.parameters, cells_are_text=job.cells_are_text
-        )
+        self._model = BulkModel(archive.folder, device, job.parameters)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Score the chunks of a batch; returns the rows and the errors of each.
@@ -64,17 +60,12 @@ class Scorer:
         path = file_of(self._job.output, chunk.number, self._job.output_format)
         if path.exists():
             return chunk.rows, count_errors(path)
-        block, column = read(chunk), self._job.column
-        problems = {
-            number: f"The row has no column {column}."
-            for number, row in enumerate(block.rows)
-            if column not in row
-        } | block.errors
-        values = [row[column] for number, row in enumerate(block.rows) if number not in problems]
-        predicted = iter(self._model.predict(values))
+        block = read(chunk, self._job.column)
+        inputs = [each for place, each in enumerate(block.inputs) if place not in block.errors]
+        predicted = iter(self._model.predict(inputs, are_cells=chunk.kind == "csv"))
         outcomes = [
-            (None, _bad_request(problems[number])) if number in problems else next(predicted)
-            for number in range(len(block.rows))
+            (None, _bad_request(block.errors[place])) if place in block.errors else next(predicted)
+            for place in range(len(block.inputs))
         ]
         write_results(path, block, outcomes)
         return len(outcomes), sum(error is not None for _, error in outcomes)

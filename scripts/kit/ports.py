@@ -19,8 +19,8 @@ class PortInUse(KitError):
     def __init__(self, port: int) -> None:
         self.port = port
         super().__init__(
-            f"Port {port} is in use; stop the program that uses it or choose another port "
-            "(python scripts/serve.py start --help)."
+            f"Port {port} is in use; stop the program that uses it or choose another port; "
+            "the `--help` of the command has the option."
         )
 
 
@@ -68,8 +68,17 @@ class Ports:
             PortInUse: for the first port that is in use.
         """
         for port in astuple(self):
-            if not is_free(port):
-                raise PortInUse(port)
+            require_free(port)
+
+
+def require_free(port: int) -> None:
+    """Check that a port is not in use.
+
+    Raises:
+        PortInUse: it is.
+    """
+    if not is_free(port):
+        raise PortInUse(port)
 
 
 def is_free(port: int) -> bool:

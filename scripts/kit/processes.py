@@ -9,6 +9,8 @@ from contextlib import suppress
 import psutil
 
 POLL_INTERVAL = 0.05
+# Process start times follow the system clock, which may be adjusted by this many seconds.
+CLOCK_STEP = 5.0
 
 
 def group_members(leader: int) -> list[psutil.Process]:
@@ -37,6 +39,12 @@ def started_at(pid: int) -> float | None:
         return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
     except psutil.NoSuchProcess:
         return None
+
+
+def is_running(pid: int, started: float) -> bool:
+    """Return whether the process that was started at a time is running, not a later one."""
+    found = started_at(pid)
+    return found is not None and abs(found - started) < CLOCK_STEP
 
 
 def _wait(leader: int, timeout: float) -> None:

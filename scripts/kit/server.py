@@ -12,12 +12,10 @@ from typing import Any
 import httpx
 
 from scripts.kit.ports import HOST, Ports
-from scripts.kit.processes import end_group, started_at
+from scripts.kit.processes import end_group, is_running, started_at
 from scripts.kit.tokens import KEY_FILE, Tokens, TokenType
 
 STATE_FILE = "server.json"
-# Process start times follow the system clock, which may be adjusted by this many seconds.
-CLOCK_STEP = 5.0
 
 
 @cache
@@ -79,8 +77,7 @@ class Server:
 
     def is_alive(self) -> bool:
         """Return whether the server process is running."""
-        started = started_at(self.pid)
-        return started is not None and abs(started - self.started) < CLOCK_STEP
+        return is_running(self.pid, self.started)
 
     def is_ready(self, model: str) -> bool:
         """Return whether a worker of a model is ready."""

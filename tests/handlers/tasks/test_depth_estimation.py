@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 from handlers.tasks.depth_estimation import _as_picture
 from scripts.kit.demo_models.shapes import as_png
+from tests import vision_families
 from tests.images import IMAGES, TEXTS
 from tests.serving import Served, read_png
 
@@ -19,6 +22,15 @@ def test_a_depth_has_the_size_of_its_image(served: Callable[..., Served]) -> Non
     for image, found in zip(IMAGES, served(MODE).ask(TEXTS), strict=True):
         assert read_png(found["depth"]).shape == (image.height, image.width)
         assert np.asarray(found["predicted_depth"]).shape == (image.height, image.width)
+
+
+@pytest.mark.parametrize("family", ["DPTForDepthEstimation", "DepthAnythingForDepthEstimation"])
+def test_an_image_with_a_side_of_one_pixel_has_a_depth(tmp_path: Path, family: str) -> None:
+    model = Served(vision_families.write(tmp_path / "model", family), MODE)
+    for width, height in ((1, 1), (2, 1), (1, 2)):
+        found = model.ask(base64.b64encode(as_png(IMAGES[0].resize((width, height)))).decode())
+        assert read_png(found["depth"]).shape == (height, width)
+        assert np.asarray(found["predicted_depth"]).shape == (height, width)
 
 
 def test_the_picture_may_be_all(served: Callable[..., Served]) -> None:

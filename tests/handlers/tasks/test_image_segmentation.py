@@ -1,4 +1,4 @@
-"""Image segmentation: maps of classes in parts, subtasks, and the limits of masks."""
+"""Image segmentation: maps of classes, subtasks, and the limits of masks."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ from tests.serving import Served, read_png
 MODE = "image_segmentation"
 
 
-@pytest.mark.parametrize("part", [1, 2_000, 10**6])
-def test_a_map_of_classes_is_the_same_in_parts(monkeypatch: pytest.MonkeyPatch, part: int) -> None:
-    monkeypatch.setattr(image_segmentation, "PART_VALUES", part)
+def test_a_map_of_classes_has_the_class_with_the_highest_logit() -> None:
     logits = torch.randn(5, 8, 6, generator=torch.Generator().manual_seed(1))
     whole = functional.interpolate(logits[None], size=(31, 22), mode="bilinear")[0].argmax(0)
     assert torch.equal(class_map(logits, (31, 22)).long(), whole)

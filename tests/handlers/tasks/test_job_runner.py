@@ -14,6 +14,7 @@ from handlers.errors import OutOfTime, RequestError, RequestTooLarge
 from handlers.runtime.deadline import Deadline
 from handlers.schemas.request import Request
 from tests.clock import Clock
+from tests.images import TEXTS
 from tests.serving import Served, differences
 
 Load = Callable[..., Served]
@@ -206,3 +207,29 @@ def test_a_text_without_tokens_is_refused_and_has_no_outputs_of_its_neighbours(
     assert [each["code"] for each in (answers[0], answers[2])] == [400, 400]
     assert not differences(answers[1], model.ask("Ada."), 1e-5)
     assert model.refuse(invisible)[1].startswith("A text of this request has no tokens")
+
+
+@pytest.mark.parametrize(
+    ("slow", "answered"),
+    [
+        pytest.param("read", 16, id="the files that are read before half of the time has passed"),
+        pytest.param("decode", 22, id="the results that are written until shortly after it"),
+    ],
+)
+def test_files_that_take_long_are_out_of_time(
+    served: Load, monkeypatch: pytest.MonkeyPatch, slow: str, answered: int
+) -> None:
+    model, clock = served("image_classification"), Clock()
+    one = Request(TEXTS[0])
+    (expected,) = model.engine.predict([one])
+    original = getattr(model.engine.task, slow)
+
+    def timed(*arguments: Any) -> Any:
+        clock.now += 1
+        return original(*arguments)
+
+    monkeypatch.setattr(model.engine.task, slow, timed)
+    outcomes = model.engine.predict([one] * 40, None, Deadline(20, clock), [0] * 40)
+    late = [each for each in outcomes if isinstance(each, OutOfTime)]
+    assert len(late) == 40 - answered
+    assert not differences(outcomes[:answered], [expected] * answered, 1e-4)

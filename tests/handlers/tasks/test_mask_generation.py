@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
+from handlers.errors import OutOfTime
+from handlers.runtime.deadline import Deadline
+from handlers.schemas.request import Request
 from handlers.tasks import mask_generation
 from handlers.tasks.mask_generation import MaskGenerationParameters, crops, distinct
+from tests.clock import Clock
 from tests.images import IMAGES, TEXTS
 from tests.modes import cases
 from tests.serving import Served, read_png
@@ -52,3 +57,23 @@ def test_masks_are_limited(
     monkeypatch.setattr(mask_generation, limit, 10)
     status, message = served(MODE).refuse(TEXTS[0], **FEW)
     assert (status, "ask for higher thresholds" in message) == (413, True)
+
+
+def test_masks_of_a_large_image_are_not_computed_after_the_deadline(
+    served: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, clock = served(MODE), Clock()
+    task: Any = model.engine.task
+    resized: list[int] = []
+    resize = task._resize
+
+    def timed(masks: Any, *arguments: Any, **options: Any) -> Any:
+        clock.now += 1
+        resized.append(len(masks[0]))
+        return resize(masks, *arguments, **options)
+
+    monkeypatch.setattr(task, "_resize", timed)
+    monkeypatch.setattr(mask_generation, "PART_VALUES", 1)
+    (outcome,) = model.engine.predict([Request(TEXTS[0], FEW)], None, Deadline(4, clock))
+    assert isinstance(outcome, OutOfTime)
+    assert resized == [1] * 5

@@ -154,6 +154,13 @@ def test_a_question_of_too_many_characters_is_refused(vilt: Path) -> None:
     )
 
 
+def test_an_answer_is_no_longer_than_the_decoder_writes(tmp_path: Path) -> None:
+    write_blip(tmp_path, {}, 0)  # a generation config without a limit; the pipelines' is 256 tokens
+    model = Served(tmp_path, MODE)
+    assert model.engine.task.checkpoint.config.text_config.max_position_embeddings < 256
+    assert model.ask(INPUTS[0])
+
+
 def test_generation_ends_with_the_time_limit(blip: Path) -> None:
     engine = Served(blip, MODE).engine
     row = engine.task.encode([engine.task.parse(Request(INPUTS[0]))])[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -13,31 +14,30 @@ import psutil
 import pytest
 
 from benchmarks.sleeping import pack_sleeping
+from scripts.kit.places import ROOT
+from scripts.kit.ports import free_ports
 from tests.e2e.asking import CLIENT, Question
 from tests.e2e.clients import run_client
 from tests.e2e.gateway import gateway_to
-from tests.hosts.kserve.server import KServeServer, command, serving
+from tests.hosts.host_python import KSERVE_PYTHON, run_script, run_successfully
+from tests.hosts.kserve.server import AskedServer, serving
 from tests.hosts.models import (
+    FASTEST,
     MODEL,
     MODES,
     QUEUE,
     SECONDS,
+    SECRET,
     SLEEPING,
     WRITER,
+    check_fastest_formats,
     check_random_requests,
     pack_modes,
-    write_configs,
 )
 from tests.serving import Served
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kserve
-
-SECRET = "quetzalcoatl"
-
-
-@pytest.fixture(scope="module")
-def configs(checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_configs(tmp_path_factory.mktemp("configs"), checkpoint)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def store(configs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KServeServer]:
+def server(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AskedServer]:
     with serving(tmp_path_factory.mktemp("kserve"), store) as running:
         yield running
 
@@ -59,12 +59,18 @@ def sleeping(configs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_random_requests_of_all_protocols_are_answered_as_by_torchserves_worker(
-    server: KServeServer, served: Callable[..., Served], mode: str
+    server: AskedServer, served: Callable[..., Served], mode: str
 ) -> None:
     check_random_requests(server.ask, served, mode)
 
 
-def test_kserves_routes_have_kserves_bodies(server: KServeServer) -> None:
+def test_archives_of_the_fastest_formats_are_served(
+    server: AskedServer, served: Callable[..., Served]
+) -> None:
+    check_fastest_formats(server.ask, served)
+
+
+def test_kserves_routes_have_kserves_bodies(server: AskedServer) -> None:
     film = {"instances": ["A lovely film."]}
     right = server.post(f"/predictions/{MODEL}", "A lovely film.").json()
     assert server.post(f"/v1/models/{MODEL}:predict", film).json() == {"predictions": right}
@@ -74,7 +80,7 @@ def test_kserves_routes_have_kserves_bodies(server: KServeServer) -> None:
     assert answer["model_name"] == MODEL
 
 
-def test_a_broken_row_fails_alone(server: KServeServer) -> None:
+def test_a_broken_row_fails_alone(server: AskedServer) -> None:
     body = {"instances": ["A lovely film.", 7, "Another one."]}
     first, broken, last = server.post(f"/v1/models/{MODEL}:predict", body).json()["predictions"]
     assert first["label"]
@@ -82,7 +88,7 @@ def test_a_broken_row_fails_alone(server: KServeServer) -> None:
     assert broken["code"] == 400
 
 
-def test_openais_routes_find_the_model_in_the_body(server: KServeServer) -> None:
+def test_openais_routes_find_the_model_in_the_body(server: AskedServer) -> None:
     models = server.get("/openai/v1/models").json()["data"]
     assert WRITER in [model["id"] for model in models]
     body = {"model": WRITER, "prompt": "A fox", "max_tokens": 4, "temperature": 0}
@@ -94,17 +100,19 @@ def test_openais_routes_find_the_model_in_the_body(server: KServeServer) -> None
     assert unknown.json()["error"]["code"] == "model_not_found"
 
 
-def test_a_stream_arrives_in_parts(server: KServeServer) -> None:
+def test_a_stream_arrives_in_parts(server: AskedServer) -> None:
     body = {"model": WRITER, "prompt": "A fox", "max_tokens": 12, "stream": True}
-    with CLIENT.stream("POST", f"{server.url}/openai/v1/completions", json=body) as response:
+    with CLIENT.stream(
+        "POST", f"{server.inference_url}/openai/v1/completions", json=body
+    ) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         parts = list(response.iter_raw())
     assert len(parts) > 3
     assert parts[-1].endswith(b"data: [DONE]\n\n")
 
 
-def test_the_sdk_tells_of_server_and_models(server: KServeServer) -> None:
-    assert server.get("/v1/models").json() == {"models": sorted(MODES)}
+def test_the_sdk_tells_of_server_and_models(server: AskedServer) -> None:
+    assert server.get("/v1/models").json() == {"models": sorted((*MODES, *FASTEST))}
     assert server.get(f"/v1/models/{MODEL}").json() == {"name": MODEL, "ready": True}
     assert server.get(f"/v2/models/{MODEL}/ready").json()["ready"]
     assert server.get(f"/v2/models/{MODEL}/versions/1.0/ready").json()["ready"]
@@ -115,17 +123,17 @@ def test_the_sdk_tells_of_server_and_models(server: KServeServer) -> None:
 
 
 def test_kserves_clients_get_the_same_answer_over_rest_and_by_the_gateway_over_grpc(
-    server: KServeServer,
+    server: AskedServer,
 ) -> None:
     tensor = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["A lovely film."]}
     call = {"model": MODEL, "inputs": [tensor]}
-    with gateway_to(server.url) as address:
+    with gateway_to(server.inference_url) as address:
         found = run_client(
             "kserve_v2_client",
-            base_url=server.url,
+            base_url=server.inference_url,
             address=address,
             model=MODEL,
-            rest=[{"base_url": server.url, **call}],
+            rest=[{"base_url": server.inference_url, **call}],
             grpc=[{**call, "binary": True}],
         )
     assert found["rest"] == found["grpc"]
@@ -133,7 +141,7 @@ def test_kserves_clients_get_the_same_answer_over_rest_and_by_the_gateway_over_g
     assert all(found["ready"])
 
 
-def test_metrics_have_the_names_of_the_handler_and_of_the_sdk(server: KServeServer) -> None:
+def test_metrics_have_the_names_of_the_handler_and_of_the_sdk(server: AskedServer) -> None:
     server.post(f"/predictions/{MODEL}", "A lovely film.")
     metrics = server.get("/metrics").text
     for name in ("hf_requests_total", "request_queue_seconds_sum", "request_predict_seconds_sum"):
@@ -151,26 +159,26 @@ def test_metrics_have_the_names_of_the_handler_and_of_the_sdk(server: KServeServ
     ],
 )
 def test_errors_have_torchserves_shape(
-    server: KServeServer, method: str, path: str, kind: str, status: int
+    server: AskedServer, method: str, path: str, kind: str, status: int
 ) -> None:
-    response = CLIENT.request(method, server.url + path)
+    response = CLIENT.request(method, server.inference_url + path)
     assert response.json().keys() == {"code", "type", "message"}
     assert (response.status_code, response.json()["type"]) == (status, kind)
 
 
-def test_a_body_that_is_too_large_is_refused(server: KServeServer) -> None:
-    response = CLIENT.post(f"{server.url}/predictions/{MODEL}", content=b"x" * (11 << 20))
+def test_a_body_that_is_too_large_is_refused(server: AskedServer) -> None:
+    response = CLIENT.post(f"{server.inference_url}/predictions/{MODEL}", content=b"x" * (11 << 20))
     assert response.status_code == 413
     assert "max_request_size" in response.json()["message"]
 
 
-def test_only_the_loopback_interface_is_reached(server: KServeServer) -> None:
-    connections = psutil.Process(server.process.pid).net_connections()
+def test_only_the_loopback_interface_is_reached(server: AskedServer) -> None:
+    connections = psutil.Process(server.pid).net_connections()
     listening = {each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN}
     assert listening == {"127.0.0.1"}
 
 
-def test_no_text_of_a_request_is_logged(server: KServeServer) -> None:
+def test_no_text_of_a_request_is_logged(server: AskedServer) -> None:
     for body in ({"inputs": SECRET}, {"inputs": SECRET, "parameters": {SECRET: 1}}):
         server.post(f"/predictions/{MODEL}", body)
     server.ask(Question(f"/predictions/{MODEL}", f'{{"{SECRET}'.encode(), {}))
@@ -181,12 +189,12 @@ def test_a_full_queue_answers_at_once_and_sigterm_lets_requests_finish(
     sleeping: Path, tmp_path: Path
 ) -> None:
     question = Question(f"/predictions/{SLEEPING}", b"A film.", {})
-    with serving(tmp_path, sleeping) as server, ThreadPoolExecutor(12) as threads:
+    with serving(tmp_path, sleeping.parent) as server, ThreadPoolExecutor(12) as threads:
         asked = [threads.submit(server.ask, question) for _ in range(12)]
         time.sleep(SECONDS / 2)
-        server.process.send_signal(signal.SIGTERM)
+        os.kill(server.pid, signal.SIGTERM)
         responses = [each.result() for each in asked]
-        server.process.wait(30)
+        wait_for(lambda: not server.is_alive())
     refused = [each for each in responses if each.status_code == 503]
     answered = [each for each in responses if each.status_code == 200]
     assert (len(answered), len(refused)) == (1 + QUEUE, 11 - QUEUE)
@@ -196,8 +204,20 @@ def test_a_full_queue_answers_at_once_and_sigterm_lets_requests_finish(
 def test_archives_of_different_versions_of_the_kit_are_not_mixed(
     store: Path, sleeping: Path
 ) -> None:
-    done = subprocess.run(
-        command(store, sleeping), capture_output=True, text=True, timeout=60, check=False
-    )
+    command = [str(KSERVE_PYTHON), "-m", "hosts.kserve", str(store), str(sleeping)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")
     assert "were packed with different versions of the kit" in done.stderr
+
+
+def test_the_script_tells_of_models_and_of_what_is_wrong(
+    server: AskedServer, tmp_path: Path
+) -> None:
+    told = run_successfully(KSERVE_PYTHON, "serve_kserve", "status", "--workdir", server.workdir)
+    assert all(f"{name} is ready" in told for name in (*MODES, *FASTEST))
+    (tmp_path / "fox.mar").write_text("no archive")
+    place = ("--workdir", tmp_path / "work")
+    options = ("--model-store", tmp_path, "--port", free_ports().inference, *place)
+    done = run_script(KSERVE_PYTHON, "serve_kserve", "start", *options)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"KServe's server ended: {tmp_path}/fox.mar is no archive;")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
 import subprocess
 import time
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ import pytest
 
 from handlers.schemas.request import Request
 from scripts.kit.places import ROOT
-from tests.hosts.ray_python import RAY_PYTHON, run_script, run_successfully
+from tests.hosts.host_python import RAY_PYTHON, run_script, run_successfully
 from tests.serving import Served, differences
 
 pytestmark = pytest.mark.ray
@@ -42,8 +45,16 @@ def write_lines(path: Path, rows: list[Any]) -> Path:
 
 def read_results(folder: Path) -> list[Any]:
     files = sorted(folder.glob("part-*.jsonl"))
-    lines = (line for file in files for line in file.read_text("utf-8").splitlines())
+    lines = (line for file in files for line in file.read_bytes().split(b"\n") if line)
     return [json.loads(line) for line in lines]
+
+
+def run_program(program: str, *arguments: Any) -> Any:
+    """Run a program in the environment with Ray, and return the JSON that it prints."""
+    command = [str(RAY_PYTHON), "-c", program, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def predicted(model: Served, inputs: list[Any]) -> list[Any]:
@@ -57,7 +68,7 @@ def test_rows_keep_their_columns_and_have_a_result_or_an_error(
     rows[3:3] = ['{"inputs": "broken', {"id": -1}, {"inputs": 7, "id": -2}, "[1]", ""]
     source = write_lines(tmp_path / "rows.jsonl", rows)
     printed = run_successfully(
-        "batch_predict", archive, source, tmp_path / "out", "--chunk-rows", 7
+        RAY_PYTHON, "batch_predict", archive, source, tmp_path / "out", "--chunk-rows", 7
     )
     assert printed.startswith("29 rows, 4 with an error, in ")
     found = read_results(tmp_path / "out")
@@ -67,14 +78,43 @@ def test_rows_keep_their_columns_and_have_a_result_or_an_error(
     assert not differences([row["result"] for row in good], predicted(served(MODE), TEXTS), 1e-3)
     assert found[3]["result"] is None
     assert bad == [
-        "Row 4 of rows.jsonl is not JSON: Unterminated string starting at at character 12.",
+        "Row 4 of rows.jsonl is not JSON: Unterminated string starting at character 12.",
         "The row has no column inputs.",
         'inputs must be a text or {"text": …, "text_pair": …}, and is a number.',
         "Row 7 of rows.jsonl is no JSON object with a value for each column.",
     ]
 
 
-def test_csv_files_of_a_folder_with_questions_in_cells(
+# Rows that ended the process, or that came out changed.
+ODD_ROWS = [
+    '{"inputs": "A \\ud83d"}',
+    '{"inputs": "A film.", "exact": 0.1234567890123456789, "large": 1e400, "deep": %s}',
+    '{"inputs": "A film.", "result": 1, "id": 7}',
+    '{"inputs": {"te\\ud83dxt": 1}}',
+    '{"inputs": "A film.", "digits": %s}' % ("1" * 5000),
+]
+
+
+@pytest.mark.parametrize("output_format", ["jsonl", "parquet"])
+def test_odd_rows_stay_what_they_are(archive: Path, tmp_path: Path, output_format: str) -> None:
+    deep = "[" * 300 + "]" * 300
+    source = write_lines(tmp_path / "rows.jsonl", [row.replace("%s", deep) for row in ODD_ROWS])
+    out = tmp_path / "out"
+    options = ("--chunk-rows", 1, "--format", output_format)
+    printed = run_successfully(RAY_PYTHON, "batch_predict", archive, source, out, *options)
+    assert printed.startswith("5 rows, 4 with an error, in ")
+    assert "(0 predicted now" in run_successfully(
+        RAY_PYTHON, "batch_predict", archive, source, out, *options
+    )
+    if output_format == "jsonl":
+        text = (out / "part-000001.jsonl").read_text("utf-8")
+        assert text.startswith(ODD_ROWS[1].replace("%s", deep)[:-1])
+        taken = read_results(out)[2]
+        assert (taken["id"], taken["result"]) == (7, None)
+        assert "has a column result" in taken["error"]["message"]
+
+
+def test_files_of_a_folder_with_questions_in_cells_and_in_lines(
     packed: Callable[..., Path], served: Callable[..., Served], tmp_path: Path
 ) -> None:
     questions = [
@@ -87,13 +127,19 @@ def test_csv_files_of_a_folder_with_questions_in_cells(
             writer.writerows([f'"{name}"', json.dumps(each)] for each in part)
     with (tmp_path / "b.csv").open("a", encoding="utf-8") as file:
         file.write("one cell\n")
+    write_lines(tmp_path / "c.JSONL", [{"note": "c", "asked": questions[0]}])
+    (tmp_path / "0.csv").touch()
+    (tmp_path / ".hidden").mkdir()
+    write_lines(tmp_path / ".hidden" / "d.csv", ["other"])
+    out = tmp_path / "out"
     options = ("--column", "asked", "--chunk-rows", 2, "--parameters", '{"top_k": 1}')
-    run_successfully(
-        "batch_predict", packed("pretrained", QUESTIONS), tmp_path, tmp_path / "out", *options
-    )
-    *rows, broken = read_results(tmp_path / "out")
-    assert [row["note"] for row in rows] == ['"a.csv"'] * 3 + ['"b.csv"'] * 3
-    right = predicted(served(QUESTIONS), questions)
+    job = (RAY_PYTHON, "batch_predict", packed("pretrained", QUESTIONS), tmp_path, out, *options)
+    run_successfully(*job)
+    assert "(0 predicted now" in run_successfully(*job)
+    *rows, broken, last = read_results(out)
+    rows.append(last)
+    assert [row["note"] for row in rows] == ['"a.csv"'] * 3 + ['"b.csv"'] * 3 + ["c"]
+    right = predicted(served(QUESTIONS), [*questions, questions[0]])
     assert not differences([row["result"] for row in rows], right, 1e-3)
     assert broken["error"]["message"] == "Row 4 of b.csv has 1 cells, and the header has 2."
 
@@ -108,19 +154,69 @@ def test_parquet_stays_parquet(archive: Path, tmp_path: Path) -> None:
     )
     parquet, out = tmp_path / "rows.parquet", tmp_path / "out"
     subprocess.run([RAY_PYTHON, "-c", program, source, parquet], check=True)
-    run_successfully("batch_predict", archive, parquet, out, "--chunk-rows", 8)
+    run_successfully(RAY_PYTHON, "batch_predict", archive, parquet, out, "--chunk-rows", 8)
     program = (
         "import sys, json, pyarrow.dataset as ds\n"
         "data = ds.dataset(sys.argv[1], format='parquet', exclude_invalid_files=True)\n"
         "types = list(map(str, data.schema.types))\n"
         "print(json.dumps({'rows': data.to_table().to_pylist(), 'types': types}))\n"
     )
-    done = subprocess.run([RAY_PYTHON, "-c", program, out], check=True, capture_output=True)
-    found = json.loads(done.stdout)
+    found = run_program(program, out)
     assert [row["inputs"] for row in found["rows"]] == TEXTS
     assert found["types"][1] in ("list<element: int64>", "list<item: int64>")
     assert json.loads(found["rows"][0]["result"]).keys() == {"label", "score"}
     assert {row["error"] for row in found["rows"]} == {None}
+
+
+def test_parquet_without_a_readable_row_and_bytes_in_lines(tmp_path: Path) -> None:
+    program = (
+        "import sys, json, pyarrow as pa, pyarrow.parquet as pq\n"
+        "from pathlib import Path\n"
+        "from hosts.ray_data.results import Block, write_results\n"
+        "folder, error = Path(sys.argv[1]), {'code': 400, 'type': 'T', 'message': 'A \\ud83d'}\n"
+        "parquet, lines = folder / 'a.parquet', folder / 'a.jsonl'\n"
+        "write_results(parquet, Block([None], rows=[b'{}']), [(None, error)])\n"
+        "write_results(lines, Block([''], rows=pa.table({'b': [b'\\xff\\xfe']})), [(1.5, None)])\n"
+        "found = {'parquet': pq.read_table(parquet).to_pylist(), 'lines': lines.read_text()}\n"
+        "print(json.dumps(found))\n"
+    )
+    found = run_program(program, tmp_path)
+    assert found["parquet"] == [
+        {"result": None, "error": {"code": 400, "type": "T", "message": "A ?"}}
+    ]
+    assert found["lines"] == '{"b":"//4=","result":1.5,"error":null}\n'
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    files = {
+        "array.json": b'[{"inputs": "A film."}]',
+        "lacks.jsonl": b'{"id": 1}\n{"text": 1}',
+        "open.csv": b'inputs,id\n"A film.,1\nAnother.,2\n',
+        "twice.csv": b"inputs,a,a\n1,2,3\n",
+        "utf16.csv": "inputs,a\n1,2\n".encode("utf-16"),
+        "nothing.parquet": b"",
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    program = (
+        "import sys, json\n"
+        "from pathlib import Path\n"
+        "from hosts.ray_data.chunks import WrongInput, plan\n"
+        "def refusal(path):\n"
+        "    try:\n"
+        "        plan([path], 10, 'inputs')\n"
+        "    except WrongInput as error:\n"
+        "        return str(error).removeprefix(str(path))\n"
+        "print(json.dumps([refusal(path) for path in sorted(Path(sys.argv[1]).iterdir())]))\n"
+    )
+    assert run_program(program, tmp_path) == [
+        " is a JSON array; write an object on each line.",
+        " has no column inputs; its columns are id, text. --column names another one.",
+        " cannot be read: Parquet file size is 0 bytes",
+        " has a quote in row 1 that is not closed.",
+        " has the column a twice; rename one of them.",
+        " is not UTF-8; save it in this encoding.",
+    ]
 
 
 def test_run_again_it_does_what_is_missing_and_refuses_something_else(
@@ -128,13 +224,13 @@ def test_run_again_it_does_what_is_missing_and_refuses_something_else(
 ) -> None:
     source = write_lines(tmp_path / "rows.jsonl", [{"inputs": text} for text in TEXTS])
     job = (archive, source, tmp_path / "out", "--chunk-rows", 10)
-    run_successfully("batch_predict", *job)
+    run_successfully(RAY_PYTHON, "batch_predict", *job)
     first = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
     removed = tmp_path / "out" / "part-000001.jsonl"
     removed.unlink()
-    (tmp_path / "out" / ".draft-of-an-actor-that-ended").write_text("half")
-    assert "(10 predicted now" in run_successfully("batch_predict", *job)
-    assert "(0 predicted now" in run_successfully("batch_predict", *job)
+    (tmp_path / "out" / f".draft-{'0' * 32}").write_text("half")
+    assert "(10 predicted now" in run_successfully(RAY_PYTHON, "batch_predict", *job)
+    assert "(0 predicted now" in run_successfully(RAY_PYTHON, "batch_predict", *job)
     second = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
     assert {path for path in first if first[path] != second[path]} == {removed}
     assert [row["inputs"] for row in read_results(tmp_path / "out")] == TEXTS
@@ -157,7 +253,43 @@ def test_what_is_wrong_is_said_before_ray_starts(archive: Path, tmp_path: Path) 
     assert "is no archive" in refusal(source, source, out)
     column = ("--column", "text")
     assert "cannot be used for results: " in refusal(archive, source, file, *column)
+    (tmp_path / ".draft-notes").touch()
     assert "has other files" in refusal(archive, source, tmp_path, *column)
+    assert (tmp_path / ".draft-notes").exists()
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "manifest.json").write_text("[1]")
+    assert "has results of another archive" in refusal(archive, source, foreign, *column)
+
+
+def test_an_archive_that_does_not_load_is_told_in_a_sentence(archive: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.mar"
+    with zipfile.ZipFile(archive) as whole, zipfile.ZipFile(damaged, "w") as written:
+        for entry in whole.infolist():
+            content = whole.read(entry)
+            written.writestr(entry, b"{}" if entry.filename == "config.json" else content)
+    source = write_lines(tmp_path / "rows.jsonl", [{"inputs": "A film."}])
+    done = run_script(RAY_PYTHON, "batch_predict", damaged, source, tmp_path / "out")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("The archive is damaged or was changed: ")
+
+
+def test_interrupted_it_says_how_to_go_on(archive: Path, tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "rows.jsonl", [{"inputs": text} for text in TEXTS * 1200])
+    script = ROOT / "scripts" / "batch_predict.py"
+    command = [RAY_PYTHON, script, archive, source, tmp_path / "out", "--chunk-rows", "100"]
+    # Programs that a shell starts in the background ignore the signal, and so do theirs.
+    running = subprocess.Popen(
+        list(map(str, command)),
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
+    wait_for_files(tmp_path / "out", 2)
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate(timeout=120)
+    assert running.returncode == 130
+    assert "Interrupted; the same command does what is missing.\n" in told
 
 
 @contextmanager
@@ -225,6 +357,6 @@ def wait_for_files(folder: Path, count: int) -> None:
 
 def refusal(*arguments: Any) -> str:
     """Return the sentence of a run that must fail."""
-    done = run_script("batch_predict", *arguments)
+    done = run_script(RAY_PYTHON, "batch_predict", *arguments)
     assert (done.returncode, done.stdout) == (1, "")
     return done.stderr

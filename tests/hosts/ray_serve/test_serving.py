@@ -19,27 +19,21 @@ from scripts.kit.archive import pack
 from scripts.kit.ports import free_ports
 from scripts.kit.ray_server import RayServer
 from tests.e2e.asking import CLIENT, Question
+from tests.hosts.host_python import RAY_PYTHON, run_script, run_successfully
 from tests.hosts.models import (
     MODEL,
     MODES,
     QUEUE,
     SECONDS,
+    SECRET,
     SLEEPING,
+    check_fastest_formats,
     check_random_requests,
     pack_modes,
-    write_configs,
 )
-from tests.hosts.ray_python import run_script, run_successfully
 from tests.serving import Served
 
 pytestmark = pytest.mark.ray
-
-SECRET = "quetzalcoatl"
-
-
-@pytest.fixture(scope="module")
-def configs(checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_configs(tmp_path_factory.mktemp("configs"), checkpoint)
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +44,21 @@ def server(configs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     place = ("--workdir", workdir)
     port = free_ports().inference
     run_successfully(
-        "serve_ray", "start", "--model-store", store, "--port", port, "--timeout", 600, *place
+        RAY_PYTHON,
+        "serve_ray",
+        "start",
+        "--model-store",
+        store,
+        "--port",
+        port,
+        "--timeout",
+        600,
+        *place,
     )
     server = RayServer.of(workdir)
     assert server
     yield server
-    run_successfully("serve_ray", "stop", *place)
+    run_successfully(RAY_PYTHON, "serve_ray", "stop", *place)
     assert not server.is_alive()
 
 
@@ -73,6 +76,12 @@ def test_random_requests_of_all_protocols_are_answered_as_by_torchserves_worker(
     server: RayServer, served: Callable[..., Served], mode: str
 ) -> None:
     check_random_requests(partial(ask, server), served, mode)
+
+
+def test_archives_of_the_fastest_formats_are_served(
+    server: RayServer, served: Callable[..., Served]
+) -> None:
+    check_fastest_formats(partial(ask, server), served)
 
 
 def test_kserves_routes_and_the_description_of_openai(
@@ -165,7 +174,7 @@ def test_a_new_version_answers_without_a_failed_request(
     clients = [threading.Thread(target=ask_until_ended) for _ in range(4)]
     for client in clients:
         client.start()
-    run_successfully("serve_ray", "deploy", archive, "--workdir", server.workdir)
+    run_successfully(RAY_PYTHON, "serve_ray", "deploy", archive, "--workdir", server.workdir)
     wait_for(lambda: ask_json(server, f"/predictions/{MODEL}/1.0", {"inputs": "A."}).is_error)
     ended.set()
     for client in clients:
@@ -203,7 +212,9 @@ def test_no_text_of_a_request_is_logged(server: RayServer) -> None:
 
 
 def test_a_script_says_what_is_missing(tmp_path: Path) -> None:
-    done = run_script("serve_ray", "start", "--model-store", tmp_path, "--workdir", tmp_path)
+    done = run_script(
+        RAY_PYTHON, "serve_ray", "start", "--model-store", tmp_path, "--workdir", tmp_path
+    )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         f"{tmp_path} has no archives; pack them with `python scripts/create_archive.py`.\n"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.kit.tracebacks import last_error
+from scripts.kit.tracebacks import last_error, last_line
 
 FRAMES = """Traceback (most recent call last):
   File "handler.py", line 3, in initialize
@@ -17,11 +17,17 @@ CHAIN = "\nDuring handling of the above exception, another exception occurred:\n
     [
         ("KeyError: 'x'", "KeyError: 'x'"),
         ("handlers.errors.WrongConfig: mode: is 'x'; correct it.", "mode: is 'x'; correct it."),
+        ("handlers.runtime.integrity.DamagedArchive: It is damaged.", "It is damaged."),
         ("RuntimeError: sizes differ\n\ta: 1\n\tb: 2", "RuntimeError: sizes differ a: 1 b: 2"),
     ],
 )
 def test_the_last_error_is_one_line(error: str, expected: str) -> None:
     assert last_error(f"Loading\n{FRAMES}{error}\n") == expected
+
+
+def test_an_error_of_another_process_is_the_last_line_of_its_text() -> None:
+    text = f"The actor died\n{FRAMES}handlers.errors.WrongConfig: mode: is 'x'.\n"
+    assert last_line(text) == "mode: is 'x'."
 
 
 def test_the_last_error_of_a_chain_is_returned() -> None:

@@ -1,0 +1,97 @@
+"""What the commands share that serve archives without TorchServe."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from handlers.errors import KitError
+from handlers.http.limits import BodyLimits
+from scripts.kit.background import BackgroundServer
+from scripts.kit.command import plain_errors, split_names
+from scripts.kit.model_store import list_archives
+from scripts.kit.places import ROOT
+from scripts.kit.ports import Ports
+from scripts.kit.properties import read_properties
+
+CONFIG = ROOT / "config.properties"
+PORT = Ports.of(read_properties(CONFIG)).inference
+
+Models = Annotated[
+    list[str] | None, typer.Option(help="Names, repeated or with commas; default: all.")
+]
+Port = Annotated[int, typer.Option(min=1, max=65535)]
+ModelStore = Annotated[Path, typer.Option(help="The folder of archives.")]
+Timeout = Annotated[float, typer.Option(help="Seconds until every model must answer.")]
+Workdir = Annotated[Path, typer.Option(help="Holds the server's state and log.")]
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+def require_environment(package: str) -> None:
+    """Check that this is the environment of a host, named after its package.
+
+    Raises:
+        KitError: the package is not installed.
+    """
+    # An import here would come before the variables that Ray reads when it is imported.
+    if find_spec(package) is None:
+        raise KitError(
+            f"{package} is not installed in this environment; run"
+            f" pip install -r requirements/{package}.txt &&"
+            " pip install --no-deps -r requirements/openvino-no-deps.txt -e ."
+        )
+
+
+def find_archives(model_store: Path, models: list[str] | None) -> list[Path]:
+    """Return the archives of models, or of all.
+
+    Raises:
+        KitError: there are none, or a model has none.
+    """
+    found = list_archives(model_store, split_names(models))
+    return [model_store.resolve() / file for file in found.values()]
+
+
+def body_limits() -> BodyLimits:
+    """Return the limits of bodies that config.properties has."""
+    return BodyLimits.from_properties(CONFIG.read_text(encoding="utf-8"), os.environ)
+
+
+def announce(server: BackgroundServer) -> None:
+    """Say where a server that was started answers."""
+    console.print(f"Ask at {server.inference_url}/predictions/<model>")
+
+
+def stop(kind: type[BackgroundServer], workdir: Path) -> None:
+    """Stop a server and everything that it started."""
+    server = kind.of(workdir)
+    alive = server is not None and server.is_alive()
+    if server:
+        server.stop()
+    console.print(f"{kind.title} has stopped." if alive else f"{kind.title} was not running.")
+
+
+def is_running(kind: type[BackgroundServer], workdir: Path) -> bool:
+    """Return whether a server runs already, and say so."""
+    server = kind.of(workdir)
+    if server is None or not server.is_alive():
+        return False
+    console.print(f"{kind.title} is running; `python {kind.script} stop` ends it.")
+    return True
+
+
+def show_status(kind: type[BackgroundServer], workdir: Path) -> None:
+    """Say which models answer, and exit, with code 1 when not all of them do."""
+    with plain_errors():
+        server = kind.running(workdir)
+        ready_models = server.models()
+        for name, ready in ready_models.items():
+            console.print(f"{name} {'is ready' if ready else 'does not answer'}")
+        console.print(f"{server.inference_url} (process {server.pid}, log in {server.log})")
+        raise typer.Exit(0 if all(ready_models.values()) else 1)

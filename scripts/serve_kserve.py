@@ -1,0 +1,67 @@
+"""Serve the archives of the model store behind KServe's SDK: `start`, `stop` and `status`.
+
+It runs with requirements/kserve.txt, in an environment of its own.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from scripts.kit.command import plain_errors
+from scripts.kit.host_commands import (
+    PORT,
+    Models,
+    ModelStore,
+    Port,
+    Timeout,
+    Workdir,
+    announce,
+    body_limits,
+    console,
+    find_archives,
+    is_running,
+    require_environment,
+    show_status,
+)
+from scripts.kit.host_commands import stop as stop_server
+from scripts.kit.kserve_server import KServeServer, start_kserve_server
+from scripts.kit.places import BUILD, MODEL_STORE
+
+WORKDIR = BUILD / "kserve_server"
+
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
+
+
+@app.command()
+def start(
+    models: Models = None,
+    port: Port = PORT,
+    model_store: ModelStore = MODEL_STORE,
+    timeout: Timeout = 300,
+    workdir: Workdir = WORKDIR,
+) -> None:
+    """Start the server on this machine and return once every model answers."""
+    with plain_errors():
+        require_environment("kserve")
+        if is_running(KServeServer, workdir):
+            show_status(KServeServer, workdir)
+        archives = find_archives(model_store, models)
+        with console.status("Starting the server and loading models"):
+            server = start_kserve_server(archives, workdir, port, body_limits(), timeout=timeout)
+        announce(server)
+
+
+@app.command()
+def stop(workdir: Workdir = WORKDIR) -> None:
+    """Stop the server; requests that it has are answered first."""
+    stop_server(KServeServer, workdir)
+
+
+@app.command()
+def status(workdir: Workdir = WORKDIR) -> None:
+    """Say which models answer; exit code 1 when not all of them do."""
+    show_status(KServeServer, workdir)
+
+
+if __name__ == "__main__":
+    app()
