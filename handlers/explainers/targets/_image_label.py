@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-import numpy as np
 import numpy.typing as npt
 
 from handlers.explainers._patches import ImageTarget
@@ -32,7 +31,7 @@ class ImageLabelExplanation(ImageExplanation):
 
 
 class ImageLabelExplanationTarget(ImageExplanationTarget[TaskT]):
-    """Explains the logit of one label, by default the one with the highest logit."""
+    """Explains the logit of one label, by default the one with the highest score."""
 
     results = ImageLabelExplanation
     example_target = 0
@@ -58,10 +57,11 @@ class ImageLabelExplanationTarget(ImageExplanationTarget[TaskT]):
         return self.target_at(job, "logits", (number,))
 
     def choose(self, job: Job) -> ImageTarget:
-        return self.logit(job, self._number(job))
+        return self.logit(job, self._number(job, self.scores(job)))
 
     def describe(self, job: Job, selected: ImageTarget) -> dict[str, Any]:
-        scores, number = self.scores(job), self._number(job)
+        scores = self.scores(job)
+        number = self._number(job, scores)
         labels: list[Label] = [
             {"label": label, "score": score}
             for label, score in zip(self.labels(job), scores.tolist(), strict=True)
@@ -71,7 +71,6 @@ class ImageLabelExplanationTarget(ImageExplanationTarget[TaskT]):
             "target": {**labels[number], "index": number},
         }
 
-    def _number(self, job: Job) -> int:
+    def _number(self, job: Job, scores: npt.NDArray[Any]) -> int:
         wanted = job.settings.target
-        best = int(np.argmax(job.outputs[0]["logits"]))
-        return best if wanted is None else self.number_of(job, wanted)
+        return int(scores.argmax()) if wanted is None else self.number_of(job, wanted)

@@ -8,7 +8,7 @@ finds segments, such as Mask2Former, is explained by the logit of the best segme
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from typing_extensions import TypedDict
 
 from handlers.batching.padding import Batch
+from handlers.batching.rows import Outputs
 from handlers.explainers._patches import ExplainedImageModel, ImageTarget
 from handlers.explainers.base import Forward
-from handlers.explainers.targets._image import ImageExplanation, ImageExplanationTarget
+from handlers.explainers.targets._image_label import ImageLabelExplanationTarget
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
@@ -33,53 +33,36 @@ WEIGHTS = "pixel_weights"
 MEANS = "mean_logits"
 
 
-class SegmentLabel(TypedDict):
-    """A class, and its score: that of its best segment, or its share of the pixels."""
+class ExplanationTarget(ImageLabelExplanationTarget[Task]):
+    """Explains the logits of a class, over its pixels or of its best segment.
 
-    label: str
-    score: float
+    The score of a class is its share of the pixels, or that of its best segment.
+    """
 
+    def labels(self, job: Job) -> Sequence[str]:
+        return self.task.labels
 
-class SegmentTarget(SegmentLabel):
-    """The class that is explained; `index` is its number."""
+    def scores(self, job: Job) -> npt.NDArray[Any]:
+        outputs = job.outputs[0]
+        if not _has_pixel_logits(outputs):
+            scores: npt.NDArray[Any] = _class_scores(outputs).max(axis=0)
+            return scores
+        logits = outputs["logits"]
+        pixels = logits.argmax(axis=0).ravel()
+        return np.bincount(pixels, minlength=len(logits)) / pixels.size
 
-    index: int
-
-
-class SegmentExplanation(ImageExplanation):
-    """Why a segment got its label."""
-
-    prediction: SegmentLabel
-    target: SegmentTarget
-
-
-class ExplanationTarget(ImageExplanationTarget[Task]):
-    """Explains the logits of a class, over its pixels or of its best segment."""
-
-    results = SegmentExplanation
-    example_target = 0
-
-    def choose(self, job: Job) -> ImageTarget:
-        number, outputs = self._number(job), job.outputs[0]
+    def logit(self, job: Job, number: int) -> ImageTarget:
+        outputs = job.outputs[0]
         if _has_pixel_logits(outputs):
-            return self._pixels_of(job, number)
-        name = _segment_logits(outputs)
-        query = int(_class_scores(outputs[name])[:, number].argmax())
-        return self.target_at(job, name, (query, number))
-
-    def describe(self, job: Job, selected: ImageTarget) -> dict[str, Any]:
-        scores, number = _scores(job.outputs[0]), self._number(job)
-        best = int(scores.argmax())
-        return {
-            "prediction": self._named(best, scores),
-            "target": {**self._named(number, scores), "index": number},
-        }
+            return self._mean_logit(job, number)
+        segment = int(_class_scores(outputs)[:, number].argmax())
+        return self.target_at(job, _segment_logits(outputs), (segment, number))
 
     def explained(self, model: Model, deadline: Deadline) -> ExplainedImageModel:
         explained = super().explained(model, deadline)
         return replace(explained, forward=partial(_with_means, explained.forward))
 
-    def _pixels_of(self, job: Job, number: int) -> ImageTarget:
+    def _mean_logit(self, job: Job, number: int) -> ImageTarget:
         """Return the mean of a class's logits over its pixels, or over all if it has none."""
         logits = job.outputs[0]["logits"]
         weights = (logits.argmax(axis=0) == number).astype(np.float32)
@@ -87,18 +70,9 @@ class ExplanationTarget(ImageExplanationTarget[Task]):
             weights += 1
         weights /= weights.sum()
         row = job.rows[0]
-        row = replace(row, features={**row.features, WEIGHTS: weights})
+        weighted = replace(row, features={**row.features, WEIGHTS: weights})
         score = float((logits[number] * weights).sum())
-        return ImageTarget(row, self.patches(job), MEANS, (number,), score)
-
-    def _number(self, job: Job) -> int:
-        wanted = job.settings.target
-        return (
-            int(_scores(job.outputs[0]).argmax()) if wanted is None else self.label_number(wanted)
-        )
-
-    def _named(self, number: int, scores: npt.NDArray[Any]) -> SegmentLabel:
-        return {"label": self.task.labels[number], "score": float(scores[number])}
+        return ImageTarget(weighted, self.patches(job), MEANS, (number,), score)
 
 
 def _with_means(forward: Forward, batch: Batch) -> Mapping[str, torch.Tensor]:
@@ -113,25 +87,15 @@ def _with_means(forward: Forward, batch: Batch) -> Mapping[str, torch.Tensor]:
     return {**outputs, MEANS: means}
 
 
-def _has_pixel_logits(outputs: Mapping[str, npt.NDArray[Any]]) -> bool:
+def _has_pixel_logits(outputs: Outputs) -> bool:
     return "logits" in outputs and outputs["logits"].ndim == 3
 
 
-def _segment_logits(outputs: Mapping[str, npt.NDArray[Any]]) -> str:
+def _segment_logits(outputs: Outputs) -> str:
     """Return the name of the logits of segments. Shape: (segments, classes + 1)."""
     return "class_queries_logits" if "class_queries_logits" in outputs else "logits"
 
 
-def _scores(outputs: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Return the score of each class: of its best segment, or its share of the pixels."""
-    if not _has_pixel_logits(outputs):
-        scores: npt.NDArray[Any] = _class_scores(outputs[_segment_logits(outputs)]).max(axis=0)
-        return scores
-    logits = outputs["logits"]
-    pixels = logits.argmax(axis=0).ravel()
-    return np.bincount(pixels, minlength=len(logits)) / pixels.size
-
-
-def _class_scores(logits: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _class_scores(outputs: Outputs) -> npt.NDArray[Any]:
     """Return the probability of each class for each segment; the last, no object, is left out."""
-    return softmax(logits)[:, :-1]
+    return softmax(outputs[_segment_logits(outputs)])[:, :-1]
