@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, NotRequired
 
 import numpy as np
@@ -97,8 +98,7 @@ class Task(ImageQuestionTask):
         self, model: Model, rows: Sequence[ImageRow], meter: Meter, deadline: Deadline = NO_DEADLINE
     ) -> Sequence[RowOutcome]:
         if not self.writes_answers:
-            # ViLT shuffles the patches of an image, which changes how sums are rounded.
-            with seeded(0):
+            with fixed_patch_order():
                 return super().run(model, rows, meter, deadline)
         forward = before(deadline, generate_answers(model, self._generation, deadline))
         return run_by_shape(forward, rows, budget=self.budget, meter=meter)
@@ -115,6 +115,14 @@ class Task(ImageQuestionTask):
     def scores(self, outputs: Outputs) -> npt.NDArray[Any]:
         """Return the score of each answer that the model chooses among. Shape: (answers,)."""
         return sigmoid(outputs["logits"])
+
+
+def fixed_patch_order() -> AbstractContextManager[None]:
+    """Have ViLT take the patches of an image in one order within the block.
+
+    It shuffles them, which changes how sums are rounded.
+    """
+    return seeded(0)
 
 
 def _generates(checkpoint: Checkpoint) -> bool:

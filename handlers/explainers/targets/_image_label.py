@@ -10,17 +10,12 @@ import numpy.typing as npt
 
 from handlers.explainers._patches import ImageTarget
 from handlers.explainers.targets._image import ImageExplanation, ImageExplanationTarget
+from handlers.explainers.targets.base import LabelTarget
 from handlers.runtime.jobs import Job
 from handlers.tasks._image import ImageTask
 from handlers.tasks.base import Label
 
 TaskT = TypeVar("TaskT", bound=ImageTask)
-
-
-class LabelTarget(Label):
-    """The label that is explained, and its number."""
-
-    index: int
 
 
 class ImageLabelExplanation(ImageExplanation):

@@ -19,9 +19,15 @@ from handlers.runtime.model import Model
 from handlers.schemas.explanation_parameters import ExplanationParameters
 from handlers.schemas.json_schema import parameter_schemas
 from handlers.schemas.request import Request
-from handlers.tasks.base import BaseTask
+from handlers.tasks.base import BaseTask, Label
 
 TaskT = TypeVar("TaskT", bound=BaseTask[Any, Any])
+
+
+class LabelTarget(Label):
+    """The label that is explained, and its number."""
+
+    index: int
 
 
 class BaseExplanationTarget(ABC, Generic[TaskT]):

@@ -21,22 +21,17 @@ from handlers.explainers.targets._text import (
     segment_texts,
     target_at,
 )
+from handlers.explainers.targets.base import LabelTarget
 from handlers.runtime.jobs import Job
 from handlers.tasks.base import Label
 from handlers.tasks.sequence_classification import Task
-
-
-class ClassTarget(Label):
-    """The class that is explained."""
-
-    index: int
 
 
 class ClassExplanation(Explanation):
     """Why a text got a label."""
 
     prediction: Label
-    target: ClassTarget
+    target: LabelTarget
 
 
 class ExplanationTarget(TextExplanationTarget[Task]):

@@ -15,11 +15,10 @@ import torch
 from handlers.batching.padding import Batch
 from handlers.explainers._patches import ExplainedImageModel
 from handlers.explainers.targets._image_label import ImageLabelExplanationTarget
-from handlers.generation.randomness import seeded
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
-from handlers.tasks.visual_question_answering import Task
+from handlers.tasks.visual_question_answering import Task, fixed_patch_order
 
 
 class ExplanationTarget(ImageLabelExplanationTarget[Task]):
@@ -35,8 +34,7 @@ class ExplanationTarget(ImageLabelExplanationTarget[Task]):
         explained = super().explained(model, deadline)
 
         def forward(batch: Batch) -> Mapping[str, torch.Tensor]:
-            # The prediction has the same order of patches; see the task.
-            with seeded(0):
+            with fixed_patch_order():
                 return explained.forward(batch)
 
         return replace(explained, forward=forward)

@@ -19,16 +19,10 @@ from handlers.explainers.targets._text import (
     segment_texts,
     target_at,
 )
-from handlers.explainers.targets.base import candidate_number
+from handlers.explainers.targets.base import LabelTarget, candidate_number
 from handlers.runtime.jobs import Job
 from handlers.tasks.base import Label
 from handlers.tasks.zero_shot_classification import Task, ZeroShotQuery
-
-
-class LabelTarget(Label):
-    """A label and its number in the request."""
-
-    index: int
 
 
 class LabelExplanation(Explanation):
