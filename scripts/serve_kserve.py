@@ -19,7 +19,7 @@ from scripts.kit.host_commands import (
     body_limits,
     console,
     find_archives,
-    is_running,
+    leave_if_running,
     require_environment,
     show_status,
 )
@@ -43,8 +43,7 @@ def start(
     """Start the server on this machine and return once every model answers."""
     with plain_errors():
         require_environment("kserve")
-        if is_running(KServeServer, workdir):
-            show_status(KServeServer, workdir)
+        leave_if_running(KServeServer, workdir)
         archives = find_archives(model_store, models)
         with console.status("Starting the server and loading models"):
             server = start_kserve_server(archives, workdir, port, body_limits(), timeout=timeout)

@@ -23,7 +23,7 @@ from scripts.kit.host_commands import (
     body_limits,
     console,
     find_archives,
-    is_running,
+    leave_if_running,
     require_environment,
     show_status,
 )
@@ -51,8 +51,7 @@ def start(
     """Start Ray Serve on this machine and return once every model answers."""
     with plain_errors():
         require_environment("ray")
-        if is_running(RayServer, workdir):
-            show_status(RayServer, workdir)
+        leave_if_running(RayServer, workdir)
         archives = find_archives(model_store, models)
         with console.status("Starting Ray Serve and loading models"):
             server = start_ray_server(

@@ -77,13 +77,12 @@ def stop(kind: type[BackgroundServer], workdir: Path) -> None:
     console.print(f"{kind.title} has stopped." if alive else f"{kind.title} was not running.")
 
 
-def is_running(kind: type[BackgroundServer], workdir: Path) -> bool:
-    """Return whether a server runs already, and say so."""
+def leave_if_running(kind: type[BackgroundServer], workdir: Path) -> None:
+    """Say which models of a server answer that runs already, and exit."""
     server = kind.of(workdir)
-    if server is None or not server.is_alive():
-        return False
-    console.print(f"{kind.title} is running; `python {kind.script} stop` ends it.")
-    return True
+    if server and server.is_alive():
+        console.print(f"{kind.title} is running; `python {kind.script} stop` ends it.")
+        show_status(kind, workdir)
 
 
 def show_status(kind: type[BackgroundServer], workdir: Path) -> None:
