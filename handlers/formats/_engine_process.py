@@ -342,7 +342,9 @@ class EngineModel(ContinuousModel, ABC):
 
     def start(self, prompt: Prompt, number: int, receive: Receive) -> Callable[[], None]:
         settings = self._settings(prompt, number)
-        limit = self._limit - self._static_texts
+        # A later text may find that the first ones of its prompt have ended.
+        new = prompt.engine_texts - number
+        limit = self._limit - self._static_texts - (new - 1)
         check_load(self._process.texts, limit)
         if prompt.grammar:
             settings |= self._constraints(prompt.grammar)

@@ -95,7 +95,7 @@ class PagedModel(StaticGroups, TextEngine):
         )
 
     def start(self, prompt: Prompt, number: int, receive: Receive) -> Callable[[], None]:
-        with self.admitted():
+        with self.admitted(prompt.engine_texts - number):
             return self._engine.start(prompt, receive)
 
     def agrees(self, ids: list[int]) -> bool:

@@ -197,11 +197,9 @@ class ContinuousGenerator:
         self, prompt: Prompt, decoder: IncrementalDecoder, changed: threading.Event
     ) -> list[RunningText]:
         """Start each sequence of a prompt; a beam search has all of them in one."""
-        parameters = prompt.parameters
-        copies = 1 if parameters.num_beams > 1 else parameters.num_return_sequences
         texts: list[RunningText] = []
         try:
-            for number in range(copies):
+            for number in range(prompt.engine_texts):
                 text = RunningText(
                     prompt, self._continuation(prompt, decoder), changed, self.deadline
                 )

@@ -96,6 +96,11 @@ class Prompt(Window):
         return self.parameters.sequences
 
     @property
+    def engine_texts(self) -> int:
+        """How many texts an engine runs for it; a beam search has all of its beams in one."""
+        return 1 if self.parameters.num_beams > 1 else self.parameters.num_return_sequences
+
+    @property
     def adapters(self) -> list[str | None]:
         """The LoRA adapter of each of its sequences."""
         return [self.parameters.adapter_id] * self.sequences

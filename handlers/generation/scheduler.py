@@ -42,7 +42,8 @@ class TextEngine(ABC):
 
         Args:
             prompt: the prompt.
-            number: which of the prompt's sequences it is; with a seed, each has another.
+            number: which of the prompt's sequences it is; with a seed, each has another. The first
+                one starts only where all others may, too.
             receive: takes its tokens, in a thread of the engine; it must return soon. They come as
                 they are generated if `prompt.is_followed`, and may come at the end otherwise; the
                 first call may have none.
