@@ -14,6 +14,7 @@ import torch
 
 from handlers import formats, tasks
 from handlers.checkpoints.model_spec import ModelSpec
+from handlers.config.handler_section import CHECKPOINT
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import (
     DeviceFailed,
@@ -30,6 +31,7 @@ from handlers.export.auto_dtype import resolve_auto
 from handlers.export.parity_report import ParityReport
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, TimeLimits, before
 from handlers.runtime.jobs import Job
+from handlers.runtime.lazy_load import LazyLoad
 from handlers.runtime.model import Model
 from handlers.runtime.ranks import world_size
 from handlers.schemas.explanation_parameters import split_parameters
@@ -70,6 +72,7 @@ class Engine:
         *,
         dtype: str = "float32",
         agreement: ParityReport | None = None,
+        load_explained: Callable[[], Model] | None = None,
     ) -> None:
         self.task = task
         self.limits = limits or TimeLimits()
@@ -77,6 +80,7 @@ class Engine:
         self.device_failed = False
         self._dtype, self._agreement = dtype, agreement
         self.model = model
+        self._explained_model = LazyLoad(load_explained) if load_explained else None
         self.settings = task.settings
         explanation_target = targets.get(task.settings.mode)
         explains = task.settings.captum_explanation and task.explains
@@ -131,7 +135,11 @@ class Engine:
             config.hang_seconds,
         )
         dtype = model_format.served_dtype(spec)
-        return cls(task, model, limits, dtype=dtype, agreement=report)
+        explained = model_format.explained_checkpoint(spec)
+        load_explained = partial(formats.get(CHECKPOINT).load, explained) if explained else None
+        return cls(
+            task, model, limits, dtype=dtype, agreement=report, load_explained=load_explained
+        )
 
     @property
     def load_metrics(self) -> Mapping[str, float]:
@@ -301,10 +309,14 @@ class Engine:
         self.device_failed |= any(isinstance(outcome, DeviceFailed) for outcome in outcomes)
         return outcomes
 
+    @property
+    def _has_gradients(self) -> bool:
+        return self._explained_model is not None or self.model.has_gradients
+
     def _explanation_schemas(self) -> dict[str, Any]:
         if self._explanation_target is None:
             return {}
-        return self._explanation_target.parameter_schemas(gradients=self.model.has_gradients)
+        return self._explanation_target.parameter_schemas(gradients=self._has_gradients)
 
     def _parse(self, request: Request) -> Job:
         query = self.task.parse(request)
@@ -339,17 +351,22 @@ class Engine:
     def _explain(self, jobs: Sequence[Job], deadline: Deadline) -> list[Outcome]:
         if not jobs or self._explanation_target is None:
             return []
-        together = partial(self._explanation_target.explain, model=self.model, deadline=deadline)
-        explain = partial(self._explain_by_adapter, together, jobs)
-        return self.model.run_exclusively(explain, deadline)
+        lazy = self._explained_model
+        model = lazy.get(deadline) if lazy else self.model
+        together = partial(self._explanation_target.explain, model=model, deadline=deadline)
+        explain = partial(self._explain_by_adapter, model, together, jobs)
+        return model.run_exclusively(explain, deadline)
 
     def _explain_by_adapter(
-        self, explain: Callable[[Sequence[Job]], list[Outcome]], jobs: Sequence[Job]
+        self,
+        model: Model,
+        explain: Callable[[Sequence[Job]], list[Outcome]],
+        jobs: Sequence[Job],
     ) -> list[Outcome]:
         """Explain jobs whose rows have the same adapter together, as each repeats its own rows."""
         outcomes: dict[int, Outcome] = {}
         for adapter, numbers in self._by_adapter(jobs).items():
-            with self.model.with_adapters([adapter]):
+            with model.with_adapters([adapter]):
                 explained = explain([jobs[each] for each in numbers])
             outcomes.update(zip(numbers, explained, strict=True))
         return [outcomes[number] for number in range(len(jobs))]

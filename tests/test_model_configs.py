@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from handlers import formats
+from handlers import formats, tasks
+from handlers.config.choices import AUTO, modes
 from handlers.config.model_config import ModelConfig
 from handlers.formats import plan
 from scripts.kit.archive import pack
@@ -32,6 +33,11 @@ CONFIGS = [
     )
     for path in sorted(MODEL_CONFIGS.rglob("*.yaml"))
 ]
+
+
+@pytest.mark.parametrize("mode", [mode for mode in modes() if tasks.get(mode).fastest_formats])
+def test_the_default_yaml_of_a_mode_has_its_fastest_format(mode: str) -> None:
+    assert ModelConfig.read(MODEL_CONFIGS / f"{mode}.yaml").handler.save_mode == AUTO
 
 
 def rewritten(path: Path, document: Any, checkpoint: Path, folder: Path) -> Path:

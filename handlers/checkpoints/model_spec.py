@@ -13,7 +13,10 @@ from handlers.batching.padding import Batch, Padding
 from handlers.batching.rows import Outputs, RowKind
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.text_reduction import TextReduction
+from handlers.config.handler_section import CHECKPOINT
 from handlers.config.model_config import ModelConfig
+
+WEIGHTS = "*.safetensors"
 
 
 def unchanged(outputs: Outputs) -> Outputs:
@@ -69,6 +72,20 @@ class ModelSpec:
         """Return a copy with other values for keys of the `handler` section."""
         handler = self.config.handler.model_copy(update=settings)
         return replace(self, config=self.config.model_copy(update={"handler": handler}))
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the weights of the checkpoint are in the directory."""
+        return any(self.directory.glob(WEIGHTS))
+
+    def of_checkpoint(self, dtype: str) -> ModelSpec:
+        """Return the spec of the checkpoint in the directory of an exported model.
+
+        Args:
+            dtype: the dtype that it computes in.
+        """
+        static = replace(self, config=self.config.model_copy(update={"continuousBatching": None}))
+        return static.with_settings(save_mode=CHECKPOINT, dtype=dtype)
 
     def in_float32(self) -> ModelSpec:
         """Return a copy with dtype float32."""

@@ -135,6 +135,12 @@ class HandlerSection(_Section):
         "`continuousBatching`, `false` leaves the weights of the checkpoint out of the archive, "
         "which also generate texts with parameters that openvino-genai lacks.",
     )
+    explain_with_checkpoint: bool = Field(
+        default=False,
+        description="Whether the archive of an exported model also has the weights of the "
+        "checkpoint. The first explanation loads them, and all methods are available, as with "
+        "`save_mode: pretrained`.",
+    )
     predict_timeout: PositiveFloat | None = Field(
         default=None,
         description="Maximum seconds for the predictions of one batch. Without it, 80% of "

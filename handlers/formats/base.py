@@ -102,8 +102,22 @@ class BaseFormat(ABC):
         raise NotImplementedError
 
     def needs_weights(self, config: ModelConfig) -> bool:
-        """Return whether an archive has the weights of the checkpoint."""
-        return False
+        """Return whether an archive has the weights of the checkpoint, here for explanations."""
+        handler = config.handler
+        return handler.captum_explanation and handler.explain_with_checkpoint
+
+    def explained_checkpoint(self, spec: ModelSpec) -> ModelSpec | None:
+        """Return the checkpoint that explanations run in place of an exported model.
+
+        Returns:
+            None if they run the model itself, which with `continuousBatching` loads the checkpoint
+            where it needs it.
+        """
+        handler = spec.config.handler
+        own = not handler.is_exported or spec.config.continuousBatching
+        if own or not (handler.explain_with_checkpoint and spec.has_weights):
+            return None
+        return spec.of_checkpoint(self.served_dtype(spec))
 
     def computes_in(self, dtype: str) -> str:
         """Return the dtype that a model computes in for a value of `handler.dtype`."""

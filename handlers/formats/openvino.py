@@ -32,7 +32,6 @@ from handlers.checkpoints.dtypes import cpu_has_bfloat16, name_of, pick_dtype
 from handlers.checkpoints.graph_inputs import GraphInputs, SpeechInputs, TokenInputs
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.trial_rows import short_positions
-from handlers.config.handler_section import CHECKPOINT
 from handlers.config.model_config import ModelConfig
 from handlers.errors import Unprocessable, WrongCheckpoint, summarize
 from handlers.export.manifest import FILE as MANIFEST
@@ -60,7 +59,6 @@ from handlers.generation.grammar import token_bytes
 from handlers.runtime.model import ForwardOnlyModel, Model
 
 FILE = "openvino_model.xml"
-WEIGHTS = "*.safetensors"
 SPEECH = "AutoModelForSpeechSeq2Seq"
 OFFLINE = {"local_files_only": True, "trust_remote_code": False}
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
@@ -91,9 +89,8 @@ class Format(BaseFormat):
     def needs_weights(self, config: ModelConfig) -> bool:
         """Return whether explanations run the checkpoint: openvino-genai only generates."""
         handler = config.handler
-        return bool(
-            config.continuousBatching and handler.captum_explanation and not handler.quantization
-        )
+        explains = handler.captum_explanation and not handler.quantization
+        return super().needs_weights(config) or bool(config.continuousBatching and explains)
 
     def export(self, spec: ModelSpec, target: Path, inputs: GraphInputs) -> None:
         self.require("openvino")
@@ -174,10 +171,9 @@ class Format(BaseFormat):
 
     def _checkpoint_of(self, spec: ModelSpec) -> ModelSpec | None:
         """Return the spec of the checkpoint in the same folder; None if there are no weights."""
-        if not (self.needs_weights(spec.config) and any(spec.directory.glob(WEIGHTS))):
+        if not (self.needs_weights(spec.config) and spec.has_weights):
             return None
-        static = replace(spec, config=spec.config.model_copy(update={"continuousBatching": None}))
-        return static.with_settings(save_mode=CHECKPOINT, dtype=self.served_dtype(spec))
+        return spec.of_checkpoint(self.served_dtype(spec))
 
     def served_dtype(self, spec: ModelSpec) -> str:
         dtype = name_of(pick_dtype(_dtype(spec), spec.device))

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from handlers import formats, tasks
 from handlers.config.choices import AUTO, modes, save_modes
-from handlers.config.handler_section import Compile, HandlerSection, Tokenizer
+from handlers.config.handler_section import CHECKPOINT, Compile, HandlerSection, Tokenizer
 from handlers.config.torchserve_section import Torchrun, TorchServeSection
 from handlers.formats.base import BaseFormat
 from handlers.schemas.explanation_parameters import (
@@ -78,6 +78,7 @@ def table(name: str) -> str:
         "accepted": lambda mode: accepted_by(tasks.get(mode).parameters),
         "explanation-parameters": explanation_parameters,
         "formats": lambda _: format_traits(),
+        "fastest-formats": lambda _: fastest_formats(),
     }
     return tables[kind](argument)
 
@@ -154,6 +155,19 @@ def _traits(declared: BaseFormat) -> Row:
         "one, of `batch_size` and `max_length`" if declared.fixed_shape else "any",
         _alternatives(declared.packages) or NOTHING,
     )
+
+
+def fastest_formats() -> str:
+    """Return the table of what `save_mode: auto` is, by mode and device."""
+    declared = {mode: tasks.get(mode).fastest_formats for mode in modes()}
+    devices = sorted({"cuda"}.union(*declared.values()))
+    rows = [
+        (f"`{mode}`", *(f"`{fastest.get(device, CHECKPOINT)}`" for device in devices))
+        for mode, fastest in declared.items()
+        if fastest
+    ]
+    others = ("others", *(f"`{CHECKPOINT}`" for _ in devices))
+    return _table(("`mode`", *(f"on `{device}`" for device in devices)), [*rows, others])
 
 
 def type_of(schema: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ import torch
 from captum.attr import FeatureAblation, InputXGradient, IntegratedGradients, Occlusion
 from PIL import Image
 
+from handlers import formats
+from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import BadRequest, OutOfTime, Unprocessable
 from handlers.explainers import get, methods_for, targets
@@ -236,6 +239,26 @@ class Exported(ForwardOnlyModel):
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         return self._model.forward(batch)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("method", [None, "integrated_gradients", "occlusion"])
+def test_an_exported_model_with_its_weights_is_explained_as_its_checkpoint(
+    checkpoint: Callable[..., Path], served: Load, tmp_path: Path, method: str | None
+) -> None:
+    source = checkpoint(MODE)
+    keys = {"mode": MODE, "save_mode": "torchscript", "explain_with_checkpoint": True}
+    config = ModelConfig.parse({"handler": keys})
+    formats.export(source, config, tmp_path)
+    copytree(source, tmp_path, dirs_exist_ok=True)
+    engine = Engine.load(tmp_path, config)
+    request = Request(IMAGES[0], {"resolution": 2, **({"method": method} if method else {})})
+    (found,), (expected,) = engine.explain([request]), served(MODE).engine.explain([request])
+    assert not engine.model.has_gradients
+    assert not differences(found, expected, 1e-4)
+    schema = engine.describe().explanation["method"]
+    assert schema["default"] == "integrated_gradients"
 
 
 def test_methods_for_other_rows_are_refused_with_those_that_fit(served: Load) -> None:

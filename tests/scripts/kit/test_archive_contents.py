@@ -39,6 +39,21 @@ def test_a_checkpoint_in_fewer_bits_is_packed_with_its_weights_and_its_agreement
     assert (report.rows, report.dtype) == (1, "bfloat16")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("explains", [True, False])
+def test_an_exported_model_is_packed_with_its_weights_if_they_explain_it(
+    tmp_path: Path, handlers: Path, monkeypatch: pytest.MonkeyPatch, explains: bool
+) -> None:
+    monkeypatch.setattr("scripts.kit.exports.BUILD", tmp_path / "build")
+    keys = {"mode": "fill_mask", "save_mode": "torchscript", "explain_with_checkpoint": True}
+    keys |= {"captum_explanation": explains}
+    checkpoint = tiny.write(tmp_path / "model", "fill_mask")
+    path = write_yaml(tmp_path / "exported.yaml", checkpoint, **keys)
+
+    assert ("model.safetensors" in contents(path, handlers=handlers)) == explains
+
+
 @pytest.mark.slow
 @pytest.mark.openvino
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
