@@ -133,6 +133,7 @@ class Task(AudioTask):
     auto_class = "AutoModelForCTC"
     outputs = ("logits",)
     exports = True
+    fastest_formats: ClassVar[Mapping[str, str]] = {"cpu": "openvino"}
     parameters = SpeechRecognitionParameters
     inputs = str
     results = SpeechText

@@ -5,19 +5,24 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from handlers.config.choices import save_modes
+from scripts.kit.archive import pack
 from scripts.kit.places import ROOT
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
+from tests import sounds
 from tests.e2e.asking import ask_json
 from tests.e2e.conftest import EXPORTED
+from tests.handlers.tasks.test_automatic_speech_recognition import OF_WHISPER, WHISPER
 from tests.samples import FINE, format_params
 from tests.serving import Served, differences, explanation_of
+from tests.standins.archives import write_yaml
 
 MODE = "sequence_classification"
 EXPLAINED = {"inputs": FINE, "parameters": {"method": "feature_ablation", "granularity": "word"}}
@@ -62,6 +67,40 @@ def check_format(server: Server, served: Callable[..., Served], save_mode: str) 
 
 def test_an_exported_model_is_served_beside_checkpoints(server: Server, served: Any) -> None:
     check_format(server, served, EXPORTED)
+
+
+@pytest.fixture
+def whisper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Server, Served]]:
+    """A server with Whisper in the format that `auto` is on CPUs, and the checkpoint."""
+    monkeypatch.setattr("scripts.kit.exports.BUILD", tmp_path / "build")
+    mode = "automatic_speech_recognition"
+    checkpoint = sounds.write(tmp_path / "model", WHISPER)
+    handler = {"mode": mode, "save_mode": "auto", "dtype": "float32"}
+    config = write_yaml(tmp_path / "whisper.yaml", checkpoint, **handler)
+    archive = pack(config, export_path=tmp_path, checked=False)
+    assert archive.choice and archive.choice.save_mode == "openvino"
+    with TorchServe(tmp_path / "torchserve", model_store=tmp_path, timeout=480) as server:
+        yield server, Served(checkpoint, mode)
+
+
+@pytest.mark.slow
+@pytest.mark.openvino
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_whisper_in_openvino_writes_the_texts_of_the_checkpoint(
+    whisper: tuple[Server, Served],
+) -> None:
+    server, exact = whisper
+    asked = [(text, given) for text in sounds.TEXTS for given in OF_WHISPER]
+
+    def ask(case: tuple[str, dict[str, Any]]) -> Any:
+        body = {"inputs": case[0], "parameters": case[1]}
+        return ask_json(server, "/predictions/whisper", body).json()
+
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(ask, asked))
+    assert not differences(found, [exact.ask(text, **given) for text, given in asked], 1e-4)
+    assert ask_json(server, "/predictions/whisper", {"inputs": "UklGRg=="}).status_code == 400
 
 
 @pytest.mark.slow
