@@ -34,7 +34,7 @@ Names = list[str] | None
 
 def main(
     rounds: Annotated[int, typer.Option(min=1, help="Measurements of each contender.")] = 3,
-    seconds: Annotated[float, typer.Option(min=1, help="Duration of each load.")] = 10,
+    seconds: Annotated[float, typer.Option(min=1, help="Duration of each load.")] = 40,
     warm: Annotated[float, typer.Option(min=1, help="Duration of the warm-up.")] = 5,
     only: Annotated[Names, typer.Option(help="Contenders, repeated or comma-separated.")] = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="A tiny model, one round of 1 s.")] = False,
