@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -26,6 +25,7 @@ from tests.e2e.asking import CLIENT, ask_json
 from tests.e2e.clients import run_client
 from tests.serving import Served
 from tests.vllm_python import VLLM_PYTHON
+from tests.waiting import wait_for
 
 MODE = "text_generation"
 PATH = f"/predictions/{MODE}"
@@ -258,9 +258,15 @@ def test_with_a_full_queue_a_request_is_told_to_come_back(server: Server) -> Non
     many = {"inputs": PROMPTS[0], "parameters": {"max_new_tokens": 300, **sampling}}
     one = {"inputs": PROMPTS[0], "parameters": {"max_new_tokens": 1}}
     refused = []
+
+    def fill() -> httpx.Response:
+        # It finds no place itself while the other one has one.
+        while (reply := ask_json(server, PATH, many)).status_code == 503:
+            pass
+        return reply
+
     with ThreadPoolExecutor(1) as threads:
-        full = threads.submit(ask_json, server, PATH, many)
-        time.sleep(0.5)  # Its texts take seconds.
+        full = threads.submit(fill)
         while not full.done():
             reply = ask_json(server, PATH, one)
             if reply.status_code != 200:
@@ -285,12 +291,13 @@ def test_clients_that_hang_up_leave_nothing_behind(
     threads_before = process.num_threads()
     with ThreadPoolExecutor(RUNNING) as threads:
         list(threads.map(hang_up, range(RUNNING)))
-    # The gauges are those of the last response.
-    for _ in range(3):
+
+    def is_as_before() -> bool:
+        # The gauges are those of the last response.
         generate(server, PROMPTS[0], max_new_tokens=2)
-        time.sleep(1.1)
-    assert running(server) == 0
-    assert process.num_threads() <= threads_before + 1
+        return running(server) == 0 and process.num_threads() <= threads_before + 1
+
+    wait_for(is_as_before, 120)
 
 
 @pytest.mark.slow
@@ -300,25 +307,20 @@ def test_the_end_of_the_engine_fails_its_texts_and_the_next_worker_answers(
     if engine == "pretrained":
         pytest.skip("it has no process of its own")
     before = generate(server, PROMPTS[0], max_new_tokens=4)
+    children = worker(server).children()
+    process = next(each for each in children if "_process.py" in " ".join(each.cmdline()))
+    idle = process.cpu_times().user
     with ThreadPoolExecutor(3) as threads:
         body = {"inputs": PROMPTS[0], "parameters": {"max_new_tokens": LONG}}
         texts = [threads.submit(ask_json, server, PATH, body) for _ in range(3)]
-        time.sleep(0.5)  # They take seconds.
-        for process in worker(server).children():
-            if "_process.py" in " ".join(process.cmdline()):
-                process.kill()
+        # They take seconds.
+        wait_for(lambda: process.cpu_times().user > idle + 0.2)
+        process.kill()
     for reply in (text.result() for text in texts):
         assert reply.status_code == 503
         assert "worker starts again" in reply.json()["message"]
-    wait_until(lambda: ask_json(server, PATH, {"inputs": PROMPTS[0]}).status_code == 200)
+    wait_for(lambda: ask_json(server, PATH, {"inputs": PROMPTS[0]}).status_code == 200, 120)
     assert generate(server, PROMPTS[0], max_new_tokens=4) == before
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.5)
 
 
 def test_a_text_is_explained_beside_others(server: Server) -> None:

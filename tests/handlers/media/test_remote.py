@@ -40,7 +40,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif kind == "slowly":
             self.send_response(200)
             self.end_headers()
-            for _ in range(100):
+            # It ends when the client has gone.
+            while True:
                 self.wfile.write(b"x")
                 self.wfile.flush()
                 time.sleep(0.05)
@@ -249,15 +250,13 @@ def test_a_url_that_no_resolver_reads_is_refused(network: _Network, url: str, re
 
 
 def test_a_server_that_sends_slowly_is_left_after_the_time_limit(network: _Network) -> None:
-    start = time.monotonic()
-    files = _files(network, timeout=0.4)
+    files = _files(network, timeout=2)
     slow, good = files.fetch_all(
         [
             files.allow("http://images.example.com/slowly", "first"),
             files.allow("http://images.example.com/cat", "second"),
         ]
     )
-    assert time.monotonic() - start < 3
     assert "first is a URL that could not be fetched: its server did not send it" in str(slow)
     assert good == CAT
 
