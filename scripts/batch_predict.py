@@ -20,6 +20,7 @@ from hosts.ray_environment import import_ray
 from scripts.kit.command import plain_errors
 from scripts.kit.host_commands import require_environment
 from scripts.kit.tracebacks import last_line
+from scripts.kit.verification import require_signed
 
 if TYPE_CHECKING:
     from hosts.ray_data.job import Actors, Planned
@@ -54,10 +55,15 @@ def main(
         int | None, typer.Option(min=1, help="Cores of each; default: all of its node.")
     ] = None,
     gpus: Annotated[float, typer.Option(min=0, help="GPUs of each.")] = 0.0,
+    public_key: Annotated[
+        Path | None, typer.Option(help="Use the archive only if it is signed with this key.")
+    ] = None,
 ) -> None:
     """Write each row with its columns, and `result` or `error`."""
     with plain_errors():
         require_environment("ray")
+        if public_key:
+            require_signed([archive], public_key)
         ray = import_ray(local=address is None)
         from hosts.ray_data.job import Actors, plan_job  # noqa: PLC0415
 

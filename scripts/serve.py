@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
@@ -12,8 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from handlers.runtime.integrity import PUBLIC_KEY
-from scripts.kit.command import plain_errors, split_names
+from scripts.kit.command import PublicKey, plain_errors, split_names
 from scripts.kit.model_store import list_archives
 from scripts.kit.places import BUILD, MODEL_STORE, ROOT
 from scripts.kit.ports import Ports
@@ -21,7 +19,7 @@ from scripts.kit.properties import read_properties
 from scripts.kit.server import Server
 from scripts.kit.server_command import JSON_LOGGING, LOGGING
 from scripts.kit.torchserve import TorchServe
-from scripts.kit.verification import verify_archive
+from scripts.kit.verification import require_signed
 
 CONFIG = ROOT / "config.properties"
 PORTS = Ports.of(read_properties(CONFIG))
@@ -50,9 +48,7 @@ def start(
     json_logs: Annotated[
         bool, typer.Option("--json-logs", help="Write each line of the logs as JSON.")
     ] = False,
-    public_key: Annotated[
-        Path | None, typer.Option(help="Serve only archives that are signed with this key.")
-    ] = None,
+    public_key: PublicKey = None,
     timeout: Annotated[float, typer.Option(help="Seconds until every model must answer.")] = 300,
     workdir: Workdir = BUILD / "server",
 ) -> None:
@@ -63,9 +59,7 @@ def start(
         _leave_if_running(workdir)
         archives = list_archives(model_store, split_names(models))
         if public_key:
-            os.environ[PUBLIC_KEY] = str(public_key.resolve())
-            for file in archives.values():
-                verify_archive(model_store / file, public_key)
+            require_signed((model_store / file for file in archives.values()), public_key)
         torchserve = TorchServe(
             workdir=workdir,
             model_store=model_store,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typer
 
-from scripts.kit.command import plain_errors
+from scripts.kit.command import PublicKey, plain_errors
 from scripts.kit.host_commands import (
     PORT,
     Models,
@@ -37,6 +37,7 @@ def start(
     models: Models = None,
     port: Port = PORT,
     model_store: ModelStore = MODEL_STORE,
+    public_key: PublicKey = None,
     timeout: Timeout = 300,
     workdir: Workdir = WORKDIR,
 ) -> None:
@@ -44,7 +45,7 @@ def start(
     with plain_errors():
         require_environment("kserve")
         leave_if_running(KServeServer, workdir)
-        archives = find_archives(model_store, models)
+        archives = find_archives(model_store, models, public_key)
         with console.status("Starting the server and loading models"):
             server = start_kserve_server(archives, workdir, port, body_limits(), timeout=timeout)
         announce(server)

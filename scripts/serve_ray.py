@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from handlers.errors import KitError
-from scripts.kit.command import plain_errors
+from scripts.kit.command import PublicKey, plain_errors
 from scripts.kit.host_commands import (
     PORT,
     Models,
@@ -31,6 +31,7 @@ from scripts.kit.host_commands import stop as stop_server
 from scripts.kit.places import BUILD, MODEL_STORE
 from scripts.kit.ray_server import RayServer, start_ray_server
 from scripts.kit.tracebacks import last_line
+from scripts.kit.verification import require_signed
 
 WORKDIR = BUILD / "ray_server"
 
@@ -42,6 +43,7 @@ def start(
     models: Models = None,
     port: Port = PORT,
     model_store: ModelStore = MODEL_STORE,
+    public_key: PublicKey = None,
     object_store: Annotated[
         int, typer.Option(min=80, help="MB of shared memory for large bodies.")
     ] = 200,
@@ -52,13 +54,14 @@ def start(
     with plain_errors():
         require_environment("ray")
         leave_if_running(RayServer, workdir)
-        archives = find_archives(model_store, models)
+        archives = find_archives(model_store, models, public_key)
         with console.status("Starting Ray Serve and loading models"):
             server = start_ray_server(
                 archives,
                 workdir,
                 port,
                 body_limits(),
+                public_key=public_key,
                 timeout=timeout,
                 object_store_bytes=object_store << 20,
             )
@@ -72,7 +75,8 @@ def deploy(
 ) -> None:
     """Load archives into the running server; one of a served model replaces it.
 
-    The archive before it answers until the new one is loaded.
+    The archive before it answers until the new one is loaded. With the server's --public-key, they
+    must be signed, too.
     """
     with plain_errors():
         require_environment("ray")
@@ -100,6 +104,8 @@ def _deploy(server: RayServer, archives: list[Path]) -> None:
     from hosts.ray_serve.local import LocalSettings, deploy  # noqa: PLC0415
 
     settings = LocalSettings.model_validate(server.settings)
+    if settings.public_key:
+        require_signed(archives, settings.public_key)
     try:
         with connected(server.address):
             deploy(archives, settings)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -126,6 +127,18 @@ def packed(
             return pack(config, export_path=folder, extra_files=extra, checked=False).path
 
         yield make
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a pair of keys that openssl made, and another public key."""
+    folder = tmp_path_factory.mktemp("keys")
+    for name in ("own", "other"):
+        private, public = folder / f"{name}.pem", folder / f"{name}.pub"
+        make: list[str | Path] = ["openssl", "genpkey", "-algorithm", "ed25519", "-out", private]
+        subprocess.run(make, check=True, capture_output=True)
+        subprocess.run(["openssl", "pkey", "-in", private, "-pubout", "-out", public], check=True)
+    return folder
 
 
 @pytest.fixture

@@ -33,6 +33,8 @@ class LocalSettings(BaseModel):
         max_response_bytes: the limit of a response.
         folder: the folder of Ray's sockets and logs; its path must be short.
         state: the file that is written once every model answers.
+        public_key: the key that archives must be signed with; None for any archives. The commands
+            check it before they pass archives on.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -45,6 +47,7 @@ class LocalSettings(BaseModel):
     max_response_bytes: int
     folder: Path
     state: Path
+    public_key: Path | None = None
 
 
 def main() -> None:

@@ -1,13 +1,19 @@
-"""How a command line ends when something is wrong: with a sentence, not with a traceback."""
+"""What command lines share: their options, and how they end when something is wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from handlers.errors import KitError
+
+PublicKey = Annotated[
+    Path | None, typer.Option(help="Serve only archives that are signed with this key.")
+]
 
 
 @contextmanager

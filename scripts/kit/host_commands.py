@@ -18,6 +18,7 @@ from scripts.kit.model_store import list_archives
 from scripts.kit.places import ROOT
 from scripts.kit.ports import Ports
 from scripts.kit.properties import read_properties
+from scripts.kit.verification import require_signed
 
 CONFIG = ROOT / "config.properties"
 PORT = Ports.of(read_properties(CONFIG)).inference
@@ -48,14 +49,24 @@ def require_environment(package: str) -> None:
         )
 
 
-def find_archives(model_store: Path, models: list[str] | None) -> list[Path]:
+def find_archives(
+    model_store: Path, models: list[str] | None, public_key: Path | None
+) -> list[Path]:
     """Return the archives of models, or of all.
 
+    Args:
+        model_store: the folder of archives.
+        models: the names of the models; None for all.
+        public_key: the key that the archives must be signed with; None for any archives.
+
     Raises:
-        KitError: there are none, or a model has none.
+        KitError: there are none, a model has none, or one is not signed with the key.
     """
     found = list_archives(model_store, split_names(models))
-    return [model_store.resolve() / file for file in found.values()]
+    archives = [model_store.resolve() / file for file in found.values()]
+    if public_key:
+        require_signed(archives, public_key)
+    return archives
 
 
 def body_limits() -> BodyLimits:

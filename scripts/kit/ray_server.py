@@ -67,6 +67,7 @@ def start_ray_server(
     port: int,
     limits: BodyLimits,
     *,
+    public_key: Path | None = None,
     timeout: float = 300.0,
     object_store_bytes: int = 200 << 20,
     num_cpus: int | None = None,
@@ -90,6 +91,7 @@ def start_ray_server(
         # Not in the work folder: the path of the Unix sockets in it must be short.
         folder=Path(tempfile.mkdtemp(prefix="ray-")),
         state=workdir / READY_FILE,
+        public_key=public_key and public_key.resolve(),
     )
     server = RayServer.launch(
         ["-m", "hosts.ray_serve.local"],

@@ -1,12 +1,14 @@
-"""Check an archive before TorchServe unpacks it and runs the code in it."""
+"""Check an archive before a server unpacks it and runs the code in it."""
 
 from __future__ import annotations
 
+import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from handlers.runtime.integrity import (
+    PUBLIC_KEY,
     SIGNATURE,
     SUMS,
     DamagedArchive,
@@ -29,6 +31,8 @@ def verify_archive(path: Path, public_key: Path | None = None) -> bool:
         UntrustedArchive: the signature is missing or wrong, or the archive is a .tar.gz.
         UnreadableKey: there is no key in the file.
     """
+    if not path.exists():
+        raise UntrustedArchive(f"there is no {path}")
     if path.is_file() and not zipfile.is_zipfile(path):
         if public_key:
             raise UntrustedArchive(f"{path.name} is no .mar, whose signature could be checked")
@@ -38,6 +42,19 @@ def verify_archive(path: Path, public_key: Path | None = None) -> bool:
     with zipfile.ZipFile(path) as archive:
         places = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
         return _verify({place: zipfile.Path(archive, place) for place in places}, public_key)
+
+
+def require_signed(archives: Iterable[Path], public_key: Path) -> None:
+    """Check the signatures of archives, and have the processes that load them check them, too.
+
+    Raises:
+        DamagedArchive: a file is missing, was changed, or has no sum.
+        UntrustedArchive: a signature is missing or wrong, or an archive is a .tar.gz.
+        UnreadableKey: there is no key in the file.
+    """
+    for path in archives:
+        verify_archive(path, public_key)
+    os.environ[PUBLIC_KEY] = str(public_key.resolve())
 
 
 def _verify(files: Mapping[str, Source], public_key: Path | None) -> bool:

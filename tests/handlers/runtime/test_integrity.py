@@ -20,18 +20,6 @@ from handlers.runtime.integrity import (
 )
 
 
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a pair of keys that openssl made, and another public key."""
-    folder = tmp_path_factory.mktemp("keys")
-    for name in ("own", "other"):
-        private, public = folder / f"{name}.pem", folder / f"{name}.pub"
-        make: list[str | Path] = ["openssl", "genpkey", "-algorithm", "ed25519", "-out", private]
-        subprocess.run(make, check=True, capture_output=True)
-        subprocess.run(["openssl", "pkey", "-in", private, "-pubout", "-out", public], check=True)
-    return folder
-
-
 @pytest.fixture
 def archive(tmp_path: Path, keys: Path) -> Path:
     """An unpacked archive with sums and a signature."""

@@ -210,6 +210,16 @@ def test_archives_of_different_versions_of_the_kit_are_not_mixed(
     assert "were packed with different versions of the kit" in done.stderr
 
 
+def test_archives_that_are_not_signed_are_refused_with_a_key(
+    store: Path, tmp_path: Path, keys: Path
+) -> None:
+    place = ("--workdir", tmp_path / "work", "--model-store", store)
+    options = ("--public-key", keys / "own.pub", "--port", free_ports().inference)
+    done = run_script(KSERVE_PYTHON, "serve_kserve", "start", *place, *options)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("The archive is not trusted: it has no signature;")
+
+
 def test_the_script_tells_of_models_and_of_what_is_wrong(
     server: AskedServer, tmp_path: Path
 ) -> None:

@@ -221,6 +221,16 @@ def test_a_script_says_what_is_missing(tmp_path: Path) -> None:
     )
 
 
+def test_archives_that_are_not_signed_are_refused_with_a_key(
+    packed: Callable[..., Path], tmp_path: Path, keys: Path
+) -> None:
+    store = packed("pretrained", "sequence_classification").parent
+    place = ("--model-store", store, "--workdir", tmp_path)
+    done = run_script(RAY_PYTHON, "serve_ray", "start", *place, "--public-key", keys / "own.pub")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("The archive is not trusted: it has no signature;")
+
+
 def processes(server: RayServer, title: str) -> list[int]:
     """Return the processes of the server whose title begins so."""
     children = psutil.Process(server.pid).children(recursive=True)

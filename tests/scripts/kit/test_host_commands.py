@@ -1,0 +1,53 @@
+"""What the commands of Ray and of KServe share: which archives they serve."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from handlers.errors import KitError
+from handlers.runtime.integrity import PUBLIC_KEY, UntrustedArchive
+from scripts.kit.archive import pack
+from scripts.kit.host_commands import find_archives
+from scripts.kit.verification import require_signed
+
+
+@pytest.fixture
+def signed(config_path: Path, keys: Path, tmp_path: Path) -> Path:
+    """An archive in a store of its own."""
+    store = tmp_path / "store"
+    return pack(config_path, export_path=store, signing_key=keys / "own.pem", checked=False).path
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of the command, without a key."""
+    monkeypatch.setattr(os, "environ", {**os.environ})
+    os.environ.pop(PUBLIC_KEY, None)
+
+
+def test_processes_that_load_archives_check_the_key_of_the_command(
+    signed: Path, keys: Path
+) -> None:
+    assert find_archives(signed.parent, None, None) == [signed]
+    assert PUBLIC_KEY not in os.environ
+    assert find_archives(signed.parent, None, keys / "own.pub") == [signed]
+    assert os.environ[PUBLIC_KEY] == str(keys / "own.pub")
+
+
+def test_archives_without_the_signature_of_the_key_are_not_served(signed: Path, keys: Path) -> None:
+    with pytest.raises(UntrustedArchive, match=r"its signature is not that of .*other\.pub"):
+        find_archives(signed.parent, None, keys / "other.pub")
+    assert PUBLIC_KEY not in os.environ
+
+
+def test_an_archive_that_is_not_there_is_not_trusted(tmp_path: Path, keys: Path) -> None:
+    with pytest.raises(UntrustedArchive, match=r"there is no .*missing\.mar"):
+        require_signed([tmp_path / "missing.mar"], keys / "own.pub")
+
+
+def test_a_model_without_an_archive_is_named(signed: Path) -> None:
+    with pytest.raises(KitError, match="other"):
+        find_archives(signed.parent, ["other"], None)
