@@ -39,6 +39,7 @@ def test_a_second_run_changes_nothing_and_says_so(tmp_path: Path, config_path: P
     assert "unchanged" in out
 
 
+@pytest.mark.slow
 def test_the_format_of_auto_is_printed_with_its_reason_each_time(
     tmp_path: Path, config_path: Path
 ) -> None:

@@ -320,6 +320,7 @@ def test_what_xgrammar_says_about_a_schema_is_not_logged(
     assert ".cc:" not in "".join(capfd.readouterr())
 
 
+@pytest.mark.slow
 def test_the_vocabulary_is_removed_with_the_model(tmp_path: Path) -> None:
     tiny.write(tmp_path, MODE)
     formats.export(tmp_path, config(), tmp_path)

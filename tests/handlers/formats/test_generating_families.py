@@ -76,7 +76,7 @@ PHI3_LONGROPE = Family(
     },
 )
 # An export of each other one takes as long and is marked `slow`.
-QUICK = ("gemma3", "llama")
+QUICK = ("llama",)
 # openvino-genai does not load these.
 NOT_CONTINUOUS = ("falcon with ALiBi",)
 

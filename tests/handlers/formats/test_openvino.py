@@ -110,7 +110,10 @@ def test_blocks_stay_in_float_until_labels_agree(
 
 @pytest.mark.parametrize(
     ("agreements", "dtype", "rejected"),
-    [([0.5, 1.0], "float32", "bfloat16"), ([1.0], "bfloat16", None)],
+    [
+        ([0.5, 1.0], "float32", "bfloat16"),
+        pytest.param([1.0], "bfloat16", None, marks=pytest.mark.slow),
+    ],
     ids=["bfloat16 changes labels", "bfloat16 changes none"],
 )
 def test_auto_is_the_dtype_that_was_measured(
@@ -273,6 +276,7 @@ def test_the_error_for_a_load_without_packages_names_the_command(
         Served(checkpoint(CLASSIFIES), **handler(CLASSIFIES))
 
 
+@pytest.mark.slow
 def test_the_yaml_sets_the_precision(checkpoint: Callable[..., Path], tmp_path: Path) -> None:
     padded = handler(CLASSIFIES, BetterTransformer=False)
     export_to(tmp_path / "model", checkpoint(CLASSIFIES), **padded)
