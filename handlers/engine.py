@@ -14,7 +14,6 @@ import torch
 
 from handlers import formats, tasks
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.config.handler_section import CHECKPOINT
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import (
     DeviceFailed,
@@ -136,7 +135,7 @@ class Engine:
         )
         dtype = model_format.served_dtype(spec)
         explained = model_format.explained_checkpoint(spec)
-        load_explained = partial(formats.get(CHECKPOINT).load, explained) if explained else None
+        load_explained = partial(formats.load_checkpoint, explained) if explained else None
         return cls(
             task, model, limits, dtype=dtype, agreement=report, load_explained=load_explained
         )

@@ -19,8 +19,10 @@ from handlers.formats._compatibility import check_compatibility
 from handlers.schemas.request import Request
 
 if TYPE_CHECKING:
+    from handlers.checkpoints.model_spec import ModelSpec
     from handlers.export.parity_report import ParityReport
     from handlers.formats.base import BaseFormat
+    from handlers.runtime.model import Model
 
 __all__ = [
     "CHOICE_FILE",
@@ -29,6 +31,7 @@ __all__ = [
     "choose",
     "export",
     "get",
+    "load_checkpoint",
     "plan",
     "resolve",
 ]
@@ -41,6 +44,14 @@ def get(save_mode: str) -> BaseFormat:
     """Return the format of `handlers/formats/<save_mode>.py`."""
     instance: BaseFormat = import_module(f"handlers.formats.{save_mode}").Format()
     return instance
+
+
+def load_checkpoint(spec: ModelSpec) -> Model:
+    """Load the checkpoint beside an exported model, and find out which rows may share a batch."""
+    model, handler = get(CHECKPOINT).load(spec), spec.config.handler
+    kind = tasks.get(handler.mode).for_config(spec.checkpoint.config)
+    kind(spec.checkpoint, handler).choose_batching(model)
+    return model
 
 
 def check_config(config: ModelConfig) -> None:

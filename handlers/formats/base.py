@@ -113,9 +113,9 @@ class BaseFormat(ABC):
             None if they run the model itself, which with `continuousBatching` loads the checkpoint
             where it needs it.
         """
-        handler = spec.config.handler
-        own = not handler.is_exported or spec.config.continuousBatching
-        if own or not (handler.explain_with_checkpoint and spec.has_weights):
+        config = spec.config
+        own = not config.handler.is_exported or config.continuousBatching
+        if own or not (self.needs_weights(config) and spec.has_weights):
             return None
         return spec.of_checkpoint(self.served_dtype(spec))
 

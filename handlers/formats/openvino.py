@@ -24,7 +24,6 @@ from typing import Any, ClassVar
 import torch
 from transformers import GenerationConfig
 
-from handlers import tasks
 from handlers.batching.packing import PackedBatch
 from handlers.batching.rows import Outputs
 from handlers.checkpoints.checkpoint import Checkpoint
@@ -40,6 +39,7 @@ from handlers.export.parity import check_parity
 from handlers.export.parity_report import ParityReport, compare_outputs
 from handlers.export.quantize import AccuracyTarget, Quantized, quantize
 from handlers.export.vector_agreement import compare_vectors
+from handlers.formats import load_checkpoint
 from handlers.formats._cache import cache_blocks
 from handlers.formats._genai import GenAiModel, check_generation_config
 from handlers.formats._genai_grammar import GrammarTrials
@@ -52,7 +52,6 @@ from handlers.formats._graph import (
     translate_load_errors,
 )
 from handlers.formats.base import BaseFormat
-from handlers.formats.pretrained import Format as CheckpointFormat
 from handlers.formats.pretrained import read_weights
 from handlers.generation.generator import end_tokens
 from handlers.generation.grammar import token_bytes
@@ -165,7 +164,7 @@ class Format(BaseFormat):
             handler.max_waiting,
             spec.checkpoint.generation_config,
             partial(self._load_static, spec, settings),
-            partial(_load_checkpoint, checkpoint) if checkpoint else None,
+            partial(load_checkpoint, checkpoint) if checkpoint else None,
             _grammar_trials(spec.checkpoint),
         )
 
@@ -427,13 +426,6 @@ def _exact(dtype: str) -> dict[str, int | str]:
         "INFERENCE_PRECISION_HINT": precision,
         "KV_CACHE_PRECISION": precision,
     }
-
-
-def _load_checkpoint(spec: ModelSpec) -> Model:
-    """Load the checkpoint beside an engine, and find out which of its rows may share a batch."""
-    model, handler = CheckpointFormat().load(spec), spec.config.handler
-    tasks.get(handler.mode)(spec.checkpoint, handler).choose_batching(model)
-    return model
 
 
 def _grammar_trials(checkpoint: Checkpoint) -> GrammarTrials | None:

@@ -28,6 +28,7 @@ from handlers.generation.randomness import seeded
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.model import ForwardOnlyModel, Model
 from handlers.schemas.request import Request
+from handlers.tasks.base import BaseTask
 from scripts.kit.demo_models.shapes import as_base64
 from tests import vision_families
 from tests.clock import Clock
@@ -259,6 +260,25 @@ def test_an_exported_model_with_its_weights_is_explained_as_its_checkpoint(
     assert not differences(found, expected, 1e-4)
     schema = engine.describe().explanation["method"]
     assert schema["default"] == "integrated_gradients"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_the_checkpoint_of_an_exported_model_is_tried_for_which_rows_may_share_a_batch(
+    checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = ModelConfig.parse(
+        {"handler": {"mode": MODE, "save_mode": "torchscript", "explain_with_checkpoint": True}}
+    )
+    formats.export(checkpoint(MODE), config, tmp_path)
+    copytree(checkpoint(MODE), tmp_path, dirs_exist_ok=True)
+    engine = Engine.load(tmp_path, config)
+    tried: list[Model] = []
+    monkeypatch.setattr(BaseTask, "choose_batching", lambda _, model: tried.append(model))
+    requests = [Request(image, {"resolution": 2}) for image in IMAGES[:2]]
+    outcomes = engine.explain(requests) + engine.explain(requests)
+    assert all(isinstance(each, dict) for each in outcomes)
+    assert [model.has_gradients for model in tried] == [True]
 
 
 def test_methods_for_other_rows_are_refused_with_those_that_fit(served: Load) -> None:
