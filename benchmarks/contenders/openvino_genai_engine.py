@@ -1,4 +1,4 @@
-"""Measure openvino-genai's continuous batching in process, at most as many requests as clients.
+"""Measure openvino-genai's continuous batching in process, one request a client at a time.
 
 The job on stdin and the speeds on stdout are described in benchmarks/text_generation/engines.py.
 `model` is a folder that optimum-intel has exported.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,21 +17,29 @@ import openvino
 import openvino_genai
 
 CACHE_GB = 2
+RUNNING = openvino_genai.GenerationStatus.RUNNING
 
 
 def generate(
-    pipeline: openvino_genai.ContinuousBatchingPipeline, requests: list[dict[str, Any]]
+    pipeline: openvino_genai.ContinuousBatchingPipeline,
+    requests: list[dict[str, Any]],
+    clients: int,
 ) -> dict[str, float]:
-    """Return the number of generated tokens, and the seconds."""
-    start = time.perf_counter()
-    handles = [
-        pipeline.add_request(number, _tensor(each["prompt"]), _settings(each))
-        for number, each in enumerate(requests)
-    ]
-    while pipeline.has_non_finished_requests():
+    """Return the number of generated tokens, and the seconds.
+
+    A request is added when another one ends, since `max_num_seqs` does not limit what runs at once.
+    """
+    start, tokens = time.perf_counter(), 0
+    waiting, running = iter(enumerate(requests)), list[Any]()
+    while True:
+        for number, each in islice(waiting, clients - len(running)):
+            running.append(pipeline.add_request(number, _tensor(each["prompt"]), _settings(each)))
+        if not running:
+            return {"tokens": tokens, "seconds": time.perf_counter() - start}
         pipeline.step()
-    tokens = sum(len(handle.read_all()[0].generated_ids) for handle in handles)
-    return {"tokens": tokens, "seconds": time.perf_counter() - start}
+        ended = [each for each in running if each.get_status() != RUNNING]
+        tokens += sum(len(each.read_all()[0].generated_ids) for each in ended)
+        running = [each for each in running if each.get_status() == RUNNING]
 
 
 def _tensor(prompt: list[int]) -> openvino.Tensor:
@@ -56,8 +65,9 @@ def main() -> None:
     scheduler.max_num_seqs, scheduler.cache_size = job["clients"], CACHE_GB
     properties = {"INFERENCE_PRECISION_HINT": "bf16"}
     pipeline = openvino_genai.ContinuousBatchingPipeline(job["model"], scheduler, "CPU", properties)
-    generate(pipeline, job["warm_up"])
-    found = {name: generate(pipeline, each) for name, each in job["workloads"].items()}
+    clients = job["clients"]
+    generate(pipeline, job["warm_up"], clients)
+    found = {name: generate(pipeline, each, clients) for name, each in job["workloads"].items()}
     print(json.dumps(found))
 
 

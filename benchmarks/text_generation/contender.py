@@ -55,7 +55,7 @@ class Job:
     @cached_property
     def warm_up(self) -> list[GenerationRequest]:
         """Requests before the measured ones."""
-        return workloads.warm_up(self.plan.clients, self.vocabulary)
+        return workloads.warm_up(self.plan.requests, self.vocabulary)
 
 
 @dataclass(frozen=True)

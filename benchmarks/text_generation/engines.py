@@ -26,6 +26,7 @@ from scripts.kit.processes import end_group
 from scripts.kit.server_command import DROPPED, OFFLINE
 
 PROGRAMS = ROOT / "benchmarks" / "contenders"
+EXPORT = PROGRAMS / "openvino_export.py"
 TIMEOUT = 3600
 VLLM_ENVIRONMENT = ".venv-vllm"
 # In GiB.
@@ -119,7 +120,7 @@ class OpenVINOEngine(Engine):
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("wb") as log:
             done = subprocess.run(
-                _export_command(self._checkpoint, self._exported),
+                [sys.executable, "-P", EXPORT, self._checkpoint, self._exported],
                 env=_environment({}),
                 stdout=log,
                 stderr=log,
@@ -162,14 +163,6 @@ def engines(checkpoint: Path, work: Path, clients: int) -> list[Engine]:
         # By default it leaves a core to its other processes, which is slower on some machines.
         VLLM("vllm", work, {}),
         VLLM("vllm_all_cores", work, {"VLLM_CPU_OMP_THREADS_BIND": cores}),
-    ]
-
-
-def _export_command(checkpoint: Path, target: Path) -> list[str]:
-    return [
-        *(sys.executable, "-m", "optimum.commands.optimum_cli", "export", "openvino"),
-        *("--model", str(checkpoint), "--task", "text-generation-with-past"),
-        *("--weight-format", "fp32", "--disable-convert-tokenizer", str(target)),
     ]
 
 

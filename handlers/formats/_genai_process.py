@@ -156,8 +156,9 @@ class Process:
             self._running.pop(number).handle.cancel()
 
     def _report(self, refused: list[dict[str, Any]]) -> None:
-        """Send what is new of every text."""
-        texts = [event for text in self._running.values() if (event := text.event())]
+        """Send what is new of every text, first tokens first: their clients have nothing yet."""
+        running = sorted(self._running.values(), key=lambda text: text.has_begun)
+        texts = [event for text in running if (event := text.event())]
         if not (refused or texts):
             return
         usage = self._pipeline.get_metrics().cache_usage

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from handlers.runtime.deadline import Deadline
+from handlers.runtime.step_clock import StepClock
 
 Part = TypeVar("Part")
 Send = Callable[[Part], None]
@@ -16,6 +17,12 @@ Answer = Callable[[Send[Part], Deadline], Part]
 
 # Parts of several requests come at nearly the same time, after a step of the model: in seconds.
 COLLECTING_SECONDS = 0.002
+# How long a thread that adds parts waits after the first one of a request, which is sent meanwhile,
+# before those of others are made.
+YIELDING_SECONDS = 0.0005
+# How long before the next parts a call returns: TorchServe passes a new request to the handler, and
+# the handler to the model, before the model begins with its next step.
+LEAD_SECONDS = 0.008
 # TorchServe asks at once for more while one client waits; without any, it does not ask at all.
 SILENCE_SECONDS = 5.0
 
@@ -28,11 +35,13 @@ class Ready(Generic[Part]):
         parts: parts to send before the last one.
         last: the last part, or the whole response; None if it is not ready.
         error: the exception that an answer ended with.
+        is_first: whether it has the first part of a stream.
     """
 
     parts: list[Part] = field(default_factory=list)
     last: Part | None = None
     error: BaseException | None = None
+    is_first: bool = False
 
     @property
     def is_finished(self) -> bool:
@@ -52,6 +61,8 @@ class RequestThreads(Generic[Part]):
         self._changed = threading.Condition()
         self._deadlines: dict[str, Deadline] = {}
         self._ready: dict[str, Ready[Part]] = {}
+        self._begun: set[str] = set()
+        self._steps = StepClock()
         self._last_call = time.monotonic()
         threading.Thread(target=self._watch, name="silence", daemon=True).start()
 
@@ -83,13 +94,23 @@ class RequestThreads(Generic[Part]):
             for number in self._deadlines.keys() - numbers:
                 self._deadlines.pop(number).expire()
                 self._ready.pop(number, None)
+            self._begun &= self._deadlines.keys()
 
     def take(self, seconds: float) -> dict[str, Ready[Part]]:
-        """Return what is ready of each request, after waiting at most so long for something."""
+        """Return what is ready of each request, after waiting at most so long for something.
+
+        Where parts come at each step of a model, it returns shortly before the next ones, too, so
+        that a request which came meanwhile takes part in the step after it.
+        """
+        early = self._steps.seconds_to_next() - LEAD_SECONDS
+        if 0 < early < seconds:
+            seconds = early
         with self._changed:
             if not self._changed.wait_for(lambda: bool(self._ready), seconds):
                 return {}
-        time.sleep(COLLECTING_SECONDS)
+            has_begun = any(each.is_first for each in self._ready.values())
+        if not has_begun:
+            time.sleep(COLLECTING_SECONDS)
         with self._changed:
             ready, self._ready = self._ready, {}
             for number, each in ready.items():
@@ -100,7 +121,7 @@ class RequestThreads(Generic[Part]):
     def _answer(self, number: str, answer: Answer[Part], deadline: Deadline) -> None:
         def send(part: Part) -> None:
             deadline.restart()
-            self._add(number, deadline, lambda ready: ready.parts.append(part))
+            self._add(number, deadline, lambda ready: ready.parts.append(part), is_part=True)
 
         try:
             last = answer(send, deadline)
@@ -110,12 +131,26 @@ class RequestThreads(Generic[Part]):
         else:
             self._add(number, deadline, lambda ready: setattr(ready, "last", last))
 
-    def _add(self, number: str, deadline: Deadline, change: Callable[[Ready[Part]], None]) -> None:
+    def _add(
+        self,
+        number: str,
+        deadline: Deadline,
+        change: Callable[[Ready[Part]], None],
+        *,
+        is_part: bool = False,
+    ) -> None:
         """Change what is ready of a request; nothing where its client has gone."""
         with self._changed:
-            if self._deadlines.get(number) is deadline:
-                change(self._ready.setdefault(number, Ready()))
-                self._changed.notify_all()
+            if self._deadlines.get(number) is not deadline:
+                return
+            is_first = is_part and number not in self._begun
+            if is_part:
+                self._begun.add(number)
+                self._steps.tick()
+            change(self._ready.setdefault(number, Ready(is_first=is_first)))
+            self._changed.notify_all()
+        if is_first:
+            time.sleep(YIELDING_SECONDS)
 
     def _watch(self) -> None:
         """End all requests where TorchServe has not asked for their responses for a while."""

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from handlers.runtime.deadline import Deadline
-from handlers.runtime.request_threads import Ready, RequestThreads, Send
+from handlers.runtime.request_threads import LEAD_SECONDS, Ready, RequestThreads, Send
+from handlers.runtime.step_clock import StepClock
 
 SECONDS = 30.0
 
@@ -95,3 +96,48 @@ def test_all_requests_end_where_nobody_asks_for_their_responses(
 
 def test_nothing_is_ready_at_first(threads: RequestThreads[str]) -> None:
     assert threads.take(0) == {}
+
+
+def test_a_call_returns_before_the_next_step_for_requests_that_came_meanwhile(
+    threads: RequestThreads[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(_send: Send[str], deadline: Deadline) -> str:
+        while not deadline.passed:
+            gate.wait(0.01)
+        return "end"
+
+    gate = threading.Event()
+    threads.start("a", answer)
+    monkeypatch.setattr(StepClock, "seconds_to_next", lambda _: LEAD_SECONDS + 0.01)
+    assert threads.take(SECONDS) == {}
+    threads.keep(())
+
+
+def test_a_late_step_is_waited_for(
+    threads: RequestThreads[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+
+    def answer(_send: Send[str], _deadline: Deadline) -> str:
+        gate.wait(SECONDS)
+        return "end"
+
+    monkeypatch.setattr(StepClock, "seconds_to_next", lambda _: LEAD_SECONDS - 0.001)
+    threads.start("a", answer)
+    threading.Timer(0.05, gate.set).start()
+    assert threads.take(SECONDS)["a"].last == "end"
+
+
+def test_the_first_part_of_a_stream_is_known_as_such(threads: RequestThreads[str]) -> None:
+    taken = threading.Event()
+
+    def answer(send: Send[str], _deadline: Deadline) -> str:
+        send("one")
+        taken.wait(SECONDS)
+        send("two")
+        return "three"
+
+    threads.start("a", answer)
+    assert threads.take(SECONDS)["a"].is_first
+    taken.set()
+    assert not threads.take(SECONDS)["a"].is_first

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from handlers.runtime import step_clock
+from handlers.runtime.step_clock import StepClock
+
+
+class Moments:
+    """A clock that is set by hand."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def moments(monkeypatch: pytest.MonkeyPatch) -> Moments:
+    own = Moments()
+    monkeypatch.setattr(step_clock, "time", own)
+    return own
+
+
+def tick(clock: StepClock, moments: Moments, *times: float) -> None:
+    for moments.now in times:
+        clock.tick()
+
+
+def test_nothing_is_known_before_the_second_step(moments: Moments) -> None:
+    clock = StepClock()
+    assert clock.seconds_to_next() == math.inf
+    tick(clock, moments, 100.0)
+    assert clock.seconds_to_next() == math.inf
+
+
+def test_the_next_step_takes_as_long_as_those_before(moments: Moments) -> None:
+    clock = StepClock()
+    tick(clock, moments, 100.0, 100.5, 101.0)
+    moments.now = 101.125
+    assert clock.seconds_to_next() == pytest.approx(0.375)
+    moments.now = 101.75
+    assert clock.seconds_to_next() == pytest.approx(-0.25)
+
+
+def test_parts_of_several_texts_are_one_step(moments: Moments) -> None:
+    clock = StepClock()
+    tick(clock, moments, 100.0, 100.001, 100.002, 100.5, 100.501)
+    moments.now = 100.5
+    assert clock.seconds_to_next() == pytest.approx(0.5)
+
+
+def test_a_step_that_takes_longer_changes_the_estimate_a_little(moments: Moments) -> None:
+    clock = StepClock()
+    tick(clock, moments, 100.0, 100.4, 101.2)
+    assert clock.seconds_to_next() == pytest.approx(0.45)
+
+
+def test_nothing_is_known_after_a_pause(moments: Moments) -> None:
+    clock = StepClock()
+    tick(clock, moments, 100.0, 100.5, 105.0)
+    assert clock.seconds_to_next() == math.inf
