@@ -116,24 +116,39 @@ class Process:
         channel: the connection to the worker.
         pipeline: openvino-genai's `ContinuousBatchingPipeline`.
         grammars: the grammars that it has compiled; None for a model that cannot have any.
+        max_running: how many texts run at once. The pipeline ignores its own `max_num_seqs` where
+            it splits prompts, and then runs all that it has.
     """
 
-    def __init__(self, channel: Channel, pipeline: Any, grammars: Grammars | None) -> None:
+    def __init__(
+        self, channel: Channel, pipeline: Any, grammars: Grammars | None, max_running: int
+    ) -> None:
         self._channel, self._pipeline, self._grammars = channel, pipeline, grammars
+        self._max_running = max_running
         self._running: dict[int, RunningText] = {}
+        self._waiting: dict[int, dict[str, Any]] = {}
 
     def run(self) -> None:
         """Run until the worker ends."""
         while True:
-            refused = []
-            for command in self._channel.commands(wait=not self._running):
+            for command in self._channel.commands(wait=not (self._running or self._waiting)):
                 if "cancel" in command:
                     self._cancel(command["cancel"])
-                elif error := self._start(**command):
-                    refused.append({"id": command["start"], "refused": error})
+                else:
+                    self._waiting[command["start"]] = command
+            refused = self._start_waiting()
             if self._pipeline.has_non_finished_requests():
                 self._pipeline.step()
             self._report(refused)
+
+    def _start_waiting(self) -> list[dict[str, Any]]:
+        """Start the texts that may run; return the events of those that the pipeline refuses."""
+        refused = []
+        while self._waiting and len(self._running) < self._max_running:
+            command = self._waiting.pop(next(iter(self._waiting)))
+            if error := self._start(**command):
+                refused.append({"id": command["start"], "refused": error})
+        return refused
 
     def _start(
         self, start: int, prompt: list[int], settings: dict[str, Any], *, in_parts: bool
@@ -152,6 +167,7 @@ class Process:
         return None
 
     def _cancel(self, number: int) -> None:
+        self._waiting.pop(number, None)
         if number in self._running:
             self._running.pop(number).handle.cancel()
 
@@ -246,10 +262,12 @@ def main() -> None:
     """Serve the commands of the socket whose number is the first argument."""
     channel = Channel(int(sys.argv[1]))
     try:
-        pipeline, grammars = load(**json.loads(sys.argv[2]))
+        arguments = json.loads(sys.argv[2])
+        pipeline, grammars = load(**arguments)
         _silence()
         channel.send({"ready": True})
-        Process(channel, pipeline, grammars).run()
+        max_running = arguments["scheduler"]["max_num_seqs"]
+        Process(channel, pipeline, grammars, max_running).run()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     except Exception as error:  # noqa: BLE001 - the worker reports it and ends

@@ -110,6 +110,26 @@ def test_a_stream_has_the_whole_text(engine: Engine, reference: Engine) -> None:
     assert len(parts) > 1
 
 
+def test_no_more_texts_run_at_once_than_the_yaml_says(folder: Path) -> None:
+    engine = Engine.load(folder, config(max_num_seqs=2, max_waiting=6, cache_size=0.1))
+    seen: list[tuple[float, float]] = []
+
+    def note(_text: str, _last: Any) -> None:
+        metrics = engine.load_metrics
+        seen.append((metrics["running_texts"], metrics["waiting_texts"]))
+
+    def write(_: int) -> Any:
+        request = Request(PROMPT, {"max_new_tokens": 12}, stream=TextStream(note))
+        return engine.predict([request])[0]
+
+    with ThreadPoolExecutor(6) as clients:
+        texts = list(clients.map(write, range(6)))
+    assert texts == texts[:1] * 6
+    running, waiting = zip(*seen, strict=True)
+    assert max(running) == 2
+    assert max(waiting) > 0
+
+
 NO_BIAS = {"logit_bias": {"3": 1e-9}}
 LACKING = [
     ("typical_p", 0.5),
