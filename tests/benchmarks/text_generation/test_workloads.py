@@ -56,4 +56,4 @@ def test_a_prompt_is_the_same_as_text() -> None:
 def test_a_job_has_the_requests_of_its_plan() -> None:
     job = Job("model", Path("model"), VOCABULARY, Plan(clients=3, requests=5))
     assert {name: len(each) for name, each in job.workloads.items()} == {"equal": 5, "own": 5}
-    assert len(job.warm_up) == 3
+    assert len(job.warm_up) == 5
