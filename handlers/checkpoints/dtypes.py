@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 
 CPUINFO = Path("/proc/cpuinfo")
-BFLOAT16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
+AMX_FLAG = "amx_bf16"
+BFLOAT16_FLAGS = frozenset({AMX_FLAG, "avx512_bf16", "bf16"})
 
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -34,8 +35,17 @@ def name_of(dtype: torch.dtype) -> str:
 
 def cpu_has_bfloat16() -> bool:
     """Return whether the processor supports bfloat16 in hardware; emulation is slow."""
+    return bool(BFLOAT16_FLAGS & _cpu_flags())
+
+
+def cpu_has_amx() -> bool:
+    """Return whether the processor has Intel's matrix extensions."""
+    return AMX_FLAG in _cpu_flags()
+
+
+def _cpu_flags() -> set[str]:
     if platform.system() != "Linux" or not CPUINFO.exists():
-        return False
+        return set()
     lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()
     flags = (line.partition(":")[2] for line in lines if line.lower().startswith(("flags", "feat")))
-    return bool(BFLOAT16_FLAGS & set(next(flags, "").split()))
+    return set(next(flags, "").split())

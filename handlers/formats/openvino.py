@@ -10,6 +10,7 @@ OpenVINO's default for the processor.
 
 from __future__ import annotations
 
+import logging
 import math
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from transformers import GenerationConfig
 from handlers.batching.packing import PackedBatch
 from handlers.batching.rows import Outputs
 from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.dtypes import cpu_has_bfloat16, name_of, pick_dtype
+from handlers.checkpoints.dtypes import cpu_has_amx, cpu_has_bfloat16, name_of, pick_dtype
 from handlers.checkpoints.graph_inputs import GraphInputs, SpeechInputs, TokenInputs
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.trial_rows import short_positions
@@ -56,10 +57,16 @@ from handlers.formats.pretrained import read_weights
 from handlers.generation.generator import end_tokens
 from handlers.generation.grammar import token_bytes
 from handlers.runtime.model import ForwardOnlyModel, Model
+from handlers.runtime.threads import available_cores
+
+logger = logging.getLogger(__name__)
 
 FILE = "openvino_model.xml"
 SPEECH = "AutoModelForSpeechSeq2Seq"
 OFFLINE = {"local_files_only": True, "trust_remote_code": False}
+# Where OpenVINO fuses gated layers with AMX: it may pick bfloat16 for `auto`.
+FUSED_DTYPES = ("auto", "bfloat16")
+GATES = ({"Swish", "MatMul"}, {"Gelu", "MatMul"})
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 # Their exports are compared with the checkpoint, since optimum-intel 2.2 has not been tested with
@@ -112,14 +119,14 @@ class Format(BaseFormat):
         if spec.auto_class == SPEECH:
             return self._load_speech(spec)
         path = find_graph_file(spec.directory, FILE)
-        settings = _compile_settings(_dtype(spec))
         with translate_load_errors(FILE):
             graph = openvino.Core().read_model(path)
+            settings = _compile_settings(_dtype(spec), graph)
             signature = _signature(graph, spec)
             if signature.packs or spec.reduction or spec.row_kind == "arrays":
                 return ConvertedModel(openvino.compile_model(graph, "CPU", settings), signature)
+        exact = _exact(self.served_dtype(spec), graph)
         del graph
-        exact = _exact(self.served_dtype(spec))
         if spec.config.continuousBatching:
             return self._load_continuous(spec, exact)
         return self._load_static(spec, exact)
@@ -284,7 +291,7 @@ class Format(BaseFormat):
                 handler.min_agreement,
                 partial(_compare, spec),
                 spec.per_token,
-                {dtype: _compile_settings(dtype) for dtype in dtypes},
+                {dtype: _compile_settings(dtype, graph) for dtype in dtypes},
             ),
             nncf=nncf,
             compile_model=self.require("openvino").compile_model,
@@ -411,21 +418,43 @@ def _compare(
     )
 
 
-def _compile_settings(dtype: str) -> dict[str, int | str]:
+def _compile_settings(dtype: str, graph: Any = None) -> dict[str, int | str]:
+    """Return OpenVINO's settings for a dtype and the graph that is compiled, if it is known."""
     settings: dict[str, int | str] = {"INFERENCE_NUM_THREADS": torch.get_num_threads()}
-    if precision := PRECISIONS.get(dtype):
+    if precision := _precision(dtype, graph):
         settings["INFERENCE_PRECISION_HINT"] = precision
     return settings
 
 
-def _exact(dtype: str) -> dict[str, int | str]:
+def _exact(dtype: str, graph: Any = None) -> dict[str, int | str]:
     """Return settings for texts: OpenVINO keeps keys and values in 8 bits, which changes them."""
-    precision = PRECISIONS[dtype]
-    return {
-        **_compile_settings(dtype),
-        "INFERENCE_PRECISION_HINT": precision,
-        "KV_CACHE_PRECISION": precision,
-    }
+    settings = _compile_settings(dtype, graph)
+    return {**settings, "KV_CACHE_PRECISION": settings["INFERENCE_PRECISION_HINT"]}
+
+
+def _precision(dtype: str, graph: Any) -> str | None:
+    """Return OpenVINO's word for a dtype, or for float32 where it would end the process.
+
+    On processors with AMX, OpenVINO 2026.4 computes gated layers with an operation of its own,
+    which divides by zero if it has a single thread.
+    """
+    threads = min(torch.get_num_threads(), available_cores())
+    is_fused = dtype in FUSED_DTYPES and threads == 1 and cpu_has_amx()
+    if graph is None or not is_fused or not _has_gated_layers(graph):
+        return PRECISIONS.get(dtype)
+    logger.warning(
+        "OpenVINO computes this model in float32, as it has one thread on this processor"
+    )
+    return PRECISIONS["float32"]
+
+
+def _has_gated_layers(graph: Any) -> bool:
+    """Return whether an activation of one layer is multiplied by another, as in Llama."""
+    return any(
+        {value.get_node().get_type_name() for value in node.input_values()} in GATES
+        for node in graph.get_ops()
+        if node.get_type_name() == "Multiply"
+    )
 
 
 def _grammar_trials(checkpoint: Checkpoint) -> GrammarTrials | None:

@@ -30,6 +30,7 @@ from handlers.generation.scheduler import NewTokens
 from handlers.runtime.deadline import Deadline
 from handlers.schemas.request import Request, TextStream
 from tests import tiny
+from tests.continuous import wait_for_texts
 from tests.serving import differences
 
 pytestmark = pytest.mark.openvino
@@ -110,8 +111,16 @@ def test_a_stream_has_the_whole_text(engine: Engine, reference: Engine) -> None:
     assert len(parts) > 1
 
 
+def load(folder: Path, **handler: Any) -> tuple[Engine, psutil.Process]:
+    """Return an engine and its process."""
+    before = set(psutil.Process().children())
+    engine = Engine.load(folder, config(**handler))
+    (process,) = set(psutil.Process().children()) - before
+    return engine, process
+
+
 def test_no_more_texts_run_at_once_than_the_yaml_says(folder: Path) -> None:
-    engine = Engine.load(folder, config(max_num_seqs=2, max_waiting=6, cache_size=0.1))
+    engine, process = load(folder, max_num_seqs=2, max_waiting=6, cache_size=0.1)
     seen: list[tuple[float, float]] = []
 
     def note(_text: str, _last: Any) -> None:
@@ -122,8 +131,12 @@ def test_no_more_texts_run_at_once_than_the_yaml_says(folder: Path) -> None:
         request = Request(PROMPT, {"max_new_tokens": 12}, stream=TextStream(note))
         return engine.predict([request])[0]
 
+    process.suspend()
     with ThreadPoolExecutor(6) as clients:
-        texts = list(clients.map(write, range(6)))
+        results = clients.map(write, range(6))
+        wait_for_texts(engine, 6)
+        process.resume()
+        texts = list(results)
     assert texts == texts[:1] * 6
     running, waiting = zip(*seen, strict=True)
     assert max(running) == 2
@@ -386,9 +399,7 @@ def test_a_generation_config_that_the_engine_would_ignore_stops_the_load(
 @pytest.fixture
 def own_engine(folder: Path) -> Iterator[tuple[Engine, psutil.Process]]:
     """An engine of the test's own, and its process."""
-    before = set(psutil.Process().children())
-    engine = Engine.load(folder, config())
-    (process,) = set(psutil.Process().children()) - before
+    engine, process = load(folder)
     yield engine, process
     del engine
     gc.collect()
@@ -413,9 +424,7 @@ def _end_after(event: threading.Event, process: psutil.Process) -> None:
 
 
 def test_the_process_ends_with_the_model(folder: Path) -> None:
-    before = set(psutil.Process().children())
-    engine = Engine.load(folder, config())
-    (process,) = set(psutil.Process().children()) - before
+    engine, process = load(folder)
     del engine
     gc.collect()
     process.wait(30)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import openvino
 import pytest
 import torch
 
@@ -18,7 +19,9 @@ from handlers.export.parity_report import FILE as QUALITY
 from handlers.export.parity_report import ParityReport, compare_outputs
 from handlers.export.quantize import Quantized
 from handlers.formats import check_config, export
+from handlers.formats.openvino import FILE, _compile_settings
 from handlers.schemas.request import Request
+from tests import tiny
 from tests.samples import FINE, requests_of
 from tests.serving import Served
 
@@ -285,3 +288,27 @@ def test_the_yaml_sets_the_precision(checkpoint: Callable[..., Path], tmp_path: 
     assert precision(exact) == "f32"
     assert precision(coarse) == "bf16"
     assert coarse.ask(FINE)
+
+
+@pytest.mark.parametrize(
+    ("family", "flags", "threads", "hint"),
+    [
+        ("Llama", "avx512_bf16 amx_bf16", 1, "f32"),
+        ("Llama", "avx512_bf16 amx_bf16", 2, "bf16"),
+        ("Llama", "avx512_bf16", 1, "bf16"),
+        ("GPT2", "avx512_bf16 amx_bf16", 1, "bf16"),
+    ],
+)
+def test_gated_layers_are_in_float32_with_one_thread_and_amx(
+    family: str, flags: str, threads: int, hint: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """In bfloat16, OpenVINO 2026.4 divides by zero there, which ends the process."""
+    folder = tiny.write(tmp_path / "checkpoint", GENERATES, family=family)
+    export_to(tmp_path / "exported", folder, **handler(GENERATES, dtype="float32"))
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"flags : {flags}\n", encoding="utf-8")
+    monkeypatch.setattr("handlers.checkpoints.dtypes.CPUINFO", cpuinfo)
+    monkeypatch.setattr("handlers.formats.openvino.available_cores", lambda: threads)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    graph = openvino.Core().read_model(tmp_path / "exported" / FILE)
+    assert _compile_settings("bfloat16", graph)["INFERENCE_PRECISION_HINT"] == hint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"seed": 5},
     {"seed": 6, "speaking_rate": 1.5, "noise_scale": 0.2, "noise_scale_duration": 0.0},
 ]
+# Two runs of the same model differ by the rounding of a sample to 16 bits.
+ROUNDING = 2 / 2**15
 Speak = Callable[..., Any]
 
 
@@ -67,6 +69,19 @@ def read(file: bytes) -> tuple[npt.NDArray[np.float32], int]:
     return samples, rate
 
 
+def same_speech(found: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
+    """Return whether two results have the same samples, rate and seed."""
+    files = (base64.b64decode(each["audio"]) for each in (found, expected))
+    return found["seed"] == expected["seed"] and same_samples(*files)
+
+
+def same_samples(found: bytes, expected: bytes) -> bool:
+    """Return whether two files have the same samples and rate."""
+    (one, rate), (other, other_rate) = read(found), read(expected)
+    same_shape = (rate, one.shape) == (other_rate, other.shape)
+    return same_shape and bool(np.abs(one - other).max() <= ROUNDING)
+
+
 def respond(model: Served, body: Any, **headers: str) -> HttpResponse:
     (response,) = model.dispatcher.dispatch([HttpRequest({"body": body}, headers)], Meter())
     return response
@@ -84,9 +99,11 @@ def test_speech_is_that_of_the_pipeline_alone_and_in_a_batch_with_a_broken_reque
     bodies: list[Any] = [{"inputs": text, "parameters": given} for text, given in asked]
     replies = model.post(*bodies[:3], {"inputs": "北京"}, *bodies[3:])
     assert replies.pop(3)[0] == 422
-    for (text, given), body, reply in zip(asked, bodies, replies, strict=True):
-        assert reply == (200, speak(text, **given))
-        assert model.post(body) == [reply]
+    for (text, given), body, (status, speech) in zip(asked, bodies, replies, strict=True):
+        assert status == 200
+        assert same_speech(speech, speak(text, **given))
+        ((_, alone),) = model.post(body)
+        assert same_speech(speech, alone)
 
 
 def test_speakers_are_those_of_the_pipeline_by_number_and_by_name(several: Path) -> None:
@@ -96,17 +113,17 @@ def test_speakers_are_those_of_the_pipeline_by_number_and_by_name(several: Path)
         model.ask("a fox", **speaker)
         for speaker in ({}, {"speaker_id": 1}, {"speaker_id": 2}, {"voice": "1"})
     ]
-    assert without == speak("a fox", seed=3)
+    assert same_speech(without, speak("a fox", seed=3))
     first, second = (speak("a fox", seed=3, speaker_id=number) for number in (1, 2))
-    assert found == [first, second, first]
-    assert first != second
-    assert model.ask("a fox", voice="alloy") == second
+    assert all(map(same_speech, found, [first, second, first]))
+    assert not same_speech(first, second)
+    assert same_speech(model.ask("a fox", voice="alloy"), second)
 
 
 def test_without_a_seed_the_result_has_the_one_that_gives_the_same_speech(model: Served) -> None:
     first, second = (model.ask("a fox", seed=None) for _ in range(2))
     assert first["seed"] != second["seed"]
-    assert model.ask("a fox", seed=first["seed"]) == first
+    assert same_speech(model.ask("a fox", seed=first["seed"]), first)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +173,7 @@ def test_settings_of_a_request_change_no_other_request(model: Served) -> None:
     alone = model.ask("a fox")
     assert model.ask("a fox", noise_scale=0.1, speaking_rate=1.5) != alone
     model.refuse("a fox " * 90, speaking_rate=0.1)
-    assert model.ask("a fox") == alone
+    assert same_speech(model.ask("a fox"), alone)
 
 
 def test_no_text_is_spoken_after_the_deadline(model: Served) -> None:
@@ -194,15 +211,14 @@ def test_the_response_is_a_file_where_the_client_prefers_one(
     assert (response.status, response.content_type) == (200, kind)
     info = soundfile.info(BytesIO(response.body))
     assert (info.format, info.subtype, info.samplerate) == (format_, subtype, tiny_vits.RATE)
-    expected, _ = read(base64.b64decode(model.ask("a fox")["audio"]))
     if subtype == "PCM_16":
-        assert (read(response.body)[0] == expected).all()
+        assert same_samples(response.body, base64.b64decode(model.ask("a fox")["audio"]))
 
 
 def test_json_that_a_client_of_the_hub_accepts_stays_json(model: Served) -> None:
     agent = {"user-agent": "unknown/None; hf_hub/1.0"}
     response = respond(model, {"inputs": "a fox"}, accept="application/json", **agent)
-    assert json.loads(response.body) == model.ask("a fox")
+    assert same_speech(json.loads(response.body), model.ask("a fox"))
     assert len(json.loads(respond(model, {"inputs": ["a", "b"]}, **agent).body)) == 2
 
 
@@ -229,7 +245,7 @@ def test_openai_speech_is_a_file_of_the_format(
     assert soundfile.info(BytesIO(response.body)).format == format_
     if name == "wav":
         expected = model.ask("a fox", speaking_rate=1.5)["audio"]
-        assert base64.b64encode(response.body).decode() == expected
+        assert same_samples(response.body, base64.b64decode(expected))
 
 
 def test_openai_samples_have_24_khz(model: Served) -> None:
@@ -243,7 +259,8 @@ def test_openai_speech_is_mp3_without_a_format_and_its_voice_a_speaker(several: 
     model = Served(several, MODE, voices={"alloy": 2})
     assert speak_openai(model, voice="alloy").content_type == "audio/mpeg"
     found = speak_openai(model, voice={"id": "alloy"}, response_format="wav").body
-    assert base64.b64encode(found).decode() == model.ask("a fox", speaker_id=2)["audio"]
+    expected = model.ask("a fox", speaker_id=2)["audio"]
+    assert same_samples(found, base64.b64decode(expected))
 
 
 @pytest.mark.parametrize(
@@ -273,4 +290,4 @@ def test_another_model_speaks_no_texts(served: Callable[..., Served]) -> None:
 def test_a_model_whose_durations_are_not_random_speaks_as_the_pipeline(tmp_path: Path) -> None:
     folder = tiny_vits.write(tmp_path, {"use_stochastic_duration_prediction": False})
     assert not VitsConfig.from_pretrained(folder).use_stochastic_duration_prediction
-    assert Served(folder, MODE).ask("a fox") == reference(folder)("a fox", seed=3)
+    assert same_speech(Served(folder, MODE).ask("a fox"), reference(folder)("a fox", seed=3))
