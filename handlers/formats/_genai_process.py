@@ -22,6 +22,8 @@ import openvino
 import openvino_genai
 
 CHUNK = 1 << 16
+# For so many steps of its own, a text waits a step for others, whose prompts are read with its own.
+STEPS_PER_WAITED_STEP = 16
 # Each takes some megabytes where the vocabulary is large.
 MAX_GRAMMARS = 32
 ANY_TEXT = '{"type": "structural_tag", "format": {"type": "any_text"}}'
@@ -118,13 +120,22 @@ class Process:
         grammars: the grammars that it has compiled; None for a model that cannot have any.
         max_running: how many texts run at once. The pipeline ignores its own `max_num_seqs` where
             it splits prompts, and then runs all that it has.
+        splits_prompts: whether it reads prompts in parts, in the steps of the running texts. Else
+            all others wait while it reads prompts.
     """
 
     def __init__(
-        self, channel: Channel, pipeline: Any, grammars: Grammars | None, max_running: int
+        self,
+        channel: Channel,
+        pipeline: Any,
+        grammars: Grammars | None,
+        max_running: int,
+        *,
+        splits_prompts: bool,
     ) -> None:
         self._channel, self._pipeline, self._grammars = channel, pipeline, grammars
-        self._max_running = max_running
+        self._max_running, self._splits_prompts = max_running, splits_prompts
+        self._waited_steps = 0
         self._running: dict[int, RunningText] = {}
         self._waiting: dict[int, dict[str, Any]] = {}
 
@@ -143,12 +154,29 @@ class Process:
 
     def _start_waiting(self) -> list[dict[str, Any]]:
         """Start the texts that may run; return the events of those that the pipeline refuses."""
+        if self._waits_for_others():
+            self._waited_steps += 1
+            return []
+        self._waited_steps = 0
         refused = []
         while self._waiting and len(self._running) < self._max_running:
             command = self._waiting.pop(next(iter(self._waiting)))
             if error := self._start(**command):
                 refused.append({"id": command["start"], "refused": error})
         return refused
+
+    def _waits_for_others(self) -> bool:
+        """Return whether the waiting texts leave the next step to the running ones.
+
+        Streams never do, as their clients see when they begin.
+        """
+        if self._splits_prompts or not (self._waiting and self._running):
+            return False
+        waiting = self._waiting.values()
+        if any(command["in_parts"] for command in waiting):
+            return False
+        shortest = min(command["settings"]["max_new_tokens"] for command in waiting)
+        return self._waited_steps < shortest // STEPS_PER_WAITED_STEP
 
     def _start(
         self, start: int, prompt: list[int], settings: dict[str, Any], *, in_parts: bool
@@ -266,8 +294,14 @@ def main() -> None:
         pipeline, grammars = load(**arguments)
         _silence()
         channel.send({"ready": True})
-        max_running = arguments["scheduler"]["max_num_seqs"]
-        Process(channel, pipeline, grammars, max_running).run()
+        scheduler = arguments["scheduler"]
+        Process(
+            channel,
+            pipeline,
+            grammars,
+            scheduler["max_num_seqs"],
+            splits_prompts=scheduler["dynamic_split_fuse"],
+        ).run()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     except Exception as error:  # noqa: BLE001 - the worker reports it and ends

@@ -67,6 +67,8 @@ OFFLINE = {"local_files_only": True, "trust_remote_code": False}
 # Where OpenVINO fuses gated layers with AMX: it may pick bfloat16 for `auto`.
 FUSED_DTYPES = ("auto", "bfloat16")
 GATES = ({"Swish", "MatMul"}, {"Gelu", "MatMul"})
+# In tokens.
+LONGEST_WHOLE_PROMPT = 2_048
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 # Their exports are compared with the checkpoint, since optimum-intel 2.2 has not been tested with
@@ -162,6 +164,7 @@ class Format(BaseFormat):
             "num_kv_blocks": cache_blocks(spec, str(settings["KV_CACHE_PRECISION"])),
             # With it, texts whose prompts begin alike have other tokens in some steps.
             "enable_prefix_caching": False,
+            **_reading_of_prompts(spec),
         }
         checkpoint = self._checkpoint_of(spec)
         return GenAiModel(
@@ -375,17 +378,33 @@ def _check_positions(spec: ModelSpec) -> None:
     Raises:
         WrongCheckpoint: texts may reach them.
     """
-    positions, handler = short_positions(spec.checkpoint.config), spec.config.handler
+    positions = short_positions(spec.checkpoint.config)
     if positions is None:
         return
-    limits = (spec.checkpoint.limit, handler.max_total_tokens)
-    if min(filter(None, limits), default=math.inf) > positions:
+    if _longest_text(spec) > positions:
         raise WrongCheckpoint(
             "config.json",
             f"has LongRoPE, which save_mode: openvino computes for texts of at most {positions:,}"
             " tokens",
             f"set handler.max_total_tokens: {positions}, or use save_mode: pretrained",
         )
+
+
+def _longest_text(spec: ModelSpec) -> float:
+    """Return how many tokens a text has at most."""
+    limits = (spec.checkpoint.limit, spec.config.handler.max_total_tokens)
+    return min(filter(None, limits), default=math.inf)
+
+
+def _reading_of_prompts(spec: ModelSpec) -> dict[str, Any]:
+    """Return values of openvino-genai's `SchedulerConfig`.
+
+    A prompt that is read in a step of its own has its first token sooner. The running texts wait
+    meanwhile, so that long prompts are read in parts, in the steps of the running texts.
+    """
+    if _longest_text(spec) > LONGEST_WHOLE_PROMPT:
+        return {"dynamic_split_fuse": True}
+    return {"dynamic_split_fuse": False, "max_num_batched_tokens": LONGEST_WHOLE_PROMPT}
 
 
 def _dtypes(spec: ModelSpec) -> list[str]:

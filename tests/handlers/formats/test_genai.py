@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from handlers.errors import (
     Unprocessable,
     WrongCheckpoint,
 )
+from handlers.formats.openvino import LONGEST_WHOLE_PROMPT
 from handlers.generation.continuous import RunningText
 from handlers.generation.scheduler import NewTokens
 from handlers.runtime.deadline import Deadline
@@ -85,6 +87,25 @@ def test_texts_are_those_of_generate(
     request = Request(PROMPT, parameters)
     found, expected = engine.predict([request]), reference.predict([request])
     assert not differences(found, expected, 1e-4)
+
+
+def test_texts_side_by_side_are_those_of_generate_where_prompts_are_read_in_parts(
+    tmp_path: Path,
+) -> None:
+    """The other tests have a model of short texts, whose prompts are read in steps of their own."""
+    positions = 2 * LONGEST_WHOLE_PROMPT
+    folder = tiny.write(tmp_path / "model", MODE, n_positions=positions)
+    tokenizer = folder / "tokenizer_config.json"
+    settings = {**json.loads(tokenizer.read_bytes()), "model_max_length": positions}
+    tokenizer.write_text(json.dumps(settings), encoding="utf-8")
+    formats.export(folder, config(), folder)
+    engine = Engine.load(folder, config(max_num_seqs=4, max_waiting=4, cache_size=0.1))
+    reference = Engine.load(folder, ModelConfig.parse({"handler": {"mode": MODE}}))
+    lengths = ((1, 40), (2, 8), (90, 12), (1, 30), (5, 20), (40, 24))
+    requests = [Request(PROMPT * n, {"max_new_tokens": tokens}) for n, tokens in lengths]
+    with ThreadPoolExecutor(len(requests)) as clients:
+        found = list(clients.map(lambda request: engine.predict([request])[0], requests))
+    assert not differences(found, reference.predict(requests), 1e-4)
 
 
 def test_sampling_with_a_seed_is_repeatable_and_each_sequence_differs(engine: Engine) -> None:

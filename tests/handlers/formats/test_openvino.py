@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openvino
 import pytest
 import torch
+from openvino import opset13 as ops
 
 from handlers.config.model_config import ModelConfig
 from handlers.errors import ConfigError, WrongCheckpoint, WrongConfig
@@ -19,8 +22,9 @@ from handlers.export.parity_report import FILE as QUALITY
 from handlers.export.parity_report import ParityReport, compare_outputs
 from handlers.export.quantize import Quantized
 from handlers.formats import check_config, export
-from handlers.formats.openvino import FILE, _compile_settings
+from handlers.formats.openvino import _compile_settings
 from handlers.schemas.request import Request
+from scripts.kit.places import ROOT
 from tests import tiny
 from tests.samples import FINE, requests_of
 from tests.serving import Served
@@ -290,25 +294,46 @@ def test_the_yaml_sets_the_precision(checkpoint: Callable[..., Path], tmp_path: 
     assert coarse.ask(FINE)
 
 
+def layers(*, gated: bool) -> Any:
+    """Return a graph of two layers: the activation of one is multiplied by the other, or added."""
+    inputs = ops.parameter([-1, 8], np.float32)
+    one, other = (ops.matmul(inputs, np.full((8, 8), n, np.float32), False, True) for n in (1, 2))
+    combine = ops.multiply if gated else ops.add
+    return openvino.Model([combine(ops.swish(one), other)], [inputs])
+
+
 @pytest.mark.parametrize(
-    ("family", "flags", "threads", "hint"),
+    ("gated", "flags", "threads", "hint"),
     [
-        ("Llama", "avx512_bf16 amx_bf16", 1, "f32"),
-        ("Llama", "avx512_bf16 amx_bf16", 2, "bf16"),
-        ("Llama", "avx512_bf16", 1, "bf16"),
-        ("GPT2", "avx512_bf16 amx_bf16", 1, "bf16"),
+        (True, "avx512_bf16 amx_bf16", 1, "f32"),
+        (True, "avx512_bf16 amx_bf16", 2, "bf16"),
+        (True, "avx512_bf16", 1, "bf16"),
+        (False, "avx512_bf16 amx_bf16", 1, "bf16"),
     ],
 )
 def test_gated_layers_are_in_float32_with_one_thread_and_amx(
-    family: str, flags: str, threads: int, hint: str, tmp_path: Path, monkeypatch: Any
+    gated: bool, flags: str, threads: int, hint: str, tmp_path: Path, monkeypatch: Any
 ) -> None:
     """In bfloat16, OpenVINO 2026.4 divides by zero there, which ends the process."""
-    folder = tiny.write(tmp_path / "checkpoint", GENERATES, family=family)
-    export_to(tmp_path / "exported", folder, **handler(GENERATES, dtype="float32"))
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text(f"flags : {flags}\n", encoding="utf-8")
     monkeypatch.setattr("handlers.checkpoints.dtypes.CPUINFO", cpuinfo)
     monkeypatch.setattr("handlers.formats.openvino.available_cores", lambda: threads)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    graph = openvino.Core().read_model(tmp_path / "exported" / FILE)
-    assert _compile_settings("bfloat16", graph)["INFERENCE_PRECISION_HINT"] == hint
+    settings = _compile_settings("bfloat16", layers(gated=gated))
+    assert settings["INFERENCE_PRECISION_HINT"] == hint
+
+
+@pytest.mark.slow
+def test_llama_loads_with_one_thread_in_bfloat16(tmp_path: Path) -> None:
+    """It ends the process on a processor with AMX if its layers are not found to be gated."""
+    folder = tiny.write(tmp_path / "checkpoint", GENERATES, family="Llama")
+    export_to(tmp_path / "exported", folder, **handler(GENERATES, dtype="bfloat16"))
+    code = (
+        "import pathlib, sys, torch; from tests.serving import Served; torch.set_num_threads(1);"
+        "settings = {'save_mode': 'openvino', 'dtype': 'bfloat16'};"
+        "Served(pathlib.Path(sys.argv[1]), 'text_generation', **settings).ask('a fox')"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "exported")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,85 @@
+"""The process of openvino-genai: when a text begins beside running ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import openvino_genai
+import pytest
+
+from handlers.formats._genai_process import Process
+
+pytestmark = pytest.mark.openvino
+
+
+class Pipeline:
+    """A pipeline whose texts never end; it notes what it is asked to do."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def add_request(self, number: int, _tokens: Any, _config: Any) -> Any:
+        self.log.append(f"text {number}")
+        running = openvino_genai.GenerationStatus.RUNNING
+        return SimpleNamespace(get_status=lambda: running, can_read=lambda: False)
+
+    def has_non_finished_requests(self) -> bool:
+        return True
+
+    def step(self) -> None:
+        self.log.append("step")
+
+
+class Channel:
+    """A worker that sends commands before each step, and ends."""
+
+    def __init__(self, turns: Sequence[Sequence[Any]]) -> None:
+        self._turns = iter(turns)
+
+    def commands(self, *, wait: bool) -> Iterator[Any]:
+        turn = next(self._turns, None)
+        if turn is None:
+            raise EOFError
+        yield from turn
+
+
+def text(number: int, new_tokens: int, *, in_parts: bool = False) -> dict[str, Any]:
+    settings = {"max_new_tokens": new_tokens}
+    return {"start": number, "prompt": [1], "settings": settings, "in_parts": in_parts}
+
+
+def steps_before(number: int, turns: Sequence[Sequence[Any]], *, splits: bool = False) -> int:
+    """Return after how many steps a text begins, when commands come before each of them."""
+    pipeline, channel = Pipeline(), Channel([*turns, *([()] * 20)])
+    process = Process(channel, pipeline, None, 8, splits_prompts=splits)  # type: ignore[arg-type]
+    with pytest.raises(EOFError):
+        process.run()
+    return pipeline.log[: pipeline.log.index(f"text {number}")].count("step")
+
+
+RUNNING = text(1, 64)
+
+
+def test_a_text_waits_for_others_for_a_sixteenth_of_its_steps() -> None:
+    assert steps_before(2, [[RUNNING], [text(2, 64)]]) == 1 + 4
+    assert steps_before(2, [[RUNNING], [text(2, 8)]]) == 1
+
+
+def test_no_text_waits_where_none_runs() -> None:
+    assert steps_before(2, [[], [text(2, 64)]]) == 1
+
+
+def test_texts_that_wait_begin_together_when_the_first_has_waited() -> None:
+    turns = [[RUNNING], [text(2, 64)], [], [text(3, 64)]]
+    assert steps_before(2, turns) == steps_before(3, turns) == 1 + 4
+
+
+def test_a_stream_does_not_wait_nor_do_the_texts_beside_it() -> None:
+    turns = [[RUNNING], [text(2, 64)], [text(3, 64, in_parts=True)]]
+    assert steps_before(2, turns) == steps_before(3, turns) == 2
+
+
+def test_no_text_waits_where_prompts_are_split() -> None:
+    assert steps_before(2, [[RUNNING], [text(2, 64)]], splits=True) == 1
