@@ -69,8 +69,8 @@ class GenAiModel(EngineModel):
     Args:
         directory: the folder with the model.
         properties: OpenVINO's properties.
-        scheduler: values of openvino-genai's `SchedulerConfig`; `max_num_seqs` is the number of
-            texts that run at once.
+        scheduler: values of openvino-genai's `SchedulerConfig`.
+        max_running: how many texts run at once.
         max_waiting: how many texts may wait for others to end.
         base: the checkpoint's generation config.
         load_graph: loads the model for forward passes, which explanations need.
@@ -84,6 +84,7 @@ class GenAiModel(EngineModel):
         directory: Path,
         properties: Mapping[str, Any],
         scheduler: Mapping[str, Any],
+        max_running: int,
         max_waiting: int,
         base: GenerationConfig,
         load_graph: Callable[[], Model],
@@ -98,10 +99,10 @@ class GenAiModel(EngineModel):
             "directory": str(directory),
             "properties": dict(properties),
             "scheduler": dict(scheduler),
+            "max_running": max_running,
             "vocabulary": str(trials.folder) if trials else None,
         }
         process = EngineProcess(PROGRAM, arguments)
-        max_running = scheduler["max_num_seqs"]
         self._groups = load_checkpoint and LazyLoad(
             partial(_side_by_side, load_checkpoint, max_running, max_waiting, process)
         )

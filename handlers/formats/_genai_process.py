@@ -22,8 +22,10 @@ import openvino
 import openvino_genai
 
 CHUNK = 1 << 16
-# For so many steps of its own, a text waits a step for others, whose prompts are read with its own.
-STEPS_PER_WAITED_STEP = 16
+# A text that is not streamed may wait one step for this many tokens that it asks for, and so many
+# steps at most, so that several prompts are read together.
+TOKENS_PER_WAITED_STEP = 16
+MAX_WAITED_STEPS = 4
 # Each takes some megabytes where the vocabulary is large.
 MAX_GRAMMARS = 32
 ANY_TEXT = '{"type": "structural_tag", "format": {"type": "any_text"}}'
@@ -118,8 +120,8 @@ class Process:
         channel: the connection to the worker.
         pipeline: openvino-genai's `ContinuousBatchingPipeline`.
         grammars: the grammars that it has compiled; None for a model that cannot have any.
-        max_running: how many texts run at once. The pipeline ignores its own `max_num_seqs` where
-            it splits prompts, and then runs all that it has.
+        max_running: how many texts run at once. The pipeline has no such limit: it ignores its
+            `max_num_seqs` where it splits prompts, and counts beams elsewhere.
         splits_prompts: whether it reads prompts in parts, in the steps of the running texts. Else
             all others wait while it reads prompts.
     """
@@ -136,6 +138,7 @@ class Process:
         self._channel, self._pipeline, self._grammars = channel, pipeline, grammars
         self._max_running, self._splits_prompts = max_running, splits_prompts
         self._waited_steps = 0
+        self._has_cancelled = False
         self._running: dict[int, RunningText] = {}
         self._waiting: dict[int, dict[str, Any]] = {}
 
@@ -154,16 +157,25 @@ class Process:
 
     def _start_waiting(self) -> list[dict[str, Any]]:
         """Start the texts that may run; return the events of those that the pipeline refuses."""
+        has_cancelled, self._has_cancelled = self._has_cancelled, False
+        # The pipeline forgets cancelled texts in its next step. Where they fill its cache and no
+        # other text runs, it would give up a new one there.
+        if (has_cancelled and not self._running) or not self._has_room:
+            return []
         if self._waits_for_others():
             self._waited_steps += 1
             return []
         self._waited_steps = 0
         refused = []
-        while self._waiting and len(self._running) < self._max_running:
+        while self._waiting and self._has_room:
             command = self._waiting.pop(next(iter(self._waiting)))
             if error := self._start(**command):
                 refused.append({"id": command["start"], "refused": error})
         return refused
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._running) < self._max_running
 
     def _waits_for_others(self) -> bool:
         """Return whether the waiting texts leave the next step to the running ones.
@@ -176,7 +188,7 @@ class Process:
         if any(command["in_parts"] for command in waiting):
             return False
         shortest = min(command["settings"]["max_new_tokens"] for command in waiting)
-        return self._waited_steps < shortest // STEPS_PER_WAITED_STEP
+        return self._waited_steps < min(shortest // TOKENS_PER_WAITED_STEP, MAX_WAITED_STEPS)
 
     def _start(
         self, start: int, prompt: list[int], settings: dict[str, Any], *, in_parts: bool
@@ -198,6 +210,7 @@ class Process:
         self._waiting.pop(number, None)
         if number in self._running:
             self._running.pop(number).handle.cancel()
+            self._has_cancelled = True
 
     def _report(self, refused: list[dict[str, Any]]) -> None:
         """Send what is new of every text, first tokens first: their clients have nothing yet."""
@@ -291,17 +304,13 @@ def main() -> None:
     channel = Channel(int(sys.argv[1]))
     try:
         arguments = json.loads(sys.argv[2])
+        max_running = arguments.pop("max_running")
+        splits_prompts = arguments["scheduler"]["dynamic_split_fuse"]
         pipeline, grammars = load(**arguments)
         _silence()
         channel.send({"ready": True})
-        scheduler = arguments["scheduler"]
-        Process(
-            channel,
-            pipeline,
-            grammars,
-            scheduler["max_num_seqs"],
-            splits_prompts=scheduler["dynamic_split_fuse"],
-        ).run()
+        process = Process(channel, pipeline, grammars, max_running, splits_prompts=splits_prompts)
+        process.run()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     except Exception as error:  # noqa: BLE001 - the worker reports it and ends

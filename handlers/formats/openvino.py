@@ -64,9 +64,8 @@ logger = logging.getLogger(__name__)
 FILE = "openvino_model.xml"
 SPEECH = "AutoModelForSpeechSeq2Seq"
 OFFLINE = {"local_files_only": True, "trust_remote_code": False}
-# Where OpenVINO fuses gated layers with AMX: it may pick bfloat16 for `auto`.
-FUSED_DTYPES = ("auto", "bfloat16")
-GATES = ({"Swish", "MatMul"}, {"Gelu", "MatMul"})
+# The operations whose results a gated layer multiplies.
+GATES = [{one, other} for one in ("Swish", "Gelu") for other in ("MatMul", "VariadicSplit")]
 # In tokens.
 LONGEST_WHOLE_PROMPT = 2_048
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
@@ -160,7 +159,6 @@ class Format(BaseFormat):
         self.require("openvino_genai", "continuousBatching: true")
         handler = spec.config.handler
         scheduler = {
-            "max_num_seqs": handler.max_num_seqs,
             "num_kv_blocks": cache_blocks(spec, str(settings["KV_CACHE_PRECISION"])),
             # With it, texts whose prompts begin alike have other tokens in some steps.
             "enable_prefix_caching": False,
@@ -171,6 +169,7 @@ class Format(BaseFormat):
             spec.directory,
             settings,
             scheduler,
+            handler.max_num_seqs,
             handler.max_waiting,
             spec.checkpoint.generation_config,
             partial(self._load_static, spec, settings),
@@ -404,7 +403,12 @@ def _reading_of_prompts(spec: ModelSpec) -> dict[str, Any]:
     """
     if _longest_text(spec) > LONGEST_WHOLE_PROMPT:
         return {"dynamic_split_fuse": True}
-    return {"dynamic_split_fuse": False, "max_num_batched_tokens": LONGEST_WHOLE_PROMPT}
+    return {
+        "dynamic_split_fuse": False,
+        "max_num_batched_tokens": LONGEST_WHOLE_PROMPT,
+        # As many as it may be: beams are counted, and `_genai_process` holds to the limit of texts.
+        "max_num_seqs": LONGEST_WHOLE_PROMPT,
+    }
 
 
 def _dtypes(spec: ModelSpec) -> list[str]:
@@ -454,11 +458,11 @@ def _exact(dtype: str, graph: Any = None) -> dict[str, int | str]:
 def _precision(dtype: str, graph: Any) -> str | None:
     """Return OpenVINO's word for a dtype, or for float32 where it would end the process.
 
-    On processors with AMX, OpenVINO 2026.4 computes gated layers with an operation of its own,
-    which divides by zero if it has a single thread.
+    On processors with AMX, OpenVINO 2026.4 computes gated layers with an operation of its own in 16
+    bits, which divides by zero if it has a single thread.
     """
     threads = min(torch.get_num_threads(), available_cores())
-    is_fused = dtype in FUSED_DTYPES and threads == 1 and cpu_has_amx()
+    is_fused = dtype != "float32" and threads == 1 and cpu_has_amx()
     if graph is None or not is_fused or not _has_gated_layers(graph):
         return PRECISIONS.get(dtype)
     logger.warning(
@@ -468,7 +472,10 @@ def _precision(dtype: str, graph: Any) -> str | None:
 
 
 def _has_gated_layers(graph: Any) -> bool:
-    """Return whether an activation of one layer is multiplied by another, as in Llama."""
+    """Return whether the activation of one layer is multiplied by another, as in Llama.
+
+    Some models compute both layers as one, and split it.
+    """
     return any(
         {value.get_node().get_type_name() for value in node.input_values()} in GATES
         for node in graph.get_ops()

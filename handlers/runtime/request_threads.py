@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from handlers.runtime.deadline import Deadline
-from handlers.runtime.step_clock import StepClock
+from handlers.runtime.step_clock import SAME_STEP, StepClock
 
 Part = TypeVar("Part")
 Send = Callable[[Part], None]
@@ -63,6 +63,7 @@ class RequestThreads(Generic[Part]):
         self._ready: dict[str, Ready[Part]] = {}
         self._begun: set[str] = set()
         self._steps = StepClock()
+        self._yielded_at = 0.0
         self._last_call = time.monotonic()
         threading.Thread(target=self._watch, name="silence", daemon=True).start()
 
@@ -150,6 +151,13 @@ class RequestThreads(Generic[Part]):
             change(self._ready.setdefault(number, Ready(is_first=is_first)))
             self._changed.notify_all()
         if is_first:
+            self._yield_once_a_step()
+
+    def _yield_once_a_step(self) -> None:
+        """Let the first part of a request be sent; those of others in the same step follow soon."""
+        now = time.monotonic()
+        if now - self._yielded_at > SAME_STEP:
+            self._yielded_at = now
             time.sleep(YIELDING_SECONDS)
 
     def _watch(self) -> None:

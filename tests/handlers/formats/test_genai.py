@@ -164,6 +164,16 @@ def test_no_more_texts_run_at_once_than_the_yaml_says(folder: Path) -> None:
     assert max(waiting) > 0
 
 
+def test_a_text_that_ends_at_a_stop_string_makes_room_for_the_next(
+    folder: Path, reference: Engine
+) -> None:
+    engine = Engine.load(folder, config(max_num_seqs=1, max_waiting=8, cache_size=0.1))
+    request = Request(PROMPT, {"max_new_tokens": 60, "stop": ["e"]})
+    with ThreadPoolExecutor(8) as clients:
+        found = list(clients.map(lambda _: engine.predict([request])[0], range(8)))
+    assert found == reference.predict([request]) * 8
+
+
 NO_BIAS = {"logit_bias": {"3": 1e-9}}
 LACKING = [
     ("typical_p", 0.5),

@@ -23,10 +23,12 @@ class Pipeline:
     def add_request(self, number: int, _tokens: Any, _config: Any) -> Any:
         self.log.append(f"text {number}")
         running = openvino_genai.GenerationStatus.RUNNING
-        return SimpleNamespace(get_status=lambda: running, can_read=lambda: False)
+        return SimpleNamespace(
+            get_status=lambda: running, can_read=lambda: False, cancel=lambda: None
+        )
 
     def has_non_finished_requests(self) -> bool:
-        return True
+        return bool(self.log)
 
     def step(self) -> None:
         self.log.append("step")
@@ -50,25 +52,32 @@ def text(number: int, new_tokens: int, *, in_parts: bool = False) -> dict[str, A
     return {"start": number, "prompt": [1], "settings": settings, "in_parts": in_parts}
 
 
-def steps_before(number: int, turns: Sequence[Sequence[Any]], *, splits: bool = False) -> int:
+def steps_before(
+    number: int, turns: Sequence[Sequence[Any]], *, splits: bool = False, max_running: int = 8
+) -> int:
     """Return after how many steps a text begins, when commands come before each of them."""
     pipeline, channel = Pipeline(), Channel([*turns, *([()] * 20)])
-    process = Process(channel, pipeline, None, 8, splits_prompts=splits)  # type: ignore[arg-type]
+    process: Any = Process
     with pytest.raises(EOFError):
-        process.run()
+        process(channel, pipeline, None, max_running, splits_prompts=splits).run()
     return pipeline.log[: pipeline.log.index(f"text {number}")].count("step")
+
+
+def end(number: int) -> dict[str, int]:
+    return {"cancel": number}
 
 
 RUNNING = text(1, 64)
 
 
-def test_a_text_waits_for_others_for_a_sixteenth_of_its_steps() -> None:
-    assert steps_before(2, [[RUNNING], [text(2, 64)]]) == 1 + 4
+def test_a_text_waits_for_others_for_a_sixteenth_of_its_tokens_and_four_steps_at_most() -> None:
     assert steps_before(2, [[RUNNING], [text(2, 8)]]) == 1
+    assert steps_before(2, [[RUNNING], [text(2, 40)]]) == 1 + 2
+    assert steps_before(2, [[RUNNING], [text(2, 2_000)]]) == 1 + 4
 
 
 def test_no_text_waits_where_none_runs() -> None:
-    assert steps_before(2, [[], [text(2, 64)]]) == 1
+    assert steps_before(2, [[], [text(2, 64)]]) == 0
 
 
 def test_texts_that_wait_begin_together_when_the_first_has_waited() -> None:
@@ -83,3 +92,18 @@ def test_a_stream_does_not_wait_nor_do_the_texts_beside_it() -> None:
 
 def test_no_text_waits_where_prompts_are_split() -> None:
     assert steps_before(2, [[RUNNING], [text(2, 64)]], splits=True) == 1
+
+
+@pytest.mark.parametrize("splits", [True, False])
+def test_a_text_beyond_the_limit_begins_after_the_step_that_forgets_a_cancelled_one(
+    splits: bool,
+) -> None:
+    turns = [[RUNNING, text(2, 8, in_parts=True)], [], [end(1)]]
+    assert steps_before(2, turns, splits=splits, max_running=1) == 3
+
+
+def test_a_text_that_is_cancelled_while_it_waits_does_not_begin() -> None:
+    turns = [[RUNNING], [text(2, 64)], [end(2)], [text(3, 8)]]
+    assert steps_before(3, turns) == 3
+    with pytest.raises(ValueError, match="text 2"):
+        steps_before(2, turns)
