@@ -41,7 +41,7 @@ from handlers.export.parity_report import ParityReport, compare_outputs
 from handlers.export.quantize import AccuracyTarget, Quantized, quantize
 from handlers.export.vector_agreement import compare_vectors
 from handlers.formats import load_checkpoint
-from handlers.formats._cache import cache_blocks
+from handlers.formats._cache import cache_blocks, longest_text
 from handlers.formats._genai import GenAiModel, check_generation_config
 from handlers.formats._genai_grammar import GrammarTrials
 from handlers.formats._graph import (
@@ -377,10 +377,11 @@ def _check_positions(spec: ModelSpec) -> None:
     Raises:
         WrongCheckpoint: texts may reach them.
     """
-    positions = short_positions(spec.checkpoint.config)
+    positions, handler = short_positions(spec.checkpoint.config), spec.config.handler
     if positions is None:
         return
-    if _longest_text(spec) > positions:
+    limits = (spec.checkpoint.limit, handler.max_total_tokens)
+    if min(filter(None, limits), default=math.inf) > positions:
         raise WrongCheckpoint(
             "config.json",
             f"has LongRoPE, which save_mode: openvino computes for texts of at most {positions:,}"
@@ -389,19 +390,13 @@ def _check_positions(spec: ModelSpec) -> None:
         )
 
 
-def _longest_text(spec: ModelSpec) -> float:
-    """Return how many tokens a text has at most."""
-    limits = (spec.checkpoint.limit, spec.config.handler.max_total_tokens)
-    return min(filter(None, limits), default=math.inf)
-
-
 def _reading_of_prompts(spec: ModelSpec) -> dict[str, Any]:
     """Return values of openvino-genai's `SchedulerConfig`.
 
     A prompt that is read in a step of its own has its first token sooner. The running texts wait
     meanwhile, so that long prompts are read in parts, in the steps of the running texts.
     """
-    if _longest_text(spec) > LONGEST_WHOLE_PROMPT:
+    if longest_text(spec) > LONGEST_WHOLE_PROMPT:
         return {"dynamic_split_fuse": True}
     return {
         "dynamic_split_fuse": False,

@@ -98,6 +98,7 @@ def test_blocks_stay_in_float_until_labels_agree(
     checkpoint: Callable[..., Path],
     tmp_path: Path,
     monkeypatch: Any,
+    processor: Callable[[str], None],
     agreements: list[float],
     quantization: str,
 ) -> None:
@@ -127,13 +128,12 @@ def test_auto_is_the_dtype_that_was_measured(
     checkpoint: Callable[..., Path],
     tmp_path: Path,
     monkeypatch: Any,
+    processor: Callable[[str], None],
     agreements: list[float],
     dtype: str,
     rejected: str | None,
 ) -> None:
-    cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("flags : avx512_bf16\n", encoding="utf-8")
-    monkeypatch.setattr("handlers.checkpoints.dtypes.CPUINFO", cpuinfo)
+    processor("avx512_bf16")
     found = iter(ParityReport(9, 9, share, 0.0) for share in agreements)
     monkeypatch.setattr("handlers.export.evaluation.compare_outputs", lambda *_, **__: next(found))
     settings = {**handler(CLASSIFIES), "dtype": "auto", "min_agreement": 0.99}
@@ -147,7 +147,7 @@ def test_auto_is_the_dtype_that_was_measured(
     assert hint in ({"f32"} if dtype == "float32" else {"f32", "bf16"})
     assert model.engine.describe().dtype == dtype
     # A processor without bfloat16 computes in float32.
-    cpuinfo.write_text("flags : avx2\n", encoding="utf-8")
+    processor("avx2")
     assert Served(tmp_path / "model", **settings).engine.describe().dtype == "float32"
 
 
@@ -195,13 +195,12 @@ def test_int8_is_measured_in_the_dtypes_that_it_may_be_served_in(
     checkpoint: Callable[..., Path],
     tmp_path: Path,
     monkeypatch: Any,
+    processor: Callable[[str], None],
     dtype: str,
     flags: str,
     hints: dict[str, str],
 ) -> None:
-    cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text(f"flags : {flags}\n", encoding="utf-8")
-    monkeypatch.setattr("handlers.checkpoints.dtypes.CPUINFO", cpuinfo)
+    processor(flags)
     targets: list[Any] = []
 
     def recorded(graph: Any, _: Any, __: Any, target: Any, **packages: Any) -> Quantized:
@@ -312,12 +311,15 @@ def layers(*, gated: bool) -> Any:
     ],
 )
 def test_gated_layers_are_in_float32_with_one_thread_and_amx(
-    gated: bool, flags: str, threads: int, hint: str, tmp_path: Path, monkeypatch: Any
+    processor: Callable[[str], None],
+    gated: bool,
+    flags: str,
+    threads: int,
+    hint: str,
+    monkeypatch: Any,
 ) -> None:
     """In bfloat16, OpenVINO 2026.4 divides by zero there, which ends the process."""
-    cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text(f"flags : {flags}\n", encoding="utf-8")
-    monkeypatch.setattr("handlers.checkpoints.dtypes.CPUINFO", cpuinfo)
+    processor(flags)
     monkeypatch.setattr("handlers.formats.openvino.available_cores", lambda: threads)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     settings = _compile_settings("bfloat16", layers(gated=gated))
