@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from handlers.formats._genai_process import Process
-
 # Not there beside the newest transformers.
 openvino_genai = pytest.importorskip("openvino_genai")
+
+from handlers.formats._genai_process import Process  # noqa: E402
 
 pytestmark = pytest.mark.openvino
 
