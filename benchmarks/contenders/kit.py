@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
@@ -29,11 +31,16 @@ class Kit(TorchServeContender):
         source: the YAML file.
         checkpoint: the model that replaces the one in the YAML file.
         work: folder for generated files.
+        handler: more values of the YAML's `handler:` section.
     """
 
-    def __init__(self, name: str, source: Path, checkpoint: Path, work: Path) -> None:
+    def __init__(
+        self, name: str, source: Path, checkpoint: Path, work: Path, **handler: Any
+    ) -> None:
         stem = f"bench_{source.stem}"
-        self._yaml = _with_checkpoint(source, checkpoint, work / "configs" / f"{stem}.yaml")
+        self._yaml = _with_checkpoint(
+            source, checkpoint, work / "configs" / f"{stem}.yaml", handler
+        )
         self.config = formats.plan(ModelConfig.read(self._yaml))
         self.precision = _precision(self.config.handler)
         super().__init__(name, work / "model_store" / f"{stem}.mar", work / "servers" / stem)
@@ -57,9 +64,11 @@ def sources(mode: str) -> dict[str, Path]:
     return {f"kit{path.stem.removeprefix(mode)}": path for path in (default, *chosen)}
 
 
-def _with_checkpoint(source: Path, checkpoint: Path, target: Path) -> Path:
+def _with_checkpoint(
+    source: Path, checkpoint: Path, target: Path, handler: Mapping[str, Any]
+) -> Path:
     document = yaml.safe_load(source.read_text(encoding="utf-8"))
-    document["handler"] |= {"model_name": str(checkpoint), "min_agreement": 0.0}
+    document["handler"] |= {"model_name": str(checkpoint), "min_agreement": 0.0, **handler}
     document["handler"].pop("revision", None)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")

@@ -11,8 +11,6 @@ from typing import Any
 
 from vllm import LLM, SamplingParams, TokensPrompt
 
-LONGEST = 512  # tokens of a prompt and its new tokens
-
 
 def generate(llm: LLM, requests: list[dict[str, Any]]) -> dict[str, float]:
     """Return the number of generated tokens, and the seconds."""
@@ -41,7 +39,7 @@ def main() -> None:
         job["model"],
         dtype="bfloat16",
         max_num_seqs=job["clients"],
-        max_model_len=LONGEST,
+        max_model_len=job["longest"],
         skip_tokenizer_init=True,
     )
     generate(llm, job["warm_up"])

@@ -1,9 +1,10 @@
 """Other engines, each in a process of its own, without a server.
 
 A program in benchmarks/contenders/ reads a job as JSON from stdin: `model`, `clients`, `seconds`,
-`warm_up` (a list of requests) and `workloads` (lists of requests by setting). A request has
-`prompt` (token ids), `new_tokens`, `temperature` (null for greedy) and `seed`. The line that it
-prints as JSON has `tokens` and `seconds` by setting.
+`longest` (tokens of a prompt and its new text, at most), `warm_up` (a list of requests) and
+`workloads` (lists of requests by setting). A request has `prompt` (token ids), `new_tokens`,
+`temperature` (null for greedy) and `seed`. The line that it prints as JSON has `tokens` and
+`seconds` by setting.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from benchmarks.contenders.external import NotInstalled
 from benchmarks.text_generation.contender import GenerationContender, Job, Speed, Turn
+from benchmarks.text_generation.workloads import LONGEST_TEXT
 from handlers.errors import KitError
 from scripts.kit.openmp import openmp_environment
 from scripts.kit.places import ROOT
@@ -171,6 +173,7 @@ def _message(model: Path, job: Job) -> str:
         "model": str(model),
         "clients": job.plan.clients,
         "seconds": job.plan.seconds,
+        "longest": LONGEST_TEXT,
         "warm_up": [asdict(each) for each in job.warm_up],
         "workloads": {
             name: [asdict(each) for each in requests] for name, requests in job.workloads.items()

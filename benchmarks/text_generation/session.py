@@ -17,6 +17,7 @@ from benchmarks.text_generation.engines import engines
 from benchmarks.text_generation.models import language_model
 from benchmarks.text_generation.server import KitServer, StreamingKitServer
 from benchmarks.text_generation.summary import summary
+from benchmarks.text_generation.workloads import LONGEST_TEXT
 
 NAMES = (
     "kit",
@@ -90,7 +91,7 @@ class Session:
 
     def contenders(self, job: Job, work: Path) -> list[GenerationContender]:
         """Return the selected contenders of a model; `work` is a folder of this model."""
-        kit = Kit("kit", self.source, job.checkpoint, work)
+        kit = Kit("kit", self.source, job.checkpoint, work, max_total_tokens=LONGEST_TEXT)
         others = engines(job.checkpoint, work, job.plan.clients)
         found: list[GenerationContender] = [KitServer(kit), StreamingKitServer(kit), *others]
         return [each for each in found if not self.only or each.name in self.only]

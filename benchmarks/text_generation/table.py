@@ -9,6 +9,7 @@ from benchmarks.table import markdown
 from benchmarks.text_generation.models import DESCRIPTIONS
 from benchmarks.text_generation.summary import FIRST_TOKEN_TARGET, GAP_TARGET
 from benchmarks.text_generation.workloads import (
+    LONGEST_TEXT,
     NEW_TOKENS,
     PROMPT_TOKENS,
     SETTINGS,
@@ -40,7 +41,8 @@ def _head(document: Mapping[str, Any]) -> str:
         f" TorchServe with `{document['yaml']}`, `kit_streamed` the same with streams. The others"
         " run in process, without a server: `generate` of transformers in static batches of"
         f" {plan['clients']} and one request at a time, the continuous batching of openvino-genai,"
-        " and vLLM with its default threads and with all cores.\n\n"
+        " and vLLM with its default threads and with all cores. This kit and vLLM have a limit of"
+        f" {LONGEST_TEXT} tokens for a text (`max_total_tokens`, `max_model_len`).\n\n"
         f"- Machine: {machine['processor']}, {machine['cores']} cores"
         f" ({', '.join(machine['instructions']) or 'unknown vector instructions'});"
         f" load average {machine['load']} before the run.\n"

@@ -9,6 +9,8 @@ from benchmarks.text_generation.models import FIRST_WORD
 
 PROMPT_TOKENS = (5, 200)
 NEW_TOKENS = (8, 128)
+# Tokens of a prompt and its new text, for servers that have such a limit.
+LONGEST_TEXT = 512
 TEMPERATURES = (0.5, 1.5)
 # The prompts of each list are different, because an engine may keep the cache of earlier prompts.
 SEEDS = {"warm-up": 0, "equal": 1, "own": 2, "long": 3, "short": 4}

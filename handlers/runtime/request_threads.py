@@ -23,6 +23,8 @@ YIELDING_SECONDS = 0.0005
 # How long before the next parts a call returns: TorchServe passes a new request to the handler, and
 # the handler to the model, before the model begins with its next step.
 LEAD_SECONDS = 0.008
+# How long a call waits for parts that are late, as in a step that reads prompts.
+LATE_SECONDS = 0.02
 # TorchServe asks at once for more while one client waits; without any, it does not ask at all.
 SILENCE_SECONDS = 5.0
 
@@ -100,12 +102,11 @@ class RequestThreads(Generic[Part]):
     def take(self, seconds: float) -> dict[str, Ready[Part]]:
         """Return what is ready of each request, after waiting at most so long for something.
 
-        Where parts come at each step of a model, it returns shortly before the next ones, too, so
-        that a request which came meanwhile takes part in the step after it.
+        Where parts come at each step of a model, it returns shortly before the next ones, too, and
+        again if they are late, so that a request which came meanwhile takes part in the step after.
         """
         early = self._steps.seconds_to_next() - LEAD_SECONDS
-        if 0 < early < seconds:
-            seconds = early
+        seconds = min(seconds, early if early > 0 else LATE_SECONDS)
         with self._changed:
             if not self._changed.wait_for(lambda: bool(self._ready), seconds):
                 return {}

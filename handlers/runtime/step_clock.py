@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 
 # Parts that come within this time, in seconds, are those of one step.
 SAME_STEP = 0.01
 # After so many seconds without a part, the streams before have ended.
 PAUSE = 1.0
-# The share of a new interval in the mean.
-WEIGHT = 0.125
+# The intervals of which the lower quartile is the estimate: steps that read prompts are longer.
+INTERVALS = 16
 
 
 class StepClock:
-    """Estimates when the next parts come, from the mean interval of those before."""
+    """Estimates when the next parts come, from the intervals between those before."""
 
     def __init__(self) -> None:
-        self._last, self._interval = 0.0, math.inf
+        self._last = 0.0
+        self._intervals = deque[float](maxlen=INTERVALS)
 
     def tick(self) -> None:
         """Note that a part came."""
@@ -27,12 +29,13 @@ class StepClock:
             return
         self._last = now
         if elapsed > PAUSE:
-            self._interval = math.inf
-        elif math.isinf(self._interval):
-            self._interval = elapsed
+            self._intervals.clear()
         else:
-            self._interval += (elapsed - self._interval) * WEIGHT
+            self._intervals.append(elapsed)
 
     def seconds_to_next(self) -> float:
         """Return the seconds until the next parts: negative if they are late, or infinite."""
-        return self._last + self._interval - time.monotonic()
+        if not self._intervals:
+            return math.inf
+        interval = sorted(self._intervals)[len(self._intervals) // 4]
+        return self._last + interval - time.monotonic()

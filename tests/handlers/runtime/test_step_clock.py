@@ -52,10 +52,19 @@ def test_parts_of_several_texts_are_one_step(moments: Moments) -> None:
     assert clock.seconds_to_next() == pytest.approx(0.5)
 
 
-def test_a_step_that_takes_longer_changes_the_estimate_a_little(moments: Moments) -> None:
+def test_longer_steps_do_not_change_the_estimate_while_a_quarter_is_short(moments: Moments) -> None:
     clock = StepClock()
-    tick(clock, moments, 100.0, 100.4, 101.2)
-    assert clock.seconds_to_next() == pytest.approx(0.45)
+    tick(clock, moments, 100.0, 100.5, 101.25, 102.0)
+    assert clock.seconds_to_next() == pytest.approx(0.5)
+
+
+def test_the_estimate_is_that_of_the_last_steps(moments: Moments) -> None:
+    clock = StepClock()
+    tick(clock, moments, 100.0, *(100.125 + 0.125 * number for number in range(16)))
+    assert clock.seconds_to_next() == pytest.approx(0.125)
+    start = moments.now
+    tick(clock, moments, *(start + 0.5 * number for number in range(1, 17)))
+    assert clock.seconds_to_next() == pytest.approx(0.5)
 
 
 def test_nothing_is_known_after_a_pause(moments: Moments) -> None:
