@@ -23,7 +23,9 @@ YIELDING_SECONDS = 0.0005
 # How long before the next parts a call returns: TorchServe passes a new request to the handler, and
 # the handler to the model, before the model begins with its next step.
 LEAD_SECONDS = 0.008
-# How long a call waits for parts that are late, as in a step that reads prompts.
+# How long a call waits for parts that are late, as in a step that reads prompts: this share of its
+# time, which is longer where it passes more requests, and at least so many seconds.
+LATE_SHARE = 0.25
 LATE_SECONDS = 0.02
 # TorchServe asks at once for more while one client waits; without any, it does not ask at all.
 SILENCE_SECONDS = 5.0
@@ -106,7 +108,8 @@ class RequestThreads(Generic[Part]):
         again if they are late, so that a request which came meanwhile takes part in the step after.
         """
         early = self._steps.seconds_to_next() - LEAD_SECONDS
-        seconds = min(seconds, early if early > 0 else LATE_SECONDS)
+        late = max(LATE_SECONDS, LATE_SHARE * seconds)
+        seconds = min(seconds, early if early > 0 else late)
         with self._changed:
             if not self._changed.wait_for(lambda: bool(self._ready), seconds):
                 return {}

@@ -35,7 +35,7 @@ class StepClock:
 
     def seconds_to_next(self) -> float:
         """Return the seconds until the next parts: negative if they are late, or infinite."""
-        if not self._intervals:
+        elapsed = time.monotonic() - self._last
+        if not self._intervals or elapsed > PAUSE:
             return math.inf
-        interval = sorted(self._intervals)[len(self._intervals) // 4]
-        return self._last + interval - time.monotonic()
+        return sorted(self._intervals)[len(self._intervals) // 4] - elapsed

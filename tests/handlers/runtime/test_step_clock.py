@@ -67,6 +67,15 @@ def test_the_estimate_is_that_of_the_last_steps(moments: Moments) -> None:
     assert clock.seconds_to_next() == pytest.approx(0.5)
 
 
+def test_nothing_is_known_when_the_streams_have_ended(moments: Moments) -> None:
+    clock = StepClock()
+    tick(clock, moments, 100.0, 100.5)
+    moments.now = 101.25
+    assert clock.seconds_to_next() == pytest.approx(-0.25)
+    moments.now = 101.75
+    assert clock.seconds_to_next() == math.inf
+
+
 def test_nothing_is_known_after_a_pause(moments: Moments) -> None:
     clock = StepClock()
     tick(clock, moments, 100.0, 100.5, 105.0)
