@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from handlers import formats, tasks
+from handlers.checkpoints.devices import prepare_device
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import (
@@ -100,6 +101,7 @@ class Engine:
             ConfigError: when the YAML or the checkpoint is wrong.
         """
         device = torch.device(device)
+        prepare_device(device)
         config = config or ModelConfig.read(directory / CONFIG_FILE)
         config = formats.resolve(config, directory, device.type)
         formats.check_config(config)

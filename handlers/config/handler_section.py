@@ -317,7 +317,8 @@ class HandlerSection(_Section):
     cache_size: PositiveFloat | None = Field(
         default=None,
         description="Gigabytes of the key-value cache, with `continuousBatching`. Without it, what "
-        "`max_num_seqs` texts of the model's limit need, and at most a quarter of the memory.",
+        "`max_num_seqs` texts of the model's limit need, and at most a quarter of the memory, on a "
+        "GPU of the free memory.",
     )
     max_characters: PositiveInt = Field(
         default=200_000, description="Maximum characters of one text."

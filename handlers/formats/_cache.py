@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+import torch
 from transformers import PreTrainedConfig
 
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.runtime.memory_limit import memory_limit
+from handlers.runtime.memory_limit import available_memory
 
+CPU = torch.device("cpu")
 # Tokens in a block of OpenVINO's cache on CPUs.
 BLOCK = 32
 # The share of the memory that the cache may take, where the YAML does not say.
@@ -19,35 +21,37 @@ UNLIMITED = 4096
 BYTES = {"bf16": 2, "f16": 2, "f32": 4, "u8": 1}
 
 
-def cache_blocks(spec: ModelSpec, precision: str) -> int:
-    """Return the number of blocks of OpenVINO's cache.
+def cache_blocks(spec: ModelSpec, precision: str, device: torch.device = CPU) -> int:
+    """Return the number of blocks of a cache, of 32 tokens each.
 
     Args:
         spec: the model.
         precision: OpenVINO's name of the data type of the cache.
+        device: where the cache is.
     """
     size = BYTES.get(precision, 4)
     block = BLOCK * bytes_per_token(spec.checkpoint.config.get_text_config(), size)
-    return max(1, cache_bytes(spec, size, BLOCK) // block)
+    return max(1, cache_bytes(spec, size, BLOCK, device) // block)
 
 
-def cache_bytes(spec: ModelSpec, size: int, block: int) -> int:
+def cache_bytes(spec: ModelSpec, size: int, block: int, device: torch.device = CPU) -> int:
     """Return the size of the cache.
 
     It is `cache_size` of the YAML, or what `max_num_seqs` texts of the model's limit need if that
-    is less than the worker's share of a quarter of the memory.
+    is less than the worker's share of a quarter of the memory; of a GPU, of what is free.
 
     Args:
         spec: the model.
         size: bytes of a number in the cache.
         block: tokens of a block, of which a text has a whole number.
+        device: where the cache is.
     """
     handler = spec.config.handler
     if handler.cache_size:
         return int(handler.cache_size * GIGABYTE)
     token = bytes_per_token(spec.checkpoint.config.get_text_config(), size)
     wanted = handler.max_num_seqs * math.ceil(longest_text(spec) / block) * block * token
-    return min(wanted, memory_limit() // MEMORY_SHARE // spec.config.maxWorkers)
+    return min(wanted, available_memory(device) // MEMORY_SHARE // spec.config.maxWorkers)
 
 
 def longest_text(spec: ModelSpec) -> int:

@@ -179,6 +179,8 @@ class PagedEngine:
                 max_batch_tokens=max(STEP_TOKENS, settings.max_running),
                 # With shared blocks, texts that begin alike and run together become other texts.
                 allow_block_sharing=False,
+                # It fails where the manager starts without a text.
+                use_async_batching=False,
             ),
         )
         self._lock = threading.RLock()
@@ -320,7 +322,7 @@ def as_paged(model: Model, module: PreTrainedModel, spec: ModelSpec) -> PagedMod
         The model; None if the manager does not generate the texts of `generate`.
     """
     handler, checkpoint = spec.config.handler, spec.checkpoint
-    blocks = cache_blocks(spec, PRECISIONS[module.dtype]) * CACHE_BLOCK // BLOCK
+    blocks = cache_blocks(spec, PRECISIONS[module.dtype], module.device) * CACHE_BLOCK // BLOCK
     settings = PagedSettings(blocks, handler.max_num_seqs, handler.max_waiting)
     rows = trial_rows(checkpoint, blocks * BLOCK // 2).batches[0]
     try:

@@ -40,6 +40,9 @@ from handlers.formats.base import BaseFormat
 from handlers.runtime.assistant import Assistant
 from handlers.runtime.model import Model
 
+# Where transformers' continuous batching was tested.
+PAGED_DEVICES = ("cpu", "cuda")
+
 
 class Format(BaseFormat):
     """The checkpoint itself, run by torch."""
@@ -161,12 +164,13 @@ class PretrainedModel(Model):
     @property
     def pages(self) -> bool:
         """Whether transformers' continuous batching may run it."""
-        placed = getattr(self.module, "hf_device_map", None) or self.module.device.type != "cpu"
+        spread = getattr(self.module, "hf_device_map", None)
         quantized = quantization_method(self.module.config)
         encodes = self.module.config.is_encoder_decoder
         reads_images = hasattr(self.module.config, "vision_config")
-        others = placed or quantized or encodes or reads_images
-        return self.looks_up_prompts and not others
+        others = spread or quantized or encodes or reads_images
+        supported = self.module.device.type in PAGED_DEVICES and self.looks_up_prompts
+        return supported and not others
 
     @torch.inference_mode()
     def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:

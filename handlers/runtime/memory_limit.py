@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import psutil
+import torch
 
 # The files of cgroup v2 and v1; the first has `max` where there is no limit.
 CGROUP_LIMITS = (
@@ -17,6 +18,14 @@ def memory_limit() -> int:
     """Return the memory of the container, or of the machine if that is less, in bytes."""
     machine = int(psutil.virtual_memory().total)
     return min([machine, *filter(None, map(_limit, CGROUP_LIMITS))])
+
+
+def available_memory(device: torch.device) -> int:
+    """Return the free memory of a GPU, or the memory that this process may use, in bytes."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free)
+    return memory_limit()
 
 
 def _limit(path: Path) -> int | None:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import EngineFailed, InternalError, OutOfTime, Overloaded
 from handlers.formats._paged import PagedModel
+from handlers.formats.pretrained import PretrainedModel
 from handlers.generation.static_groups import StaticGroups
 from handlers.runtime.deadline import Deadline
 from handlers.schemas.request import Request, TextStream
@@ -69,6 +71,16 @@ def test_texts_that_begin_alike_are_those_of_each_alone(engine: Engine, referenc
     with ThreadPoolExecutor(len(requests)) as threads:
         for _ in range(2):
             assert list(threads.map(lambda each: predict(engine, each), requests)) == expected
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cpu", True), ("cuda:0", True), ("xpu", False)])
+def test_the_manager_runs_on_cpus_and_nvidia_gpus(
+    reference: Engine, monkeypatch: pytest.MonkeyPatch, device: str, expected: bool
+) -> None:
+    model = reference.model
+    assert isinstance(model, PretrainedModel)
+    monkeypatch.setattr(type(model.module), "device", torch.device(device))
+    assert model.pages == expected
 
 
 def test_a_stream_has_the_whole_text(engine: Engine, reference: Engine) -> None:

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 from handlers.runtime import memory_limit
+from handlers.runtime.memory_limit import available_memory
 from handlers.runtime.memory_limit import memory_limit as limit
 
 
@@ -17,3 +19,9 @@ def test_the_limit_of_the_container_counts(
     path.write_text(content, encoding="utf-8")
     monkeypatch.setattr(memory_limit, "CGROUP_LIMITS", (path, tmp_path / "missing"))
     assert limit() == (expected or psutil.virtual_memory().total)
+
+
+def test_a_gpu_has_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (3_000_000, 8_000_000))
+    assert available_memory(torch.device("cuda:1")) == 3_000_000
+    assert available_memory(torch.device("cpu")) == limit()
