@@ -112,9 +112,10 @@ class TorchServeSection(BaseModel):
     continuousBatching: StrictBool | None = Field(
         default=None,
         description="Answers each request as soon as its own texts have ended, for modes that "
-        "generate texts. With `save_mode: openvino`, with `engine: vllm`, and on CPUs for "
-        "greedy texts, a text also starts as soon as it arrives, beside the running ones. "
-        "`batchSize` is then the number of requests in the worker, running and waiting.",
+        "generate texts. With `save_mode: openvino`, with `engine: vllm`, and on CPUs and "
+        "NVIDIA GPUs for greedy texts, a text also starts as soon as it arrives, beside the "
+        "running ones. `batchSize` is then the number of requests in the worker, running and "
+        "waiting.",
     )
     useJobTicket: StrictBool | None = Field(
         default=None, description="Accepts a request only while a worker is free, without a queue."

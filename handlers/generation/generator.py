@@ -39,6 +39,7 @@ from handlers.generation.logits import (
 )
 from handlers.generation.parameters import GenerationParameters
 from handlers.generation.randomness import seeded
+from handlers.generation.sampling import OF_SAMPLING, PerPromptSampler, Sampling
 from handlers.generation.stopping import (
     BeamCriterion,
     Continuation,
@@ -124,6 +125,34 @@ class Prompt(Window):
         """Whether its tokens are needed as they come: to send them, or to find a stop string."""
         return self.is_streamed or bool(self.parameters.stop)
 
+    @property
+    def is_sampled_alone(self) -> bool:
+        """Whether its tokens are drawn by `generate`, which has one sampling for a whole batch.
+
+        Beams are, and the tokens that a prompt lookup confirms.
+        """
+        lookup = self.parameters.prompt_lookup_num_tokens
+        return self.parameters.num_beams > 1 or bool(lookup)
+
+    @property
+    def shared_options(self) -> dict[str, Any]:
+        """The arguments of `generate` that the prompts of its batch have as well."""
+        given = self.for_generate
+        if self.is_sampled_alone:
+            return given
+        return {name: value for name, value in given.items() if name not in OF_SAMPLING}
+
+    def sampling(self, base: GenerationConfig) -> Sampling | None:
+        """Return how its tokens are drawn beside others; None for the most likely ones.
+
+        Args:
+            base: the checkpoint's generation config.
+        """
+        parameters = self.parameters
+        if self.is_sampled_alone or not parameters.do_sample:
+            return None
+        return Sampling.of(base, self.for_generate, parameters.seed)
+
     def with_compiled_grammar(self) -> Prompt:
         """Return the prompt with its grammar compiled, if it has one.
 
@@ -202,7 +231,7 @@ class Generator:
     def _batch_key(self, number: int, prompt: Prompt, longest: int) -> Hashable:
         """Return a key that prompts must share to generate together with unchanged results.
 
-        Seeded sampling is alone, since a batch shares its random numbers, and so is prompt lookup.
+        Seeded sampling with beams is alone, as they share random numbers, and so is prompt lookup.
         A setting that reads a prompt, such as the repetition penalty of a decoder, would include
         padding, so it needs prompts of one length, as does a model that padding changes. Beams
         compare whole texts, so they must end at one length. Where the longest text would carry a
@@ -211,8 +240,8 @@ class Generator:
         so do prompts of one adapter. The images of prompts have equal shapes.
         """
         settings = prompt.parameters
-        is_seeded = settings.do_sample and settings.seed is not None
-        if self.model.runs_alone or is_seeded or settings.prompt_lookup_num_tokens:
+        draws_beams = settings.do_sample and settings.num_beams > 1 and settings.seed is not None
+        if self.model.runs_alone or draws_beams or settings.prompt_lookup_num_tokens:
             return number
         width = self.layout.row_length(prompt, longest)
         alike = width > self.model.padded_limit or self._reads_prompt(prompt)
@@ -225,7 +254,7 @@ class Generator:
             settings.stop if beams else (),
         )
         adapter = None if self.model.mixes_adapters else settings.adapter_id
-        options = tuple(sorted(prompt.for_generate.items()))
+        options = tuple(sorted(prompt.shared_options.items()))
         return length, ending, adapter, prompt.media_shape, options
 
     def _reads_prompt(self, prompt: Prompt) -> bool:
@@ -253,7 +282,11 @@ class Generator:
         stopping = StoppingCriteriaList([deadline, sequences])
         grammars = [GrammarProcessor(matchers, width)] if matchers else []
         first = first_tokens_for([prompt.first_token for prompt in prompts], width)
-        processors = LogitsProcessorList([*penalties_for(settings, width), *grammars, *first])
+        samplings = [prompt.sampling(self.base) for prompt in prompts]
+        sampler = [PerPromptSampler(samplings)] if any(samplings) else []
+        processors = LogitsProcessorList(
+            [*penalties_for(settings, width), *grammars, *first, *sampler]
+        )
         adapters = [name for prompt in prompts for name in prompt.adapters]
         with seeded(settings[0].seed), self.model.with_adapters(adapters):
             ids = self.model.generate(
@@ -272,6 +305,16 @@ class Generator:
             outcomes.outcome(number, tokens, sequences.read(number, tokens))
             for number, tokens in enumerate(of_prompts)
         ]
+
+    def _sampling(self, prompt: Prompt) -> dict[str, Any]:
+        """Return the arguments of `generate` that decide how it takes tokens from its scores.
+
+        It returns several sequences of a prompt only where it samples: from the one token that is
+        possible.
+        """
+        if prompt.is_sampled_alone:
+            return {}
+        return {"do_sample": prompt.parameters.num_return_sequences > 1}
 
     def _criterion(
         self,
@@ -339,7 +382,8 @@ class Generator:
     def _config(self, prompts: Sequence[Prompt]) -> GenerationConfig:
         config = copy.deepcopy(self.base)
         config.update(
-            **prompts[0].for_generate,
+            **self._sampling(prompts[0]),
+            **prompts[0].shared_options,
             max_new_tokens=max(prompt.new_tokens for prompt in prompts),
             max_length=None,
             pad_token_id=self.padding.ids["input_ids"],

@@ -102,10 +102,12 @@ def test_positions_that_padding_would_move_are_not_padded(
 
 def exports() -> list[Any]:
     """Return formats and families. CANINE, Funnel and YOSO cannot be exported."""
-    few = [("torch_export", "modernbert"), ("torchscript", "modernbert"), ("torchscript", "fnet")]
+    few = [("torch_export", "bert"), ("torchscript", "modernbert"), ("torchscript", "fnet")]
     scripts = (*PACKED, "convbert", "deberta-v2", "mobilebert", "mpnet", "nystromformer")
     others = [("torchscript", name) for name in scripts]
-    others += [("torch_export", name) for name in ("bert", "eurobert", "gpt2", "llama", "fnet")]
+    others += [
+        ("torch_export", name) for name in ("modernbert", "eurobert", "gpt2", "llama", "fnet")
+    ]
     slow = [pytest.param(*case, marks=pytest.mark.slow) for case in others if case not in few]
     return [*few, *slow]
 

@@ -1,0 +1,114 @@
+"""Prompts with sampling of their own share a batch, and each has the text of `generate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from transformers import GenerationConfig
+
+from handlers.generation.sampling import PerPromptSampler, Sampling
+from tests.serving import Served
+
+MODE = "text_generation"
+EVERY_FILTER: dict[str, Any] = {
+    "temperature": 0.7,
+    "top_h": 0.9,
+    "top_k": 30,
+    "top_p": 0.95,
+    "min_p": 0.01,
+    "typical_p": 0.9,
+    "epsilon_cutoff": 1e-4,
+    "eta_cutoff": 1e-4,
+}
+
+
+@pytest.fixture
+def model(served: Callable[..., Served]) -> Served:
+    return served(MODE)
+
+
+@pytest.fixture
+def batches(model: Served, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of rows of each batch that `generate` gets."""
+    rows: list[int] = []
+    generate = model.engine.model.generate
+
+    def counted(batch: Any, *arguments: Any, **options: Any) -> torch.Tensor:
+        rows.append(len(batch["input_ids"]))
+        return generate(batch, *arguments, **options)
+
+    monkeypatch.setattr(model.engine.model, "generate", counted)
+    return rows
+
+
+def body(text: str, **parameters: Any) -> dict[str, Any]:
+    return {"inputs": text, "parameters": {"max_new_tokens": 12, **parameters}}
+
+
+def test_texts_with_their_own_settings_share_a_batch_with_greedy_ones(
+    model: Served, batches: list[int]
+) -> None:
+    sampled = [
+        body(f"Ada {seed}", do_sample=True, seed=seed, temperature=0.5 + seed / 4, top_k=seed)
+        for seed in range(6)
+    ]
+    bodies = [*sampled, body("Tom"), body("A fox", do_sample=True, seed=2, top_p=0.8)]
+    alone = [model.post(each)[0] for each in bodies]
+    batches.clear()
+    assert model.post(*bodies) == alone
+    assert batches == [len(bodies)]
+
+
+def test_several_texts_of_each_prompt_share_a_batch(model: Served, batches: list[int]) -> None:
+    bodies = [
+        body("Ada", do_sample=True, seed=seed, temperature=2.0 + seed, num_return_sequences=3)
+        for seed in range(3)
+    ]
+    alone = [model.post(each)[0] for each in bodies]
+    batches.clear()
+    assert model.post(*bodies) == alone
+    assert batches == [3]
+    assert len({text["generated_text"] for _, texts in alone for text in texts}) > 3
+
+
+def test_texts_without_a_seed_differ(model: Served, batches: list[int]) -> None:
+    bodies = [body("Ada", do_sample=True, temperature=3.0) for _ in range(8)]
+    assert len({str(answer) for _, answer in model.post(*bodies)}) > 1
+    assert batches == [8]
+
+
+def test_the_filters_are_those_of_generate_in_its_order(model: Served) -> None:
+    module: Any = model.engine.model.module  # type: ignore[attr-defined]
+    config = GenerationConfig(**EVERY_FILTER, do_sample=True, pad_token_id=0, eos_token_id=None)
+    module._prepare_special_tokens(config, device="cpu")
+    expected = module._get_logits_processor(config, device="cpu")
+    found = Sampling.of(config, {}, None).filters(torch.device("cpu"))
+    assert [type(each) for each in found] == [type(each) for each in expected]
+    ids, scores = torch.tensor([[1, 2]]), torch.randn(1, 500)
+    assert torch.equal(found(ids, scores.clone()), expected(ids, scores.clone()))
+
+
+@pytest.mark.parametrize(
+    ("base", "given", "expected"),
+    [
+        ({}, {}, {"top_k": 50}),
+        ({}, {"top_k": 0}, {}),
+        ({"temperature": 0.6, "top_p": 0.9}, {"top_p": 1.0}, {"temperature": 0.6, "top_k": 50}),
+        ({"min_p": 0.1, "top_k": 3}, {"top_k": 4}, {"top_k": 4, "min_p": 0.1}),
+    ],
+)
+def test_a_request_precedes_the_checkpoint_and_that_the_defaults(
+    base: dict[str, Any], given: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    assert dict(Sampling.of(GenerationConfig(**base), given, None).settings) == expected
+
+
+def test_prompts_that_are_not_sampled_keep_their_scores() -> None:
+    sampler = PerPromptSampler([None, Sampling((("top_k", 1),), seed=1)])
+    scores = torch.tensor([[0.1, 0.2, 0.3], [0.1, 0.9, 0.3]])
+    found = sampler(torch.zeros(2, 1, dtype=torch.int64), scores)
+    assert torch.equal(found[0], scores[0])
+    assert found[1].tolist() == [-torch.inf, 0.0, -torch.inf]
