@@ -94,6 +94,7 @@ class VllmModel(EngineModel):
         process: vLLM's process.
         limit: how many texts may run or wait for others to end.
         base: the checkpoint's generation config.
+        has_grammars: whether vLLM can bind a text to a grammar.
         load_static: loads the model for forward passes and batches, which explanations need.
     """
 
@@ -102,28 +103,36 @@ class VllmModel(EngineModel):
         process: EngineProcess,
         limit: int,
         base: GenerationConfig,
+        has_grammars: bool,
         load_static: Callable[[], Model],
     ) -> None:
         super().__init__(process, limit, LazyLoad(load_static), has_gradients=True)
-        self._base = _base_of(base)
+        self._base, self._has_grammars = _base_of(base), has_grammars
         self._ends = sorted(end_tokens(base))
 
     @property
     def generation(self) -> GenerationInfo:
-        return GenerationInfo(
-            PROGRAM.name, refused=lacking_parameters(LACKING, ("grammar", "tools"))
-        )
+        others = () if self._has_grammars else ("grammar", "tools")
+        return GenerationInfo(PROGRAM.name, refused=lacking_parameters(LACKING, others))
 
     def _settings(self, prompt: Prompt, number: int) -> dict[str, Any]:
         settings = sampling_settings(self._base, prompt.parameters, number)
-        # vLLM does not read the tokenizer, which has the end token.
+        # vLLM would find no token at all where a grammar ends before.
+        if prompt.grammar and settings.get("min_tokens"):
+            raise Unprocessable(
+                "min_new_tokens cannot be done with response_format, grammar or tools by this"
+                f" model, which has {ENGINE}; leave one of them out."
+            )
         return {**settings, "max_tokens": prompt.new_tokens, "stop_token_ids": self._ends}
 
     def _constraints(self, grammar: TextGrammar) -> dict[str, Any]:
-        raise Unprocessable(
-            "response_format, grammar and tools cannot be done by this model, which has"
-            f" {ENGINE}; leave them out."
-        )
+        grammar.compile()
+        if not self._has_grammars:
+            raise Unprocessable(
+                "response_format, grammar and tools cannot be done by this model with"
+                f" {ENGINE}: the end token of its tokenizer ends no text; leave them out."
+            )
+        return {"grammar": grammar.lark}
 
     def _failure(self, reason: str) -> RequestError:
         logger.error("vLLM failed at a text: %s", reason)
@@ -148,7 +157,8 @@ def load_vllm(spec: ModelSpec, dtype: str, load_static: Callable[[], Model]) -> 
     _check_python(python, handler.vllm_python)
     environment = _environment(spec.device)
     process = EngineProcess(PROGRAM, engine_arguments(spec, dtype), python, environment)
-    return VllmModel(process, handler.max_num_seqs + handler.max_waiting, base, load_static)
+    limit = handler.max_num_seqs + handler.max_waiting
+    return VllmModel(process, limit, base, _has_grammars(spec), load_static)
 
 
 def engine_arguments(spec: ModelSpec, dtype: str) -> dict[str, Any]:
@@ -160,7 +170,9 @@ def engine_arguments(spec: ModelSpec, dtype: str) -> dict[str, Any]:
     is_quantized = quantization_method(spec.checkpoint.config)
     return {
         "model": str(spec.directory),
-        "skip_tokenizer_init": True,
+        # It is read for grammars alone.
+        "skip_tokenizer_init": not _has_grammars(spec),
+        "structured_outputs_config": {"backend": "guidance"},
         "trust_remote_code": False,
         "load_format": "safetensors",
         "use_tqdm_on_load": False,
@@ -205,6 +217,12 @@ def sampling_settings(
     if parameters.records_tokens:
         settings["logprobs"] = parameters.top_n_tokens
     return settings
+
+
+def _has_grammars(spec: ModelSpec) -> bool:
+    """Return whether vLLM can bind texts to grammars: the tokenizer's end token must end them."""
+    checkpoint = spec.checkpoint
+    return checkpoint.tokenizer.eos_token_id in end_tokens(checkpoint.generation_config)
 
 
 def _base_of(base: GenerationConfig) -> dict[str, Any]:

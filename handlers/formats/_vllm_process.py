@@ -2,7 +2,8 @@
 
 It may run with another Python than the worker, so this script imports nothing of the package. Its
 commands and events are those of :mod:`handlers.formats._engine_process`; its arguments are those of
-vLLM's `AsyncEngineArgs`, and the settings of a text those of its `SamplingParams`.
+vLLM's `AsyncEngineArgs`, and the settings of a text those of its `SamplingParams`, and a `grammar`
+in llguidance's variant of Lark.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from vllm import SamplingParams
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs import tokens_input
-from vllm.sampling_params import RequestOutputKind
+from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 from vllm.v1.metrics.loggers import StatLoggerBase
@@ -33,6 +34,8 @@ WARM_UP = {
     "seed": 1,
 }
 WARM_UP_PROMPT = [1, 2]
+# The tables of the vocabulary are built for the first grammar.
+WARM_UP_GRAMMAR = {"max_tokens": 2, "grammar": "start: /.*/"}
 # More tokens than a text has between its first and its last output.
 WHOLE = 1 << 30
 # Bytes of a command; the tokens of a prompt are the most of it.
@@ -154,21 +157,28 @@ def send(writer: asyncio.StreamWriter, event: dict[str, Any]) -> None:
 
 def generate(engine: Any, name: str, prompt: list[int], settings: dict[str, Any]) -> Any:
     """Return an iterator over the outputs of a text, each with its new tokens."""
+    others = {name: value for name, value in settings.items() if name != "grammar"}
+    grammar = settings.get("grammar")
     sampling = SamplingParams.from_optional(
-        **settings, detokenize=False, output_kind=RequestOutputKind.DELTA
+        **others,
+        structured_outputs=StructuredOutputsParams(grammar=grammar) if grammar else None,
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA,
     )
     return engine.generate(tokens_input(prompt), sampling, name)
 
 
-async def warm_up(engine: Any) -> None:
-    """Run one text, and two at once."""
+async def warm_up(engine: Any, *, grammars: bool) -> None:
+    """Run one text, two at once, and one with a grammar where there may be some."""
 
-    async def run(name: str) -> None:
-        async for _ in generate(engine, name, WARM_UP_PROMPT, WARM_UP):
+    async def run(name: str, settings: dict[str, Any]) -> None:
+        async for _ in generate(engine, name, WARM_UP_PROMPT, settings):
             pass
 
-    await run("alone")
-    await asyncio.gather(run("first"), run("second"))
+    await run("alone", WARM_UP)
+    await asyncio.gather(run("first", WARM_UP), run("second", WARM_UP))
+    if grammars:
+        await run("grammar", WARM_UP_GRAMMAR)
 
 
 async def serve(connection: socket.socket, arguments: dict[str, Any]) -> None:
@@ -179,7 +189,7 @@ async def serve(connection: socket.socket, arguments: dict[str, Any]) -> None:
     try:
         options = AsyncEngineArgs(**arguments)
         engine = AsyncLLM.from_engine_args(options, stat_loggers=[lambda *_: usage])
-        await warm_up(engine)
+        await warm_up(engine, grammars=not options.skip_tokenizer_init)
         send(writer, {"ready": True})
         await Process(engine, usage, writer).run(reader)
     except Exception as error:  # noqa: BLE001 - the worker reports it and ends

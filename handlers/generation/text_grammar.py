@@ -29,16 +29,23 @@ class TextGrammar:
     calls: ToolUse | None
     compiler: GrammarCompiler = field(repr=False)
 
+    @property
+    def lark(self) -> str:
+        """The grammar in llguidance's variant of Lark.
+
+        Raises:
+            RequestError: it cannot be written so, or this model cannot have grammars.
+        """
+        answer = to_lark(self.answer) if self.answer else None
+        return self.calls.lark(self.compiler.literal, answer) if self.calls else f"start: {answer}"
+
     def compile(self) -> CompiledGrammar:
         """Return the grammar as llguidance compiles it.
 
         Raises:
             RequestError: it cannot be compiled, or this model cannot have grammars.
         """
-        answer = to_lark(self.answer) if self.answer else None
-        if not self.calls:
-            return self.compiler.compile(f"start: {answer}")
-        return self.compiler.compile(self.calls.lark(self.compiler.literal, answer))
+        return self.compiler.compile(self.lark)
 
     @property
     def format(self) -> Format:

@@ -16,7 +16,14 @@ import pytest
 
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
-from handlers.errors import EngineFailed, OutOfTime, RequestError, Unprocessable, WrongCheckpoint
+from handlers.errors import (
+    BadRequest,
+    EngineFailed,
+    OutOfTime,
+    RequestError,
+    Unprocessable,
+    WrongCheckpoint,
+)
 from handlers.runtime.deadline import Deadline
 from handlers.schemas.request import Request, TextStream
 from tests import tiny
@@ -117,6 +124,45 @@ def test_what_vllm_itself_refuses_is_the_error_of_its_text(engine: Engine) -> No
     assert not isinstance(text, RequestError)
 
 
+@pytest.mark.parametrize(
+    ("grammar", "settings"),
+    [
+        ({"type": "regex", "value": "[a-f]{4,9}"}, {}),
+        ({"type": "regex", "value": "(fox|bear) (sings|sleeps)"}, {"stop": ["sl"]}),
+        (
+            {"type": "json", "value": {"type": "object", "properties": {"a": {"const": "fox"}}}},
+            {"frequency_penalty": 1.0},
+        ),
+        ({"type": "json", "value": {"enum": ["fox", 3, None]}}, {"logit_bias": {"5": 2.0}}),
+    ],
+)
+def test_a_text_with_a_grammar_is_that_of_generate(
+    engine: Engine, reference: Engine, grammar: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    # Its log probabilities are those among the tokens that the grammar allows.
+    parameters = {"max_new_tokens": 30, "grammar": grammar, "details": True, "logprobs": False}
+    request = Request(PROMPT, {**parameters, **settings})
+    found, _ = engine.predict([request, Request(PROMPT)])
+    assert [found] == reference.predict([request])
+
+
+def test_a_wrong_grammar_is_the_error_of_its_text(engine: Engine) -> None:
+    def grammar(value: str, **others: Any) -> dict[str, Any]:
+        return {"grammar": {"type": "regex", "value": value}, "max_new_tokens": 4, **others}
+
+    wrong, tied, text = engine.predict(
+        [
+            Request(PROMPT, grammar("(")),
+            Request(PROMPT, grammar("a+", min_new_tokens=2)),
+            Request(PROMPT, grammar("a+")),
+        ]
+    )
+    assert isinstance(wrong, BadRequest)
+    assert isinstance(tied, Unprocessable)
+    assert str(tied).startswith("min_new_tokens cannot be done with response_format, grammar")
+    assert not isinstance(text, RequestError)
+
+
 def test_a_text_out_of_time_ends(engine: Engine) -> None:
     [outcome] = engine.predict([Request(PROMPT, {"max_new_tokens": 100})], deadline=Deadline(0.0))
     assert isinstance(outcome, OutOfTime)
@@ -136,6 +182,9 @@ def test_without_an_end_token_texts_go_on_and_processes_end_with_the_model(tmp_p
     processes = [process, *process.children(recursive=True)]
     outcome: Any = alone.predict([Request(PROMPT, {"max_new_tokens": 5, "details": True})])[0]
     assert outcome[0]["details"]["generated_tokens"] == 5
+    regex = {"grammar": {"type": "regex", "value": "a"}}
+    [refused] = alone.predict([Request(PROMPT, regex)])
+    assert isinstance(refused, Unprocessable)
     del alone
     gc.collect()
     assert not psutil.wait_procs(processes, timeout=60)[1]

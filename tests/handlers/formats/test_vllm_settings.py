@@ -114,6 +114,16 @@ def test_the_yaml_says_how_vllm_loads_a_checkpoint(spec: Callable[..., ModelSpec
     assert {name: arguments[name] for name in expected} == expected
 
 
+@pytest.mark.parametrize(("end", "reads"), [(0, True), (7, False), ([7, 0], True), (None, False)])
+def test_the_tokenizer_is_read_where_its_end_token_ends_texts(
+    spec: Callable[..., ModelSpec], end: Any, reads: bool
+) -> None:
+    made = spec()
+    made.checkpoint.tokenizer.eos_token_id = 0
+    made.checkpoint.generation_config.eos_token_id = end
+    assert engine_arguments(made, "float32")["skip_tokenizer_init"] is not reads
+
+
 def test_without_a_size_the_cache_holds_the_texts_that_run_at_once(
     spec: Callable[..., ModelSpec],
 ) -> None:
