@@ -51,7 +51,13 @@ def cache_bytes(spec: ModelSpec, size: int, block: int, device: torch.device = C
         return int(handler.cache_size * GIGABYTE)
     token = bytes_per_token(spec.checkpoint.config.get_text_config(), size)
     wanted = handler.max_num_seqs * math.ceil(longest_text(spec) / block) * block * token
-    return min(wanted, available_memory(device) // MEMORY_SHARE // spec.config.maxWorkers)
+    return min(wanted, available_memory(device) // MEMORY_SHARE // _sharing_workers(spec, device))
+
+
+def _sharing_workers(spec: ModelSpec, device: torch.device) -> int:
+    """Return how many workers share the memory of a device; TorchServe gives them GPUs in turn."""
+    devices = max(1, torch.cuda.device_count()) if device.type == "cuda" else 1
+    return math.ceil(spec.config.maxWorkers / devices)
 
 
 def longest_text(spec: ModelSpec) -> int:

@@ -56,7 +56,14 @@ SETTINGS: Mapping[str, Any] = {
 }
 OF_SAMPLING = ("temperature", "top_k", "top_p", "min_p")
 OF_BEAMS = {"num_return_sequences": 1, "length_penalty": 1.0, "early_stopping": False}
-NOT_WITH_BEAMS = ("do_sample", "frequency_penalty", "presence_penalty")
+NOT_WITH_BEAMS = (
+    "do_sample",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    # It is ignored.
+    "min_new_tokens",
+)
 BEAM_NGRAMS = {"no_repeat_ngram_size": 0}
 # What transformers does besides; openvino-genai would ignore it.
 LACKING: Mapping[str, Any] = {**OF_GENERATE_ALONE, "logit_bias": {}, "top_n_tokens": 0}
@@ -155,8 +162,8 @@ class GenAiModel(EngineModel):
         parameters = prompt.parameters
         given = given_settings(self._base, parameters)
         beams = given.get("num_beams", 1) > 1
-        chosen = [name for name in NOT_WITH_BEAMS if beams and given.get(name)]
-        if chosen:
+        chosen = [name for name in NOT_WITH_BEAMS if given.get(name) not in (None, SETTINGS[name])]
+        if beams and chosen:
             raise LackingInEngine(
                 f"{chosen[0]} cannot be done with num_beams {given['num_beams']} by this model,"
                 " which has continuousBatching; leave one of them out."
@@ -168,6 +175,8 @@ class GenAiModel(EngineModel):
                 raise LackingInEngine(
                     f"{name} is {value!r}, which {ENGINE} cannot do; leave it out."
                 )
+        if given.get("do_sample") and given.get("min_p") == 1:
+            raise LackingInEngine(f"min_p is 1, which {ENGINE} cannot do; leave it out.")
         settings = {
             name: given[name] for name in known if given.get(name) not in (None, known[name])
         }

@@ -13,7 +13,6 @@ from threading import Lock
 from typing import Any
 
 from handlers.errors import (
-    BadRequest,
     LackingInEngine,
     Overloaded,
     RequestError,
@@ -36,6 +35,16 @@ IGNORED = re.compile(r"(?:json_schema|regex)_converter\.cc:\d+: Warning: (.*)")
 PLACE = re.compile(r"^.*\.cc:\d+: ", re.DOTALL)
 # Sets within sets, which xgrammar takes for characters.
 NESTED_SET = re.compile(r"(?<!\\)(?:\\\\)*\[(?:\\.|[^\]\\])*?(?:\[|&&|--|~~)")
+# A set that begins with the bracket that usually ends one.
+BRACKET_SET = re.compile(r"(?<!\\)(?:\\\\)*\[\^?\]")
+# A part of a pattern, whose characters need no escape in JSON.
+PLAIN = re.compile(
+    r"""[A-Za-z0-9 _:;,@/#%&=<>~!'`-]|[^\x00-\x7f]"""
+    r"""|\\[dw.+*?(){}|^$/\[\]-]"""
+    r"""|\[(?:[a-z]-[a-z]|[A-Z]-[A-Z]|[0-9]-[0-9]|[A-Za-z0-9 _:;,@/#%&=<>~!'`.+*?(){}|$]"""
+    r"""|[^\x00-\x7f]|\\[dw.+*?(){}|^$/\[\]-])+-?\]"""
+    r"""|(?P<open>\((?:\?:)?)|(?P<close>\))|(?P<bar>\|)|[*+?]|\{\d+(?:,\d*)?\}"""
+)
 
 ANNOTATIONS = {
     *("$comment", "$defs", "$id", "$schema", "definitions", "deprecated", "description"),
@@ -81,11 +90,13 @@ class GrammarTrials:
         """Return the structural tag of a grammar that the engine can compile.
 
         Raises:
-            BadRequest: the grammar has a mistake, or takes too much time or memory.
+            BadRequest: the grammar has a mistake.
             Overloaded: others take all the time that it may wait.
             RequestTooLarge: it has too many characters.
             LackingInEngine: the engine cannot follow it.
         """
+        for schema in grammar.schemas:
+            check_values(schema)
         for schema in grammar.strict_schemas:
             check_schema(schema)
         for pattern in grammar.patterns:
@@ -118,8 +129,9 @@ class GrammarTrials:
         """Return what is ignored of a grammar, or why it cannot be followed."""
         limits = (str(TRIAL_CPU_SECONDS), str(TRIAL_BYTES))
         command = [sys.executable, "-P", str(TRIAL), str(self.folder), str(self._end), *limits]
-        too_complex = BadRequest(
-            "The grammar takes too much time or memory to compile; simplify it."
+        too_complex = LackingInEngine(
+            "The engine of this model, which has continuousBatching, needs too much time or memory"
+            " to compile the grammar; simplify it."
         )
         try:
             done = subprocess.run(
@@ -144,31 +156,66 @@ def _busy() -> Overloaded:
     )
 
 
+def check_values(schema: Mapping[str, Any] | bool) -> None:
+    """Check that all values that xgrammar allows for a JSON schema are JSON, and within its bounds.
+
+    Raises:
+        LackingInEngine: with a keyword for which it allows others.
+    """
+    for each in _schemas_in(schema):
+        types = each.get("type")
+        is_number = "number" in ([types] if isinstance(types, str) else _list(types))
+        if bounds := sorted(each.keys() & RANGE) if is_number else []:
+            raise LackingInEngine(
+                "The engine of this model, which has continuousBatching, does not keep to"
+                f" {bounds[0]} of numbers; leave it out, or use the type integer."
+            )
+        pattern = each.get("pattern")
+        if isinstance(pattern, str) and not is_plain(pattern):
+            raise LackingInEngine(
+                "The engine of this model, which has continuousBatching, knows simple patterns in a"
+                " JSON schema alone, without quotes, backslashes and dots; simplify it."
+            )
+
+
+def is_plain(pattern: str) -> bool:
+    """Return whether xgrammar reads a pattern as it is meant, and its texts are JSON as they are.
+
+    It does not escape what a pattern allows, and reads `^a|b$` as if only `b` was the whole text.
+    """
+    rest, depth = pattern.removeprefix("^"), 0
+    rest = rest.removesuffix("$") if not rest.endswith("\\$") else rest
+    place = 0
+    while place < len(rest):
+        part = PLAIN.match(rest, place)
+        if part is None or (part["bar"] and not depth):
+            return False
+        depth += bool(part["open"]) - bool(part["close"])
+        place = part.end()
+    return True
+
+
 def check_schema(schema: Mapping[str, Any] | bool) -> None:
     """Check that xgrammar ignores no keyword of a JSON schema.
 
     Raises:
         LackingInEngine: with one that it ignores.
     """
-    waiting: list[Any] = [schema]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            if ignored := _ignored(each):
-                raise LackingInEngine(
-                    f"The engine of this model, which has continuousBatching, may ignore {ignored}"
-                    " in this JSON schema; leave it out, or strict: true."
-                )
-            waiting.extend(_parts(each))
+    for each in _schemas_in(schema):
+        if ignored := _ignored(each):
+            raise LackingInEngine(
+                f"The engine of this model, which has continuousBatching, may ignore {ignored}"
+                " in this JSON schema; leave it out, or strict: true."
+            )
 
 
 def check_pattern(pattern: str) -> None:
     """Check that xgrammar reads a regular expression as it is meant.
 
     Raises:
-        LackingInEngine: it has a set of characters within another.
+        LackingInEngine: it has a set of characters within another, or one that begins with `]`.
     """
-    if NESTED_SET.search(pattern):
+    if NESTED_SET.search(pattern) or BRACKET_SET.search(pattern):
         raise LackingInEngine(
             "The engine of this model, which has continuousBatching, knows no sets of characters"
             " within others in a regex; write the characters out, or escape the bracket."
@@ -204,6 +251,16 @@ def _ignored(schema: Mapping[str, Any]) -> str | None:
 def _known(types: Any) -> set[str]:
     names = [types] if isinstance(types, str) else _list(types)
     return {keyword for name in names for keyword in OF_TYPE.get(str(name), ())}
+
+
+def _schemas_in(schema: Mapping[str, Any] | bool) -> Iterator[dict[str, Any]]:
+    """Yield a schema and all those in it that have keywords."""
+    waiting: list[Any] = [schema]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            yield each
+            waiting.extend(_parts(each))
 
 
 def _parts(schema: Mapping[str, Any]) -> Iterator[Any]:

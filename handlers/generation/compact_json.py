@@ -34,6 +34,15 @@ NOTES = {"title", "description", "default", "examples", "$schema", "$id", "$comm
 OF_OBJECTS = {"type", "properties", "required", "additionalProperties"}
 OF_ARRAYS = {"type", "items", "minItems", "maxItems"}
 OF_CHOICES = {"anyOf"}
+# The parts of a schema that are schemas, by names and in lists.
+BY_NAME = ("properties", *DEFINITIONS)
+LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
+SINGLE = ("items", "additionalProperties")
+LENGTHS = {"minLength", "maxLength"}
+# xgrammar reads these instead of lengths.
+BESIDE_LENGTHS = {"pattern", "format", "enum", "const"}
+# A character of a JSON string that needs no escape.
+PLAIN_CHARACTER = r'[^"\\\x00-\x1f]'
 MAX_ITEMS = 16
 # Formats in one structural tag; the items of nested arrays multiply.
 MAX_FORMATS = 2_000
@@ -43,6 +52,7 @@ MAX_CHARACTERS = 100_000
 
 def compact_json(schema: Schema) -> Format:
     """Return the format of the JSON that matches a schema."""
+    schema = _with_lengths_as_patterns(schema)
     writer = _Writer(schema)
     try:
         return writer.write(schema, ())
@@ -142,6 +152,39 @@ class _Writer:
             return self._leaf(schema)
         items = [self.write(schema.get("items", True), within) for _ in range(most)]
         return sequence(literal("["), _items(items, least), literal("]"))
+
+
+def _with_lengths_as_patterns(schema: Any) -> Any:
+    """Return a schema with patterns in place of the lengths of strings.
+
+    xgrammar would let a string of some length have control characters, which JSON escapes.
+    """
+    if not isinstance(schema, Mapping):
+        return schema
+    changed = {name: _changed_part(name, value) for name, value in schema.items()}
+    pattern = _pattern_of_lengths(changed)
+    if pattern is None:
+        return changed
+    return {name: changed[name] for name in changed if name not in LENGTHS} | {"pattern": pattern}
+
+
+def _changed_part(name: str, value: Any) -> Any:
+    if name in BY_NAME and isinstance(value, Mapping):
+        return {key: _with_lengths_as_patterns(each) for key, each in value.items()}
+    if name in LISTED and isinstance(value, list):
+        return [_with_lengths_as_patterns(each) for each in value]
+    return _with_lengths_as_patterns(value) if name in SINGLE else value
+
+
+def _pattern_of_lengths(schema: Mapping[str, Any]) -> str | None:
+    """Return the pattern of strings of the length of a schema; None where none is needed."""
+    least, most = schema.get("minLength", 0), schema.get("maxLength", inf)
+    is_bounded = schema.keys() & LENGTHS and not schema.keys() & BESIDE_LENGTHS
+    if not is_bounded or not _is_count(least):
+        return None
+    if most == inf:
+        return f"^{PLAIN_CHARACTER}{{{least},}}$"
+    return f"^{PLAIN_CHARACTER}{{{least},{most}}}$" if _is_count(most) and least <= most else None
 
 
 def _is_count(value: Any) -> bool:

@@ -130,7 +130,9 @@ class RunningText:
         self.error, self.finished = new.error, new.finished or new.error is not None
         if len(new.sequences) == 1:
             self.sequences[0].extend(new.sequences[0])
-            self._read(new.sequences[0], _scores(new))
+            # An engine may have log probabilities that the request does not ask for.
+            recorded = self._prompt.parameters.records_tokens
+            self._read(new.sequences[0], _scores(new) if recorded else ())
         elif new.sequences:
             self.sequences = [list(each) for each in new.sequences]
 

@@ -22,7 +22,7 @@ from transformers import (
 from handlers.batching.padding import Batch, Padding, group_by_length
 from handlers.batching.rows import RowOutcome
 from handlers.batching.tokenization import Window
-from handlers.errors import OutOfTime, RequestError, Unprocessable, attempt, attempt_all
+from handlers.errors import NotFinite, OutOfTime, RequestError, Unprocessable, attempt, attempt_all
 from handlers.generation.decoding import WITH_SPECIAL_TOKENS, IncrementalDecoder
 from handlers.generation.grammar import (
     CompiledGrammar,
@@ -39,7 +39,7 @@ from handlers.generation.logits import (
 )
 from handlers.generation.parameters import GenerationParameters
 from handlers.generation.randomness import seeded
-from handlers.generation.sampling import OF_SAMPLING, PerPromptSampler, Sampling
+from handlers.generation.sampling import PER_PROMPT, BatchRows, PerPromptSampler, Sampling
 from handlers.generation.stopping import (
     BeamCriterion,
     Continuation,
@@ -125,34 +125,6 @@ class Prompt(Window):
         """Whether its tokens are needed as they come: to send them, or to find a stop string."""
         return self.is_streamed or bool(self.parameters.stop)
 
-    @property
-    def is_sampled_alone(self) -> bool:
-        """Whether its tokens are drawn by `generate`, which has one sampling for a whole batch.
-
-        Beams are, and the tokens that a prompt lookup confirms.
-        """
-        lookup = self.parameters.prompt_lookup_num_tokens
-        return self.parameters.num_beams > 1 or bool(lookup)
-
-    @property
-    def shared_options(self) -> dict[str, Any]:
-        """The arguments of `generate` that the prompts of its batch have as well."""
-        given = self.for_generate
-        if self.is_sampled_alone:
-            return given
-        return {name: value for name, value in given.items() if name not in OF_SAMPLING}
-
-    def sampling(self, base: GenerationConfig) -> Sampling | None:
-        """Return how its tokens are drawn beside others; None for the most likely ones.
-
-        Args:
-            base: the checkpoint's generation config.
-        """
-        parameters = self.parameters
-        if self.is_sampled_alone or not parameters.do_sample:
-            return None
-        return Sampling.of(base, self.for_generate, parameters.seed)
-
     def with_compiled_grammar(self) -> Prompt:
         """Return the prompt with its grammar compiled, if it has one.
 
@@ -231,7 +203,8 @@ class Generator:
     def _batch_key(self, number: int, prompt: Prompt, longest: int) -> Hashable:
         """Return a key that prompts must share to generate together with unchanged results.
 
-        Seeded sampling with beams is alone, as they share random numbers, and so is prompt lookup.
+        Sampling by `generate` with a seed is alone, since a batch shares its random numbers, and so
+        is prompt lookup.
         A setting that reads a prompt, such as the repetition penalty of a decoder, would include
         padding, so it needs prompts of one length, as does a model that padding changes. Beams
         compare whole texts, so they must end at one length. Where the longest text would carry a
@@ -240,8 +213,9 @@ class Generator:
         so do prompts of one adapter. The images of prompts have equal shapes.
         """
         settings = prompt.parameters
-        draws_beams = settings.do_sample and settings.num_beams > 1 and settings.seed is not None
-        if self.model.runs_alone or draws_beams or settings.prompt_lookup_num_tokens:
+        is_seeded = settings.do_sample and settings.seed is not None
+        is_alone = is_seeded and not self._selects_tokens(prompt)
+        if self.model.runs_alone or is_alone or settings.prompt_lookup_num_tokens:
             return number
         width = self.layout.row_length(prompt, longest)
         alike = width > self.model.padded_limit or self._reads_prompt(prompt)
@@ -254,7 +228,7 @@ class Generator:
             settings.stop if beams else (),
         )
         adapter = None if self.model.mixes_adapters else settings.adapter_id
-        options = tuple(sorted(prompt.shared_options.items()))
+        options = tuple(sorted(self._shared_options(prompt).items()))
         return length, ending, adapter, prompt.media_shape, options
 
     def _reads_prompt(self, prompt: Prompt) -> bool:
@@ -276,14 +250,15 @@ class Generator:
         settings = [prompt.parameters for prompt in prompts]
         recorder = recorder_for(settings)
         matchers = _matchers(prompts)
-        outcomes = _Outcomes(prompts, matchers, deadline)
+        states = BatchRows()
+        outcomes = _Outcomes(prompts, matchers, deadline, states)
         on_end = outcomes.pass_on if any(prompt.future for prompt in prompts) else None
-        sequences = self._criterion(prompts, width, recorder, on_end)
+        sequences = self._criterion(prompts, width, recorder, on_end, states)
         stopping = StoppingCriteriaList([deadline, sequences])
         grammars = [GrammarProcessor(matchers, width)] if matchers else []
         first = first_tokens_for([prompt.first_token for prompt in prompts], width)
-        samplings = [prompt.sampling(self.base) for prompt in prompts]
-        sampler = [PerPromptSampler(samplings)] if any(samplings) else []
+        samplings = [self._sampling(prompt) for prompt in prompts]
+        sampler = [PerPromptSampler(samplings, states)] if any(samplings) else []
         processors = LogitsProcessorList(
             [*penalties_for(settings, width), *grammars, *first, *sampler]
         )
@@ -306,15 +281,32 @@ class Generator:
             for number, tokens in enumerate(of_prompts)
         ]
 
-    def _sampling(self, prompt: Prompt) -> dict[str, Any]:
-        """Return the arguments of `generate` that decide how it takes tokens from its scores.
+    def _selects_tokens(self, prompt: Prompt) -> bool:
+        """Return whether the tokens of a prompt are selected here, and not by `generate`.
 
-        It returns several sequences of a prompt only where it samples: from the one token that is
-        possible.
+        It selects beams, the tokens that a prompt lookup confirms, and those with a watermark,
+        which it adds after the filters of sampling.
         """
-        if prompt.is_sampled_alone:
-            return {}
-        return {"do_sample": prompt.parameters.num_return_sequences > 1}
+        settings = prompt.parameters
+        others = settings.num_beams > 1 or settings.prompt_lookup_num_tokens
+        return not (others or self.base.watermarking_config)
+
+    def _shared_options(self, prompt: Prompt) -> dict[str, Any]:
+        """Return the arguments of `generate` that all prompts of a batch have."""
+        given = prompt.for_generate
+        if not self._selects_tokens(prompt):
+            return given
+        shared = {name: value for name, value in given.items() if name not in PER_PROMPT}
+        # `generate` returns several sequences of a prompt only if it samples. All of its scores but
+        # those of the selected tokens are minus infinity then.
+        return {**shared, "do_sample": prompt.parameters.num_return_sequences > 1}
+
+    def _sampling(self, prompt: Prompt) -> Sampling | None:
+        """Return how the tokens of a prompt are drawn here; None if they are not."""
+        settings = prompt.parameters
+        if not (settings.do_sample and self._selects_tokens(prompt)):
+            return None
+        return Sampling.of(self.base, prompt.for_generate, settings.seed)
 
     def _criterion(
         self,
@@ -322,6 +314,7 @@ class Generator:
         width: int,
         recorder: LogprobRecorder | None,
         on_end: OnEnd | None,
+        states: BatchRows,
     ) -> SequenceCriterion:
         # A special token may begin a tool call.
         plain = IncrementalDecoder(self.tokenizer)
@@ -334,7 +327,7 @@ class Generator:
         if self._lookup(prompts[0]) or self._is_assisted(prompts):
             return LookupCriterion(continuations, width)
         streams = [prompt.stream if prompt.is_streamed else None for prompt in prompts]
-        return RowCriterion(continuations, width, streams, recorder, on_end)
+        return RowCriterion(continuations, width, streams, recorder, on_end, states)
 
     def _lookup(self, prompt: Prompt) -> int | None:
         """Return the number of tokens to look up, None where they may exceed the last position."""
@@ -382,8 +375,9 @@ class Generator:
     def _config(self, prompts: Sequence[Prompt]) -> GenerationConfig:
         config = copy.deepcopy(self.base)
         config.update(
-            **self._sampling(prompts[0]),
-            **prompts[0].shared_options,
+            **self._shared_options(prompts[0]),
+            # transformers has moved contrastive search to code on its hub.
+            penalty_alpha=0.0,
             max_new_tokens=max(prompt.new_tokens for prompt in prompts),
             max_length=None,
             pad_token_id=self.padding.ids["input_ids"],
@@ -400,11 +394,13 @@ class _Outcomes:
         prompts: the prompts.
         matchers: the matcher of each row that has a grammar.
         deadline: ends the batch.
+        states: the states of the rows.
     """
 
     prompts: Sequence[Prompt]
     matchers: Mapping[int, GrammarMatcher]
     deadline: DeadlineCriterion
+    states: BatchRows
 
     def pass_on(
         self, number: int, tokens: Sequence[list[int]], texts: Sequence[GeneratedText]
@@ -424,7 +420,13 @@ class _Outcomes:
             tokens: the new tokens of each of its sequences.
             texts: their texts.
         """
-        if error := self._grammar_error(number * len(tokens), texts):
+        first = number * len(tokens)
+        if not self.states.failed.isdisjoint(range(first, first + len(tokens))):
+            return NotFinite(
+                "The model computes no finite numbers for a token of this text; send another one,"
+                " or set dtype: float32 in the YAML of the model."
+            )
+        if error := self._grammar_error(first, texts):
             return error
         unfinished = any(text.finish_reason is None for text in texts)
         beams = self.prompts[number].parameters.num_beams > 1

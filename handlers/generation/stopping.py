@@ -18,6 +18,7 @@ from transformers import StoppingCriteria
 
 from handlers.generation.decoding import IncrementalDecoder, Tail
 from handlers.generation.logits import LogprobRecorder, TokenScores
+from handlers.generation.sampling import BatchRows
 from handlers.generation.tool_calls import ToolSyntax
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.ranks import world_size
@@ -262,6 +263,7 @@ class RowCriterion(SequenceCriterion):
         streams: the stream of each prompt, which has one row then; None for one without.
         recorder: has the scores of the tokens of the rows that are recorded; None without such.
         on_end: is called once all rows of a prompt have ended, while those of others go on.
+        states: the states of the rows; those that fail end.
     """
 
     def __init__(
@@ -271,15 +273,16 @@ class RowCriterion(SequenceCriterion):
         streams: Sequence[TextStream | None] = (),
         recorder: LogprobRecorder | None = None,
         on_end: OnEnd | None = None,
+        states: BatchRows | None = None,
     ) -> None:
         super().__init__(continuations, width)
+        self._states = states or BatchRows()
         self._streams = {row: stream for row, stream in enumerate(streams) if stream}
         self._recorder = recorder
         self._scores: Mapping[int, TokenScores] = {}
         self._seen = width
         # The rows whose text is needed before their end.
         self._texts: dict[int, GeneratedText] = {}
-        self._ended: set[int] = set()
         self._going_on = set(range(len(continuations)))
         self._on_end = on_end
 
@@ -296,14 +299,16 @@ class RowCriterion(SequenceCriterion):
             self._add(row, of_rows[row], tokens)
         self._seen = input_ids.shape[1]
         last = input_ids[:, -1].tolist()
-        self._ended |= {
+        self._states.ended |= {
             row for row, each in enumerate(of_rows) if self._has_ended(row, each, last[row])
         }
         if self._on_end:
             self._pass_on(input_ids, self._on_end)
-        return [row in self._ended for row in range(len(of_rows))]
+        return [row in self._states.ended for row in range(len(of_rows))]
 
     def _has_ended(self, row: int, continuation: Continuation, last: int) -> bool:
+        if row in self._states.failed:
+            return True
         if row in self._texts:
             return self._texts[row].finish_reason is not None
         return self._seen - self._width >= continuation.max_new_tokens or last in continuation.ends
@@ -313,14 +318,14 @@ class RowCriterion(SequenceCriterion):
         copies = len(input_ids) // len(self._continuations)
         for number in sorted(self._going_on):
             rows = range(number * copies, (number + 1) * copies)
-            if self._ended.issuperset(rows):
+            if self._states.ended.issuperset(rows):
                 self._going_on.discard(number)
                 new = input_ids[rows.start : rows.stop, self._width :].tolist()
                 on_end(number, new, self.read(number, new))
 
     def _is_followed(self, row: int, continuation: Continuation) -> bool:
         """Return whether the text of a row is needed, and goes on."""
-        if row in self._ended or continuation.is_cancelled:
+        if row in self._states.ended or continuation.is_cancelled:
             return False
         if row in self._texts:
             return True

@@ -64,6 +64,13 @@ class TextGrammar:
         return [content] if isinstance(content, str) else []
 
     @property
+    def schemas(self) -> Sequence[Mapping[str, Any] | bool]:
+        """The JSON schemas in it."""
+        content = grammar_content(self.answer) if self.answer else ""
+        schemas = [] if isinstance(content, str) else [content]
+        return [*schemas, *(self.calls.schemas if self.calls else ())]
+
+    @property
     def strict_schemas(self) -> Sequence[Mapping[str, Any] | bool]:
         """The JSON schemas in it of which no keyword may be ignored."""
         content = grammar_content(self.answer) if self.answer and self.answer.strict else ""

@@ -240,6 +240,11 @@ class ToolUse:
         return any_of(matching(NO_CALL), calls)
 
     @property
+    def schemas(self) -> list[dict[str, Any]]:
+        """The schemas of arguments."""
+        return [arguments_schema(tool) for tool in self.tools]
+
+    @property
     def strict_schemas(self) -> list[dict[str, Any]]:
         """The schemas of arguments of which no keyword may be ignored."""
         return [arguments_schema(tool) for tool in self.tools if tool.function.strict]

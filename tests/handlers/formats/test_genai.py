@@ -459,3 +459,14 @@ def test_the_process_ends_with_the_model(folder: Path) -> None:
     del engine
     gc.collect()
     process.wait(30)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_stream_has_log_probabilities_only_where_they_are_asked_for(
+    engine: Engine, *, asked: bool
+) -> None:
+    received: list[Any] = []
+    stream = TextStream(lambda _, tokens: received.extend(tokens))
+    parameters = {"max_new_tokens": 8, "logprobs": asked}
+    engine.predict([Request("Once upon", parameters, stream=stream)])
+    assert bool(received) == asked

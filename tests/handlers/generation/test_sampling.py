@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from transformers import GenerationConfig
 
-from handlers.generation.sampling import PerPromptSampler, Sampling
-from tests.serving import Served
+from handlers.errors import NotFinite
+from handlers.generation.sampling import BatchRows, PerPromptSampler, Sampling
+from handlers.schemas.request import Request
+from tests import tiny
+from tests.serving import Served, stream_into
 
 MODE = "text_generation"
+ONLY_THE_BEST = Sampling((("top_k", 1),), seed=1)
 EVERY_FILTER: dict[str, Any] = {
     "temperature": 0.7,
     "top_h": 0.9,
@@ -107,8 +113,78 @@ def test_a_request_precedes_the_checkpoint_and_that_the_defaults(
 
 
 def test_prompts_that_are_not_sampled_keep_their_scores() -> None:
-    sampler = PerPromptSampler([None, Sampling((("top_k", 1),), seed=1)])
+    sampler = PerPromptSampler([None, ONLY_THE_BEST], BatchRows())
     scores = torch.tensor([[0.1, 0.2, 0.3], [0.1, 0.9, 0.3]])
     found = sampler(torch.zeros(2, 1, dtype=torch.int64), scores)
     assert torch.equal(found[0], scores[0])
     assert found[1].tolist() == [-torch.inf, 0.0, -torch.inf]
+
+
+def test_nothing_is_drawn_for_prompts_that_have_ended() -> None:
+    sampler = PerPromptSampler([ONLY_THE_BEST, ONLY_THE_BEST], BatchRows(ended={0, 1}))
+    scores = torch.rand(4, 3)
+    found = sampler(torch.zeros(4, 1, dtype=torch.int64), scores)
+    assert torch.equal(found[:2], scores[:2])
+    assert found[2:].isneginf().sum() == 4
+
+
+def test_a_prompt_without_finite_logits_fails_alone(
+    model: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where others of its batch are streamed, which cannot be repeated."""
+    prompts = [Request(text, {"do_sample": True, "seed": 3}) for text in ("Ada", "Tom", "a fox")]
+    parts: list[str] = []
+    streamed = Request("b", {"do_sample": True, "seed": 4}, stream=stream_into(parts))
+    expected = model.engine.predict([*prompts, streamed])
+    draw = PerPromptSampler.__call__
+
+    def broken(
+        sampler: PerPromptSampler, input_ids: torch.Tensor, scores: torch.Tensor
+    ) -> torch.Tensor:
+        scores = scores.clone()
+        scores[1] = torch.nan
+        return draw(sampler, input_ids, scores)
+
+    monkeypatch.setattr(PerPromptSampler, "__call__", broken)
+    outcomes = model.engine.predict([*prompts, streamed])
+    failed = [isinstance(outcome, NotFinite) for outcome in outcomes]
+    assert sum(failed) == 1
+    pairs = zip(outcomes, expected, failed, strict=True)
+    assert all(outcome == text for outcome, text, has_failed in pairs if not has_failed)
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        {"top_p": 1.5, "typical_p": 2.0, "epsilon_cutoff": 1.0, "eta_cutoff": 1.0},
+        {"penalty_alpha": 0.6, "top_k": 4},
+        {"watermarking_config": {"greenlist_ratio": 0.25, "bias": 8.0}},
+        {"do_sample": True, "temperature": 0.3, "min_p": 0.2, "renormalize_logits": True},
+    ],
+)
+@pytest.mark.parametrize("sequences", [1, 2])
+def test_a_checkpoint_with_other_settings_has_the_texts_of_generate(
+    base: dict[str, Any], sequences: int, tmp_path: Path
+) -> None:
+    tiny.write(tmp_path, MODE)
+    (tmp_path / "generation_config.json").write_text(json.dumps(base), encoding="utf-8")
+    model = Served(tmp_path, MODE)
+    given = {"do_sample": True, "seed": 3, "num_return_sequences": sequences}
+    ids = model.engine.task.checkpoint.tokenizer("Ada", return_tensors="pt")
+    module: Any = model.engine.model.module  # type: ignore[attr-defined]
+    torch.manual_seed(3)
+    rows = module.generate(
+        **ids,
+        max_new_tokens=12,
+        do_sample=True,
+        num_return_sequences=sequences,
+        pad_token_id=0,
+        penalty_alpha=0.0,
+    )
+    texts = [
+        model.engine.task.checkpoint.tokenizer.decode(row, skip_special_tokens=True)
+        for row in rows.tolist()
+    ]
+    answers = model.post(body("Ada", **given), body("Tom", **given), body("Tom"))
+    assert [status for status, _ in answers] == [200, 200, 200]
+    assert [each["generated_text"] for each in answers[0][1]] == texts
