@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from handlers.batching.memory import Halvable, memory_errors
@@ -111,12 +112,25 @@ def pack(texts: Sequence[Row], rows: Sequence[Sequence[int]], padding: Padding) 
             columns = slice(start, start + len(texts[index]))
             for name, values in texts[index].features.items():
                 arrays[name][row, columns] = values
-            arrays["position_ids"][row, columns] = np.arange(len(texts[index]))
+            arrays["position_ids"][row, columns] = _positions(texts[index], padding)
             segments[row, columns] = index
             packed.append(PackedText(index, row, start))
             start = columns.stop
     batch = {name: torch.from_numpy(array) for name, array in arrays.items()}
     return PackedBatch(batch, torch.from_numpy(segments), packed)
+
+
+def _positions(text: Row, padding: Padding) -> npt.NDArray[np.int64]:
+    """Return the positions of the tokens of a text, from 0 on.
+
+    The RoBERTa family counts no padding tokens, which are one place before the first position, also
+    where a user writes one.
+    Source: `RobertaEmbeddings.create_position_ids_from_input_ids` of transformers.
+    """
+    if padding.unnumbered is None:
+        return np.arange(len(text))
+    counted = np.asarray(text.features["input_ids"]) != padding.unnumbered
+    return np.where(counted, np.cumsum(counted) - 1, -1)
 
 
 def pack_padded(batch: Mapping[str, torch.Tensor]) -> PackedBatch:

@@ -29,11 +29,14 @@ class Padding:
         side: the side that is padded.
         sizes: the numbers that each token has in an input that has several. A row with one number
             for each token has it in all their places.
+        unnumbered: the id of the token that has no position of its own, also within a text; None
+            where every token has one.
     """
 
     ids: Mapping[str, int]
     side: Side = "right"
     sizes: Mapping[str, int] = field(default_factory=dict)
+    unnumbered: int | None = None
 
 
 def group_by_length(

@@ -16,6 +16,10 @@ from handlers.batching.rows import Row
 from handlers.errors import RequestTooLarge
 
 Text = tuple[str, str | None]
+# Tokens of a text beyond those that its truncation keeps: without them, these may be others.
+SPARE_TOKENS = 16
+# How many times the tokens that it keeps a text of a pair may have that is truncated at the left.
+LEFT_TOKENS = 4
 # A fast tokenizer keeps the truncation of its last call, and fails where that changes in another.
 IN_TURN = Lock()
 
@@ -58,6 +62,67 @@ def _truncating(tokenizer: PreTrainedTokenizerBase, side: Side | None) -> Iterat
         yield
     finally:
         tokenizer.truncation_side = own
+
+
+def without_excess(
+    tokenizer: PreTrainedTokenizerBase,
+    pair: Text,
+    encoding: Encoding,
+    rooms: Sequence[int | None],
+    side: Side | None = None,
+) -> Text:
+    """Return a pair without most of what its truncation removes.
+
+    A fast tokenizer builds windows of everything that it removes, and of two texts all combinations
+    of their windows: gigabytes for a few thousand words.
+
+    Args:
+        tokenizer: the tokenizer.
+        pair: the texts, which are truncated at the same side.
+        encoding: that of the whole pair.
+        rooms: the tokens of each text that truncation keeps, at most; None for one that it keeps
+            whole.
+        side: the side that is truncated; by default that of the tokenizer.
+
+    Raises:
+        RequestTooLarge: a text that is truncated at its beginning is far too long: without that
+            part, the tokens would have other offsets.
+    """
+    is_left = (side or tokenizer.truncation_side) == "left"
+    places = [
+        [place for place, own in enumerate(encoding.sequence_ids) if own == number]
+        for number in (0, 1)
+    ]
+    first, second = (
+        text
+        if text is None or room is None
+        else _without_excess(
+            # The longer one keeps a token more, so it must stay longer.
+            text,
+            encoding,
+            own,
+            room + SPARE_TOKENS * (1 + (len(own) > len(other))),
+            is_left=is_left,
+        )
+        for text, room, own, other in zip(pair, rooms, places, reversed(places), strict=True)
+    )
+    return first or "", second
+
+
+def _without_excess(
+    text: str, encoding: Encoding, places: Sequence[int], kept: int, *, is_left: bool
+) -> str:
+    """Return the beginning of a text whose tokens are in some places of an encoding."""
+    if len(places) <= kept:
+        return text
+    if not is_left:
+        return text[: encoding.offsets[places[kept]][0]]
+    if len(places) > LEFT_TOKENS * kept:
+        raise RequestTooLarge(
+            f"a text of the pair has {len(places):,} tokens, about {kept:,} of which fit, and it is"
+            " truncated at its beginning; shorten it, or truncate it at its end."
+        )
+    return text
 
 
 def window(encoding: BatchEncoding, index: int, names: Sequence[str]) -> Window:

@@ -15,6 +15,7 @@ from typing import Any
 from handlers.batching.rows import RowOutcome, check_numbers, require_outputs
 from handlers.errors import (
     BadRequest,
+    NotFinite,
     OutOfTime,
     RequestError,
     RequestTooLarge,
@@ -163,8 +164,18 @@ class JobRunner:
             ]
 
     def _run_together(self, jobs: Sequence[Job]) -> list[JobOutcome]:
+        self.meter.count(rows=sum(len(job.rows) for job in jobs))
+        outcomes = self._run_rows(jobs)
+        if len(jobs) == 1 or not self.model.packs:
+            return outcomes
+        # In a packed row, numbers that are not finite reach the texts beside it.
+        return [
+            self._run_rows([job])[0] if isinstance(outcome, NotFinite) else outcome
+            for job, outcome in zip(jobs, outcomes, strict=True)
+        ]
+
+    def _run_rows(self, jobs: Sequence[Job]) -> list[JobOutcome]:
         rows = [row for job in jobs for row in job.rows]
-        self.meter.count(rows=len(rows))
         with self.meter.stage("forward"):
             outcomes = iter(self.task.run(self.model, rows, self.meter, self.deadline))
         return [

@@ -10,8 +10,15 @@ from transformers import BatchEncoding
 from handlers.batching.packing import TILE, WIDTHS, run_packed
 from handlers.batching.padding import Batch, Padding, Side, pad, run
 from handlers.batching.rows import Row, RowOutcome
-from handlers.batching.tokenization import Text, Window, check_length, tokenize, window
-from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.batching.tokenization import (
+    Text,
+    Window,
+    check_length,
+    tokenize,
+    window,
+    without_excess,
+)
+from handlers.checkpoints.checkpoint import Checkpoint, first_position
 from handlers.checkpoints.graph_inputs import TokenInputs
 from handlers.checkpoints.trial_rows import trial_rows
 from handlers.config.handler_section import HandlerSection
@@ -134,8 +141,11 @@ class TextTask(BaseTask[QueryT, RowT]):
     @property
     def padding(self) -> Padding:
         """The padding of this checkpoint's rows."""
+        first = first_position(self.checkpoint.config)
         return Padding(
-            self._pad_ids(), "left" if self.tokenizer.padding_side == "left" else "right"
+            self._pad_ids(),
+            "left" if self.tokenizer.padding_side == "left" else "right",
+            unnumbered=first - 1 if first else None,
         )
 
     @property
@@ -164,6 +174,7 @@ class TextTask(BaseTask[QueryT, RowT]):
         texts: Sequence[Text],
         truncate: Sequence[bool | None] = (),
         sides: Sequence[Side] = (),
+        max_lengths: Sequence[int | None] = (),
         **options: Any,
     ) -> list[list[Window] | RequestError]:
         """Return a row for each text or pair; one that is too long is truncated or refused.
@@ -172,6 +183,8 @@ class TextTask(BaseTask[QueryT, RowT]):
             texts: the texts or pairs.
             truncate: whether each is truncated; by default as the YAML says.
             sides: the side that each is truncated at; by default that of the tokenizer.
+            max_lengths: the number of tokens that each is truncated to, if that is less than the
+                model takes.
             **options: the options of the tokenizer.
         """
         if not texts:
@@ -179,8 +192,9 @@ class TextTask(BaseTask[QueryT, RowT]):
         encoding = tokenize(self.tokenizer, texts, **options)
         wanted = truncate or [None] * len(texts)
         cuts = [{**options, "truncation_side": side} for side in sides] or [options] * len(texts)
+        shorter = max_lengths or [None] * len(texts)
         return [
-            attempt(self.fit, text, encoding, number, cuts[number], wanted[number])
+            attempt(self.fit, text, encoding, number, cuts[number], wanted[number], shorter[number])
             for number, text in enumerate(texts)
         ]
 
@@ -191,6 +205,7 @@ class TextTask(BaseTask[QueryT, RowT]):
         number: int,
         options: Mapping[str, Any],
         truncate: bool | None = None,
+        max_length: int | None = None,
     ) -> list[Window]:
         """Return one text of an encoding as a row, truncated if it is too long.
 
@@ -200,17 +215,23 @@ class TextTask(BaseTask[QueryT, RowT]):
             number: the number of the text in it.
             options: the options of the tokenizer.
             truncate: whether it is truncated; by default as the YAML says.
+            max_length: the number of tokens that it is truncated to, if that is less than the model
+                takes.
 
         Raises:
             RequestTooLarge: it is too long, and is not truncated.
         """
         length = len(encoding["input_ids"][number])
-        truncate = self.truncation if truncate is None else truncate
-        if self.max_tokens is not None and length > self.max_tokens and truncate:
-            truncation = {"truncation": True, "max_length": self.max_tokens}
+        if not (self.truncation if truncate is None else truncate):
+            check_length(length, self.max_tokens, "the text")
+        limit = min(filter(None, (self.max_tokens, max_length)), default=length)
+        if length > limit:
+            if text[1] is not None:
+                whole, side = encoding.encodings[number], options.get("truncation_side")
+                text = without_excess(self.tokenizer, text, whole, (limit, limit), side)
+            truncation = {"truncation": True, "max_length": limit}
             encoding = tokenize(self.tokenizer, [text], **{**options, **truncation})
-            number, length = 0, self.max_tokens
-        check_length(length, self.max_tokens, "the text")
+            number = 0
         return [window(encoding, number, self.tokenizer.model_input_names)]
 
     def _made_up_row(self, length: int) -> Row:

@@ -13,7 +13,14 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from transformers import BatchEncoding
 
-from handlers.batching.tokenization import Window, check_length, tokenize, window
+from handlers.batching.tokenization import (
+    Text,
+    Window,
+    check_length,
+    tokenize,
+    window,
+    without_excess,
+)
 from handlers.errors import RequestError, RequestTooLarge, attempt
 from handlers.tasks._text import TextTask
 
@@ -120,11 +127,16 @@ class PairTask(TextTask[QueryT, Window]):
         for number in long:
             self._check_room(self._whole_side_tokens(rows[number]), limit)
         options: dict[str, Any] = {"truncation": TRUNCATION[self.truncated_side]}
-        chosen = [pairs[number] for number in long]
+        chosen = [self._without_excess(pairs[number], rows[number], limit) for number in long]
         truncated = tokenize(self.tokenizer, chosen, max_length=limit, **options)
         for place, number in enumerate(long):
             rows[number] = window(truncated, place, names)
         return rows
+
+    def _without_excess(self, pair: Pair, row: Window, limit: int) -> Text:
+        room = limit - self._whole_side_tokens(row)
+        rooms = [room if side == self.truncated_side else None for side in (0, 1)]
+        return without_excess(self.tokenizer, pair, row.encoding, rooms)
 
     def _whole_side_tokens(self, row: Window) -> int:
         """Return the number of tokens of the side that is not truncated, and of special ones."""

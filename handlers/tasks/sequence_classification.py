@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, PositiveInt
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Text, Window, tokenize, window
+from handlers.batching.tokenization import Text, Window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import quote
@@ -113,9 +113,11 @@ class Task(TextTask[ClassificationQuery, Window]):
         order = sorted(range(len(queries)), key=lambda number: _paired(queries[number]))
         for _, group in groupby(order, key=lambda number: _paired(queries[number])):
             numbers = list(group)
-            encoded = self.encode_texts([queries[number].text for number in numbers])
-            cut = map(self._truncate, (queries[number] for number in numbers), encoded)
-            rows |= dict(zip(numbers, cut, strict=True))
+            encoded = self.encode_texts(
+                [queries[number].text for number in numbers],
+                max_lengths=[queries[number].parameters.max_length for number in numbers],
+            )
+            rows |= dict(zip(numbers, encoded, strict=True))
         return [rows[number] for number in range(len(queries))]
 
     def decode(
@@ -132,16 +134,6 @@ class Task(TextTask[ClassificationQuery, Window]):
         """Return the score of each class. Shape: (classes,)."""
         functions: dict[str, Any] = {"sigmoid": sigmoid, "softmax": softmax, "none": np.asarray}
         return functions[query.parameters.function_to_apply or self._function()](outputs["logits"])
-
-    def _truncate(
-        self, query: ClassificationQuery, rows: list[Window] | RequestError
-    ) -> list[Window] | RequestError:
-        """Return the rows of a query, at most as long as its parameter `max_length`."""
-        max_length = query.parameters.max_length
-        if max_length is None or isinstance(rows, RequestError) or len(rows[0]) <= max_length:
-            return rows
-        encoding = tokenize(self.tokenizer, [query.text], truncation=True, max_length=max_length)
-        return [window(encoding, 0, self.tokenizer.model_input_names)]
 
     def _function(self) -> str:
         if self.checkpoint.config.problem_type == "regression":

@@ -109,3 +109,17 @@ def id_of(question: Question) -> Any:
 def id_of_answer(answer: Any) -> Any:
     found = answer[1]
     return found.get("id") if isinstance(found, dict) else None
+
+
+@pytest.mark.parametrize("family", ["Bert", "Roberta", "MPNet", "ModernBert"])
+@pytest.mark.parametrize("mode", ["sequence_classification", "token_classification"])
+def test_a_written_padding_token_has_the_same_answer_in_company(
+    served: Callable[..., Served], family: str, mode: str
+) -> None:
+    """Models of the RoBERTa family do not count it among the positions."""
+    model = served(mode, family=family)
+    pad = model.engine.task.checkpoint.tokenizer.pad_token
+    bodies = [{"inputs": text} for text in (f"a {pad} fox sings", f"{pad}{pad} film", "a", pad)]
+    alone = [model.post(body)[0] for body in bodies]
+    together = model.post(*bodies)
+    assert not differences([*map(list, together)], [*map(list, alone)], 1e-5)

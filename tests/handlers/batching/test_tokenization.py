@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from handlers.batching.tokenization import check_windows, tokenize
+from handlers.batching.tokenization import check_windows, tokenize, without_excess
 from handlers.errors import RequestTooLarge
 
 
@@ -44,3 +45,47 @@ def test_threads_that_truncate_differently_do_not_meet(tokenizer: Any) -> None:
     limits = [5, 9, 60] * 100
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(lengths, limits)) == [{limit} for limit in limits]
+
+
+@pytest.mark.parametrize("family", ["Bert", "Roberta"])
+@pytest.mark.parametrize("truncated", ["both", 0, 1])
+def test_a_pair_without_excess_is_truncated_to_the_same_tokens(
+    checkpoint: Callable[..., Path], family: str, truncated: Any
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint("sentence_ranking", family=family))
+    generator = random.Random(7)
+    words = ["the", "fox", "sings", "Zürich", "北京", "unbelievable", "don't", "a" * 30, "🎉x"]
+    strategy = {"both": True, 0: "only_first", 1: "only_second"}[truncated]
+    cut = 0
+    for _ in range(300):
+        first, second = (generator.choices(words, k=generator.randint(1, 90)) for _ in range(2))
+        pair = " ".join(first), " ".join(second)
+        whole = tokenize(tokenizer, [pair]).encodings[0]
+        sizes = [whole.sequence_ids.count(number) for number in (0, 1)]
+        limit = generator.randint(6, 60)
+        room = limit - (len(whole.ids) - sizes[truncated] if truncated != "both" else 0)
+        if len(whole.ids) <= limit or room < 1:
+            continue
+        rooms = [room if truncated in ("both", number) else None for number in (0, 1)]
+        short = without_excess(tokenizer, pair, whole, rooms)
+        options: dict[str, Any] = {"truncation": strategy, "max_length": limit}
+        expected, found = (tokenize(tokenizer, [each], **options)[0] for each in (pair, short))
+        assert (found.ids, found.offsets) == (expected.ids, expected.offsets)
+        cut += short != pair
+    assert cut > 5
+
+
+@pytest.mark.parametrize("family", ["Bert", "Roberta"])
+def test_a_long_pair_without_excess_has_few_windows(
+    checkpoint: Callable[..., Path], family: str
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint("sentence_ranking", family=family))
+    pair = ("a " * 5_000, "a " * 5_000)
+    whole = tokenize(tokenizer, [pair]).encodings[0]
+    for limit in (6, 60):
+        short = without_excess(tokenizer, pair, whole, (limit, limit))
+        encoding = tokenize(tokenizer, [short], truncation=True, max_length=limit)[0]
+        assert len(encoding.ids) == limit
+        assert len(encoding.overflowing) < 3_000
+    with pytest.raises(RequestTooLarge, match="truncated at its beginning"):
+        without_excess(tokenizer, pair, whole, (6, 6), "left")
