@@ -10,12 +10,14 @@ from copy import deepcopy
 import torch
 import transformers
 from transformers import PreTrainedConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES
 
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint, summarize
 
-# The auto class of models without a head, which are a part of every model of their type.
-BASE = "AutoModel"
+# The auto classes of models without a head, which are a part of every model of their type, and of
+# the encoders of models that have a decoder as well.
+BASE, ENCODER = BASES = ("AutoModel", "AutoModelForTextEncoding")
 
 
 def check_head(config: PreTrainedConfig, handler: HandlerSection, auto_class_name: str) -> None:
@@ -34,11 +36,20 @@ def check_head(config: PreTrainedConfig, handler: HandlerSection, auto_class_nam
     """
     checkpoint = handler.model_name or config.name_or_path or "the checkpoint"
     required = _class_name(config, auto_class_name, checkpoint)
-    if handler.allow_random_head or auto_class_name == BASE:
+    if handler.allow_random_head or auto_class_name in BASES:
         return
     _check_architecture(config, required, checkpoint)
     if auto_class_name.endswith("Classification"):
         _check_labels(config, handler.num_labels, checkpoint)
+
+
+def base_class_for(config: PreTrainedConfig) -> str:
+    """Return the auto class of the model without a head that reads a text.
+
+    Of T5 and its kind, it is the encoder, as in sentence-transformers.
+    """
+    reader = MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES.get(config.model_type, "")
+    return ENCODER if reader.endswith("EncoderModel") else BASE
 
 
 def _class_name(config: PreTrainedConfig, auto_class_name: str, checkpoint: str) -> str:

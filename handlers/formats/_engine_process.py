@@ -311,7 +311,7 @@ class EngineModel(ContinuousModel, ABC):
         *,
         has_gradients: bool,
     ) -> None:
-        self._process, self._limit = process, limit
+        self._process, self.max_texts = process, limit
         self._static, self._has_gradients = static, has_gradients
         self._numbers = itertools.count(1)
         weakref.finalize(self, process.close)
@@ -344,14 +344,16 @@ class EngineModel(ContinuousModel, ABC):
         settings = self._settings(prompt, number)
         # A later text may find that the first ones of its prompt have ended.
         new = prompt.engine_texts - number
-        limit = self._limit - self._static_texts - (new - 1)
-        check_load(self._process.texts, limit)
+        static = self._static_texts
+        check_load(self._process.texts + static, self.max_texts, new)
         if prompt.grammar:
             settings |= self._constraints(prompt.grammar)
         own = next(self._numbers)
         tokens = [int(token) for token in prompt.features["input_ids"]]
         text = Text(own, tokens, settings, in_parts=prompt.is_followed)
-        self._process.start(text, limit, partial(self._receive, receive))
+        self._process.start(
+            text, self.max_texts - static - (new - 1), partial(self._receive, receive)
+        )
         return partial(self._process.cancel, own)
 
     @property

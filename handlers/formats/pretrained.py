@@ -19,7 +19,7 @@ from handlers.batching.rows import TrialRows
 from handlers.checkpoints.assistant import specify_assistant
 from handlers.checkpoints.diffusion import DiffusionCheckpoint
 from handlers.checkpoints.dtypes import pick_dtype
-from handlers.checkpoints.heads import BASE
+from handlers.checkpoints.heads import BASES
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.placement import compute_device, log_placement, placement_arguments
 from handlers.checkpoints.prequantized import check_dtype, missing_package, quantization_method
@@ -235,7 +235,7 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
         raise _load_error(handler, config, error) from None
     loaded: PreTrainedModel = module
     missing = sorted(info["missing_keys"])
-    if spec.auto_class == BASE:
+    if spec.auto_class in BASES:
         pooled = [name for name in missing if name.startswith("pooler.")]
         missing = [name for name in missing if name not in pooled]
         _remove_unread_parts(loaded, "pooler_output" in spec.outputs, bool(pooled))

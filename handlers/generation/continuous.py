@@ -18,7 +18,7 @@ from handlers.errors import OutOfTime, RequestError, attempt
 from handlers.generation.decoding import WITH_SPECIAL_TOKENS, IncrementalDecoder
 from handlers.generation.generator import Generator, Prompt, end_tokens
 from handlers.generation.logits import MIN_LOGPROB, TokenScores
-from handlers.generation.scheduler import NewTokens, TextEngine
+from handlers.generation.scheduler import NewTokens, TextEngine, as_too_large
 from handlers.generation.stopping import Continuation, GeneratedText
 from handlers.runtime.deadline import NO_DEADLINE, PATIENCE, Deadline
 from handlers.runtime.model import Model
@@ -185,6 +185,8 @@ class ContinuousGenerator:
             attempt(self._start, prompt, special if prompt.syntax else plain, changed)
             for prompt in prompts
         ]
+        texts = sum(prompt.engine_texts for prompt in prompts)
+        started = [as_too_large(each, texts, self.engine.max_texts) for each in started]
         running = [text for texts in started if isinstance(texts, list) for text in texts]
         self._wait(running, changed)
         for text in running:

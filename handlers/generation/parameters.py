@@ -338,6 +338,15 @@ class GenerationParameters(SamplingParameters):
         )
 
     @model_validator(mode="after")
+    def _check_tool_names(self) -> Self:
+        names = [tool.function.name for tool in self.tools]
+        if double := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(
+                f"tools has several functions of the name {quote(double)}; rename them"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_tool_choice(self) -> Self:
         if self.calls_required and not self.callable_tools:
             raise ValueError(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from handlers.errors import Overloaded, RequestError
+from handlers.errors import Overloaded, RequestError, RequestTooLarge
 from handlers.generation.generator import Prompt
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,13 @@ Receive = Callable[[NewTokens], None]
 
 
 class TextEngine(ABC):
-    """An engine that lets a text join the running ones at the next step."""
+    """An engine that lets a text join the running ones at the next step.
+
+    Attributes:
+        max_texts: how many texts may run or wait.
+    """
+
+    max_texts: int = sys.maxsize
 
     @abstractmethod
     def start(self, prompt: Prompt, number: int, receive: Receive) -> Callable[[], None]:
@@ -69,3 +79,19 @@ def check_load(texts: int, limit: int, new: int = 1) -> None:
     """
     if texts + new > limit:
         raise Overloaded(f"{texts:,} texts are running or waiting; send the request again later.")
+
+
+def as_too_large(outcome: Result | RequestError, texts: int, limit: int) -> Result | RequestError:
+    """Return what became of one of some prompts; an error that no later time mends says so.
+
+    Args:
+        outcome: the text to come, or an error.
+        texts: the number of texts of all prompts that came together.
+        limit: how many may run or wait.
+    """
+    if texts <= limit or not isinstance(outcome, Overloaded):
+        return outcome
+    return RequestTooLarge(
+        f"the request asks for {texts:,} texts, and {limit:,} may run or wait (max_num_seqs and"
+        " max_waiting); send fewer prompts at once, or a smaller n."
+    )

@@ -21,7 +21,7 @@ from transformers import GenerationConfig
 from handlers.batching.rows import RowOutcome
 from handlers.errors import InternalError, OutOfTime, RequestError, attempt, log_bug
 from handlers.generation.generator import Generator, Prompt
-from handlers.generation.scheduler import check_load
+from handlers.generation.scheduler import as_too_large, check_load
 from handlers.runtime.deadline import NO_DEADLINE, PATIENCE, Deadline
 from handlers.runtime.model import Model
 from handlers.telemetry.meter import Meter
@@ -48,7 +48,7 @@ class StaticGroups(Model):
     ) -> None:
         self._model, self._others = model, others
         self.padded_limit, self.runs_alone = model.padded_limit, model.runs_alone
-        self._limit, self._admitting = max_running + max_waiting, threading.Lock()
+        self.max_texts, self._admitting = max_running + max_waiting, threading.Lock()
         self._queue = _Queue(max_running)
         threading.Thread(target=self._queue.run, name="generate", daemon=True).start()
         weakref.finalize(self, self._queue.close)
@@ -63,7 +63,11 @@ class StaticGroups(Model):
             prompts: the prompts.
             budget: the maximum number of tokens in a batch.
         """
-        added = [attempt(self._add, generator, prompt, budget) for prompt in prompts]
+        texts = sum(prompt.sequences for prompt in prompts)
+        added = [
+            as_too_large(attempt(self._add, generator, prompt, budget), texts, self.max_texts)
+            for prompt in prompts
+        ]
         futures = [each for each in added if isinstance(each, Future)]
         _wait(futures, generator.deadline)
         outcomes = [each if isinstance(each, RequestError) else _outcome(each) for each in added]
@@ -96,7 +100,7 @@ class StaticGroups(Model):
         with self._admitting:
             load = self.load_metrics
             own = int(load["running_texts"] + load["waiting_texts"])
-            check_load(own + self._others(), self._limit, new)
+            check_load(own + self._others(), self.max_texts, new)
             yield
 
     @property

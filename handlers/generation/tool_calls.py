@@ -62,6 +62,7 @@ class ToolSyntax:
         separator: the text between two calls; empty where there can be only one.
         end: the text after the last call.
         key: the key of the arguments.
+        required: whether a text is calls alone, the last of which may be cut.
     """
 
     opening: str
@@ -69,6 +70,7 @@ class ToolSyntax:
     separator: str
     end: str
     key: str = "arguments"
+    required: bool = False
 
     def call_id(self, given: str) -> str:
         """Return the id of a call as the template accepts it."""
@@ -76,6 +78,8 @@ class ToolSyntax:
 
     def content(self, text: str) -> str:
         """Return the part of a text before its calls."""
+        if self.required:
+            return ""
         if self.opening:
             return text.partition(self.opening)[0]
         return "" if text.startswith("{") else text

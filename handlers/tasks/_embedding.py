@@ -9,12 +9,13 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from transformers import BatchEncoding
+from transformers import BatchEncoding, PreTrainedConfig
 
 from handlers.batching.padding import Side
 from handlers.batching.rows import Outputs, Row
 from handlers.batching.tokenization import Window, check_length, read_in_lower_case, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.heads import base_class_for
 from handlers.checkpoints.sentence_transformers import OUTPUT, PROMPT_MASK, SentenceTransformer
 from handlers.checkpoints.text_reduction import TextReduction
 from handlers.config.handler_section import HandlerSection
@@ -75,6 +76,10 @@ class EmbeddingTask(TextTask[QueryT, Row]):
         if not self.modules.pooling.include_prompt:
             # Made-up rows, at warm-up and in exports, have all inputs that the tokenizer names.
             self.tokenizer.model_input_names = [*self.tokenizer.model_input_names, PROMPT_MASK]
+
+    @classmethod
+    def auto_class_for(cls, config: PreTrainedConfig) -> str:
+        return base_class_for(config)
 
     @cached_property
     def modules(self) -> SentenceTransformer:

@@ -9,8 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from transformers import PreTrainedConfig
+
 from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window
+from handlers.checkpoints.heads import base_class_for
 from handlers.errors import RequestError
 from handlers.schemas.embedding_types import as_list
 from handlers.schemas.pipeline_names import ANY, PipelineNames
@@ -49,6 +52,10 @@ class Task(TextTask[FeatureQuery, Window]):
     inputs = str
     results = list[list[list[float]]]
     sample: ClassVar[Mapping[str, Any]] = {"inputs": "A fine film with a great cast."}
+
+    @classmethod
+    def auto_class_for(cls, config: PreTrainedConfig) -> str:
+        return base_class_for(config)
 
     def parse(self, request: Request) -> FeatureQuery:
         parameters: FeatureParameters = self.read_parameters(request.parameters)

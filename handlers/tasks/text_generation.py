@@ -182,7 +182,9 @@ class Task(GenerationTask[PromptQuery]):
             return replace(query, grammar=TextGrammar(parameters.grammar, None, self._grammars))
         if not query.messages:
             raise BadRequest("Tools are called in chats; send messages, or leave tools out.")
-        syntax = syntax_of(chat_template(self.tokenizer, tools))
+        syntax = replace(
+            syntax_of(chat_template(self.tokenizer, tools)), required=parameters.calls_required
+        )
         calls = ToolUse(tools, syntax, parameters.calls_required, parameters.parallel)
         grammar = TextGrammar(parameters.grammar, calls, self._grammars)
         return replace(query, grammar=grammar, syntax=syntax)
@@ -271,7 +273,8 @@ def _parts(query: PromptQuery, text: str) -> tuple[str, list[MessageCall]]:
         {"type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call in syntax.calls(text)
     ]
-    return syntax.content(text) if calls or syntax.opening else text, calls
+    has_parts = calls or syntax.opening or syntax.required
+    return syntax.content(text) if has_parts else text, calls
 
 
 def _with_prompt(query: PromptQuery, text: str, calls: Sequence[MessageCall]) -> Any:

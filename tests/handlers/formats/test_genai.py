@@ -334,7 +334,7 @@ def test_requests_beyond_the_limit_are_refused_and_leave_the_others(
     """A prompt whose texts do not all fit starts none of them."""
     sampled = {"do_sample": True, "num_return_sequences": 32, "max_new_tokens": 40}
     [outcome] = engine.predict([Request(PROMPT, sampled)])
-    assert isinstance(outcome, Overloaded)
+    assert isinstance(outcome, RequestTooLarge)
     greedy = Request(PROMPT, {"max_new_tokens": 4})
     assert engine.predict([greedy]) == reference.predict([greedy])
 

@@ -14,7 +14,7 @@ import pytest
 from handlers import formats
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
-from handlers.errors import OutOfTime, Overloaded, Unprocessable, WrongConfig
+from handlers.errors import OutOfTime, Overloaded, RequestTooLarge, Unprocessable, WrongConfig
 from handlers.generation.generator import Generator
 from handlers.generation.static_groups import StaticGroups
 from handlers.runtime.deadline import Deadline
@@ -211,3 +211,12 @@ def test_processes_of_torchrun_are_refused() -> None:
     }
     with pytest.raises(WrongConfig, match="torchrun is set"):
         ModelConfig.parse(document)
+
+
+def test_a_request_with_more_texts_than_may_wait_is_too_large(folder: Path) -> None:
+    """It could never start, so it is not told to come back."""
+    engine = load(folder, max_running=2, max_waiting=1)
+    several = Request("Ada", {"do_sample": True, "num_return_sequences": 4, "max_new_tokens": 2})
+    [outcome] = engine.predict([several])
+    assert isinstance(outcome, RequestTooLarge)
+    assert "asks for 4 texts, and 3 may run or wait" in str(outcome)

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import base64
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from transformers import T5EncoderModel
 
 from handlers.config.model_config import ModelConfig
 from handlers.errors import BadRequest
 from handlers.formats import export
 from handlers.schemas.request import Request, TokenIds
+from tests import tiny
 from tests.reference.embedding_checkpoints import MODE, PROMPTS, write
 from tests.samples import FINE, LONG
 from tests.serving import Served, differences
+
+TYPES = "sentence_transformers.models"
 
 
 @pytest.fixture(scope="module")
@@ -122,3 +128,36 @@ def test_a_graph_leaves_the_prompt_out_of_the_pooling(
     bodies = [{"inputs": text, "parameters": {"prompt_name": "query"}} for text in (FINE, LONG)]
     replies = [list(reply) for reply in graph.post(*bodies)]
     assert not differences(replies, [list(reply) for reply in model.post(*bodies)], 1e-4)
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["T5", "its encoder"])
+@pytest.mark.parametrize("save_mode", ["pretrained", "torchscript"])
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_of_t5_the_encoder_is_served(tmp_path: Path, save_mode: str, whole: bool) -> None:
+    """As in sentence-transformers, for sentence-t5 and its kind."""
+    tiny.write(tmp_path, "text2text_generation")
+    encoder = T5EncoderModel.from_pretrained(tmp_path).eval()
+    if not whole:
+        encoder.save_pretrained(tmp_path)
+    pooling = {"word_embedding_dimension": encoder.config.hidden_size}
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": f"{TYPES}.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{TYPES}.Pooling"},
+    ]
+    (tmp_path / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
+    keys = {"save_mode": save_mode, "dtype": "float32"}
+    if save_mode != "pretrained":
+        export(tmp_path, ModelConfig.parse({"handler": {"mode": MODE, **keys}}), tmp_path)
+    served = Served(tmp_path, MODE, **keys)
+    tokenizer = served.engine.task.checkpoint.tokenizer
+    texts = [FINE, LONG, "a"]
+    for text, (status, vector) in zip(
+        texts, served.post(*[{"inputs": text} for text in texts]), strict=True
+    ):
+        assert status == 200
+        with torch.inference_mode():
+            inputs = tokenizer(text, return_tensors="pt", truncation=True)
+            states = encoder(**inputs).last_hidden_state[0]
+        assert np.allclose(vector, states.mean(0), atol=1e-4)

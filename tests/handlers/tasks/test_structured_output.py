@@ -134,11 +134,26 @@ def test_the_named_function_is_called_once(chat_model: Served) -> None:
         Draft202012Validator(SCHEMA).validate(json.loads(call["function"]["arguments"]))
 
 
-def test_a_call_that_is_cut_is_no_part_of_the_text(chat_model: Served) -> None:
-    given = {**NEW, "tools": TOOLS, "tool_choice": "required", "max_new_tokens": 30}
+@pytest.mark.parametrize("mark", ["<tool_call>", "[TOOL_CALLS]", '"parameters": '])
+@pytest.mark.parametrize("most", [2, 15])
+def test_a_call_that_is_cut_is_no_part_of_the_text(
+    chat_model: Served, monkeypatch: pytest.MonkeyPatch, mark: str, most: int
+) -> None:
+    template = f"{{# tools {mark} #}}{TEMPLATE}"
+    monkeypatch.setattr(chat_model.engine.task.checkpoint.tokenizer, "chat_template", template)
+    given = {**NEW, "tools": TOOLS, "tool_choice": "required", "max_new_tokens": most}
     (result,) = chat_model.ask(CHAT, **given)
     assert (result["generated_text"], "tool_calls" in result) == ("", False)
     assert result["details"]["finish_reason"] == "length"
+    parts: list[str] = []
+    predict(chat_model, Request(CHAT, given, stream=stream_into(parts)))
+    assert "".join(parts) == ""
+
+
+def test_two_functions_of_one_name_are_refused(chat_model: Served) -> None:
+    status, sentence = chat_model.refuse(CHAT, tools=[*TOOLS, TOOLS[0]])
+    assert status == 400
+    assert "tools has several functions of the name 'weather'; rename them" in sentence
 
 
 def test_calls_are_answered_in_the_next_turn(chat_model: Served) -> None:
