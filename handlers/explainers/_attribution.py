@@ -93,8 +93,10 @@ class Attribution:
 
     @property
     def relative_error(self) -> float:
-        """The delta relative to `output - baseline`; infinite if there is no difference."""
+        """The delta relative to `output - baseline`; infinite if only that is 0."""
         difference = abs(self.output - self.baseline)
+        if not self.delta:
+            return 0.0
         return abs(self.delta) / difference if difference else float("inf")
 
     @property

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from typing import Any
 
 from handlers.errors import (
@@ -20,6 +20,7 @@ from handlers.errors import (
     without_frames,
 )
 from handlers.generation.text_grammar import TextGrammar
+from handlers.runtime.threads import available_cores
 
 VOCABULARY = Path(__file__).with_name("_genai_vocabulary.py")
 # What a trial may take. On a busy machine the wall clock shows a multiple of the CPU time.
@@ -78,8 +79,9 @@ class GrammarTrials:
         command = [sys.executable, "-P", str(VOCABULARY), str(self.folder)]
         subprocess.run(command, input=json.dumps(content).encode(), check=True)
         self._outcomes: dict[str, str | RequestError] = {}
-        # The limits hold for one grammar.
-        self._trying = Lock()
+        self._remembering = Lock()
+        # Each trial is a process with limits of its own.
+        self._trying = BoundedSemaphore(available_cores())
 
     @property
     def folder(self) -> Path:
@@ -117,13 +119,18 @@ class GrammarTrials:
         if not self._trying.acquire(timeout=TRIAL_TIMEOUT):
             raise _busy()
         try:
-            outcome = self._outcome(tag)
+            # Another thread may have tried it meanwhile.
+            known = self._outcomes.get(tag)
+            return self._remember(tag, self._outcome(tag)) if known is None else known
+        finally:
+            self._trying.release()
+
+    def _remember(self, tag: str, outcome: str | RequestError) -> str | RequestError:
+        with self._remembering:
             while len(self._outcomes) >= CACHED_GRAMMARS:
                 del self._outcomes[next(iter(self._outcomes))]
             self._outcomes[tag] = outcome
-            return outcome
-        finally:
-            self._trying.release()
+        return outcome
 
     def _outcome(self, tag: str) -> str | RequestError:
         """Return what is ignored of a grammar, or why it cannot be followed."""
