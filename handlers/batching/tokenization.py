@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ from handlers.errors import RequestTooLarge
 Text = tuple[str, str | None]
 # Tokens of a text beyond those that its truncation keeps: without them, these may be others.
 SPARE_TOKENS = 16
-# How many times the tokens that it keeps a text of a pair may have that is truncated at the left.
-LEFT_TOKENS = 4
+# Tokens of all windows of a pair that is truncated at the left.
+MAX_WINDOW_TOKENS = 500_000
 # A fast tokenizer keeps the truncation of its last call, and fails where that changes in another.
 IN_TURN = Lock()
 
@@ -88,41 +89,44 @@ def without_excess(
         RequestTooLarge: a text that is truncated at its beginning is far too long: without that
             part, the tokens would have other offsets.
     """
-    is_left = (side or tokenizer.truncation_side) == "left"
     places = [
         [place for place, own in enumerate(encoding.sequence_ids) if own == number]
         for number in (0, 1)
     ]
+    if (side or tokenizer.truncation_side) == "left":
+        _check_windows_of_pair([len(own) for own in places], rooms)
+        return pair
     first, second = (
         text
         if text is None or room is None
-        else _without_excess(
-            # The longer one keeps a token more, so it must stay longer.
-            text,
-            encoding,
-            own,
-            room + SPARE_TOKENS * (1 + (len(own) > len(other))),
-            is_left=is_left,
-        )
+        # The longer one keeps a token more, so it must stay longer.
+        else _beginning(text, encoding, own, room + SPARE_TOKENS * (1 + (len(own) > len(other))))
         for text, room, own, other in zip(pair, rooms, places, reversed(places), strict=True)
     )
     return first or "", second
 
 
-def _without_excess(
-    text: str, encoding: Encoding, places: Sequence[int], kept: int, *, is_left: bool
-) -> str:
+def _beginning(text: str, encoding: Encoding, places: Sequence[int], kept: int) -> str:
     """Return the beginning of a text whose tokens are in some places of an encoding."""
-    if len(places) <= kept:
-        return text
-    if not is_left:
-        return text[: encoding.offsets[places[kept]][0]]
-    if len(places) > LEFT_TOKENS * kept:
+    return text if len(places) <= kept else text[: encoding.offsets[places[kept]][0]]
+
+
+def _check_windows_of_pair(sizes: Sequence[int], rooms: Sequence[int | None]) -> None:
+    """Check how many tokens all windows have together that a tokenizer builds of a pair.
+
+    Raises:
+        RequestTooLarge: they have too many.
+    """
+    truncated = [(size, room) for size, room in zip(sizes, rooms, strict=True) if room is not None]
+    # Of two texts that are truncated, each may keep half of the row.
+    windows = math.prod(-(-size // max(1, room // len(truncated))) for size, room in truncated)
+    whole = sum(size for size, room in zip(sizes, rooms, strict=True) if room is None)
+    size, room = max(truncated)
+    if windows * (whole + room) > MAX_WINDOW_TOKENS:
         raise RequestTooLarge(
-            f"a text of the pair has {len(places):,} tokens, about {kept:,} of which fit, and it is"
+            f"a text of the pair has {size:,} tokens, {room:,} of which fit at most, and it is"
             " truncated at its beginning; shorten it, or truncate it at its end."
         )
-    return text
 
 
 def window(encoding: BatchEncoding, index: int, names: Sequence[str]) -> Window:

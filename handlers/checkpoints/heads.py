@@ -17,6 +17,7 @@ from handlers.errors import WrongCheckpoint, summarize
 
 # The auto classes of models without a head, which are a part of every model of their type, and of
 # the encoders of models that have a decoder as well.
+ENCODER_SUFFIX = "EncoderModel"
 BASE, ENCODER = BASES = ("AutoModel", "AutoModelForTextEncoding")
 
 
@@ -49,7 +50,13 @@ def base_class_for(config: PreTrainedConfig) -> str:
     Of T5 and its kind, it is the encoder, as in sentence-transformers.
     """
     reader = MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES.get(config.model_type, "")
-    return ENCODER if reader.endswith("EncoderModel") else BASE
+    return ENCODER if reader.endswith(ENCODER_SUFFIX) else BASE
+
+
+def is_encoder(module: torch.nn.Module) -> bool:
+    """Return whether a model is the encoder alone of one that has a decoder as well."""
+    name = type(module).__name__
+    return name.endswith(ENCODER_SUFFIX) and name in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES.values()
 
 
 def _class_name(config: PreTrainedConfig, auto_class_name: str, checkpoint: str) -> str:

@@ -44,7 +44,7 @@ PLAIN = re.compile(
     r"""|\\[dw.+*?(){}|^$/\[\]-]"""
     r"""|\[(?:[a-z]-[a-z]|[A-Z]-[A-Z]|[0-9]-[0-9]|[A-Za-z0-9 _:;,@/#%&=<>~!'`.+*?(){}|$]"""
     r"""|[^\x00-\x7f]|\\[dw.+*?(){}|^$/\[\]-])+-?\]"""
-    r"""|(?P<open>\((?:\?:)?)|(?P<close>\))|(?P<bar>\|)|[*+?]|\{\d+(?:,\d*)?\}"""
+    r"""|(?P<open>\((?:\?:|(?!\?)))|(?P<close>\))|(?P<bar>\|)|[*+?]|\{\d+(?:,\d*)?\}"""
 )
 
 ANNOTATIONS = {
@@ -272,11 +272,11 @@ def _schemas_in(schema: Mapping[str, Any] | bool) -> Iterator[dict[str, Any]]:
 
 def _parts(schema: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the schemas in a schema."""
-    for name in ("properties", "$defs", "definitions"):
+    for name in ("properties", "patternProperties", "$defs", "definitions"):
         yield from _dict(schema.get(name)).values()
     for name in ("anyOf", "oneOf", "allOf", "prefixItems"):
         yield from _list(schema.get(name))
-    for name in ("items", "additionalProperties"):
+    for name in ("items", "additionalProperties", "propertyNames"):
         yield schema.get(name)
 
 

@@ -172,6 +172,7 @@ def engine_arguments(spec: ModelSpec, dtype: str) -> dict[str, Any]:
         "model": str(spec.directory),
         # It is read for grammars alone.
         "skip_tokenizer_init": not _has_grammars(spec),
+        "tokenizer_mode": "hf",
         "structured_outputs_config": {"backend": "guidance"},
         "trust_remote_code": False,
         "load_format": "safetensors",

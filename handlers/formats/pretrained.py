@@ -19,7 +19,7 @@ from handlers.batching.rows import TrialRows
 from handlers.checkpoints.assistant import specify_assistant
 from handlers.checkpoints.diffusion import DiffusionCheckpoint
 from handlers.checkpoints.dtypes import pick_dtype
-from handlers.checkpoints.heads import BASES
+from handlers.checkpoints.heads import BASES, is_encoder
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.placement import compute_device, log_placement, placement_arguments
 from handlers.checkpoints.prequantized import check_dtype, missing_package, quantization_method
@@ -123,9 +123,10 @@ class PretrainedModel(Model):
 
     @property
     def embeddings(self) -> torch.nn.Module | None:
-        module = self.module
+        module = self.module.module if isinstance(self.module, ReducedModel) else self.module
         # An encoder may have a module of its own, which only shares its weights with the decoder's.
-        reader = module.get_encoder() if module.config.is_encoder_decoder else module
+        has_encoder = module.config.is_encoder_decoder or is_encoder(module)
+        reader = module.get_encoder() if has_encoder else module
         embeddings: torch.nn.Module = reader.get_input_embeddings()
         return embeddings
 

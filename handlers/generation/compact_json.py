@@ -35,9 +35,9 @@ OF_OBJECTS = {"type", "properties", "required", "additionalProperties"}
 OF_ARRAYS = {"type", "items", "minItems", "maxItems"}
 OF_CHOICES = {"anyOf"}
 # The parts of a schema that are schemas, by names and in lists.
-BY_NAME = ("properties", *DEFINITIONS)
+BY_NAME = ("properties", "patternProperties", *DEFINITIONS)
 LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
-SINGLE = ("items", "additionalProperties")
+SINGLE = ("items", "additionalProperties", "propertyNames")
 LENGTHS = {"minLength", "maxLength"}
 # xgrammar reads these instead of lengths.
 BESIDE_LENGTHS = {"pattern", "format", "enum", "const"}
@@ -188,7 +188,7 @@ def _pattern_of_lengths(schema: Mapping[str, Any]) -> str | None:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _items_without_end(items: Sequence[Format]) -> Format:

@@ -297,8 +297,8 @@ class Generator:
         if not self._selects_tokens(prompt):
             return given
         shared = {name: value for name, value in given.items() if name not in PER_PROMPT}
-        # `generate` returns several sequences of a prompt only if it samples. All of its scores but
-        # those of the selected tokens are minus infinity then.
+        # `generate` returns several sequences of a prompt only if it samples, here from scores that
+        # are minus infinity for all tokens but the selected ones.
         return {**shared, "do_sample": prompt.parameters.num_return_sequences > 1}
 
     def _sampling(self, prompt: Prompt) -> Sampling | None:

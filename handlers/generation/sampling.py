@@ -153,9 +153,11 @@ class PerPromptSampler(LogitsProcessor):
         scores, copies = scores.clone(), len(scores) // self._prompts
         for group in self._groups:
             rows = group.rows(copies)
-            if self._states.ended.issuperset(rows):
-                continue
             places = slice(rows[0], rows[-1] + 1) if len(group.numbers) == 1 else rows
+            if self._states.ended.issuperset(rows):
+                # `generate` ignores their tokens, but may draw them, which fails for NaN.
+                scores[places] = 0
+                continue
             chosen, finite = group.draw(input_ids[places], scores[places])
             scores[places] = torch.full_like(scores[places], -torch.inf).scatter_(1, chosen, 0.0)
             self._states.failed.update(

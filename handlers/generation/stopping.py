@@ -325,7 +325,8 @@ class RowCriterion(SequenceCriterion):
 
     def _is_followed(self, row: int, continuation: Continuation) -> bool:
         """Return whether the text of a row is needed, and goes on."""
-        if row in self._states.ended or continuation.is_cancelled:
+        ended = row in self._states.ended or row in self._states.failed
+        if ended or continuation.is_cancelled:
             return False
         if row in self._texts:
             return True

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, NotRequired
 
@@ -249,8 +249,7 @@ class Task(TextTask[DocumentQuery, DocumentRow]):
 
     @property
     def padding(self) -> Padding:
-        padding = super().padding
-        return Padding(padding.ids, "right", {BOXES: 4})
+        return replace(super().padding, side="right", sizes={BOXES: 4})
 
     def _made_up_row(self, length: int) -> DocumentRow:
         features = super()._made_up_row(length).features

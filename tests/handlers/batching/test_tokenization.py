@@ -87,5 +87,13 @@ def test_a_long_pair_without_excess_has_few_windows(
         encoding = tokenize(tokenizer, [short], truncation=True, max_length=limit)[0]
         assert len(encoding.ids) == limit
         assert len(encoding.overflowing) < 3_000
-    with pytest.raises(RequestTooLarge, match="truncated at its beginning"):
+    with pytest.raises(RequestTooLarge, match="has 5,00. tokens, 6 of which fit at most, and"):
         without_excess(tokenizer, pair, whole, (6, 6), "left")
+
+
+def test_a_pair_may_be_truncated_at_its_beginning(checkpoint: Callable[..., Path]) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint("sentence_ranking"))
+    pair = ("a " * 120, "b " * 2_000)
+    whole = tokenize(tokenizer, [pair]).encodings[0]
+    for rooms in ((None, 5), (128, 128)):
+        assert without_excess(tokenizer, pair, whole, rooms, "left") == pair

@@ -138,12 +138,12 @@ def test_sampled_values_are_json_and_keep_to_their_schema(
         ({"type": "string", "pattern": "^a|b$"}, "knows simple patterns"),
     ],
 )
-@pytest.mark.parametrize("place", ["properties", "items"])
+@pytest.mark.parametrize("place", ["properties", "items", "patternProperties"])
 def test_values_that_the_engine_would_write_wrongly_are_refused(
     engine: Engine, value: dict[str, Any], reason: str, place: str
 ) -> None:
     """Also without `strict`: with the weights of the checkpoint, these write them."""
-    schema = {"properties": {"a": value}} if place == "properties" else {"items": value}
+    schema = {place: value if place == "items" else {"a": value}}
     assert reason in refusal(engine, bound("json", schema))
 
 

@@ -123,20 +123,24 @@ def test_prompts_that_are_not_sampled_keep_their_scores() -> None:
 def test_nothing_is_drawn_for_prompts_that_have_ended() -> None:
     sampler = PerPromptSampler([ONLY_THE_BEST, ONLY_THE_BEST], BatchRows(ended={0, 1}))
     scores = torch.rand(4, 3)
+    scores[0] = torch.nan
     found = sampler(torch.zeros(4, 1, dtype=torch.int64), scores)
-    assert torch.equal(found[:2], scores[:2])
+    assert not found[:2].any()
     assert found[2:].isneginf().sum() == 4
 
 
+@pytest.mark.parametrize("sequences", [1, 2])
 def test_a_prompt_without_finite_logits_fails_alone(
-    model: Served, monkeypatch: pytest.MonkeyPatch
+    model: Served, monkeypatch: pytest.MonkeyPatch, batches: list[int], sequences: int
 ) -> None:
     """Also where others of its batch are streamed, which cannot be repeated."""
-    prompts = [Request(text, {"do_sample": True, "seed": 3}) for text in ("Ada", "Tom", "a fox")]
+    sampled = {"do_sample": True, "num_return_sequences": sequences, "max_new_tokens": 9}
+    prompts = [Request(text, {**sampled, "seed": 3}) for text in ("Ada", "Tom", "a fox")]
     parts: list[str] = []
-    streamed = Request("b", {"do_sample": True, "seed": 4}, stream=stream_into(parts))
+    streamed = Request("b", {**sampled, "seed": 4}, stream=stream_into(parts))
     expected = model.engine.predict([*prompts, streamed])
     draw = PerPromptSampler.__call__
+    batches.clear()
 
     def broken(
         sampler: PerPromptSampler, input_ids: torch.Tensor, scores: torch.Tensor
@@ -151,6 +155,23 @@ def test_a_prompt_without_finite_logits_fails_alone(
     assert sum(failed) == 1
     pairs = zip(outcomes, expected, failed, strict=True)
     assert all(outcome == text for outcome, text, has_failed in pairs if not has_failed)
+    assert batches == [4]
+
+
+def test_nothing_is_sent_of_a_token_without_finite_logits(
+    model: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts: list[str] = []
+    request = Request("Ada", {"do_sample": True, "seed": 3}, stream=stream_into(parts))
+    draw = PerPromptSampler.__call__
+
+    def broken(sampler: PerPromptSampler, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return draw(sampler, ids, torch.full_like(scores, torch.nan))
+
+    monkeypatch.setattr(PerPromptSampler, "__call__", broken)
+    [outcome] = model.engine.predict([request])
+    assert isinstance(outcome, NotFinite)
+    assert "".join(parts) == ""
 
 
 @pytest.mark.parametrize(

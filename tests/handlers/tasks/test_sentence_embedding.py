@@ -20,7 +20,7 @@ from handlers.schemas.request import Request, TokenIds
 from tests import tiny
 from tests.reference.embedding_checkpoints import MODE, PROMPTS, write
 from tests.samples import FINE, LONG
-from tests.serving import Served, differences
+from tests.serving import Served, differences, explanation_of
 
 TYPES = "sentence_transformers.models"
 
@@ -161,3 +161,13 @@ def test_of_t5_the_encoder_is_served(tmp_path: Path, save_mode: str, whole: bool
             inputs = tokenizer(text, return_tensors="pt", truncation=True)
             states = encoder(**inputs).last_hidden_state[0]
         assert np.allclose(vector, states.mean(0), atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["layer_integrated_gradients", "feature_ablation"])
+def test_the_encoder_of_t5_is_explained(tmp_path: Path, method: str) -> None:
+    tiny.write(tmp_path, "text2text_generation")
+    served = Served(tmp_path, "sentence_similarity", allow_random_head=True)
+    inputs = {"source_sentence": "a fine film", "sentences": ["the fox sings"]}
+    body = {"inputs": inputs, "parameters": {"method": method}}
+    ((status, explanation),) = served.post(explanation_of(body))
+    assert status == 200, explanation
