@@ -87,7 +87,7 @@ def test_a_long_pair_without_excess_has_few_windows(
         encoding = tokenize(tokenizer, [short], truncation=True, max_length=limit)[0]
         assert len(encoding.ids) == limit
         assert len(encoding.overflowing) < 3_000
-    with pytest.raises(RequestTooLarge, match="has 5,00. tokens, 6 of which fit at most, and"):
+    with pytest.raises(RequestTooLarge, match=r"has 5,00. tokens, 6 of which fit at most, and"):
         without_excess(tokenizer, pair, whole, (6, 6), "left")
 
 
