@@ -118,11 +118,13 @@ class VllmModel(EngineModel):
     def _settings(self, prompt: Prompt, number: int) -> dict[str, Any]:
         settings = sampling_settings(self._base, prompt.parameters, number)
         # vLLM would find no token at all where a grammar ends before.
-        if prompt.grammar and settings.get("min_tokens"):
+        if prompt.grammar and prompt.parameters.min_new_tokens:
             raise Unprocessable(
                 "min_new_tokens cannot be done with response_format, grammar or tools by this"
                 f" model, which has {ENGINE}; leave one of them out."
             )
+        if prompt.grammar:
+            settings.pop("min_tokens", None)
         return {**settings, "max_tokens": prompt.new_tokens, "stop_token_ids": self._ends}
 
     def _constraints(self, grammar: TextGrammar) -> dict[str, Any]:
