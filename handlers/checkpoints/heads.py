@@ -17,8 +17,9 @@ from handlers.errors import WrongCheckpoint, summarize
 
 # The auto classes of models without a head, which are a part of every model of their type, and of
 # the encoders of models that have a decoder as well.
-ENCODER_SUFFIX = "EncoderModel"
 BASE, ENCODER = BASES = ("AutoModel", "AutoModelForTextEncoding")
+# How the names of these encoders end.
+ENCODER_SUFFIX = "EncoderModel"
 
 
 def check_head(config: PreTrainedConfig, handler: HandlerSection, auto_class_name: str) -> None:

@@ -19,6 +19,7 @@ from handlers.errors import (
     summarize,
     without_frames,
 )
+from handlers.generation.compact_json import BY_NAME, LISTED, SINGLE
 from handlers.generation.text_grammar import TextGrammar
 from handlers.runtime.threads import available_cores
 
@@ -272,11 +273,11 @@ def _schemas_in(schema: Mapping[str, Any] | bool) -> Iterator[dict[str, Any]]:
 
 def _parts(schema: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the schemas in a schema."""
-    for name in ("properties", "patternProperties", "$defs", "definitions"):
+    for name in BY_NAME:
         yield from _dict(schema.get(name)).values()
-    for name in ("anyOf", "oneOf", "allOf", "prefixItems"):
+    for name in LISTED:
         yield from _list(schema.get(name))
-    for name in ("items", "additionalProperties", "propertyNames"):
+    for name in SINGLE:
         yield schema.get(name)
 
 

@@ -34,7 +34,7 @@ NOTES = {"title", "description", "default", "examples", "$schema", "$id", "$comm
 OF_OBJECTS = {"type", "properties", "required", "additionalProperties"}
 OF_ARRAYS = {"type", "items", "minItems", "maxItems"}
 OF_CHOICES = {"anyOf"}
-# The parts of a schema that are schemas, by names and in lists.
+# The parts of a schema that are schemas: by names, in lists, and alone.
 BY_NAME = ("properties", "patternProperties", *DEFINITIONS)
 LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
 SINGLE = ("items", "additionalProperties", "propertyNames")

@@ -66,16 +66,18 @@ class TextGrammar:
     @property
     def schemas(self) -> Sequence[Mapping[str, Any] | bool]:
         """The JSON schemas in it."""
-        content = grammar_content(self.answer) if self.answer else ""
-        schemas = [] if isinstance(content, str) else [content]
-        return [*schemas, *(self.calls.schemas if self.calls else ())]
+        return [*self._answer_schemas, *(self.calls.schemas if self.calls else ())]
 
     @property
     def strict_schemas(self) -> Sequence[Mapping[str, Any] | bool]:
         """The JSON schemas in it of which no keyword may be ignored."""
-        content = grammar_content(self.answer) if self.answer and self.answer.strict else ""
-        schemas = [] if isinstance(content, str) else [content]
-        return [*schemas, *(self.calls.strict_schemas if self.calls else ())]
+        answers = self._answer_schemas if self.answer and self.answer.strict else []
+        return [*answers, *(self.calls.strict_schemas if self.calls else ())]
+
+    @property
+    def _answer_schemas(self) -> Sequence[Mapping[str, Any] | bool]:
+        content = grammar_content(self.answer) if self.answer else ""
+        return [] if isinstance(content, str) else [content]
 
 
 def _format(content: str | Mapping[str, Any] | bool) -> Format:
