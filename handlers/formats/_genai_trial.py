@@ -27,8 +27,10 @@ def main(folder: str, end: str, seconds: str, memory: str) -> int:
     """Try a grammar; return the exit status."""
     resource.setrlimit(resource.RLIMIT_AS, (int(memory), int(memory)))
     tokenizer = openvino_genai.Tokenizer(folder)
-    threads = {"INFERENCE_NUM_THREADS": 1, "ATTENTION_BACKEND": "SDPA"}
-    pipeline = openvino_genai.LLMPipeline(folder, tokenizer, "CPU", **threads)
+    threads = {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
+    pipeline = openvino_genai.LLMPipeline(
+        folder, tokenizer, "CPU", ATTENTION_BACKEND="SDPA", **threads
+    )
     # The first grammar has the tables of the vocabulary built.
     _generate(pipeline, '{"type": "structural_tag", "format": {"type": "any_text"}}', end, 1)
     used = resource.getrusage(resource.RUSAGE_SELF)

@@ -437,8 +437,13 @@ def _compare(
 
 
 def _compile_settings(dtype: str, graph: Any = None) -> dict[str, int | str]:
-    """Return OpenVINO's settings for a dtype and the graph that is compiled, if it is known."""
-    settings: dict[str, int | str] = {"INFERENCE_NUM_THREADS": torch.get_num_threads()}
+    """Return OpenVINO's settings for a dtype and the graph that is compiled, if it is known.
+
+    OpenVINO pins threads by default, those of each process from the first core on: workers with a
+    part of the cores would all compute on the same ones.
+    """
+    threads = torch.get_num_threads()
+    settings: dict[str, int | str] = {"INFERENCE_NUM_THREADS": threads, "ENABLE_CPU_PINNING": False}
     if precision := _precision(dtype, graph):
         settings["INFERENCE_PRECISION_HINT"] = precision
     return settings

@@ -152,6 +152,13 @@ def test_auto_is_the_dtype_that_was_measured(
     assert Served(tmp_path / "model", **settings).engine.describe().dtype == "float32"
 
 
+def test_threads_are_not_pinned_to_cores(checkpoint: Callable[..., Path], tmp_path: Path) -> None:
+    """OpenVINO pins the threads of each process from the first core on, whatever others use."""
+    export_to(tmp_path / "model", checkpoint(CLASSIFIES), **handler(CLASSIFIES))
+    served: Any = Served(tmp_path / "model", **handler(CLASSIFIES)).engine.model
+    assert served._compiled.get_property("ENABLE_CPU_PINNING") is False
+
+
 @pytest.mark.parametrize(
     "more",
     [{}, pytest.param({"BetterTransformer": False}, marks=pytest.mark.slow)],
@@ -212,7 +219,7 @@ def test_int8_is_measured_in_the_dtypes_that_it_may_be_served_in(
     settings = handler(CLASSIFIES, quantization="int8", dtype=dtype)
     export_to(tmp_path / "small", checkpoint(CLASSIFIES), **settings)
     (target,) = targets
-    threads = {"INFERENCE_NUM_THREADS": torch.get_num_threads()}
+    threads = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "ENABLE_CPU_PINNING": False}
     assert target.settings == {
         name: {**threads, "INFERENCE_PRECISION_HINT": hint} for name, hint in hints.items()
     }
