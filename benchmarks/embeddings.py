@@ -29,6 +29,8 @@ from scripts.kit.places import BUILD, ROOT
 
 WORK = BUILD / "benchmarks" / "embeddings"
 CLIENTS = (1, 32)
+# Java compiles TorchServe's methods in the first 20,000 requests, on the cores of the model.
+WARM = 30
 
 Names = list[str] | None
 
@@ -36,7 +38,7 @@ Names = list[str] | None
 def main(
     rounds: Annotated[int, typer.Option(min=1, help="Measurements of each contender.")] = 3,
     seconds: Annotated[float, typer.Option(min=1, help="Duration of each load.")] = 8,
-    warm: Annotated[float, typer.Option(min=1, help="Duration of the warm-up.")] = 12,
+    warm: Annotated[float, typer.Option(min=1, help="Duration of the warm-up.")] = WARM,
     model: Annotated[Names, typer.Option(help="Models, repeated or comma-separated.")] = None,
     only: Annotated[Names, typer.Option(help="Contenders, repeated or comma-separated.")] = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="A tiny model, one round of 1 s.")] = False,

@@ -52,7 +52,7 @@ class HttpRequest:
     limits: BodyLimits = DEFAULTS
     reads_media: bool = False
 
-    @property
+    @cached_property
     def explains(self) -> bool:
         """Whether its path is `/explanations` or ends as in another protocol."""
         return self.headers.get("explain") == "True" or self.path.endswith(EXPLAIN)
@@ -62,12 +62,12 @@ class HttpRequest:
         """Whether it is TorchServe's describe call, which has the header and no row."""
         return self.headers.get("describe") == "True" and not self.row
 
-    @property
+    @cached_property
     def by_grpc(self) -> bool:
         """Whether it came by gRPC: HTTP has headers beside the descriptions of fields."""
         return not any(isinstance(value, str) for value in self.headers.values())
 
-    @property
+    @cached_property
     def path(self) -> str:
         """The part of the URL after the model's name and version; usually empty."""
         return self.header("url_path").strip("/")

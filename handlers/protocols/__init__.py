@@ -7,8 +7,8 @@ from importlib import import_module
 from handlers.protocols.base import BaseProtocol
 from handlers.schemas.model_info import ModelInfo
 
-# The first protocol that recognises a request parses it. Those that decide by a path or a content
-# type come before those that read the body.
+# The first protocol that recognises a request parses it. Those that decide by a path come before
+# those that decide by a content type or read the body.
 ORDER = (
     "describe",
     "cohere",
@@ -16,6 +16,7 @@ ORDER = (
     "text_embeddings_inference",
     "text_generation_inference",
     "vllm",
+    "unknown_path",
     "sagemaker",
     "open_inference",
     "kserve_v1",

@@ -1,35 +1,43 @@
-"""TorchServe metrics of each batch, which its Prometheus endpoint exports."""
+"""TorchServe metrics, which its Prometheus endpoint exports."""
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 from handlers.telemetry.meter import Meter
 
 COUNTERS = ("requests", "errors", "rows", "tokens", "slots", "forwards")
-# Seconds between gauge updates. The worker prints a line for each metric, which the frontend parses
-# while requests wait, and Prometheus scrapes the last value only.
-GAUGE_INTERVAL = 1.0
+# Seconds between reports. The worker prints a line for each metric, which the frontend parses while
+# requests wait.
+INTERVAL = 1.0
 
 
 class MetricsReporter:
-    """Reports the counts of every batch, and the times of one batch per `GAUGE_INTERVAL`.
+    """Reports the counts of all batches and the times of one batch, once per interval.
 
     Args:
         gauge: TorchServe's `MetricTypes.GAUGE`.
+        interval: seconds between two reports. The counts of the batches after a report are in the
+            next one, which comes at the latest when they have waited for an interval.
     """
 
-    def __init__(self, gauge: Any) -> None:
-        self._gauge = gauge
+    def __init__(self, gauge: Any, interval: float = INTERVAL) -> None:
+        self._gauge, self._interval = gauge, interval
+        self._lock = threading.Lock()
+        self._counts = Counter[str]()
         self._reported: set[str] = set()
-        self._next_gauges = 0.0
+        self._next_report = 0.0
+        self._timer: threading.Timer | None = None
 
     def report(
         self, metrics: Any, meter: Meter, seconds: float, load: Mapping[str, float] | None = None
     ) -> None:
-        """Report the metrics of a batch.
+        """Report the metrics of a batch, or count it for the next report.
 
         Args:
             metrics: the metrics object of TorchServe's context; None outside of TorchServe.
@@ -39,19 +47,40 @@ class MetricsReporter:
         """
         if metrics is None:
             return
-        self._add_counters(metrics, meter)
-        if time.monotonic() >= self._next_gauges:
-            self._next_gauges = time.monotonic() + GAUGE_INTERVAL
+        with self._lock:
+            self._counts.update(meter.counts)
+            if time.monotonic() < self._next_report:
+                self._report_later(metrics)
+                return
+            self._next_report = time.monotonic() + self._interval
+            self._add_counters(metrics)
             self._set_gauges(metrics, meter, seconds)
             for name, value in (load or {}).items():
                 metrics.add_metric(f"hf_{name}", value, "count", None, [], self._gauge)
 
-    def _add_counters(self, metrics: Any, meter: Meter) -> None:
+    def _report_later(self, metrics: Any) -> None:
+        """Report the counts after an interval, unless another batch does so before."""
+        if self._timer is None:
+            without_requests = copy(metrics)
+            without_requests.request_ids = {}
+            self._timer = threading.Timer(self._interval, self._report_counts, [without_requests])
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _report_counts(self, metrics: Any) -> None:
+        with self._lock:
+            self._add_counters(metrics)
+
+    def _add_counters(self, metrics: Any) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         for name in COUNTERS:
             # Every counter is exported from the first batch on, with 0 if nothing was counted.
-            if meter.counts[name] or name not in self._reported:
-                metrics.add_counter(f"hf_{name}_total", meter.counts[name], dimensions=[])
+            if self._counts[name] or name not in self._reported:
+                metrics.add_counter(f"hf_{name}_total", self._counts[name], dimensions=[])
                 self._reported.add(name)
+        self._counts.clear()
 
     def _set_gauges(self, metrics: Any, meter: Meter, seconds: float) -> None:
         size = meter.counts["requests"]

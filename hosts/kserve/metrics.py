@@ -27,7 +27,7 @@ class ModelMetrics:
 
     def __init__(self, model: str) -> None:
         self._labels = get_labels(model)
-        self._reporter = MetricsReporter(gauge=None)
+        self._reporter = MetricsReporter(gauge=None, interval=0.0)
 
     def report_batch(self, meter: Meter, seconds: float) -> None:
         """Report what the handler of TorchServe reports of a batch, under the same names."""

@@ -345,26 +345,6 @@ def test_metrics_reach_torchserve(worker: Any, caplog: Any) -> None:
     assert ":1|" in found["hf_errors_total"] and ":2|" in found["hf_batch_size"]
 
 
-def test_metrics_are_counted_batch_by_batch(worker: Any, caplog: Any) -> None:
-    send(worker, ({"body": "A fine film"}, {}), ({"body": "A dull film"}, {}))
-    with caplog.at_level(logging.INFO):
-        send(worker, ({"body": "A fine film"}, {}))
-    (line,) = [line for line in caplog.messages if "hf_rows_total" in line]
-    assert ":1|" in line
-
-
-def test_times_are_logged_at_intervals_and_zeros_are_not_logged(
-    worker: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("handlers.telemetry.metrics.GAUGE_INTERVAL", 3600)
-    send(worker, ({"body": "A fine film"}, {}))
-    with caplog.at_level(logging.INFO):
-        send(worker, ({"body": "A fine film"}, {}))
-    logged = "".join(caplog.messages)
-    assert "hf_rows_total" in logged
-    assert not any(name in logged for name in ("hf_forward_time", "HandlerTime", "hf_errors_total"))
-
-
 def test_no_log_contains_request_text(worker: Any, caplog: Any, capfd: Any) -> None:
     with caplog.at_level(logging.DEBUG):
         send(

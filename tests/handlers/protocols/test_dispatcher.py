@@ -3,6 +3,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from handlers.http.limits import BodyLimits
 from handlers.http.request import HttpRequest
 from handlers.protocols.dispatcher import Dispatcher
@@ -75,6 +77,25 @@ def test_tokens_share_a_batch_with_predictions_and_explanations(served: Model) -
     together, alone = model.post(*requests), [model.post(each)[0] for each in requests]
     assert [status for status, _ in together] == [200] * 5
     assert not differences([*map(list, together)], [*map(list, alone)], 1e-3)
+
+
+TENSORS = {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a"]}]}
+
+
+@pytest.mark.parametrize("path", ["foo", "explain", "v1/models/m:foo", "embed/all/of/it"])
+@pytest.mark.parametrize("body", ["A film", {"inputs": "A film"}, {"instances": ["a"]}, TENSORS])
+def test_a_path_that_no_protocol_has_is_not_found(served: Model, path: str, body: Any) -> None:
+    request = HttpRequest({"body": body}, {"url_path": path, "Content-Type": "application/json"})
+    ((status, answer),) = served(MODE).post(request)
+    assert status == 404
+    assert answer["message"].startswith(f"There is no path {path} below this model;")
+
+
+@pytest.mark.parametrize("path", ["", "/", "v1/models/m:predict", "v1/models/m:explain"])
+def test_the_paths_of_a_model_itself_are_found(served: Model, path: str) -> None:
+    request = HttpRequest({"body": {"instances": ["A film"]}}, {"url_path": path})
+    ((status, _),) = served(MODE).post(request)
+    assert status == 200
 
 
 def test_tokens_do_not_run_the_model(served: Model, monkeypatch: Any) -> None:

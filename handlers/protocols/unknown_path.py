@@ -1,0 +1,28 @@
+"""The response to a request for a path below a model's own that no protocol has."""
+
+from __future__ import annotations
+
+import re
+
+from handlers.config.quoting import shorten
+from handlers.errors import NotFound
+from handlers.http.request import HttpRequest
+from handlers.protocols.base import BaseProtocol, Exchange
+from handlers.protocols.open_inference.protocol import PREFIX
+
+# The paths of the protocols that come after this one: the model's own, and KServe's.
+KNOWN = re.compile(r"(v1/models/[^:]+:(predict|explain))?")
+
+
+class Protocol(BaseProtocol):
+    """Refuses a path; the protocols before this one recognise theirs."""
+
+    def recognises(self, http_request: HttpRequest) -> bool:
+        path = http_request.path
+        return not (KNOWN.fullmatch(path) or PREFIX.match(path))
+
+    def parse(self, http_request: HttpRequest) -> Exchange:
+        raise NotFound(
+            f"There is no path {shorten(http_request.path)} below this model; remove it, or use one"
+            " that the model's OpenAPI document names."
+        )

@@ -1,0 +1,73 @@
+"""Metrics are reported once per interval, and no batch is left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import COUNTERS, MetricsReporter
+from tests.waiting import wait_for
+
+
+class Recorded:
+    """Has TorchServe's methods, and keeps what they were called with."""
+
+    def __init__(self) -> None:
+        self.request_ids = {0: "id-0"}
+        self.counts: list[tuple[str, float, dict[int, str]]] = []
+        self.times: list[str] = []
+
+    def add_counter(self, name: str, value: float, **_: Any) -> None:
+        self.counts.append((name, value, self.request_ids))
+
+    def add_metric(self, name: str, *_: Any) -> None:
+        self.times.append(name)
+
+    def add_time(self, name: str, *_: Any, **__: Any) -> None:
+        self.times.append(name)
+
+    def add_percent(self, name: str, *_: Any, **__: Any) -> None:
+        self.times.append(name)
+
+    def values_of(self, name: str) -> list[float]:
+        return [value for found, value, _ in self.counts if found == f"hf_{name}_total"]
+
+
+def batch_of(rows: int) -> Meter:
+    meter = Meter()
+    meter.count(requests=1, rows=rows)
+    return meter
+
+
+def test_the_first_batch_is_reported_at_once_with_every_counter() -> None:
+    metrics = Recorded()
+    MetricsReporter(None, interval=3600).report(metrics, batch_of(2), 0.1)
+    assert [name for name, _, _ in metrics.counts] == [f"hf_{name}_total" for name in COUNTERS]
+    assert metrics.values_of("rows") == [2]
+    assert metrics.values_of("errors") == [0]
+    assert "HandlerTime" in metrics.times
+
+
+def test_batches_within_an_interval_are_reported_together_without_another_one() -> None:
+    metrics, reporter = Recorded(), MetricsReporter(None, interval=0.2)
+    for rows in (2, 3, 4):
+        reporter.report(metrics, batch_of(rows), 0.1)
+    assert metrics.values_of("rows") == [2]
+    wait_for(lambda: metrics.values_of("rows") == [2, 7])
+    assert metrics.values_of("requests") == [1, 2]
+    # A later report has no requests of its own, and no counter that stays as it is.
+    assert metrics.counts[-1][2] == {}
+    assert metrics.values_of("errors") == [0]
+    assert metrics.times.count("HandlerTime") == 1
+
+
+def test_without_an_interval_each_batch_is_reported() -> None:
+    metrics, reporter = Recorded(), MetricsReporter(None, interval=0.0)
+    for rows in (2, 3):
+        reporter.report(metrics, batch_of(rows), 0.1)
+    assert metrics.values_of("rows") == [2, 3]
+    assert metrics.times.count("HandlerTime") == 2
+
+
+def test_outside_of_torchserve_nothing_is_reported() -> None:
+    MetricsReporter(None).report(None, batch_of(1), 0.1)
