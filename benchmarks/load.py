@@ -19,6 +19,8 @@ import numpy as np
 from handlers.errors import KitError
 
 SCRIPT = Path(__file__).with_name("load.lua")
+# wrk's errors after which a client sends its next request, as after a response.
+NO_SUCCESS = ("status", "read", "write")
 TIMEOUT = 60  # seconds for one response, enough for a slow contender
 
 
@@ -54,7 +56,7 @@ class Load:
     """The results of one run with a number of clients.
 
     Attributes:
-        requests: number of successful responses.
+        requests: number of successful responses. The latencies are those of all responses.
         errors: responses of status 400 and above, and failed connections, as counted by wrk.
         seconds: from the first request to the last response, so that the result does not depend on
             whether the last large batch completes before the end of the run.
@@ -74,11 +76,13 @@ class Load:
     def read(cls, output: str) -> Load | None:
         """Parse the JSON line printed by the script; None if there were no responses."""
         found = _printed(output)
-        if not found["microseconds"]:
+        failed = sum(found["errors"][name] for name in NO_SUCCESS)
+        count = len(found["microseconds"]) - failed
+        if count <= 0:
             return None
         p50, p90, p99 = np.percentile(found["microseconds"], (50, 90, 99)) / 1000
         errors = sum(found["errors"].values())
-        count, seconds = len(found["microseconds"]), found["seconds"]
+        seconds = found["seconds"]
         return cls(count, errors, seconds, count / seconds, float(p50), float(p90), float(p99))
 
 
@@ -148,7 +152,8 @@ def _wrk(
 
 def _printed(output: str) -> dict[str, Any]:
     lines = [line for line in output.splitlines() if line.startswith("{")]
-    return dict(json.loads(lines[-1])) if lines else {"errors": {}, "microseconds": []}
+    nothing = {"errors": dict.fromkeys(NO_SUCCESS, 0), "microseconds": []}
+    return dict(json.loads(lines[-1])) if lines else nothing
 
 
 def _lua_table(texts: Sequence[str]) -> str:

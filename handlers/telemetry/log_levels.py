@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from logging import CRITICAL, ERROR, getLogger
+from logging import CRITICAL, ERROR, LogRecord, getLogger
 
 from transformers.utils import logging
 
@@ -34,6 +34,8 @@ def silence_libraries() -> None:
     getLogger("ContinuousBatchingLogger").setLevel(ERROR)
     for module in ("transformers", "captum"):
         warnings.filterwarnings("ignore", module=module)
+    # TorchServe's worker prints a line for each batch, which log4j2.xml drops.
+    getLogger().addFilter(_is_no_receipt)
 
 
 def silence_imported() -> None:
@@ -45,3 +47,7 @@ def silence_imported() -> None:
     for name in ("optimum", "nncf", "openvino"):
         if name in sys.modules:
             getLogger(name).setLevel(ERROR)
+
+
+def _is_no_receipt(record: LogRecord) -> bool:
+    return record.msg != "Backend received inference at: %d"
