@@ -65,7 +65,8 @@ function done(summary)
     table.insert(errors, string.format('"%s": %d', kind, summary.errors[kind]))
   end
   print(string.format(
-    '{"seconds": %.6f, "microseconds": [%s], "errors": {%s}}',
-    math.max(last - first, 0) / 1e6, table.concat(all, ", "), table.concat(errors, ", ")
+    '{"seconds": %.6f, "microseconds": [%s], "responses": %d, "errors": {%s}}',
+    math.max(last - first, 0) / 1e6, table.concat(all, ", "),
+    summary.requests - summary.errors.status, table.concat(errors, ", ")
   ))
 end

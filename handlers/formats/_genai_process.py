@@ -237,8 +237,9 @@ class Grammars:
     """
 
     def __init__(self, tokenizer: Any, directory: Path) -> None:
+        threads = {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
         self._other = openvino_genai.LLMPipeline(
-            directory, tokenizer, "CPU", ATTENTION_BACKEND="SDPA"
+            directory, tokenizer, "CPU", ATTENTION_BACKEND="SDPA", **threads
         )
         self._seen: set[str] = set()
 

@@ -10,7 +10,8 @@ from typing import NoReturn
 
 logger = logging.getLogger(__name__)
 
-# Time in which TorchServe passes on the responses that it was sent.
+# Time in which TorchServe passes on the responses that it was sent; the last metrics are reported,
+# too.
 LAST_RESPONSES_SECONDS = 1.0
 
 

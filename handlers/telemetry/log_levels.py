@@ -10,6 +10,8 @@ from logging import CRITICAL, ERROR, LogRecord, getLogger
 
 from transformers.utils import logging
 
+RECEIPT = "Backend received inference at: %d"
+
 
 @contextmanager
 def silence_exporters() -> Iterator[None]:
@@ -50,4 +52,4 @@ def silence_imported() -> None:
 
 
 def _is_no_receipt(record: LogRecord) -> bool:
-    return record.msg != "Backend received inference at: %d"
+    return str(record.msg) != RECEIPT

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import copy
 from typing import Any
 
@@ -63,9 +64,11 @@ class MetricsReporter:
         if self._timer is None:
             without_requests = copy(metrics)
             without_requests.request_ids = {}
-            self._timer = threading.Timer(self._interval, self._report_counts, [without_requests])
-            self._timer.daemon = True
-            self._timer.start()
+            timer = threading.Timer(self._interval, self._report_counts, [without_requests])
+            timer.daemon = True
+            with suppress(RuntimeError):  # Where no thread can start, the next batch reports.
+                timer.start()
+                self._timer = timer
 
     def _report_counts(self, metrics: Any) -> None:
         with self._lock:

@@ -16,7 +16,7 @@ Running 8s test @ http://127.0.0.1:8080/predictions/model
   32 threads and 32 connections
 Requests/sec:      1.23
 {"seconds": 2.0, "errors": {"connect": 0, "read": 1, "write": 0, "status": 3, "timeout": 2}, \
-"microseconds": [4000, 1000, 2000, 3000, 5000, 4000, 1000, 2000, 5000]}
+"microseconds": [4000, 1000, 2000, 3000, 5000, 4000, 1000, 2000, 5000], "responses": 5}
 """
 
 
@@ -25,9 +25,9 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, closes: bool) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.seconds = seconds
+        self.seconds, self.closes = seconds, closes
         self.received: list[tuple[str, str | None]] = []
 
     @property
@@ -46,14 +46,15 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(503 if body == "no" else 200)
         self.send_header("content-length", "0")
         self.end_headers()
+        self.close_connection = self.server.closes
 
     def log_message(self, *_: object) -> None:
         pass
 
 
 @contextmanager
-def serving(seconds: float = 0.0) -> Iterator[Server]:
-    with Server(seconds) as server:
+def serving(seconds: float = 0.0, *, closes: bool = False) -> Iterator[Server]:
+    with Server(seconds, closes=closes) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -73,7 +74,7 @@ def test_the_output_of_wrk_is_parsed() -> None:
 
 def test_output_without_responses_is_none() -> None:
     assert Load.read("unable to connect") is None
-    assert Load.read(OUTPUT.replace("4000, 1000, 2000, 3000, 5000, ", "")) is None
+    assert Load.read(OUTPUT.replace('"responses": 5', '"responses": 0')) is None
 
 
 def test_bodies_are_sent_in_rotation_and_errors_do_not_count_as_throughput() -> None:
@@ -91,6 +92,12 @@ def test_bodies_are_sent_in_rotation_and_errors_do_not_count_as_throughput() -> 
     assert found.requests == pytest.approx(len(sent) - rejected, abs=3)
     assert 0 < found.p50_ms <= found.p90_ms <= found.p99_ms
     assert found.rows_per_second == pytest.approx(found.requests / found.seconds)
+
+
+def test_responses_count_though_the_server_closes_each_connection() -> None:
+    with serving(closes=True) as server:
+        found = load(server.url, ["a"], "text/plain", clients=2, seconds=1)
+    assert found.requests == pytest.approx(len(server.received), abs=4)
 
 
 def test_a_slow_server_is_measured_with_a_longer_duration(monkeypatch: pytest.MonkeyPatch) -> None:

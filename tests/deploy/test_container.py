@@ -7,6 +7,7 @@ the manifests mount them.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -89,9 +90,10 @@ def server(packed: Callable[..., Path], folder: Path) -> Iterator[Server]:
 
 
 def _settings(folder: Path, ports: Ports) -> dict[str, str]:
-    logging = f"-Xmx1g -Dlog4j.configurationFile={ROOT / 'log4j2.xml'}"
-    own = {"model_store": str(folder / "models"), "vmargs": logging}
-    return {**read_properties(CONFIG), **ports.properties(), **own}
+    settings = read_properties(CONFIG)
+    vmargs = re.sub(r"=\S+log4j2\.xml", f"={ROOT / 'log4j2.xml'}", settings["vmargs"])
+    own = {"model_store": str(folder / "models"), "vmargs": vmargs}
+    return {**settings, **ports.properties(), **own}
 
 
 def _environment(home: Path) -> dict[str, str]:

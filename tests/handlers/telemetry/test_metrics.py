@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from handlers.telemetry.meter import Meter
@@ -59,6 +60,19 @@ def test_batches_within_an_interval_are_reported_together_without_another_one() 
     assert metrics.counts[-1][2] == {}
     assert metrics.values_of("errors") == [0]
     assert metrics.times.count("HandlerTime") == 1
+
+
+def test_where_no_thread_can_start_the_next_report_has_the_counts(monkeypatch: Any) -> None:
+    def fail(_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Timer.start", fail)
+    metrics, reporter = Recorded(), MetricsReporter(None, interval=0.1)
+    for rows in (2, 3):
+        reporter.report(metrics, batch_of(rows), 0.1)
+    time.sleep(0.1)
+    reporter.report(metrics, batch_of(4), 0.1)
+    assert metrics.values_of("rows") == [2, 7]
 
 
 def test_without_an_interval_each_batch_is_reported() -> None:
