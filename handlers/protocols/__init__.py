@@ -7,8 +7,9 @@ from importlib import import_module
 from handlers.protocols.base import BaseProtocol
 from handlers.schemas.model_info import ModelInfo
 
-# The first protocol that recognises a request parses it. Those that decide by a path come before
-# those that decide by a content type or read the body.
+# The first protocol that recognises a request parses it. Those that decide by a path or a content
+# type come before those that read the body. Vertex AI and SageMaker have routes of their own for
+# their bodies, so a path is unknown only after these.
 ORDER = (
     "describe",
     "cohere",
@@ -16,10 +17,10 @@ ORDER = (
     "text_embeddings_inference",
     "text_generation_inference",
     "vllm",
-    "unknown_path",
     "sagemaker",
     "open_inference",
     "kserve_v1",
+    "unknown_path",
     "openai.without_path",
     "hugging_face",
     "legacy",

@@ -8,7 +8,6 @@ from handlers.config.quoting import shorten
 from handlers.errors import NotFound
 from handlers.http.request import HttpRequest
 from handlers.protocols.base import BaseProtocol, Exchange
-from handlers.protocols.open_inference.protocol import PREFIX
 
 # The paths of the protocols that come after this one: the model's own, and KServe's.
 KNOWN = re.compile(r"(v1/models/[^:]+:(predict|explain))?")
@@ -18,8 +17,7 @@ class Protocol(BaseProtocol):
     """Refuses a path; the protocols before this one recognise theirs."""
 
     def recognises(self, http_request: HttpRequest) -> bool:
-        path = http_request.path
-        return not (KNOWN.fullmatch(path) or PREFIX.match(path))
+        return KNOWN.fullmatch(http_request.path) is None
 
     def parse(self, http_request: HttpRequest) -> Exchange:
         raise NotFound(

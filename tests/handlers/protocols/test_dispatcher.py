@@ -79,11 +79,8 @@ def test_tokens_share_a_batch_with_predictions_and_explanations(served: Model) -
     assert not differences([*map(list, together)], [*map(list, alone)], 1e-3)
 
 
-TENSORS = {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a"]}]}
-
-
 @pytest.mark.parametrize("path", ["foo", "explain", "v1/models/m:foo", "embed/all/of/it"])
-@pytest.mark.parametrize("body", ["A film", {"inputs": "A film"}, {"instances": ["a"]}, TENSORS])
+@pytest.mark.parametrize("body", ["A film", {"inputs": "A film"}, {"text": "A film"}])
 def test_a_path_that_no_protocol_has_is_not_found(served: Model, path: str, body: Any) -> None:
     request = HttpRequest({"body": body}, {"url_path": path, "Content-Type": "application/json"})
     ((status, answer),) = served(MODE).post(request)

@@ -151,8 +151,8 @@ def test_what_tensorflows_clients_add_is_ignored(served: Model) -> None:
     assert not differences(predictions_of(model, **body), model.ask([FINE]), 1e-5)
 
 
-@pytest.mark.parametrize("path", ["v1/models/m:predict", "v1/models/org/m:predict", ""])
-def test_raw_json_is_answered_on_the_paths_of_a_model(served: Model, path: str) -> None:
+@pytest.mark.parametrize("path", ["v1/models/m:predict", "v1/models/org/m:predict", "anything"])
+def test_raw_json_is_answered_on_any_path(served: Model, path: str) -> None:
     model = served(MODE)
     raw = HttpRequest({"body": b'{"instances": ["dull"]}'}, {"url_path": path})
     ((status, answer),) = model.post(raw)
