@@ -29,7 +29,7 @@ from scripts.kit.places import BUILD, ROOT
 
 WORK = BUILD / "benchmarks" / "embeddings"
 CLIENTS = (1, 32)
-# Java compiles TorchServe's methods in the first 20,000 requests, on the cores of the model.
+# Java compiles TorchServe's methods in the first 15,000 requests, on the cores of the model.
 WARM = 30
 
 Names = list[str] | None

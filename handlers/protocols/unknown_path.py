@@ -9,12 +9,12 @@ from handlers.errors import NotFound
 from handlers.http.request import HttpRequest
 from handlers.protocols.base import BaseProtocol, Exchange
 
-# The paths of the protocols that come after this one: the model's own, and KServe's.
+# The model's own path and KServe's: clients send bodies of the protocols after this one there, too.
 KNOWN = re.compile(r"(v1/models/[^:]+:(predict|explain))?")
 
 
 class Protocol(BaseProtocol):
-    """Refuses a path; the protocols before this one recognise theirs."""
+    """Refuses other paths than the model's own; the protocols before this one recognise theirs."""
 
     def recognises(self, http_request: HttpRequest) -> bool:
         return KNOWN.fullmatch(http_request.path) is None

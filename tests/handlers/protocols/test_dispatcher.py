@@ -90,9 +90,11 @@ def test_a_path_that_no_protocol_has_is_not_found(served: Model, path: str, body
 
 @pytest.mark.parametrize("path", ["", "/", "v1/models/m:predict", "v1/models/m:explain"])
 def test_the_paths_of_a_model_itself_are_found(served: Model, path: str) -> None:
-    request = HttpRequest({"body": {"instances": ["A film"]}}, {"url_path": path})
-    ((status, _),) = served(MODE).post(request)
-    assert status == 200
+    requests = [
+        HttpRequest({"body": body}, {"url_path": path})
+        for body in ({"inputs": "A film"}, {"instances": ["A film"]})
+    ]
+    assert [status for status, _ in served(MODE).post(*requests)] == [200, 200]
 
 
 def test_tokens_do_not_run_the_model(served: Model, monkeypatch: Any) -> None:
