@@ -81,6 +81,11 @@ def _run(copy: Path, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_the_shown_diffs_apply_to_the_files_that_they_name(copy: Path) -> None:
+    order = (copy / "handlers/protocols/__init__.py").read_text(encoding="utf-8")
+    assert '"seldon",' in order
+
+
 @pytest.mark.slow
 def test_the_contract_tests_pass_for_what_was_added(copy: Path) -> None:
     for name in ("scripts.write_openapi", "scripts.write_docs"):
