@@ -52,7 +52,7 @@ from handlers.telemetry.metrics import MetricsReporter
 from handlers.telemetry.tracing import TracedMeter
 from handlers.torchserve.block_reader import BlockReader
 from handlers.torchserve.context import STREAM_NEXT, headers_of, log_failure, set_response
-from handlers.torchserve.continuous_responses import ContinuousResponses
+from handlers.torchserve.continuous_responses import ContinuousResponses, check_single_worker
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +80,8 @@ class TransformersHandler(BaseHandler):
         try:
             verify(Path(properties["model_dir"]))
             config = ModelConfig.parse(context.model_yaml_config, self._config_name())
+            if config.continuousBatching:
+                check_single_worker()
             self.threads = ThreadShare(
                 config.maxWorkers, config.torchrun, is_fixed=config.pt2.compile.enable
             )

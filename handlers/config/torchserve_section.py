@@ -115,7 +115,7 @@ class TorchServeSection(BaseModel):
         "generate texts. With `save_mode: openvino`, with `engine: vllm`, and on CPUs and "
         "NVIDIA GPUs for greedy texts, a text also starts as soon as it arrives, beside the "
         "running ones. `batchSize` is then the number of requests in the worker, running and "
-        "waiting.",
+        "waiting. TorchServe serves such a model with one worker.",
     )
     useJobTicket: StrictBool | None = Field(
         default=None, description="Accepts a request only while a worker is free, without a queue."

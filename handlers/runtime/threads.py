@@ -7,17 +7,16 @@ import os
 import time
 from pathlib import Path
 
-import psutil
 import torch
 
 from handlers.config.torchserve_section import Torchrun
 from handlers.runtime import ranks
+from handlers.runtime.workers import count_workers
 
 logger = logging.getLogger(__name__)
 
 OMP_VARIABLE = "OMP_NUM_THREADS"
 CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
-WORKER_SCRIPT = "model_service_worker.py"
 RECOUNT_INTERVAL = 10.0  # seconds; a count takes about 5 us for each process of the machine
 
 
@@ -80,25 +79,7 @@ def set_num_threads(workers: int, torchrun: Torchrun | None = None) -> int:
 
 
 def _share(workers: int) -> int:
-    return max(1, available_cores() // max(workers * ranks.local_world_size(), _running_workers()))
-
-
-def _running_workers() -> int:
-    """Count the worker processes of this model; TorchServe starts them in the model's folder."""
-    folder = str(Path.cwd())
-    return sum(_is_worker_in(folder, process) for process in psutil.process_iter())
-
-
-def _is_worker_in(folder: str, process: psutil.Process) -> bool:
-    try:
-        return process.cwd() == folder and _script(process.cmdline()) == WORKER_SCRIPT
-    except psutil.Error:
-        return False
-
-
-def _script(command: list[str]) -> str:
-    """Return the name of the script that Python runs; torchrun has that of its workers later."""
-    return next((Path(each).name for each in command[1:] if not each.startswith("-")), "")
+    return max(1, available_cores() // max(workers * ranks.local_world_size(), count_workers()))
 
 
 def _is_set_by_user(torchrun: Torchrun | None) -> bool:

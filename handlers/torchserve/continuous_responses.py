@@ -14,8 +14,10 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
+import psutil
+
 from handlers.engine import Engine
-from handlers.errors import classify
+from handlers.errors import WrongConfig, classify
 from handlers.http.envelopes import Headers
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json, has_failed
@@ -24,6 +26,7 @@ from handlers.runtime.deadline import Deadline
 from handlers.runtime.memory import FreedMemory
 from handlers.runtime.request_threads import Ready, RequestThreads, Send
 from handlers.runtime.watchdog import Watchdog
+from handlers.runtime.workers import has_older_worker
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
 from handlers.telemetry.tracing import TracedMeter, Tracer
@@ -35,6 +38,25 @@ CALL_SECONDS = 0.02
 SECONDS_PER_REQUEST = 0.0025
 SECONDS_PER_BYTE = 1e-8
 MAX_CALL_SECONDS = 1.0
+
+
+def check_single_worker() -> None:
+    """Check that this is the only worker of its model.
+
+    A worker of TorchServe 0.12 that has no requests holds the lock of the model's queue until the
+    next one arrives. Another one needs this lock between two parts of its responses, which do not
+    leave meanwhile. Source: `Model.pollInferJob` and `ContinuousBatching.pollBatch`.
+
+    Raises:
+        WrongConfig: TorchServe has started another one before.
+    """
+    if has_older_worker(psutil.Process()):
+        raise WrongConfig(
+            "continuousBatching",
+            "this model has a worker already, and responses of one worker would wait in TorchServe"
+            " while another one has no requests",
+            "set minWorkers and maxWorkers to 1",
+        )
 
 
 class ContinuousResponses:

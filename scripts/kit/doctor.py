@@ -218,24 +218,26 @@ class _Archive:
         memory: the bytes that its workers take, at least.
         kit: the version of the kit that packed it; None if it is not from the kit.
         name: the name in its manifest.
+        config: its configuration.
     """
 
     size: int
     memory: int
     kit: str | None
     name: str
+    config: ModelConfig
 
     @classmethod
     def read(cls, path: Path) -> _Archive:
         sizes, read = _contents(path)
         manifest = json.loads(read(MANIFEST_FILE))["model"]
         document = yaml.safe_load(read(manifest.get("configFile", CONFIG_FILE)))
-        workers = ModelConfig.parse(document, f"{path.name}: {CONFIG_FILE}").minWorkers
+        config = ModelConfig.parse(document, f"{path.name}: {CONFIG_FILE}")
         weights = sum(size for name, size in sizes.items() if name.endswith(WEIGHTS))
         code = read("handlers/__init__.py").decode() if "handlers/__init__.py" in sizes else ""
         kit = code.partition('__version__ = "')[2].partition('"')[0] or None
-        memory = workers * (weights + WORKER_BYTES)
-        return cls(sum(sizes.values()), memory, kit, str(manifest["modelName"]))
+        memory = config.minWorkers * (weights + WORKER_BYTES)
+        return cls(sum(sizes.values()), memory, kit, str(manifest["modelName"]), config)
 
 
 def _contents(path: Path) -> tuple[Mapping[str, int], Callable[[str], bytes]]:
@@ -251,6 +253,13 @@ def _contents(path: Path) -> tuple[Mapping[str, int], Callable[[str], bytes]]:
 def _archive_findings(
     name: str, file: str, archive: _Archive, *, has_sums: bool
 ) -> Iterator[Finding]:
+    workers = archive.config.minWorkers
+    if archive.config.continuousBatching and workers > 1:
+        yield Finding(
+            "problem",
+            f"{file}: continuousBatching is true and minWorkers is {workers}; TorchServe serves"
+            " such a model with one worker: set minWorkers and maxWorkers to 1.",
+        )
     if archive.name != name:
         yield Finding(
             "problem",

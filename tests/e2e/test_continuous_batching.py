@@ -329,3 +329,22 @@ def test_a_text_is_explained_beside_others(server: Server) -> None:
         explained = threads.submit(ask_json, server, f"/explanations/{MODE}", body)
         assert generate(server, "Once", max_new_tokens=100)
         assert explained.result().json()["method"] == "feature_ablation"
+
+
+def test_a_second_worker_does_not_load_and_the_first_one_answers(server: Server) -> None:
+    def scale(workers: int) -> None:
+        url = f"{server.management_url}/models/{MODE}"
+        numbers = {"min_worker": workers, "max_worker": workers}
+        assert httpx.put(url, params=numbers, trust_env=False).status_code == 202
+
+    expected = generate(server, PROMPTS[0], max_new_tokens=4)
+    scale(2)
+    try:
+        sentence = "continuousBatching: this model has a worker already"
+        wait_for(lambda: sentence in server.log("model_log.log"), 120)
+        with ThreadPoolExecutor(len(PROMPTS)) as threads:
+            ask = partial(generate, server, max_new_tokens=4)
+            assert expected in threads.map(ask, PROMPTS)
+    finally:
+        scale(1)
+    assert generate(server, PROMPTS[0], max_new_tokens=4) == expected

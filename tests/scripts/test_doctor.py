@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from scripts.kit.archive import pack
@@ -58,11 +59,13 @@ def test_the_settings_of_the_kit_are_not_dangerous(installed: Installation) -> N
 
 
 @pytest.fixture
-def packed(installed: Installation, tmp_path: Path) -> Callable[[str], Path]:
-    """Pack an archive of a name into the store."""
+def packed(installed: Installation, tmp_path: Path) -> Callable[..., Path]:
+    """Pack an archive of a name into the store, for a mode, with more keys of its YAML."""
 
-    def make(name: str) -> Path:
-        config = write_yaml(tmp_path / f"{name}.yaml", write_weightless(tmp_path / name))
+    def make(name: str, mode: str = "question_answering", **keys: object) -> Path:
+        config = write_yaml(tmp_path / f"{name}.yaml", write_weightless(tmp_path / name), mode=mode)
+        document = yaml.safe_load(config.read_text(encoding="utf-8"))
+        config.write_text(yaml.safe_dump({**document, **keys}), encoding="utf-8")
         handlers = write_handlers(tmp_path / f"{name}-package" / "handlers")
         return pack(
             config, export_path=installed.model_store, handlers=handlers, checked=False
@@ -72,7 +75,7 @@ def packed(installed: Installation, tmp_path: Path) -> Callable[[str], Path]:
 
 
 def test_an_archive_that_was_changed_is_a_problem(
-    installed: Installation, packed: Callable[[str], Path]
+    installed: Installation, packed: Callable[..., Path]
 ) -> None:
     with zipfile.ZipFile(packed("qa"), "a") as archive:
         archive.writestr("sitecustomize.py", "")
@@ -81,7 +84,7 @@ def test_an_archive_that_was_changed_is_a_problem(
 
 
 def test_an_archive_of_another_kit_is_to_be_packed_again(
-    installed: Installation, packed: Callable[[str], Path]
+    installed: Installation, packed: Callable[..., Path]
 ) -> None:
     packed("qa")
     level, sentence = level_and_sentence(list(check_archives(installed)))
@@ -89,15 +92,23 @@ def test_an_archive_of_another_kit_is_to_be_packed_again(
 
 
 def test_an_archive_under_another_name_is_a_problem(
-    installed: Installation, packed: Callable[[str], Path]
+    installed: Installation, packed: Callable[..., Path]
 ) -> None:
     packed("qa").rename(installed.model_store / "other.mar")
     level, sentence = level_and_sentence(list(check_archives(installed)))
     assert level == "problem" and "its manifest names the model qa" in sentence
 
 
+def test_more_workers_of_continuous_batching_than_torchserve_serves_are_a_problem(
+    installed: Installation, packed: Callable[..., Path]
+) -> None:
+    packed("text", "text_generation", continuousBatching=True, minWorkers=2, maxWorkers=2)
+    first, *_ = check_archives(installed)
+    assert first.level == "problem" and "set minWorkers and maxWorkers to 1" in first.sentence
+
+
 def test_archives_that_need_more_memory_than_there_is_are_a_problem(
-    installed: Installation, packed: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    installed: Installation, packed: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scripts.kit.doctor.memory_limit", lambda: 1 << 30)
     packed("qa")

@@ -10,7 +10,7 @@ import torch
 
 from handlers.config.torchserve_section import Torchrun
 from handlers.runtime import threads
-from tests.standins.workers import end, running_launcher, running_workers
+from tests.standins.workers import end, running_workers
 
 
 @pytest.fixture(autouse=True)
@@ -69,19 +69,6 @@ def test_workers_that_were_scaled_up_share_the_cores(
 ) -> None:
     with running_workers(model_folder, live):
         assert threads.set_num_threads(planned) == share == torch.get_num_threads()
-
-
-def test_workers_of_other_models_and_launchers_are_not_counted(
-    model_folder: Path, tmp_path: Path
-) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    with (
-        running_workers(model_folder, 2),
-        running_workers(other, 2),
-        running_launcher(model_folder),
-    ):
-        assert threads.set_num_threads(1) == 8
 
 
 def test_processes_of_all_workers_are_counted(model_folder: Path, monkeypatch: Any) -> None:
