@@ -50,9 +50,9 @@ from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
 from handlers.telemetry.tracing import TracedMeter
-from handlers.torchserve.block_reader import BlockReader
 from handlers.torchserve.context import STREAM_NEXT, headers_of, log_failure, set_response
 from handlers.torchserve.continuous_responses import ContinuousResponses, check_single_worker
+from handlers.torchserve.message_reader import MessageReader
 
 logger = logging.getLogger(__name__)
 
@@ -72,8 +72,7 @@ class TransformersHandler(BaseHandler):
         """
         limit_memory_growth()
         silence_libraries()
-        # All further messages of TorchServe are read with it.
-        otf_message_handler._retrieve_buffer = BlockReader().read
+        MessageReader().install()
         self.context, self.manifest = context, context.manifest
         properties = context.system_properties
         self.device = pick_device(properties)
