@@ -28,7 +28,7 @@ from scripts.kit.places import BUILD, MODEL_CONFIGS, ROOT
 
 YAML = MODEL_CONFIGS / "text_generation.yaml"
 WORK = BUILD / "benchmarks" / "generation"
-SMOKE = Plan(clients=4, requests=8, seconds=5, repeats=3, hang_ups=8)
+SMOKE = Plan(clients=4, requests=8, seconds=5, repeats=3, hang_ups=8, warm=1)
 
 Names = list[str] | None
 

@@ -26,7 +26,7 @@ class ErrorResponse(KitError):
 class NoResponse(KitError):
     """A request got no response: the connection failed or timed out."""
 
-    def __init__(self, name: str, error: httpx.TransportError, seconds: float) -> None:
+    def __init__(self, name: str, error: Exception, seconds: float) -> None:
         super().__init__(
             f"{name} did not respond within {seconds:g} s"
             f" ({type(error).__name__}: {error}); read its logs."

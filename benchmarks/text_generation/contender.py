@@ -21,6 +21,8 @@ class Plan:
         seconds: when contenders that take long for all requests stop.
         repeats: the number of short requests that measure the time to the first token.
         hang_ups: the number of clients that close the connection during a stream.
+        warm: seconds of requests to a server before the measured ones. Java compiles TorchServe
+            during the first thousands of requests.
     """
 
     clients: int = 32
@@ -28,6 +30,7 @@ class Plan:
     seconds: float = 60
     repeats: int = 20
     hang_ups: int = 200
+    warm: float = 30
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import cache
 
@@ -57,7 +58,9 @@ class StreamingKitServer(KitServer):
 def _speeds(send: Callable[[GenerationRequest], object], job: Job) -> dict[str, Speed]:
     """Warm up, and measure each setting."""
     clients = job.plan.clients
-    speed(send, job.warm_up, clients)
+    end = time.monotonic() + job.plan.warm
+    while time.monotonic() < end:
+        speed(send, job.warm_up, clients)
     return {name: speed(send, each, clients) for name, each in job.workloads.items()}
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, HTTPException
 from typing import Any
 
 import httpx
@@ -29,6 +31,31 @@ class IncompleteText(KitError):
         )
 
 
+class _Connection(threading.local):
+    """A connection for each thread, for whole responses.
+
+    A request with httpx takes a millisecond of the cores that the server needs.
+
+    Args:
+        url: the URL of all requests.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = httpx.URL(url)
+        self._connection = HTTPConnection(self._url.host, self._url.port, timeout=TIMEOUT)
+
+    def post(self, body: dict[str, Any]) -> httpx.Response:
+        """Send a request and return the response.
+
+        Raises:
+            OSError, HTTPException: there is none.
+        """
+        content, kind = json.dumps(body), {"Content-Type": "application/json"}
+        self._connection.request("POST", self._url.path, content, kind)
+        with self._connection.getresponse() as response:
+            return httpx.Response(response.status, content=response.read())
+
+
 class TextClient:
     """Sends requests to a server; threads may share it.
 
@@ -42,6 +69,7 @@ class TextClient:
         self._name, self._url, self._tokenizer = name, url, tokenizer
         limits = httpx.Limits(max_connections=None)
         self._client = httpx.Client(timeout=TIMEOUT, limits=limits, trust_env=False)
+        self._connection = _Connection(url)
 
     def body(self, request: GenerationRequest) -> dict[str, Any]:
         """Return the body of a request without a stream."""
@@ -63,8 +91,8 @@ class TextClient:
             KitError: the response is an error or incomplete, or there is none.
         """
         try:
-            answer = self._client.post(self._url, json=self.body(request))
-        except httpx.TransportError as error:
+            answer = self._connection.post(self.body(request))
+        except (OSError, HTTPException) as error:
             raise NoResponse(self._name, error, TIMEOUT) from None
         if not answer.is_success:
             raise ErrorResponse(self._name, answer)
