@@ -48,7 +48,7 @@ from handlers.runtime.worker_exit import end_worker
 from handlers.telemetry import tracing
 from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
-from handlers.telemetry.metrics import MetricsReporter
+from handlers.telemetry.metrics import MetricsReporter, limit_prediction_time
 from handlers.telemetry.tracing import TracedMeter
 from handlers.torchserve.context import STREAM_NEXT, headers_of, log_failure, set_response
 from handlers.torchserve.continuous_responses import ContinuousResponses, check_single_worker
@@ -72,6 +72,7 @@ class TransformersHandler(BaseHandler):
         """
         limit_memory_growth()
         silence_libraries()
+        limit_prediction_time()
         MessageReader().install()
         self.context, self.manifest = context, context.manifest
         properties = context.system_properties

@@ -107,9 +107,8 @@ class IncrementalDecoder:
             self._parts[token] = self._part_of_character(token)
         return self._parts[token]
 
-    def decode(self, prompt: Sequence[int], new: Sequence[int]) -> str:
-        """Return the text of all new tokens after a prompt, as if they were added one by one."""
-        tail = self.start(prompt)
+    def decode(self, tail: Tail, new: Sequence[int]) -> str:
+        """Return the text of new tokens after a prompt, as if they were added one by one."""
         before, whole = self._decode(tail.tokens), self._decode((*tail.tokens, *new))
         if whole.startswith(before) and INCOMPLETE not in whole[len(before) :]:
             return whole[len(before) :]

@@ -140,7 +140,7 @@ class Continuation:
             return state
         tokens = tokens[: self.max_new_tokens]
         end = next((place for place, token in enumerate(tokens) if token in self.ends), None)
-        text = self.decoder.decode(self.prompt, tokens[:end])
+        text = self.decoder.decode(state.tail, tokens[:end])
         if end is not None:
             return replace(state, text=text, tokens=end + 1, finish_reason="eos_token")
         is_full = len(tokens) == self.max_new_tokens
