@@ -16,7 +16,6 @@ TEMPERATURES = (0.5, 1.5)
 SEEDS = {"warm-up": 0, "equal": 1, "own": 2, "long": 3, "short": 4}
 SETTINGS = {"equal": "greedy", "own": "a temperature and seed of its own for each request"}
 SHORT_PROMPT_TOKENS, SHORT_NEW_TOKENS = 20, 5
-WARM_UP_TOKENS = 16
 
 
 @dataclass(frozen=True)
@@ -55,10 +54,9 @@ def workload(setting: str, count: int, vocabulary: int) -> list[GenerationReques
 
 
 def warm_up(count: int, vocabulary: int) -> list[GenerationRequest]:
-    """Return short requests that are sent before the others."""
+    """Return requests that are sent before the others."""
     generator = random.Random(SEEDS["warm-up"])
-    drawn = (_mixed(generator, vocabulary) for _ in range(count))
-    return [GenerationRequest(each.prompt, WARM_UP_TOKENS) for each in drawn]
+    return [_mixed(generator, vocabulary) for _ in range(count)]
 
 
 def long_requests(count: int, vocabulary: int) -> list[GenerationRequest]:
