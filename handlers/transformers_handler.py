@@ -59,6 +59,8 @@ logger = logging.getLogger(__name__)
 # Marks the end of a stream. gRPC's StreamPredictions requires it, otherwise the worker is killed.
 # Over HTTP it would make the client hang.
 END_OF_STREAM = (STREAM_NEXT, "false")
+# TorchServe's worker decodes bodies of JSON and of text unless it is `false`.
+DECODE_VARIABLE = "TS_DECODE_INPUT_REQUEST"
 
 
 class TransformersHandler(BaseHandler):
@@ -73,7 +75,7 @@ class TransformersHandler(BaseHandler):
         limit_memory_growth()
         silence_libraries()
         limit_prediction_time()
-        MessageReader().install()
+        _read_messages()
         self.context, self.manifest = context, context.manifest
         properties = context.system_properties
         self.device = pick_device(properties)
@@ -82,9 +84,8 @@ class TransformersHandler(BaseHandler):
             config = ModelConfig.parse(context.model_yaml_config, self._config_name())
             if config.continuousBatching:
                 check_single_worker()
-            self.threads = ThreadShare(
-                config.maxWorkers, config.torchrun, is_fixed=config.pt2.compile.enable
-            )
+            workers = 1 if config.continuousBatching else config.maxWorkers
+            self.threads = ThreadShare(workers, config.torchrun, is_fixed=config.pt2.compile.enable)
             self.engine = Engine.load(Path(properties["model_dir"]), config, self.device)
             self.engine.require_health()
         except ConfigError as error:
@@ -222,6 +223,14 @@ class TransformersHandler(BaseHandler):
 
     def _config_name(self) -> str:
         return str(self.manifest["model"].get("configFile", CONFIG_FILE))
+
+
+def _read_messages() -> None:
+    """Have TorchServe's worker read all further messages in blocks."""
+    reader = MessageReader()
+    otf_message_handler._retrieve_buffer = reader.read
+    if os.environ.get(DECODE_VARIABLE) == "false":
+        otf_message_handler._retrieve_inference_msg = reader.read_requests
 
 
 def _http_request(row: Any, headers: Headers, send: Callable[[HttpResponse], None]) -> HttpRequest:

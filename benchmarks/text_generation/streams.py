@@ -51,9 +51,13 @@ class _Connection(threading.local):
             OSError, HTTPException: there is none.
         """
         content, kind = json.dumps(body), {"Content-Type": "application/json"}
-        self._connection.request("POST", self._url.path, content, kind)
-        with self._connection.getresponse() as response:
+        try:
+            self._connection.request("POST", self._url.path, content, kind)
+            response = self._connection.getresponse()
             return httpx.Response(response.status, content=response.read())
+        except (OSError, HTTPException):
+            self._connection.close()
+            raise
 
 
 class TextClient:

@@ -108,7 +108,12 @@ class IncrementalDecoder:
         return self._parts[token]
 
     def decode(self, tail: Tail, new: Sequence[int]) -> str:
-        """Return the text of new tokens after a prompt, as if they were added one by one."""
+        """Return the text of new tokens, as if they were added one by one.
+
+        Args:
+            tail: the state after the prompt, as :meth:`start` returns it.
+            new: the tokens.
+        """
         before, whole = self._decode(tail.tokens), self._decode((*tail.tokens, *new))
         if whole.startswith(before) and INCOMPLETE not in whole[len(before) :]:
             return whole[len(before) :]

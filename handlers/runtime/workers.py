@@ -20,7 +20,11 @@ def count_workers() -> int:
 
 
 def has_older_worker(process: psutil.Process) -> bool:
-    """Return whether the parent of a process, TorchServe, has started a worker before it."""
+    """Return whether the parent of a worker of this model has started another one before it.
+
+    Raises:
+        OSError: the folder of the model was removed.
+    """
     return any(_is_older(worker, process) for worker in _workers())
 
 
@@ -39,10 +43,19 @@ def _is_worker_in(folder: str, process: psutil.Process) -> bool:
 def _is_older(worker: psutil.Process, process: psutil.Process) -> bool:
     try:
         started, own = (each.create_time() for each in (worker, process))
-        is_sibling = worker.ppid() == process.ppid()
+        is_sibling = worker.ppid() == process.ppid() and _path(worker) == _path(process)
     except psutil.Error:  # It has ended.
         return False
     return is_sibling and (started, worker.pid) < (own, process.pid)
+
+
+def _path(worker: psutil.Process) -> str | None:
+    """Return the module path that TorchServe gives a worker.
+
+    It has the link to the model's folder, which a folder that is registered under two names has
+    twice.
+    """
+    return worker.environ().get("PYTHONPATH")
 
 
 def _script(command: list[str]) -> str:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 import struct
 import sys
+from dataclasses import dataclass
 from socket import socket
 from typing import Any
-
-from ts.protocol import otf_message_handler
 
 logger = logging.getLogger(__name__)
 
@@ -20,10 +18,29 @@ LENGTH = struct.Struct("!i")
 ID_FIELD = 40
 # Longer requests are not kept, because of their memory.
 MAX_KEPT = 1 << 14
-# TorchServe decodes bodies of JSON and of text unless it is `false`.
-DECODE_VARIABLE = "TS_DECODE_INPUT_REQUEST"
-# The bytes of requests and the requests themselves, by the fields of their ids.
-_Kept = dict[bytes, tuple[bytes, dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A request of a message.
+
+    Attributes:
+        number: its id.
+        headers: its headers, as TorchServe's worker has them.
+        parameters: name, content type and value of each field of its body.
+    """
+
+    number: bytes
+    headers: list[dict[str, bytes]]
+    parameters: list[tuple[str, str, bytes]]
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return the request as TorchServe's worker has it, with bodies that may be changed."""
+        parameters = [
+            {"name": name, "contentType": content_type, "value": bytearray(value)}
+            for name, content_type, value in self.parameters
+        ]
+        return {"requestId": self.number, "headers": self.headers, "parameters": parameters}
 
 
 class MessageReader:
@@ -33,64 +50,76 @@ class MessageReader:
     and 4.6 ms for 32 requests, while other threads of the worker take turns with it. A request that
     was in the message before, as with `continuousBatching`, is not taken apart again. Source of the
     format: `ts/protocol/otf_message_handler.py` of TorchServe 0.12.
+
+    Its methods end the process where TorchServe has gone, as those of TorchServe's worker do.
     """
 
     def __init__(self) -> None:
         self._connection: socket | None = None
         self._block, self._position = b"", 0
-        self._kept: _Kept = {}
-
-    def install(self) -> None:
-        """Have TorchServe's worker read all further messages with this reader."""
-        otf_message_handler._retrieve_buffer = self.read
-        if os.environ.get(DECODE_VARIABLE) == "false":
-            otf_message_handler._retrieve_inference_msg = self.read_requests
+        # The bytes of requests of the last message and the requests, by the fields of their ids.
+        self._kept: dict[bytes, tuple[bytes, _Request]] = {}
 
     def read(self, connection: socket, length: int) -> bytearray:
-        """Return so many bytes, and end the process where TorchServe has gone."""
+        """Return so many bytes."""
         self._change_to(connection)
-        if len(self._block) - self._position < length:
+        data = bytearray(self._take(connection, length))
+        self._drop_what_is_read()
+        return data
+
+    def read_requests(self, connection: socket) -> list[dict[str, Any]]:
+        """Return the requests of a message, with bodies that are not decoded."""
+        self._change_to(connection)
+        requests = []
+        kept: dict[bytes, tuple[bytes, _Request]] = {}
+        while request := self._known_request(kept) or self._new_request(connection, kept):
+            requests.append(request.as_mapping())
+        self._kept = kept
+        self._drop_what_is_read()
+        return requests
+
+    def _known_request(self, kept: dict[bytes, tuple[bytes, _Request]]) -> _Request | None:
+        """Return the next request if the last message had it with the same bytes, and keep it."""
+        key = self._block[self._position : self._position + ID_FIELD]
+        content, request = self._kept.get(key, (b"", None))
+        if request is None or not self._block.startswith(content, self._position):
+            return None
+        self._position += len(content)
+        kept[key] = content, request
+        return request
+
+    def _new_request(
+        self, connection: socket, kept: dict[bytes, tuple[bytes, _Request]]
+    ) -> _Request | None:
+        """Return the next request, None after the last one, and keep it if it is short."""
+        block, start = self._block, self._position
+        number = self._field(connection)
+        if number is None:
+            return None
+        headers, parameters = [], []
+        while (name := self._field(connection)) is not None:
+            headers.append({"name": name, "value": self._field(connection) or b""})
+        while (name := self._field(connection)) is not None:
+            content_type = self._field(connection) or b""
+            value = self._field(connection) or b""
+            parameters.append((name.decode(), content_type.decode(), value))
+        request = _Request(number, headers, parameters)
+        # Where a part of it had to be received, its first bytes are gone.
+        if self._block is block and self._position - start <= MAX_KEPT:
+            kept[block[start : start + ID_FIELD]] = block[start : self._position], request
+        return request
+
+    def _field(self, connection: socket) -> bytes | None:
+        """Return the next field, or None for the end of a list."""
+        (length,) = LENGTH.unpack(self._take(connection, LENGTH.size))
+        return None if length < 0 else self._take(connection, length)
+
+    def _take(self, connection: socket, length: int) -> bytes:
+        if self._position + length > len(self._block):
             self._receive(connection, length)
         start = self._position
         self._position += length
-        return bytearray(self._block[start : self._position])
-
-    def read_requests(self, connection: socket) -> list[dict[str, Any]]:
-        """Return the requests of a message, and end the process where TorchServe has gone.
-
-        They have the shape that TorchServe's own function returns.
-        """
-        self._change_to(connection)
-        requests = []
-        kept: _Kept = {}
-        while (request := self._next_request(connection, kept)) is not None:
-            requests.append(request)
-        self._kept = kept
-        if self._position == len(self._block):
-            self._block, self._position = b"", 0
-        return requests
-
-    def _next_request(self, connection: socket, kept: _Kept) -> dict[str, Any] | None:
-        """Return the next request, None after the last one, and keep it if it is short."""
-        while True:
-            start = self._position
-            key = self._block[start : start + ID_FIELD]
-            if (known := self._kept.get(key)) and self._block.startswith(known[0], start):
-                self._position += len(known[0])
-                kept[key] = known
-                return known[1]
-            try:
-                request, self._position = _request(self._block, start)
-            except _Incomplete as incomplete:
-                self._receive(connection, incomplete.end - start)
-                continue
-            if request is not None and self._position - start <= MAX_KEPT:
-                kept[key] = self._block[start : self._position], request
-            return request
-
-    def _change_to(self, connection: socket) -> None:
-        if connection is not self._connection:
-            self._connection, self._block, self._position = connection, b"", 0
+        return self._block[start : self._position]
 
     def _receive(self, connection: socket, count: int) -> None:
         """Receive until so many bytes are unread."""
@@ -105,55 +134,11 @@ class MessageReader:
             missing -= len(block)
         self._block, self._position = b"".join(blocks), 0
 
+    def _change_to(self, connection: socket) -> None:
+        if connection is not self._connection:
+            self._connection, self._block, self._position = connection, b"", 0
 
-class _Incomplete(Exception):
-    """A block ends within a field.
-
-    Args:
-        end: the length that the block has at the end of the field.
-    """
-
-    def __init__(self, end: int) -> None:
-        self.end = end
-
-
-def _request(block: bytes, position: int) -> tuple[dict[str, Any] | None, int]:
-    """Return the request at a position, None after the last one, and the position after it."""
-    number, position = _field(block, position)
-    if number is None:
-        return None, position
-    headers, parameters = [], []
-    while True:
-        name, position = _field(block, position)
-        if name is None:
-            break
-        value, position = _field(block, position)
-        headers.append({"name": name, "value": value or b""})
-    while True:
-        name, position = _field(block, position)
-        if name is None:
-            break
-        content_type, position = _field(block, position)
-        value, position = _field(block, position)
-        parameters.append(
-            {
-                "name": name.decode(),
-                "contentType": (content_type or b"").decode(),
-                "value": value or b"",
-            }
-        )
-    return {"requestId": number, "headers": headers, "parameters": parameters}, position
-
-
-def _field(block: bytes, position: int) -> tuple[bytes | None, int]:
-    """Return the field at a position, None for the end of a list, and the position after it."""
-    start = position + LENGTH.size
-    if start > len(block):
-        raise _Incomplete(start)
-    (length,) = LENGTH.unpack_from(block, position)
-    if length < 0:
-        return None, start
-    end = start + length
-    if end > len(block):
-        raise _Incomplete(end)
-    return block[start:end], end
+    def _drop_what_is_read(self) -> None:
+        """Give back the memory of large bodies."""
+        if self._position == len(self._block):
+            self._block, self._position = b"", 0

@@ -102,6 +102,7 @@ def test_torchserve_reports_the_gauge_of_a_batch_once_per_interval(
 ) -> None:
     now = [1000.0]
     monkeypatch.setattr("handlers.telemetry.metrics.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("handlers.telemetry.metrics._once_per_interval._next_line", 0.0)
     prediction = CachingMetric("PredictionTime", "Milliseconds", [], MetricTypes.GAUGE)
     histogram = CachingMetric("PredictionTime", "Milliseconds", [], MetricTypes.HISTOGRAM)
     other = CachingMetric("QueueTime", "Milliseconds", [], MetricTypes.GAUGE)

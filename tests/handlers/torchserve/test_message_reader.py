@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from ts.protocol import otf_message_handler
 
-from handlers.torchserve.message_reader import DECODE_VARIABLE, MAX_KEPT, MessageReader
+from handlers.torchserve.message_reader import MAX_KEPT, MessageReader
+from handlers.transformers_handler import DECODE_VARIABLE, _read_messages
 
 END = struct.pack("!i", -1)
 Pair = tuple[socket.socket, socket.socket]
@@ -61,11 +62,11 @@ def decode(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> Read:
-    """TorchServe's function with a reader that is installed."""
+def read(decode: str, monkeypatch: pytest.MonkeyPatch) -> Read:
+    """TorchServe's function as the handler changes it."""
     for name in ("_retrieve_buffer", "_retrieve_inference_msg"):
         monkeypatch.setattr(otf_message_handler, name, getattr(otf_message_handler, name))
-    MessageReader().install()
+    _read_messages()
     return otf_message_handler.retrieve_msg
 
 
@@ -80,7 +81,6 @@ def read_all(read: Read, messages: Sequence[bytes], step: int = 1 << 20) -> list
     return [requests for _, requests in found]
 
 
-@pytest.mark.usefixtures("decode")
 def test_messages_are_read_as_they_were_sent(read: Read) -> None:
     large = b"b" * 3_000_000
     messages = [message(request(1, b"1"), request(2, large), request(3, b"")), message()]
@@ -94,6 +94,7 @@ def test_a_body_is_decoded_as_torchserve_is_told(decode: str, read: Read) -> Non
     body, kind = "é".encode(), "text/plain"
     (found,) = read_all(read, [message(request(1, body, kind.encode()))])
     assert found == [parsed(1, body.decode() if decode == "true" else body, kind)]
+    assert isinstance(found[0]["parameters"][0]["value"], str if decode == "true" else bytearray)
 
 
 def test_the_pieces_of_the_connection_make_no_difference(
@@ -126,23 +127,70 @@ def test_a_request_that_is_sent_again_may_have_another_body(read: Read, length: 
     ]
 
 
-def test_only_short_requests_of_the_last_message_are_kept(pair: Pair) -> None:
+def test_a_body_that_is_changed_is_another_one_in_the_next_message(read: Read) -> None:
+    content = message(request(1, b"ab"))
+    with closing_pair() as (ours, theirs):
+        for _ in range(2):
+            theirs.sendall(content)
+            _, (found,) = read(ours)
+            assert found == parsed(1, b"ab")
+            found["parameters"][0]["value"] += b"c"
+
+
+def test_short_requests_of_the_last_message_are_not_taken_apart_again(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reader, (ours, theirs) = MessageReader(), pair
-    for content in ([request(1, b"a"), request(2, b"b" * MAX_KEPT)], [request(3, b"c")]):
-        theirs.sendall(b"".join(content) + END)
+    taken = list[int]()
+    take = reader._take
+
+    def count(connection: socket.socket, length: int) -> bytes:
+        taken.append(length)
+        return take(connection, length)
+
+    monkeypatch.setattr(reader, "_take", count)
+    fields = {}
+    for name, content in {
+        "first": [request(1, b"a"), request(2, b"b" * MAX_KEPT)],
+        "again": [request(1, b"a"), request(2, b"b" * MAX_KEPT)],
+        "another": [request(3, b"c")],
+        "the first again": [request(1, b"a")],
+    }.items():
+        theirs.sendall(message(*content))
+        reader.read(ours, 1)
+        taken.clear()
         reader.read_requests(ours)
-        kept = {entry["requestId"]: content for content, entry in reader._kept.values()}
-        assert list(kept.values()) == content[:1]
+        fields[name] = len(taken)
+    assert fields["again"] < fields["first"]
+    assert fields["the first again"] == fields["another"]
 
 
-def test_the_worker_ends_with_torchserve(pair: Pair) -> None:
-    ours, theirs = pair
-    theirs.sendall(request(1, b"a")[:20])
-    theirs.close()
-    for end in (
-        lambda: MessageReader().read(ours, 30),
-        lambda: MessageReader().read_requests(ours),
-    ):
-        with pytest.raises(SystemExit) as ended:
-            end()
+def test_each_field_of_a_request_is_read_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fields of a form that comes in many pieces."""
+    reader, (ours, theirs) = MessageReader(), pair
+    monkeypatch.setattr("handlers.torchserve.message_reader.BLOCK", 64)
+    parameter = field(b"a") + field(b"") + field(b"1")
+    content = field(b"%036d" % 1) + END + parameter * 500 + END + END
+    theirs.sendall(content)
+    received = list[int]()
+    receive = reader._receive
+
+    def count(connection: socket.socket, length: int) -> None:
+        receive(connection, length)
+        received.append(len(reader._block))
+
+    monkeypatch.setattr(reader, "_receive", count)
+    (found,) = reader.read_requests(ours)
+    assert len(found["parameters"]) == 500
+    assert sum(received) < 2 * len(content)
+
+
+@pytest.mark.parametrize("length", [0, 20])
+def test_the_worker_ends_with_torchserve(length: int) -> None:
+    for read_on in (lambda ours: MessageReader().read(ours, 30), MessageReader().read_requests):
+        with closing_pair() as (ours, theirs):
+            theirs.sendall(request(1, b"a")[:length])
+            theirs.close()
+            with pytest.raises(SystemExit) as ended:
+                read_on(ours)
         assert ended.value.code == 0
