@@ -54,15 +54,6 @@ def test_processes_of_one_worker_keep_the_number_of_the_yaml(number: int, monkey
     assert threads.set_num_threads(1, Torchrun(OMP_NUMBER_THREADS=number)) == number
 
 
-@pytest.fixture
-def model_folder(tmp_path: Path, monkeypatch: Any) -> Path:
-    """The working folder of this process and of all workers of its model."""
-    folder = tmp_path / "model"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
-
-
 @pytest.mark.parametrize(("live", "planned", "share"), [(1, 1, 16), (4, 1, 4), (3, 4, 4)])
 def test_workers_that_were_scaled_up_share_the_cores(
     model_folder: Path, live: int, planned: int, share: int

@@ -4,19 +4,9 @@ import subprocess
 from pathlib import Path
 
 import psutil
-import pytest
 
 from handlers.runtime import workers
 from tests.standins.workers import running_launcher, running_workers
-
-
-@pytest.fixture
-def model_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder of this process and of all workers of its model."""
-    folder = tmp_path / "model"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
 
 
 def test_workers_of_other_models_and_launchers_are_not_counted(

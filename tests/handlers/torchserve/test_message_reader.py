@@ -70,12 +70,10 @@ def read(decode: str, monkeypatch: pytest.MonkeyPatch) -> Read:
     return otf_message_handler.retrieve_msg
 
 
-def read_all(read: Read, messages: Sequence[bytes], step: int = 1 << 20) -> list[Any]:
-    """Return the requests of messages that are sent in pieces of some bytes."""
+def read_all(read: Read, messages: Sequence[bytes]) -> list[Any]:
+    """Return the requests of messages that are sent at once."""
     with closing_pair() as (ours, theirs):
-        content = b"".join(messages)
-        pieces = [content[start : start + step] for start in range(0, len(content), step)]
-        Thread(target=lambda: list(map(theirs.sendall, pieces)), daemon=True).start()
+        Thread(target=theirs.sendall, args=(b"".join(messages),), daemon=True).start()
         found = [read(ours) for _ in messages]
     assert all(command == b"I" for command, _ in found)
     return [requests for _, requests in found]
