@@ -1,4 +1,4 @@
-"""Measure the engine without a server, in a separate process: an upper bound for the server.
+"""Measure the engine without a server, in a separate process that has all cores.
 
 Run as a program, it reads a job as JSON from stdin and prints the results as JSON.
 """
@@ -139,7 +139,7 @@ def main() -> None:
     silence_libraries()
     folder = Path(job["folder"])
     config = ModelConfig.read(folder / CONFIG_FILE)
-    set_num_threads(config.maxWorkers)
+    set_num_threads(workers=1)
     engine = Engine.load(folder, config)
     found = {
         name: asdict(speed(engine, inputs, config.batchSize, job["seconds"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from benchmarks.contenders.base import Contender
@@ -30,6 +31,8 @@ class TorchServeContender(Contender):
         models = {self.archive.stem: self.archive.name}
         store = self.archive.parent
         self._server = TorchServe(self._work, store, models, timeout=TIMEOUT).start()
+        # TorchServe has extracted the archive. The system writes it to disk for up to a minute.
+        os.sync()
 
     def stop(self) -> None:
         if self._server is not None:

@@ -16,12 +16,16 @@ from handlers.runtime.workers import count_workers
 logger = logging.getLogger(__name__)
 
 OMP_VARIABLE = "OMP_NUM_THREADS"
+# Those of tokenizers: whether the texts of a batch are divided among threads, and among how many.
+PARALLELISM_VARIABLE = "TOKENIZERS_PARALLELISM"
+RAYON_VARIABLE = "RAYON_NUM_THREADS"
+IS_PARALLELISM_SET_BY_USER = PARALLELISM_VARIABLE in os.environ
 CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 RECOUNT_INTERVAL = 10.0  # seconds; a count takes about 5 us for each process of the machine
 
 
 class ThreadShare:
-    """The share of the cores that torch uses in this worker, while workers start and stop.
+    """The share of the cores that this worker uses, while workers start and stop.
 
     The management API starts workers beyond those of the YAML. Each counts the workers of its
     model when it loads, and the running ones follow.
@@ -56,11 +60,12 @@ class ThreadShare:
         before = torch.get_num_threads()
         if share != before:
             torch.set_num_threads(share)
+            _limit_tokenizers(share)
             logger.info("Threads of torch: %d instead of %d", share, before)
 
 
 def set_num_threads(workers: int, torchrun: Torchrun | None = None) -> int:
-    """Set the number of threads of torch and the other inference engines, and return it.
+    """Set the number of threads of torch, other inference engines and tokenizers, and return it.
 
     The available cores are divided among the processes of all workers: those that are planned or,
     if there are more, those that run. A number that the user set is kept: `OMP_NUM_THREADS`, or
@@ -74,12 +79,23 @@ def set_num_threads(workers: int, torchrun: Torchrun | None = None) -> int:
     if not _is_set_by_user(torchrun):
         torch.set_num_threads(_share(workers))
     threads = torch.get_num_threads()
+    _limit_tokenizers(threads)
     logger.info("Threads of this process: %d", threads)
     return threads
 
 
 def _share(workers: int) -> int:
     return max(1, available_cores() // max(workers * ranks.local_world_size(), count_workers()))
+
+
+def _limit_tokenizers(threads: int) -> None:
+    """Have tokenizers use as many threads; with one, they tokenize in the thread that calls them.
+
+    Their own thread would wait for a core that computes for another worker, and with it the batch.
+    """
+    os.environ.setdefault(RAYON_VARIABLE, str(threads))
+    if not IS_PARALLELISM_SET_BY_USER:
+        os.environ[PARALLELISM_VARIABLE] = "true" if threads > 1 else "false"
 
 
 def _is_set_by_user(torchrun: Torchrun | None) -> bool:

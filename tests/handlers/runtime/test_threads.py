@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,12 @@ from tests.standins.workers import end, running_workers
 def sixteen_cores(monkeypatch: Any) -> Iterator[None]:
     before = torch.get_num_threads()
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)), raising=False)
-    for name in (threads.OMP_VARIABLE, "LOCAL_WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
+    variables = (threads.OMP_VARIABLE, threads.PARALLELISM_VARIABLE, threads.RAYON_VARIABLE)
+    for name in (*variables, "LOCAL_WORLD_SIZE"):
+        # Removed where it was not set, so that what a test sets is removed after it.
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(threads, "IS_PARALLELISM_SET_BY_USER", False)
     yield
     torch.set_num_threads(before)
 
@@ -32,6 +37,24 @@ def test_a_number_set_by_the_environment_is_kept(monkeypatch: Any) -> None:
     torch.set_num_threads(1)
     monkeypatch.setenv(threads.OMP_VARIABLE, "1")
     assert threads.set_num_threads(2) == 1
+
+
+@pytest.mark.parametrize(("workers", "parallel"), [(2, "true"), (16, "false")])
+def test_a_worker_with_one_thread_tokenizes_in_the_thread_that_asks(
+    workers: int, parallel: str
+) -> None:
+    share = threads.set_num_threads(workers)
+    assert os.environ[threads.PARALLELISM_VARIABLE] == parallel
+    assert os.environ[threads.RAYON_VARIABLE] == str(share)
+
+
+def test_the_threads_of_tokenizers_that_the_user_set_are_kept(monkeypatch: Any) -> None:
+    monkeypatch.setattr(threads, "IS_PARALLELISM_SET_BY_USER", True)
+    monkeypatch.setenv(threads.PARALLELISM_VARIABLE, "true")
+    monkeypatch.setenv(threads.RAYON_VARIABLE, "4")
+    threads.set_num_threads(16)
+    assert os.environ[threads.PARALLELISM_VARIABLE] == "true"
+    assert os.environ[threads.RAYON_VARIABLE] == "4"
 
 
 @pytest.mark.parametrize(
@@ -97,6 +120,18 @@ def test_a_running_worker_follows_the_number_of_workers(
         "Threads of torch: 4 instead of 16",
         "Threads of torch: 8 instead of 4",
     ]
+
+
+def test_tokenizers_follow_the_number_of_workers(
+    model_folder: Path, clock: list[float], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(4)), raising=False)
+    share = threads.ThreadShare(1)
+    assert os.environ[threads.PARALLELISM_VARIABLE] == "true"
+    with running_workers(model_folder, 4):
+        clock[0] += threads.RECOUNT_INTERVAL
+        share.refresh()
+    assert os.environ[threads.PARALLELISM_VARIABLE] == "false"
 
 
 def test_a_fixed_number_is_kept_while_the_worker_runs(
