@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import astuple, dataclass
 from urllib.parse import urlsplit
 
 from handlers.errors import KitError
 
 HOST = "127.0.0.1"
+# Linux gives ports from 32768 on to connections.
+FREE_PORTS = range(20_000, 32_000)
+ATTEMPTS = 100
 
 
 class PortInUse(KitError):
@@ -94,10 +98,21 @@ def is_free(port: int) -> bool:
 def free_ports() -> Ports:
     """Return five ports that are currently free."""
     with ExitStack() as held:
-        listeners = [held.enter_context(_listener()) for _ in range(5)]
-        for listener in listeners:
-            listener.bind((HOST, 0))
-        return Ports(*(listener.getsockname()[1] for listener in listeners))
+        return Ports(*(_bind(held.enter_context(_listener())) for _ in range(5)))
+
+
+def _bind(listener: socket.socket) -> int:
+    """Bind to a free port, and return it.
+
+    The ports that the system chooses could belong to a connection before the server binds to them.
+    """
+    for _ in range(ATTEMPTS):
+        port = secrets.choice(FREE_PORTS)
+        with suppress(OSError):
+            listener.bind((HOST, port))
+            return port
+    listener.bind((HOST, 0))
+    return int(listener.getsockname()[1])
 
 
 def _listener() -> socket.socket:

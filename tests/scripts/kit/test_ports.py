@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import socket
 from dataclasses import astuple, replace
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +30,21 @@ def test_free_ports_are_distinct_and_free() -> None:
 
     assert len(set(astuple(ports))) == 5
     ports.require_free()
+
+
+def test_no_connection_can_take_a_free_port_before_its_server() -> None:
+    given = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    first = int(given.read_text(encoding="utf-8").split()[0]) if given.exists() else 49_152
+
+    assert max(astuple(free_ports())) < first
+
+
+def test_without_a_port_of_the_range_the_system_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr("scripts.kit.ports.FREE_PORTS", range(port, port + 1))
+
+        assert port not in astuple(free_ports())
 
 
 def test_a_port_in_use_is_an_error() -> None:
