@@ -32,6 +32,7 @@ PAUSE = 0.25  # seconds before a short request, at most: it may arrive at any ti
 # The gauge of a server that runs requests side by side.
 RUNNING = "hf_running_texts"
 READ_EVENTS = 3  # before a client hangs up
+REPORT_SECONDS = 2  # the server sets its gauges once per second
 
 
 @dataclass
@@ -134,6 +135,7 @@ def hang_ups(client: TextClient, job: Job, leader: int, metrics_url: str) -> Han
         list(clients.map(lambda each: _hang_up(client, each), requests))
     following, *rest = (client.first_token_ms(each) for each in shorts[job.plan.repeats :])
     after = _usage(leader)
+    time.sleep(REPORT_SECONDS)
     metrics = httpx.get(metrics_url, timeout=TIMEOUT, trust_env=False).text
     return HangUps(
         clients=job.plan.hang_ups,

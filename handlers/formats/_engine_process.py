@@ -166,7 +166,8 @@ class EngineProcess:
         return {
             "running_texts": running,
             "waiting_texts": max(0, waiting),
-            "cache_usage": self._cache_usage,
+            # A text whose client hangs up ends without an event.
+            "cache_usage": self._cache_usage if self.texts else 0.0,
         }
 
     def start(self, text: Text, limit: int, receive: Callable[[Mapping[str, Any]], None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy
 from logging import Filter, LogRecord, getLogger
@@ -17,13 +17,22 @@ COUNTERS = ("requests", "errors", "rows", "tokens", "slots", "forwards")
 # Seconds between reports. The worker prints a line for each metric, which the frontend parses while
 # requests wait.
 INTERVAL = 1.0
+# The gauges of texts that are not done. As long as one is not 0, the load is reported again.
+UNFINISHED = ("running_texts", "waiting_texts")
 # TorchServe's gauge of the time of a batch. Its line has the ids of all requests of the batch.
 PREDICTION_TIME = "[METRICS]PredictionTime."
 GAUGE = "#type:GAUGE|"
 
+Load = Callable[[], Mapping[str, float]]
+
+
+def no_load() -> Mapping[str, float]:
+    """Return the load of a model that does not run texts side by side."""
+    return {}
+
 
 class MetricsReporter:
-    """Reports the counts of all batches and the times of one batch, once per interval.
+    """Reports the counts of all batches, the times of one batch and the load, once per interval.
 
     Args:
         gauge: TorchServe's `MetricTypes.GAUGE`.
@@ -39,49 +48,53 @@ class MetricsReporter:
         self._next_report = 0.0
         self._timer: threading.Timer | None = None
 
-    def report(
-        self, metrics: Any, meter: Meter, seconds: float, load: Mapping[str, float] | None = None
-    ) -> None:
+    def report(self, metrics: Any, meter: Meter, seconds: float, load: Load = no_load) -> None:
         """Report the metrics of a batch, or count it for the next report.
 
         Args:
             metrics: the metrics object of TorchServe's context; None outside of TorchServe.
             meter: counts and stage times of the batch.
             seconds: total time of the handler.
-            load: numbers about the running texts.
+            load: returns numbers about the running texts.
         """
         if metrics is None:
             return
         with self._lock:
             self._counts.update(meter.counts)
             if time.monotonic() < self._next_report:
-                self._report_later(metrics)
+                self._report_later(metrics, load)
                 return
             self._next_report = time.monotonic() + self._interval
-            self._add_counters(metrics)
             self._set_gauges(metrics, meter, seconds)
-            for name, value in (load or {}).items():
-                metrics.add_metric(f"hf_{name}", value, "count", None, [], self._gauge)
+            self._report_totals(metrics, load)
 
-    def _report_later(self, metrics: Any) -> None:
-        """Report the counts after an interval, unless another batch does so before."""
+    def _report_later(self, metrics: Any, load: Load) -> None:
+        """Report counts and load after an interval, unless another batch does so before."""
         if self._timer is None:
             without_requests = copy(metrics)
             without_requests.request_ids = {}
-            timer = threading.Timer(self._interval, self._report_counts, [without_requests])
+            timer = threading.Timer(self._interval, self._report_now, [without_requests, load])
             timer.daemon = True
             with suppress(RuntimeError):  # Where no thread can start, the next batch reports.
                 timer.start()
                 self._timer = timer
 
-    def _report_counts(self, metrics: Any) -> None:
+    def _report_now(self, metrics: Any, load: Load) -> None:
         with self._lock:
-            self._add_counters(metrics)
+            self._report_totals(metrics, load)
 
-    def _add_counters(self, metrics: Any) -> None:
+    def _report_totals(self, metrics: Any, load: Load) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._add_counters(metrics)
+        numbers = load()
+        for name, value in numbers.items():
+            metrics.add_metric(f"hf_{name}", value, "count", None, [], self._gauge)
+        if any(numbers.get(name) for name in UNFINISHED):
+            self._report_later(metrics, load)
+
+    def _add_counters(self, metrics: Any) -> None:
         for name in COUNTERS:
             # Every counter is exported from the first batch on, with 0 if nothing was counted.
             if self._counts[name] or name not in self._reported:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -186,13 +187,16 @@ class ContinuousResponses:
         passing = len(rows) * SECONDS_PER_REQUEST + size * SECONDS_PER_BYTE
         return min(max(CALL_SECONDS, passing), MAX_CALL_SECONDS)
 
+    def _load(self) -> Mapping[str, float]:
+        return self._engine.load_metrics
+
     def _report(self, context: Any) -> None:
         while True:
             try:
                 meter, seconds = self._finished.get_nowait()
             except Empty:
                 return
-            self._reporter.report(context.metrics, meter, seconds, self._engine.load_metrics)
+            self._reporter.report(context.metrics, meter, seconds, self._load)
             if meter.counts["errors"]:
                 self._freed_memory.release()
 

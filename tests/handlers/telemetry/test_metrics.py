@@ -27,12 +27,14 @@ class Recorded:
         self.request_ids = {0: "id-0"}
         self.counts: list[tuple[str, float, dict[int, str]]] = []
         self.times: list[str] = []
+        self.gauges: dict[str, float] = {}
 
     def add_counter(self, name: str, value: float, **_: Any) -> None:
         self.counts.append((name, value, self.request_ids))
 
-    def add_metric(self, name: str, *_: Any) -> None:
+    def add_metric(self, name: str, value: float, *_: Any) -> None:
         self.times.append(name)
+        self.gauges[name] = value
 
     def add_time(self, name: str, *_: Any, **__: Any) -> None:
         self.times.append(name)
@@ -70,6 +72,20 @@ def test_batches_within_an_interval_are_reported_together_without_another_one() 
     assert metrics.counts[-1][2] == {}
     assert metrics.values_of("errors") == [0]
     assert metrics.times.count("HandlerTime") == 1
+
+
+def test_the_load_is_reported_until_no_text_runs_although_no_batch_follows() -> None:
+    metrics, reporter = Recorded(), MetricsReporter(None, interval=0.05)
+    load = {"running_texts": 2, "waiting_texts": 1}
+    reporter.report(metrics, batch_of(1), 0.1, lambda: load)
+    assert metrics.gauges["hf_running_texts"] == 2
+    load = {"running_texts": 0, "waiting_texts": 1}
+    wait_for(lambda: metrics.gauges["hf_running_texts"] == 0)
+    load = {"running_texts": 0, "waiting_texts": 0}
+    wait_for(lambda: metrics.gauges["hf_waiting_texts"] == 0)
+    reports = metrics.times.count("hf_running_texts")
+    time.sleep(0.2)
+    assert metrics.times.count("hf_running_texts") == reports
 
 
 def test_where_no_thread_can_start_the_next_report_has_the_counts(monkeypatch: Any) -> None:
