@@ -41,12 +41,56 @@ class Comparison:
         """The properties that comparisons must have in common to be computed together."""
         return len(self.vector), self.similarity, self.normalizes
 
-    def score(self, outputs: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
-        """Return the similarity of each output to the vector of its row. Shape: (rows,)."""
+    @property
+    def place(self) -> torch.Tensor:
+        """What :meth:`score` needs of it in a batch. Shape: (size,)."""
+        return self.vector
+
+    def score(self, outputs: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        """Return the similarity of each output to the vector of its row. Shape: (rows,).
+
+        Args:
+            outputs: the outputs. Shape: (rows, size or more).
+            places: `place` of each row.
+        """
         if self.normalizes:
             outputs = torch.nn.functional.normalize(outputs, dim=-1)
-        first_dimensions = outputs[:, : vectors.shape[1]]
-        return SIMILARITIES[self.similarity](first_dimensions, vectors.to(outputs.device))
+        first_dimensions = outputs[:, : places.shape[1]]
+        return SIMILARITIES[self.similarity](first_dimensions, places.to(outputs.device))
+
+
+@dataclass(frozen=True, eq=False)
+class TokensComparison(Comparison):
+    """A direction: what is explained is the mean of the vectors of some tokens along it.
+
+    Attributes:
+        tokens: the tokens, which follow each other in the row.
+    """
+
+    tokens: range = field(kw_only=True)
+
+    @property
+    def batch_key(self) -> Hashable:
+        return type(self), len(self.vector)
+
+    @property
+    def place(self) -> torch.Tensor:
+        """The vector, and the first token and the one after the last. Shape: (size + 2,)."""
+        ends = self.vector.new_tensor([self.tokens.start, self.tokens.stop])
+        return torch.cat([self.vector, ends])
+
+    def score(self, outputs: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        """Return the mean of each row's tokens along its vector. Shape: (rows,).
+
+        Args:
+            outputs: the vectors of tokens. Shape: (rows, width, size).
+            places: `place` of each row.
+        """
+        places = places.to(outputs.device)
+        directions, first, end = places[:, :-2], places[:, -2:-1], places[:, -1:]
+        columns = torch.arange(outputs.shape[1], device=outputs.device)
+        meant = ((columns >= first) & (columns < end)) / (end - first)
+        return torch.einsum("rw,rws,rs->r", meant, outputs, directions)
 
 
 @dataclass(frozen=True)

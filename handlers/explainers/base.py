@@ -178,7 +178,7 @@ class AttributionBatch(ABC):
 
     def _places(self) -> torch.Tensor:
         """Return the index of each target, or the vector that it is compared with."""
-        compared = [target.comparison.vector for target in self.targets if target.comparison]
+        compared = [target.comparison.place for target in self.targets if target.comparison]
         indices = [target.index for target in self.targets]
         return torch.stack(compared) if compared else torch.tensor(indices)
 

@@ -22,6 +22,8 @@ from handlers.schemas.text_checks import check_text
 from handlers.schemas.truncation import TruncationParameters
 from handlers.tasks._text import TextTask
 
+OUTPUT = "last_hidden_state"
+
 
 class FeatureParameters(TruncationParameters):
     """Parameters of the feature-extraction pipeline."""
@@ -44,8 +46,8 @@ class Task(TextTask[FeatureQuery, Window]):
     """Hidden states; answers as the feature-extraction pipeline does."""
 
     auto_class = "AutoModel"
-    outputs = ("last_hidden_state",)
-    per_token = ("last_hidden_state",)
+    outputs = (OUTPUT,)
+    per_token = (OUTPUT,)
     embeds = True
     operation = "embed_all"
     parameters = FeatureParameters
@@ -78,4 +80,4 @@ class Task(TextTask[FeatureQuery, Window]):
     def decode(
         self, query: FeatureQuery, rows: Sequence[Window], outputs: Sequence[Outputs]
     ) -> Any:
-        return [as_list(outputs[0]["last_hidden_state"])]
+        return [as_list(outputs[0][OUTPUT])]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from typing_extensions import TypedDict
 
+from handlers.errors import BadRequest
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._page import View, target_view
 from handlers.explainers._segments import Segment
 from handlers.explainers._tokens import ExplainedTextModel
-from handlers.explainers.targets.base import BaseExplanationTarget
+from handlers.explainers.targets.base import BaseExplanationTarget, as_integer, require_keys
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
@@ -82,13 +84,17 @@ class TextExplanationTarget(BaseExplanationTarget[TaskT]):
     def explained(self, model: Model, deadline: Deadline) -> ExplainedTextModel:
         # A model that is loaded for explanations has embeddings only now.
         embeddings = model.embeddings
+        padding = self.task.padding
+        if self.task.per_token:
+            # The index of a token is that in its row.
+            padding = replace(padding, side="right")
         return ExplainedTextModel(
             forward=model.forward_with_gradients,
             has_gradients=embeddings is not None,
             budget=0 if model.runs_alone else self.task.budget,
             deadline=deadline,
             embeddings=embeddings,
-            padding=self.task.padding,
+            padding=padding,
             baseline_token_id=self.task.checkpoint.baseline_token_id,
             padded_limit=model.padded_limit,
         )
@@ -100,6 +106,29 @@ def target_at(
     """Return one number of a job's outputs as a target of attribution."""
     score = float(job.outputs[row][output][index])
     return AttributionTarget(job.rows[row], segments, output, index, score)
+
+
+def tokens_at(target: Mapping[str, Any], job: Job) -> list[int]:
+    """Return the token, or the tokens of the characters, that a target names.
+
+    Args:
+        target: `{"token": 1}`, or `{"start": 0, "end": 6}`.
+        job: the job, with one text and one row.
+
+    Raises:
+        BadRequest: the text has no such token or characters.
+    """
+    offsets = job.rows[0].encoding.offsets
+    if "token" in target:
+        return [as_integer(target["token"], "the token in target", len(offsets))]
+    require_keys(target, "start", "end")
+    length = len(job.query.text) + 1
+    start, end = (as_integer(target[key], f"target's {key}", length) for key in ("start", "end"))
+    places = enumerate(offsets)
+    tokens = [number for number, (first, last) in places if first < end and last > start]
+    if not tokens:
+        raise BadRequest(f"target's characters {start} to {end} hold no token of the text.")
+    return tokens
 
 
 def segment_texts(selected_target: AttributionTarget) -> dict[str, Any]:

@@ -23,8 +23,9 @@ from handlers.explainers.targets._text import (
     normalized,
     segment_texts,
     target_at,
+    tokens_at,
 )
-from handlers.explainers.targets.base import as_integer, require_keys
+from handlers.explainers.targets.base import as_integer
 from handlers.runtime.jobs import Job
 from handlers.tasks._activations import softmax
 from handlers.tasks.token_classification import Task
@@ -84,27 +85,13 @@ class ExplanationTarget(TextExplanationTarget[Task]):
             token = as_integer(target[0], "the token in target", len(scores))
             return [token], self.label_number(target[1])
         if isinstance(target, dict):
-            tokens = self._tokens(job, target, len(scores))
+            tokens = tokens_at(target, job)
             label = target.get("label")
             best = int(scores[tokens].mean(axis=0).argmax())
             return tokens, best if label is None else self.label_number(label)
         raise BadRequest(
             'target must be [token, class], {"token": …, "label": …} or {"start": …, "end": …}.'
         )
-
-    def _tokens(self, job: Job, target: dict[str, Any], count: int) -> list[int]:
-        if "token" in target:
-            return [as_integer(target["token"], "the token in target", count)]
-        require_keys(target, "start", "end")
-        length = len(job.query.text) + 1
-        start, end = (
-            as_integer(target[key], f"target's {key}", length) for key in ("start", "end")
-        )
-        places = enumerate(job.rows[0].encoding.offsets)
-        tokens = [number for number, (first, last) in places if first < end and last > start]
-        if not tokens:
-            raise BadRequest(f"target's characters {start} to {end} hold no token of the text.")
-        return tokens
 
     def _surest(self, job: Job, scores: Any) -> int:
         """Return the token whose label is surest, one that is ignored only if all are."""

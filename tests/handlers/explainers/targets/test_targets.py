@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -196,3 +199,108 @@ def test_similarities_to_different_texts_are_explained_in_one_batch(served: Load
     together = model.post(*map(explanation_of, bodies))
     for (_, one), (_, other) in zip(alone, together, strict=True):
         assert one["attributions"] == pytest.approx(other["attributions"], abs=1e-4)
+
+
+def hidden_states(served: Served, text: str) -> Any:
+    return np.array(served.ask(text)[0])
+
+
+def test_without_a_target_the_mean_of_all_tokens_is_explained(served: Load) -> None:
+    model = served("feature_extraction")
+    status, response = explain(model, TEXT)
+    assert status == 200
+    vectors = hidden_states(model, TEXT)
+    length = pytest.approx(np.linalg.norm(vectors.mean(axis=0)), rel=1e-4)
+    assert response["output"] == length
+    assert response["prediction"] == {"label": "length", "score": length}
+    assert response["target"] == {
+        "label": "length",
+        "score": length,
+        "index": None,
+        "tokens": list(range(len(vectors))),
+        "start": 0,
+        "end": len(TEXT),
+    }
+    assert response["converged"]
+    assert max(map(abs, response["attributions"])) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("target", "tokens", "dimension"),
+    [
+        (5, slice(None), 5),
+        ([1, 5], slice(1, 2), 5),
+        ({"token": 1, "dimension": 0}, slice(1, 2), 0),
+        ({"dimension": 5}, slice(None), 5),
+    ],
+)
+def test_a_dimension_of_tokens_is_a_target(
+    served: Load, target: Any, tokens: slice, dimension: int
+) -> None:
+    model = served("feature_extraction")
+    status, response = explain(model, TEXT, target=target)
+    assert status == 200
+    expected = hidden_states(model, TEXT)[tokens, dimension].mean()
+    assert response["output"] == pytest.approx(expected, abs=1e-4)
+    assert response["target"]["label"] == f"dimension {dimension}"
+    assert response["converged"]
+
+
+@pytest.mark.parametrize("dimension", [None, 3])
+def test_characters_are_a_target_of_their_vectors(served: Load, dimension: int | None) -> None:
+    model, start = served("feature_extraction"), TEXT.index("Paris")
+    target = {"start": start, "end": start + 5}
+    if dimension is not None:
+        target["dimension"] = dimension
+    status, response = explain(model, TEXT, target=target)
+    assert status == 200
+    found = response["target"]
+    assert TEXT[found["start"] : found["end"]] == "Paris"
+    mean = hidden_states(model, TEXT)[found["tokens"]].mean(axis=0)
+    expected = np.linalg.norm(mean) if dimension is None else mean[dimension]
+    assert response["output"] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        99_999,
+        -1,
+        True,
+        1.5,
+        "Ada",
+        [1],
+        [999, 0],
+        [0, 99_999],
+        {},
+        {"token": "x"},
+        {"start": 3},
+        {"start": 0, "end": 999},
+        {"label": "B-PER"},
+        {"token": 1, "dimension": None},
+    ],
+)
+def test_an_unknown_vector_is_a_bad_request(served: Load, target: Any) -> None:
+    status, response = explain(served("feature_extraction"), TEXT, target=target)
+    assert status == 400
+    assert "target" in response["message"]
+
+
+@pytest.mark.parametrize("mode", ["feature_extraction", "token_classification"])
+def test_a_token_keeps_its_explanation_beside_longer_texts_of_a_tokenizer_that_pads_at_the_left(
+    checkpoint: Callable[..., Path], tmp_path: Path, mode: str
+) -> None:
+    folder = shutil.copytree(checkpoint(mode, family="Llama"), tmp_path / "model")
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**settings, "padding_side": "left"}), encoding="utf-8")
+    model = Served(folder, mode)
+    parameters = {"target": [1, 2], "method": "input_x_gradient"}
+    bodies = [{"inputs": text, "parameters": parameters} for text in (TEXT[:-3], TEXT + " Nina.")]
+    together = model.post(*map(explanation_of, bodies))
+    for body, (status, response) in zip(bodies, together, strict=True):
+        ((_, alone),) = model.post(explanation_of(body))
+        assert status == 200
+        assert response["attributions"] == pytest.approx(alone["attributions"], abs=1e-4)
+        assert response["output"] == pytest.approx(alone["output"], abs=1e-4)
+        assert any(response["attributions"])

@@ -1,0 +1,132 @@
+"""Explanations of the vectors of tokens: which words decide them.
+
+The vectors of some tokens are explained together, by their mean. `target` says which:
+`{"token": 1}` or characters `{"start": 0, "end": 6}`; by default all. What is explained of their
+mean is its length, or the number of a `dimension` of it. `[token, dimension]` and `dimension` alone
+are short for objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from handlers.errors import BadRequest
+from handlers.explainers._attribution import Attribution, AttributionTarget, TokensComparison
+from handlers.explainers._segments import segment_tokens
+from handlers.explainers.targets._text import (
+    Explanation,
+    Place,
+    TextExplanationTarget,
+    attribution_sums,
+    normalized,
+    segment_texts,
+    tokens_at,
+)
+from handlers.explainers.targets.base import as_integer
+from handlers.runtime.jobs import Job
+from handlers.tasks.base import Label
+from handlers.tasks.feature_extraction import OUTPUT, Task
+
+KEYS = frozenset({"token", "start", "end", "dimension"})
+
+Vector = npt.NDArray[np.float32]
+
+
+class VectorTarget(Place):
+    """What is explained of the mean of the vectors of `tokens`: its length, or a dimension."""
+
+    index: int | None
+    tokens: list[int]
+
+
+class VectorExplanation(Explanation):
+    """Why the mean of tokens' vectors is long, or why one of its numbers is large."""
+
+    prediction: Label
+    target: VectorTarget
+
+
+class ExplanationTarget(TextExplanationTarget[Task]):
+    """Explains the length of a mean of tokens' vectors, in its own direction, or a dimension."""
+
+    results = VectorExplanation
+    example_target = (1, 0)
+
+    def select(self, job: Job) -> list[AttributionTarget]:
+        segments = segment_tokens(job.rows[0], [job.query.text], job.settings.granularity)
+        tokens, dimension = _selected(job)
+        mean = _mean(job, tokens)
+        direction = _direction(mean, dimension)
+        comparison = TokensComparison(torch.from_numpy(direction), tokens=tokens)
+        score = float(mean @ direction)
+        return [AttributionTarget(job.rows[0], segments, OUTPUT, (), score, comparison)]
+
+    def to_response(
+        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+    ) -> dict[str, Any]:
+        found = attributions[0]
+        tokens, dimension = _selected(job)
+        offsets = job.rows[0].encoding.offsets[tokens.start : tokens.stop]
+        length = float(np.linalg.norm(_mean(job, tokens)))
+        return {
+            **segment_texts(selected[0]),
+            "importances": normalized(found),
+            "delta": found.delta,
+            **attribution_sums(found),
+            "prediction": {"label": "length", "score": length},
+            "target": {
+                "label": "length" if dimension is None else f"dimension {dimension}",
+                "score": selected[0].score,
+                "index": dimension,
+                "tokens": list(tokens),
+                "start": min(start for start, _ in offsets),
+                "end": max(end for _, end in offsets),
+            },
+        }
+
+
+def _selected(job: Job) -> tuple[range, int | None]:
+    """Return the tokens and the dimension that the target of a job names."""
+    target, (count, size) = _as_object(job.settings.target), job.outputs[0][OUTPUT].shape
+    tokens, dimension = range(count), None
+    if target.keys() & {"token", "start", "end"}:
+        found = tokens_at(target, job)
+        tokens = range(found[0], found[-1] + 1)
+    if "dimension" in target:
+        dimension = as_integer(target["dimension"], "the dimension in target", size)
+    return tokens, dimension
+
+
+def _as_object(target: Any) -> Mapping[str, Any]:
+    if target is None:
+        return {}
+    if isinstance(target, int):
+        return {"dimension": target}
+    if isinstance(target, (list, tuple)) and len(target) == 2:
+        return {"token": target[0], "dimension": target[1]}
+    if isinstance(target, dict) and target and target.keys() <= KEYS:
+        return target
+    raise BadRequest(
+        'target must be a dimension, [token, dimension], {"token": …} or {"start": …, "end": …},'
+        ' both with or without "dimension".'
+    )
+
+
+def _mean(job: Job, tokens: range) -> Vector:
+    vectors = job.outputs[0][OUTPUT][tokens.start : tokens.stop]
+    mean: Vector = vectors.mean(axis=0, dtype=np.float32)
+    return mean
+
+
+def _direction(mean: Vector, dimension: int | None) -> Vector:
+    """Return the direction along which a mean is explained: its own, or that of a dimension."""
+    if dimension is None:
+        return mean / np.float32(max(float(np.linalg.norm(mean)), 1e-12))
+    direction = np.zeros_like(mean)
+    direction[dimension] = 1
+    return direction
