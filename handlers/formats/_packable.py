@@ -134,7 +134,9 @@ MASKS: tuple[Mask, ...] = (
     lambda _module, same, _distance: same.long(),
     # (rows, 1, width, width), which others add to the scores of attention
     lambda module, same, _distance: _added_to_scores(same, module.dtype)[:, None],
-    # those of decoders, whose tokens attend to earlier ones
+)
+# Those of decoders, whose tokens attend to earlier ones.
+DECODER_MASKS: tuple[Mask, ...] = (
     _earlier_by_layer_type,
     lambda _module, same, distance: (same & (distance >= 0))[:, None],
 )
@@ -188,10 +190,14 @@ def _find(module: PreTrainedModel, trials: _Trials) -> Packable | None:
     pooling_layers: tuple[PoolingLayer | None, ...] = POOLING_LAYERS
     if trials.per_token or isinstance(module, ReducedModel):
         pooling_layers = (None,)
-    for mask in MASKS:
+    for mask in (*MASKS, *DECODER_MASKS):
         if not _succeeds(trials.same_states, Packable(module, mask, None)):
             continue
         for pooling_layer in pooling_layers:
+            # The head of a decoder looks for the last token of a text. Where it gets one vector for
+            # each text, its index is out of bounds, which CUDA answers by ending all work.
+            if mask in DECODER_MASKS and pooling_layer is not None:
+                continue
             packable = Packable(module, mask, pooling_layer)
             if _succeeds(trials.same_outputs, packable):
                 return packable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -39,4 +40,24 @@ class Format(TorchGraphFormat):
 
     def read_graph(self, path: Path, device: torch.device) -> torch.nn.Module:
         graph: torch.nn.Module = torch.jit.load(path, map_location=device).eval()
+        replace_devices(graph, device)
         return graph
+
+
+def replace_devices(graph: torch.nn.Module, device: torch.device) -> None:
+    """Have a traced graph create its tensors on a device, instead of that where it was traced.
+
+    `map_location` of `torch.jit.load` moves the tensors that a graph has, and no other.
+    """
+    for module in graph.modules():
+        for constant in _constants(module):
+            if constant.output().type().kind() == "DeviceObjType":
+                constant.s_("value", str(device))
+
+
+def _constants(module: Any) -> list[Any]:
+    try:
+        found: list[Any] = module.graph.findAllNodes("prim::Constant")
+    except RuntimeError:  # It has no `forward`, like a list of modules.
+        return []
+    return [constant for constant in found if "value" in constant.attributeNames()]

@@ -67,6 +67,25 @@ def test_a_window_that_is_too_wide_to_try_is_not_packed() -> None:
     assert not packable(module, mode)
 
 
+@pytest.mark.parametrize("family", ["llama", "qwen2", "gemma", "mistral", "gpt_neox"])
+def test_no_trial_of_a_decoder_has_an_index_out_of_bounds(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA ends all work of a process that has one."""
+
+    def succeeds(trial: Callable[[Packable], bool], packable: Packable) -> bool:
+        try:
+            return trial(packable)
+        except IndexError as error:
+            pytest.fail(str(error))
+        except Exception:  # noqa: BLE001 - each family refuses a mask in its own way
+            return False
+
+    monkeypatch.setattr(_packable, "_succeeds", succeeds)
+    for mode in MODES:
+        packable(families.module(family, mode), mode)
+
+
 def attentive(checkpoint: Callable[..., Path], dtype: torch.dtype) -> PreTrainedModel:
     """Return a model that attends to some tokens more than to others."""
     folder = checkpoint("token_classification")
