@@ -213,8 +213,8 @@ class HandlerSection(_Section):
     )
     max_batch_tokens: PositiveInt | None = Field(
         default=None,
-        description="Maximum tokens in one forward pass, padding included. Without it, 1024, and "
-        "8192 for modes that generate texts.",
+        description="Maximum tokens in one forward pass, padding included. Without it, 1024, on "
+        "accelerators 4096 for predictions, and 8192 for modes that generate texts.",
     )
     max_batch_pixels: PositiveInt | None = Field(
         default=None,

@@ -293,6 +293,10 @@ class GraphModel(ForwardOnlyModel):
         return self._call(self._signature.by_position(batch))
 
     @property
+    def on_accelerator(self) -> bool:
+        return self._device.type != "cpu"
+
+    @property
     def packs(self) -> bool:
         return self._signature.packs
 

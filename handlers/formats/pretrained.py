@@ -131,6 +131,10 @@ class PretrainedModel(Model):
         return embeddings
 
     @property
+    def on_accelerator(self) -> bool:
+        return self.module.device.type != "cpu"
+
+    @property
     def has_gradients(self) -> bool:
         return True
 

@@ -63,6 +63,11 @@ class Model(ABC):
         return False
 
     @property
+    def on_accelerator(self) -> bool:
+        """Whether its forward runs on an accelerator, which is faster with more rows."""
+        return False
+
+    @property
     def full_precision(self) -> bool:
         """Whether it is known to compute in float32."""
         return False

@@ -42,10 +42,12 @@ class TextTask(BaseTask[QueryT, RowT]):
 
     Attributes:
         default_batch_tokens: tokens in one forward where the YAML sets no `max_batch_tokens`.
+        accelerator_batch_tokens: the same on an accelerator.
         new_tokens: tokens that are generated after made-up rows.
     """
 
     default_batch_tokens: ClassVar[int] = 1024
+    accelerator_batch_tokens: ClassVar[int] = 4096
     new_tokens: ClassVar[int] = 0
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
@@ -59,7 +61,7 @@ class TextTask(BaseTask[QueryT, RowT]):
         # A single row is packed only for an engine that compiles each width.
         options: dict[str, Any] = {
             "padding": self.padding,
-            "budget": 0 if model.runs_alone else self.budget,
+            "budget": self._forward_budget(model),
             "per_token": self.per_token,
             "meter": meter,
             "keep": self.keep,
@@ -127,6 +129,14 @@ class TextTask(BaseTask[QueryT, RowT]):
     def budget(self) -> int:
         """The maximum number of tokens in one forward, padding included."""
         return self.settings.max_batch_tokens or self.default_batch_tokens
+
+    def _forward_budget(self, model: Model) -> int:
+        """Return the maximum number of tokens in one forward of a model."""
+        if model.runs_alone:
+            return 0
+        if model.on_accelerator and self.settings.max_batch_tokens is None:
+            return self.accelerator_batch_tokens
+        return self.budget
 
     @property
     def limits(self) -> Limits:

@@ -1,0 +1,47 @@
+"""The number of tokens in one forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from handlers.formats.pretrained import PretrainedModel
+from handlers.schemas.request import Request
+from handlers.telemetry.meter import Meter
+from tests.samples import FINE
+from tests.serving import Served
+
+Load = Callable[..., Served]
+
+
+@pytest.fixture
+def accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the model seem to run on an accelerator."""
+    monkeypatch.setattr(PretrainedModel, "on_accelerator", True)
+
+
+def forwards(served: Load, tokens: int, **handler: Any) -> int:
+    """Return the number of forwards for rows of so many tokens in all."""
+    engine = served("sequence_classification", **handler).engine
+    one, meter = Meter(), Meter()
+    engine.predict([Request(FINE)], one)
+    engine.predict([Request(FINE)] * (tokens // one.counts["tokens"]), meter)
+    return meter.counts["forwards"]
+
+
+def test_a_cpu_runs_a_thousand_tokens_at_a_time(served: Load) -> None:
+    assert forwards(served, 1000) == 1
+    assert forwards(served, 4000) > 3
+
+
+@pytest.mark.usefixtures("accelerator")
+def test_an_accelerator_runs_four_thousand_tokens_at_a_time(served: Load) -> None:
+    assert forwards(served, 4000) == 1
+    assert forwards(served, 8000) > 1
+
+
+@pytest.mark.usefixtures("accelerator")
+def test_the_yaml_says_how_many_tokens_an_accelerator_runs_at_a_time(served: Load) -> None:
+    assert forwards(served, 4000, max_batch_tokens=1024) > 3
