@@ -42,21 +42,21 @@ class Comparison:
         return len(self.vector), self.similarity, self.normalizes
 
     @property
-    def place(self) -> torch.Tensor:
+    def argument(self) -> torch.Tensor:
         """What :meth:`score` needs of it in a batch. Shape: (size,)."""
         return self.vector
 
-    def score(self, outputs: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    def score(self, outputs: torch.Tensor, arguments: torch.Tensor) -> torch.Tensor:
         """Return the similarity of each output to the vector of its row. Shape: (rows,).
 
         Args:
             outputs: the outputs. Shape: (rows, size or more).
-            places: `place` of each row.
+            arguments: `argument` of each row.
         """
         if self.normalizes:
             outputs = torch.nn.functional.normalize(outputs, dim=-1)
-        first_dimensions = outputs[:, : places.shape[1]]
-        return SIMILARITIES[self.similarity](first_dimensions, places.to(outputs.device))
+        first_dimensions = outputs[:, : arguments.shape[1]]
+        return SIMILARITIES[self.similarity](first_dimensions, arguments.to(outputs.device))
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,23 +74,25 @@ class TokensComparison(Comparison):
         return type(self), len(self.vector)
 
     @property
-    def place(self) -> torch.Tensor:
+    def argument(self) -> torch.Tensor:
         """The vector, and the first token and the one after the last. Shape: (size + 2,)."""
         ends = self.vector.new_tensor([self.tokens.start, self.tokens.stop])
         return torch.cat([self.vector, ends])
 
-    def score(self, outputs: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    def score(self, outputs: torch.Tensor, arguments: torch.Tensor) -> torch.Tensor:
         """Return the mean of each row's tokens along its vector. Shape: (rows,).
 
         Args:
             outputs: the vectors of tokens. Shape: (rows, width, size).
-            places: `place` of each row.
+            arguments: `argument` of each row.
         """
-        places = places.to(outputs.device)
-        directions, first, end = places[:, :-2], places[:, -2:-1], places[:, -1:]
+        arguments = arguments.to(outputs.device)
+        directions, first, end = arguments[:, :-2], arguments[:, -2:-1], arguments[:, -1:]
         columns = torch.arange(outputs.shape[1], device=outputs.device)
-        meant = ((columns >= first) & (columns < end)) / (end - first)
-        return torch.einsum("rw,rws,rs->r", meant, outputs, directions)
+        meant = (columns >= first) & (columns < end)
+        # The outputs of padding may be NaN.
+        vectors = torch.where(meant[:, :, None], outputs, 0)
+        return torch.einsum("rws,rs->r", vectors, directions) / (end - first)[:, 0]
 
 
 @dataclass(frozen=True)

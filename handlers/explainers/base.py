@@ -64,8 +64,8 @@ class AttributionBatch(ABC):
         targets: the targets, one for each row.
         inputs: the model input that is attributed. The first dimension is that of the rows.
         baseline: what replaces the inputs; of the same shape.
-        extra: the other model inputs, and the indices of the targets or the vectors that they are
-            compared with, each with a first dimension of rows: `additional_forward_args` of Captum.
+        extra: the other model inputs, and the indices of the targets or the arguments of their
+            comparisons, each with a first dimension of rows: `additional_forward_args` of Captum.
         input_name: the name of the model input that is attributed.
     """
 
@@ -177,8 +177,8 @@ class AttributionBatch(ABC):
         ]
 
     def _places(self) -> torch.Tensor:
-        """Return the index of each target, or the vector that it is compared with."""
-        compared = [target.comparison.place for target in self.targets if target.comparison]
+        """Return the index of each target, or what its comparison scores it with."""
+        compared = [target.comparison.argument for target in self.targets if target.comparison]
         indices = [target.index for target in self.targets]
         return torch.stack(compared) if compared else torch.tensor(indices)
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GenericForSequenceClassification
 
 from handlers.batching.packing import (
     COLUMNS,
@@ -194,14 +195,21 @@ def _find(module: PreTrainedModel, trials: _Trials) -> Packable | None:
         if not _succeeds(trials.same_states, Packable(module, mask, None)):
             continue
         for pooling_layer in pooling_layers:
-            # The head of a decoder looks for the last token of a text. Where it gets one vector for
-            # each text, its index is out of bounds, which CUDA answers by ending all work.
-            if mask in DECODER_MASKS and pooling_layer is not None:
+            if pooling_layer is not None and (mask in DECODER_MASKS or _reads_last_token(module)):
                 continue
             packable = Packable(module, mask, pooling_layer)
             if _succeeds(trials.same_outputs, packable):
                 return packable
     return None
+
+
+def _reads_last_token(module: PreTrainedModel) -> bool:
+    """Return whether the head looks for the last token of a text, as those of decoders do.
+
+    Where it gets one vector for each text, its index is out of bounds. CUDA answers that by ending
+    all work of the process.
+    """
+    return isinstance(module, GenericForSequenceClassification)
 
 
 def _succeeds(trial: Callable[[Packable], bool], packable: Packable) -> bool:

@@ -95,7 +95,7 @@ class JobRunner:
                 0 if isinstance(job, RequestError) else sum(row.cost for row in job.rows)
                 for job in jobs
             ],
-            WAVE_FORWARDS * self.task.budget,
+            WAVE_FORWARDS * self.task.forward_budget(self.model),
             owners,
             lambda wave: self._finish(self._compute([jobs[index] for index in wave]), finish),
         )

@@ -42,7 +42,7 @@ class TextTask(BaseTask[QueryT, RowT]):
 
     Attributes:
         default_batch_tokens: tokens in one forward where the YAML sets no `max_batch_tokens`.
-        accelerator_batch_tokens: the same on an accelerator.
+        accelerator_batch_tokens: the same in predictions on an accelerator.
         new_tokens: tokens that are generated after made-up rows.
     """
 
@@ -61,7 +61,7 @@ class TextTask(BaseTask[QueryT, RowT]):
         # A single row is packed only for an engine that compiles each width.
         options: dict[str, Any] = {
             "padding": self.padding,
-            "budget": self._forward_budget(model),
+            "budget": 0 if model.runs_alone else self.forward_budget(model),
             "per_token": self.per_token,
             "meter": meter,
             "keep": self.keep,
@@ -91,7 +91,7 @@ class TextTask(BaseTask[QueryT, RowT]):
         lengths = dict.fromkeys(min(length, max(1, max_tokens)) for length in declared)
         counts = [*sorted({2, max(2, config.batchSize)}), 1]
         shapes = dict.fromkeys(
-            (max(1, min(count, self.budget // length)), length)
+            (max(1, min(count, self.forward_budget(model) // length)), length)
             for count in counts
             for length in lengths
         )
@@ -130,12 +130,9 @@ class TextTask(BaseTask[QueryT, RowT]):
         """The maximum number of tokens in one forward, padding included."""
         return self.settings.max_batch_tokens or self.default_batch_tokens
 
-    def _forward_budget(self, model: Model) -> int:
-        """Return the maximum number of tokens in one forward of a model."""
-        if model.runs_alone:
-            return 0
+    def forward_budget(self, model: Model) -> int:
         if model.on_accelerator and self.settings.max_batch_tokens is None:
-            return self.accelerator_batch_tokens
+            return max(self.budget, self.accelerator_batch_tokens)
         return self.budget
 
     @property

@@ -197,6 +197,10 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     def budget(self) -> int:
         """The maximum cost of the rows in one forward, padding included."""
 
+    def forward_budget(self, model: Model) -> int:
+        """Return the maximum cost of the rows in one forward of a prediction of a model."""
+        return self.budget
+
     @property
     @abstractmethod
     def limits(self) -> Limits:

@@ -76,6 +76,8 @@ class Task(TextTask[FillMaskQuery, Window]):
     auto_class = "AutoModelForMaskedLM"
     outputs = ("logits",)
     per_token = ("logits",)
+    # The logits of all tokens leave the accelerator.
+    accelerator_batch_tokens = 1024
     parameters = FillMaskParameters
     inputs = str
     results = list[FilledToken] | list[list[FilledToken]]

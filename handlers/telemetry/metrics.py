@@ -68,6 +68,17 @@ class MetricsReporter:
             self._set_gauges(metrics, meter, seconds)
             self._report_totals(metrics, load)
 
+    def watch(self, metrics: Any, load: Load) -> None:
+        """Report the load after an interval, and until no text runs.
+
+        Args:
+            metrics: the metrics object of TorchServe's context; None outside of TorchServe.
+            load: returns numbers about the running texts.
+        """
+        if metrics is not None:
+            with self._lock:
+                self._report_later(metrics, load)
+
     def _report_later(self, metrics: Any, load: Load) -> None:
         """Report counts and load after an interval, unless another batch does so before."""
         if self._timer is None:

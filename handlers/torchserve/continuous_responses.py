@@ -109,6 +109,7 @@ class ContinuousResponses:
             elif not self._engine.device_failed:  # The worker ends when no request is left.
                 answer = partial(self._answer, number, rows[index], headers[index])
                 self._requests.start(number, answer)
+                self._reporter.watch(context.metrics, self._load)
         ready = self._requests.take(self._seconds_to_wait(rows))
         self._has_ended_one = any(each.is_finished for each in ready.values())
         context.stopping_criteria = {}

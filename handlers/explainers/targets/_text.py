@@ -119,6 +119,8 @@ def tokens_at(target: Mapping[str, Any], job: Job) -> list[int]:
         BadRequest: the text has no such token or characters.
     """
     offsets = job.rows[0].encoding.offsets
+    if "token" in target and target.keys() & {"start", "end"}:
+        raise BadRequest("target has a token and characters; send one of them.")
     if "token" in target:
         return [as_integer(target["token"], "the token in target", len(offsets))]
     require_keys(target, "start", "end")
@@ -126,7 +128,7 @@ def tokens_at(target: Mapping[str, Any], job: Job) -> list[int]:
     start, end = (as_integer(target[key], f"target's {key}", length) for key in ("start", "end"))
     places = enumerate(offsets)
     tokens = [number for number, (first, last) in places if first < end and last > start]
-    if not tokens:
+    if not tokens or end <= start:
         raise BadRequest(f"target's characters {start} to {end} hold no token of the text.")
     return tokens
 

@@ -71,7 +71,6 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     ) -> dict[str, Any]:
         found = attributions[0]
         tokens, dimension = _selected(job)
-        offsets = job.rows[0].encoding.offsets[tokens.start : tokens.stop]
         length = float(np.linalg.norm(_mean(job, tokens)))
         return {
             **segment_texts(selected[0]),
@@ -84,8 +83,7 @@ class ExplanationTarget(TextExplanationTarget[Task]):
                 "score": selected[0].score,
                 "index": dimension,
                 "tokens": list(tokens),
-                "start": min(start for start, _ in offsets),
-                "end": max(end for _, end in offsets),
+                **_place(job, tokens),
             },
         }
 
@@ -115,6 +113,17 @@ def _as_object(target: Any) -> Mapping[str, Any]:
         'target must be a dimension, [token, dimension], {"token": …} or {"start": …, "end": …},'
         ' both with or without "dimension".'
     )
+
+
+def _place(job: Job, tokens: range) -> dict[str, int]:
+    """Return the characters that tokens stand for; none if all of them are special."""
+    encoding = job.rows[0].encoding
+    special = encoding.special_tokens_mask
+    offsets = [encoding.offsets[token] for token in tokens if not special[token]]
+    return {
+        "start": min((start for start, _ in offsets), default=0),
+        "end": max((end for _, end in offsets), default=0),
+    }
 
 
 def _mean(job: Job, tokens: range) -> Vector:

@@ -67,9 +67,19 @@ def test_a_window_that_is_too_wide_to_try_is_not_packed() -> None:
     assert not packable(module, mode)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "gemma", "mistral", "gpt_neox"])
+@pytest.mark.parametrize(
+    ("family", "values"),
+    [
+        ("llama", {}),
+        ("qwen2", {}),
+        ("gemma", {}),
+        ("gemma", {"use_bidirectional_attention": True}),
+        ("mistral", {}),
+        ("gpt_neox", {}),
+    ],
+)
 def test_no_trial_of_a_decoder_has_an_index_out_of_bounds(
-    family: str, monkeypatch: pytest.MonkeyPatch
+    family: str, values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CUDA ends all work of a process that has one."""
 
@@ -83,7 +93,7 @@ def test_no_trial_of_a_decoder_has_an_index_out_of_bounds(
 
     monkeypatch.setattr(_packable, "_succeeds", succeeds)
     for mode in MODES:
-        packable(families.module(family, mode), mode)
+        packable(families.module(family, mode, **values), mode)
 
 
 def attentive(checkpoint: Callable[..., Path], dtype: torch.dtype) -> PreTrainedModel:

@@ -40,6 +40,7 @@ def test_a_cpu_runs_a_thousand_tokens_at_a_time(served: Load) -> None:
 def test_an_accelerator_runs_four_thousand_tokens_at_a_time(served: Load) -> None:
     assert forwards(served, 4000) == 1
     assert forwards(served, 8000) > 1
+    assert forwards(served, 32_000) <= 10
 
 
 @pytest.mark.usefixtures("accelerator")

@@ -88,6 +88,15 @@ def test_the_load_is_reported_until_no_text_runs_although_no_batch_follows() -> 
     assert metrics.times.count("hf_running_texts") == reports
 
 
+def test_the_load_is_reported_although_no_batch_has_ended() -> None:
+    metrics, reporter = Recorded(), MetricsReporter(None, interval=0.05)
+    load = {"running_texts": 1}
+    reporter.watch(metrics, lambda: load)
+    wait_for(lambda: metrics.gauges.get("hf_running_texts") == 1)
+    load = {"running_texts": 0}
+    wait_for(lambda: metrics.gauges["hf_running_texts"] == 0)
+
+
 def test_where_no_thread_can_start_the_next_report_has_the_counts(monkeypatch: Any) -> None:
     def fail(_: Any) -> None:
         raise RuntimeError("can't start new thread")

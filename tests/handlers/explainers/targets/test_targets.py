@@ -278,6 +278,9 @@ def test_characters_are_a_target_of_their_vectors(served: Load, dimension: int |
         {"start": 0, "end": 999},
         {"label": "B-PER"},
         {"token": 1, "dimension": None},
+        {"token": 1, "start": 0, "end": 3},
+        {"start": 3, "end": 3},
+        {"start": 4, "end": 2},
     ],
 )
 def test_an_unknown_vector_is_a_bad_request(served: Load, target: Any) -> None:
@@ -304,3 +307,30 @@ def test_a_token_keeps_its_explanation_beside_longer_texts_of_a_tokenizer_that_p
         assert response["attributions"] == pytest.approx(alone["attributions"], abs=1e-4)
         assert response["output"] == pytest.approx(alone["output"], abs=1e-4)
         assert any(response["attributions"])
+
+
+def test_vectors_of_different_tokens_are_explained_in_one_batch(served: Load) -> None:
+    model = served("feature_extraction")
+    targets: list[Any] = [None, 3, {"token": 2}, [0, 1], {"start": 0, "end": 12, "dimension": 2}]
+    bodies = [
+        {"inputs": text, "parameters": {"target": target, "method": "input_x_gradient"}}
+        for target, text in zip(targets, (TEXT, TEXT[:20], TEXT, TEXT[:12], TEXT), strict=True)
+    ]
+    together = model.post(*map(explanation_of, bodies))
+    for body, (status, response) in zip(bodies, together, strict=True):
+        ((_, alone),) = model.post(explanation_of(body))
+        assert status == 200
+        assert response["output"] == pytest.approx(alone["output"], abs=1e-4)
+        assert response["attributions"] == pytest.approx(alone["attributions"], abs=1e-4)
+
+
+def test_the_characters_of_a_cut_text_are_those_that_are_read(served: Load) -> None:
+    cut = {"truncate": True, "truncation_direction": "left"}
+    model = served("feature_extraction", max_length=8)
+    status, response = explain(model, TEXT, **cut)
+    assert status == 200
+    assert response["target"]["tokens"] == list(range(8))
+    assert 0 < response["target"]["start"] < response["target"]["end"] == len(TEXT)
+    status, response = explain(model, TEXT, target=[0, 1], **cut)
+    assert status == 200
+    assert (response["target"]["start"], response["target"]["end"]) == (0, 0)
