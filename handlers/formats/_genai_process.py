@@ -29,6 +29,8 @@ MAX_WAITED_STEPS = 4
 # Each takes some megabytes where the vocabulary is large.
 MAX_GRAMMARS = 32
 ANY_TEXT = '{"type": "structural_tag", "format": {"type": "any_text"}}'
+# The ids of texts are numbers from 0, and those of the worker's texts are different ones.
+COMPANION_IDS = 1 << 62
 # The word of transformers' `early_stopping`, and when a beam search of OpenVINO stops.
 STOP_CRITERIA = {"True": "EARLY", "False": "HEURISTIC", "never": "NEVER"}
 
@@ -113,6 +115,41 @@ class RunningText:
         return list(self.handle.read().values()) if self.in_parts else []
 
 
+class Companions:
+    """Texts without a reader, beside which a few texts run.
+
+    OpenVINO computes the attention of fewer texts than threads in another way, with other last
+    digits: in bfloat16, a greedy text would continue differently alone and beside others.
+
+    Args:
+        pipeline: openvino-genai's `ContinuousBatchingPipeline`.
+        least: how many texts run at least, where one runs.
+        tokens: the length of a companion.
+    """
+
+    def __init__(self, pipeline: Any, least: int, tokens: int) -> None:
+        self._pipeline, self._least = pipeline, least
+        self._settings = {"max_new_tokens": tokens, "ignore_eos": True}
+        self._handles: list[Any] = []
+        self._started = 0
+
+    def keep(self, running: int) -> None:
+        """Have as many companions as so many running texts need."""
+        status = openvino_genai.GenerationStatus.RUNNING
+        self._handles = [each for each in self._handles if each.get_status() == status]
+        wanted = max(0, self._least - running)
+        while len(self._handles) > wanted:
+            self._handles.pop().cancel()
+        while len(self._handles) < wanted:
+            self._handles.append(self._start())
+
+    def _start(self) -> Any:
+        self._started += 1
+        tokens = openvino.Tensor(np.zeros((1, 1), dtype=np.int64))
+        number = COMPANION_IDS + self._started
+        return self._pipeline.add_request(number, tokens, _config(self._settings))
+
+
 class Process:
     """Runs texts side by side, step by step.
 
@@ -124,6 +161,7 @@ class Process:
             `max_num_seqs` where it splits prompts, and counts beams elsewhere.
         splits_prompts: whether it reads prompts in parts, in the steps of the running texts. Else
             all others wait while it reads prompts.
+        companions: the texts beside which a few texts run.
     """
 
     def __init__(
@@ -134,7 +172,9 @@ class Process:
         max_running: int,
         *,
         splits_prompts: bool,
+        companions: Companions,
     ) -> None:
+        self._companions = companions
         self._channel, self._pipeline, self._grammars = channel, pipeline, grammars
         self._max_running, self._splits_prompts = max_running, splits_prompts
         self._waited_steps = 0
@@ -151,6 +191,8 @@ class Process:
                 else:
                     self._waiting[command["start"]] = command
             refused = self._start_waiting()
+            if self._running:
+                self._companions.keep(len(self._running))
             if self._pipeline.has_non_finished_requests():
                 self._pipeline.step()
             self._report(refused)
@@ -306,11 +348,19 @@ def main() -> None:
     try:
         arguments = json.loads(sys.argv[2])
         max_running = arguments.pop("max_running")
+        least, tokens = arguments.pop("least_running"), arguments.pop("companion_tokens")
         splits_prompts = arguments["scheduler"]["dynamic_split_fuse"]
         pipeline, grammars = load(**arguments)
         _silence()
         channel.send({"ready": True})
-        process = Process(channel, pipeline, grammars, max_running, splits_prompts=splits_prompts)
+        process = Process(
+            channel,
+            pipeline,
+            grammars,
+            max_running,
+            splits_prompts=splits_prompts,
+            companions=Companions(pipeline, least, tokens),
+        )
         process.run()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return

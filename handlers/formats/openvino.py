@@ -68,6 +68,9 @@ OFFLINE = {"local_files_only": True, "trust_remote_code": False}
 GATES = [{one, other} for one in ("Swish", "Gelu") for other in ("MatMul", "VariadicSplit")]
 # In tokens.
 LONGEST_WHOLE_PROMPT = 2_048
+# Texts that run beside a single one, and their length.
+MOST_COMPANIONS = 3
+COMPANION_TOKENS = 256
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 # Their exports are compared with the checkpoint, since optimum-intel 2.2 has not been tested with
@@ -171,6 +174,8 @@ class Format(BaseFormat):
             scheduler,
             handler.max_num_seqs,
             handler.max_waiting,
+            _least_running(self.served_dtype(spec), int(settings["INFERENCE_NUM_THREADS"])),
+            min(COMPANION_TOKENS, longest_text(spec) - 1),
             spec.checkpoint.generation_config,
             partial(self._load_static, spec, settings),
             partial(load_checkpoint, checkpoint) if checkpoint else None,
@@ -404,6 +409,15 @@ def _reading_of_prompts(spec: ModelSpec) -> dict[str, Any]:
         # As many as it may be: beams are counted, and `_genai_process` holds to the limit of texts.
         "max_num_seqs": LONGEST_WHOLE_PROMPT,
     }
+
+
+def _least_running(dtype: str, threads: int) -> int:
+    """Return how many texts run at least, where one runs, so that it is the same as beside others.
+
+    With many threads, the texts beside it would make it slower. In float32, the digits that depend
+    on the number of texts are too small to matter.
+    """
+    return threads if dtype != "float32" and threads <= MOST_COMPANIONS + 1 else 1
 
 
 def _dtypes(spec: ModelSpec) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 # Not there beside the newest transformers.
 openvino_genai = pytest.importorskip("openvino_genai")
 
-from handlers.formats._genai_process import Process  # noqa: E402
+from handlers.formats._genai_process import Companions, Process  # noqa: E402
 
 pytestmark = pytest.mark.openvino
 
@@ -61,7 +61,8 @@ def steps_before(
     pipeline, channel = Pipeline(), Channel([*turns, *([()] * 20)])
     process: Any = Process
     with pytest.raises(EOFError):
-        process(channel, pipeline, None, max_running, splits_prompts=splits).run()
+        alone = Companions(pipeline, 1, 8)
+        process(channel, pipeline, None, max_running, splits_prompts=splits, companions=alone).run()
     return pipeline.log[: pipeline.log.index(f"text {number}")].count("step")
 
 
@@ -109,3 +110,59 @@ def test_a_text_that_is_cancelled_while_it_waits_does_not_begin() -> None:
     assert steps_before(3, turns) == 3
     with pytest.raises(ValueError, match="text 2"):
         steps_before(2, turns)
+
+
+class Handle:
+    """A text of a pipeline."""
+
+    def __init__(self) -> None:
+        self.status = openvino_genai.GenerationStatus.RUNNING
+
+    def get_status(self) -> Any:
+        return self.status
+
+    def cancel(self) -> None:
+        self.status = openvino_genai.GenerationStatus.CANCEL
+
+
+class Texts:
+    """A pipeline that keeps the texts it is asked for, by their numbers."""
+
+    def __init__(self) -> None:
+        self.handles: dict[int, Handle] = {}
+
+    def add_request(self, number: int, _tokens: Any, config: Any) -> Handle:
+        assert config.max_new_tokens == 8
+        assert config.ignore_eos
+        assert number not in self.handles
+        self.handles[number] = Handle()
+        return self.handles[number]
+
+    @property
+    def running(self) -> list[Handle]:
+        status = openvino_genai.GenerationStatus.RUNNING
+        return [handle for handle in self.handles.values() if handle.status == status]
+
+
+def test_a_text_has_as_many_companions_as_there_are_threads_without_one() -> None:
+    texts = Texts()
+    companions = Companions(texts, 3, 8)
+    for running, expected in ((1, 2), (1, 2), (2, 1), (3, 0), (32, 0), (1, 2)):
+        companions.keep(running)
+        assert len(texts.running) == expected
+
+
+def test_a_companion_that_has_ended_is_followed_by_another_one() -> None:
+    texts = Texts()
+    companions = Companions(texts, 2, 8)
+    companions.keep(1)
+    texts.running[0].status = openvino_genai.GenerationStatus.FINISHED
+    companions.keep(1)
+    assert len(texts.running) == 1
+    assert len(texts.handles) == 2
+
+
+def test_no_text_has_companions_where_one_runs_as_several_do() -> None:
+    texts = Texts()
+    Companions(texts, 1, 8).keep(1)
+    assert not texts.handles
