@@ -41,7 +41,7 @@ from handlers.export.parity_report import ParityReport, compare_outputs
 from handlers.export.quantize import AccuracyTarget, Quantized, quantize
 from handlers.export.vector_agreement import compare_vectors
 from handlers.formats import load_checkpoint
-from handlers.formats._cache import cache_blocks, longest_text
+from handlers.formats._cache import BLOCK, cache_blocks, longest_text
 from handlers.formats._genai import GenAiModel, check_generation_config
 from handlers.formats._genai_grammar import GrammarTrials
 from handlers.formats._graph import (
@@ -68,9 +68,10 @@ OFFLINE = {"local_files_only": True, "trust_remote_code": False}
 GATES = [{one, other} for one in ("Swish", "Gelu") for other in ("MatMul", "VariadicSplit")]
 # In tokens.
 LONGEST_WHOLE_PROMPT = 2_048
-# Texts that run beside a single one, and their length.
+# Texts that run beside a single one, and their tokens, which are whole blocks of the cache.
 MOST_COMPANIONS = 3
-COMPANION_TOKENS = 256
+COMPANION_BLOCKS = 4
+COMPANION_TOKENS = COMPANION_BLOCKS * BLOCK
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 # Their exports are compared with the checkpoint, since optimum-intel 2.2 has not been tested with
@@ -161,8 +162,12 @@ class Format(BaseFormat):
     def _load_continuous(self, spec: ModelSpec, settings: Mapping[str, int | str]) -> Model:
         self.require("openvino_genai", "continuousBatching: true")
         handler = spec.config.handler
+        least_running = _least_running(
+            self.served_dtype(spec), int(settings["INFERENCE_NUM_THREADS"])
+        )
+        blocks = cache_blocks(spec, str(settings["KV_CACHE_PRECISION"]))
         scheduler = {
-            "num_kv_blocks": cache_blocks(spec, str(settings["KV_CACHE_PRECISION"])),
+            "num_kv_blocks": blocks + (least_running - 1) * COMPANION_BLOCKS,
             # With it, texts whose prompts begin alike have other tokens in some steps.
             "enable_prefix_caching": False,
             **_reading_of_prompts(spec),
@@ -174,8 +179,9 @@ class Format(BaseFormat):
             scheduler,
             handler.max_num_seqs,
             handler.max_waiting,
-            _least_running(self.served_dtype(spec), int(settings["INFERENCE_NUM_THREADS"])),
-            min(COMPANION_TOKENS, longest_text(spec) - 1),
+            least_running,
+            # One of them is its prompt.
+            min(COMPANION_TOKENS, longest_text(spec)) - 1,
             spec.checkpoint.generation_config,
             partial(self._load_static, spec, settings),
             partial(load_checkpoint, checkpoint) if checkpoint else None,
