@@ -162,12 +162,10 @@ class Format(BaseFormat):
     def _load_continuous(self, spec: ModelSpec, settings: Mapping[str, int | str]) -> Model:
         self.require("openvino_genai", "continuousBatching: true")
         handler = spec.config.handler
-        least_running = _least_running(
-            self.served_dtype(spec), int(settings["INFERENCE_NUM_THREADS"])
-        )
+        least = least_running(self.served_dtype(spec), int(settings["INFERENCE_NUM_THREADS"]))
         blocks = cache_blocks(spec, str(settings["KV_CACHE_PRECISION"]))
         scheduler = {
-            "num_kv_blocks": blocks + (least_running - 1) * COMPANION_BLOCKS,
+            "num_kv_blocks": blocks + (least - 1) * COMPANION_BLOCKS,
             # With it, texts whose prompts begin alike have other tokens in some steps.
             "enable_prefix_caching": False,
             **_reading_of_prompts(spec),
@@ -179,7 +177,7 @@ class Format(BaseFormat):
             scheduler,
             handler.max_num_seqs,
             handler.max_waiting,
-            least_running,
+            least,
             # One of them is its prompt.
             min(COMPANION_TOKENS, longest_text(spec)) - 1,
             spec.checkpoint.generation_config,
@@ -417,7 +415,7 @@ def _reading_of_prompts(spec: ModelSpec) -> dict[str, Any]:
     }
 
 
-def _least_running(dtype: str, threads: int) -> int:
+def least_running(dtype: str, threads: int) -> int:
     """Return how many texts run at least, where one runs, so that it is the same as beside others.
 
     With many threads, the texts beside it would make it slower. In float32, the digits that depend

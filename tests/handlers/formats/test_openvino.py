@@ -20,7 +20,7 @@ from handlers.export.parity_report import FILE as QUALITY
 from handlers.export.parity_report import ParityReport, compare_outputs
 from handlers.export.quantize import Quantized
 from handlers.formats import check_config, export
-from handlers.formats.openvino import _compile_settings
+from handlers.formats.openvino import _compile_settings, least_running
 from handlers.schemas.request import Request
 from scripts.kit.places import ROOT
 from tests import tiny
@@ -348,3 +348,19 @@ def test_llama_loads_with_one_thread_in_bfloat16(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, str(tmp_path / "exported")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("dtype", "threads", "expected"),
+    [
+        ("bfloat16", 1, 1),
+        ("bfloat16", 2, 2),
+        ("bfloat16", 4, 4),
+        ("bfloat16", 5, 1),
+        ("float32", 2, 1),
+    ],
+)
+def test_a_lone_text_in_bfloat16_has_companions_on_few_threads(
+    dtype: str, threads: int, expected: int
+) -> None:
+    assert least_running(dtype, threads) == expected
