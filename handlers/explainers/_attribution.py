@@ -21,6 +21,12 @@ SegmentsT = TypeVar("SegmentsT", bound=Sized, default=Sequence[Segment])
 CONVERGENCE_TOLERANCE = 0.05
 
 
+def unit_vector(vector: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return the vector of length 1 in the direction of a vector; zeros stay zeros."""
+    unit: npt.NDArray[np.float32] = vector / max(float(np.linalg.norm(vector)), 1e-12)
+    return unit
+
+
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """A vector, to which the similarity of an output is explained.

@@ -9,7 +9,7 @@ import torch
 from handlers.batching.rows import Row
 from handlers.batching.tokenization import Window
 from handlers.errors import BadRequest
-from handlers.explainers._attribution import AttributionTarget, Comparison
+from handlers.explainers._attribution import AttributionTarget, Comparison, unit_vector
 from handlers.explainers._segments import segment_tokens
 from handlers.schemas.explanation_parameters import Granularity
 
@@ -47,7 +47,7 @@ def similarity_target(
         comparison, score = Comparison(torch.from_numpy(other)), cosine(vector, other)
     else:
         score = float(np.linalg.norm(vector))
-        comparison = Comparison(torch.from_numpy(vector / max(score, 1e-12)), "dot")
+        comparison = Comparison(torch.from_numpy(unit_vector(vector)), "dot")
     return AttributionTarget(row, segments, output, (), score, comparison)
 
 

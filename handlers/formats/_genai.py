@@ -79,8 +79,8 @@ class GenAiModel(EngineModel):
         scheduler: values of openvino-genai's `SchedulerConfig`.
         max_running: how many texts run at once.
         max_waiting: how many texts may wait for others to end.
-        least_running: how many texts run at least, where one runs.
-        companion_tokens: the length of a text that runs for that.
+        min_running: how many texts run at least, where one runs.
+        dummy_tokens: the length of a text that runs for that.
         base: the checkpoint's generation config.
         load_graph: loads the model for forward passes, which explanations need.
         load_checkpoint: loads the checkpoint instead, for explanations with gradients and for
@@ -95,8 +95,8 @@ class GenAiModel(EngineModel):
         scheduler: Mapping[str, Any],
         max_running: int,
         max_waiting: int,
-        least_running: int,
-        companion_tokens: int,
+        min_running: int,
+        dummy_tokens: int,
         base: GenerationConfig,
         load_graph: Callable[[], Model],
         load_checkpoint: Callable[[], Model] | None,
@@ -111,8 +111,8 @@ class GenAiModel(EngineModel):
             "properties": dict(properties),
             "scheduler": dict(scheduler),
             "max_running": max_running,
-            "least_running": least_running,
-            "companion_tokens": companion_tokens,
+            "min_running": min_running,
+            "dummy_tokens": dummy_tokens,
             "vocabulary": str(trials.folder) if trials else None,
         }
         process = EngineProcess(PROGRAM, arguments)

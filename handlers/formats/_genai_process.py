@@ -29,8 +29,8 @@ MAX_WAITED_STEPS = 4
 # Each takes some megabytes where the vocabulary is large.
 MAX_GRAMMARS = 32
 ANY_TEXT = '{"type": "structural_tag", "format": {"type": "any_text"}}'
-# The ids of texts are numbers from 0, and those of the worker's texts are different ones.
-COMPANION_IDS = 1 << 62
+# The ids of dummy texts are larger than those of the worker's texts.
+DUMMY_IDS = 1 << 62
 # The word of transformers' `early_stopping`, and when a beam search of OpenVINO stops.
 STOP_CRITERIA = {"True": "EARLY", "False": "HEURISTIC", "never": "NEVER"}
 
@@ -115,8 +115,8 @@ class RunningText:
         return list(self.handle.read().values()) if self.in_parts else []
 
 
-class Companions:
-    """Texts without a reader, beside which a few texts run.
+class DummyTexts:
+    """Texts that nobody reads, beside which a few texts run.
 
     OpenVINO computes the attention of fewer texts than threads in another way, with other last
     digits: in bfloat16, a greedy text would continue differently alone and beside others.
@@ -124,7 +124,7 @@ class Companions:
     Args:
         pipeline: openvino-genai's `ContinuousBatchingPipeline`.
         least: how many texts run at least, where one runs.
-        tokens: the length of a companion.
+        tokens: the length of a dummy text.
     """
 
     def __init__(self, pipeline: Any, least: int, tokens: int) -> None:
@@ -134,7 +134,7 @@ class Companions:
         self._started = 0
 
     def keep(self, running: int) -> None:
-        """Have as many companions as so many running texts need."""
+        """Have as many dummy texts as so many running texts need."""
         status = openvino_genai.GenerationStatus.RUNNING
         self._handles = [each for each in self._handles if each.get_status() == status]
         wanted = max(0, self._least - running)
@@ -146,7 +146,7 @@ class Companions:
     def _start(self) -> Any:
         self._started += 1
         tokens = openvino.Tensor(np.zeros((1, 1), dtype=np.int64))
-        number = COMPANION_IDS + self._started
+        number = DUMMY_IDS + self._started
         return self._pipeline.add_request(number, tokens, _config(self._settings))
 
 
@@ -161,7 +161,7 @@ class Process:
             `max_num_seqs` where it splits prompts, and counts beams elsewhere.
         splits_prompts: whether it reads prompts in parts, in the steps of the running texts. Else
             all others wait while it reads prompts.
-        companions: the texts beside which a few texts run.
+        dummies: the dummy texts beside which a few texts run.
     """
 
     def __init__(
@@ -172,9 +172,9 @@ class Process:
         max_running: int,
         *,
         splits_prompts: bool,
-        companions: Companions,
+        dummies: DummyTexts,
     ) -> None:
-        self._companions = companions
+        self._dummies = dummies
         self._channel, self._pipeline, self._grammars = channel, pipeline, grammars
         self._max_running, self._splits_prompts = max_running, splits_prompts
         self._waited_steps = 0
@@ -192,7 +192,7 @@ class Process:
                     self._waiting[command["start"]] = command
             refused = self._start_waiting()
             if self._running:
-                self._companions.keep(len(self._running))
+                self._dummies.keep(len(self._running))
             if self._pipeline.has_non_finished_requests():
                 self._pipeline.step()
             self._report(refused)
@@ -348,7 +348,7 @@ def main() -> None:
     try:
         arguments = json.loads(sys.argv[2])
         max_running = arguments.pop("max_running")
-        least, tokens = arguments.pop("least_running"), arguments.pop("companion_tokens")
+        least, tokens = arguments.pop("min_running"), arguments.pop("dummy_tokens")
         splits_prompts = arguments["scheduler"]["dynamic_split_fuse"]
         pipeline, grammars = load(**arguments)
         _silence()
@@ -359,7 +359,7 @@ def main() -> None:
             grammars,
             max_running,
             splits_prompts=splits_prompts,
-            companions=Companions(pipeline, least, tokens),
+            dummies=DummyTexts(pipeline, least, tokens),
         )
         process.run()
     except (EOFError, BrokenPipeError, ConnectionResetError):

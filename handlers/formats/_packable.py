@@ -188,19 +188,25 @@ def as_packable(
 
 
 def _find(module: PreTrainedModel, trials: _Trials) -> Packable | None:
-    pooling_layers: tuple[PoolingLayer | None, ...] = POOLING_LAYERS
-    if trials.per_token or isinstance(module, ReducedModel):
-        pooling_layers = (None,)
     for mask in (*MASKS, *DECODER_MASKS):
         if not _succeeds(trials.same_states, Packable(module, mask, None)):
             continue
-        for pooling_layer in pooling_layers:
-            if pooling_layer is not None and (mask in DECODER_MASKS or _reads_last_token(module)):
-                continue
+        for pooling_layer in _pooling_layers(module, mask, trials):
             packable = Packable(module, mask, pooling_layer)
             if _succeeds(trials.same_outputs, packable):
                 return packable
     return None
+
+
+def _pooling_layers(
+    module: PreTrainedModel, mask: Mask, trials: _Trials
+) -> Sequence[PoolingLayer | None]:
+    """Return the pooling layers to try; None is for a head that does not pool."""
+    if trials.per_token or isinstance(module, ReducedModel):
+        return (None,)
+    if mask in DECODER_MASKS or _reads_last_token(module):
+        return ()
+    return POOLING_LAYERS
 
 
 def _reads_last_token(module: PreTrainedModel) -> bool:

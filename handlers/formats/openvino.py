@@ -69,9 +69,9 @@ GATES = [{one, other} for one in ("Swish", "Gelu") for other in ("MatMul", "Vari
 # In tokens.
 LONGEST_WHOLE_PROMPT = 2_048
 # Texts that run beside a single one, and their tokens, which are whole blocks of the cache.
-MOST_COMPANIONS = 3
-COMPANION_BLOCKS = 4
-COMPANION_TOKENS = COMPANION_BLOCKS * BLOCK
+MOST_DUMMIES = 3
+DUMMY_BLOCKS = 4
+DUMMY_TOKENS = DUMMY_BLOCKS * BLOCK
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 # Their exports are compared with the checkpoint, since optimum-intel 2.2 has not been tested with
@@ -162,10 +162,10 @@ class Format(BaseFormat):
     def _load_continuous(self, spec: ModelSpec, settings: Mapping[str, int | str]) -> Model:
         self.require("openvino_genai", "continuousBatching: true")
         handler = spec.config.handler
-        least = least_running(self.served_dtype(spec), int(settings["INFERENCE_NUM_THREADS"]))
+        least = min_running(self.served_dtype(spec), int(settings["INFERENCE_NUM_THREADS"]))
         blocks = cache_blocks(spec, str(settings["KV_CACHE_PRECISION"]))
         scheduler = {
-            "num_kv_blocks": blocks + (least - 1) * COMPANION_BLOCKS,
+            "num_kv_blocks": blocks + (least - 1) * DUMMY_BLOCKS,
             # With it, texts whose prompts begin alike have other tokens in some steps.
             "enable_prefix_caching": False,
             **_reading_of_prompts(spec),
@@ -179,7 +179,7 @@ class Format(BaseFormat):
             handler.max_waiting,
             least,
             # One of them is its prompt.
-            min(COMPANION_TOKENS, longest_text(spec)) - 1,
+            min(DUMMY_TOKENS, longest_text(spec)) - 1,
             spec.checkpoint.generation_config,
             partial(self._load_static, spec, settings),
             partial(load_checkpoint, checkpoint) if checkpoint else None,
@@ -415,13 +415,13 @@ def _reading_of_prompts(spec: ModelSpec) -> dict[str, Any]:
     }
 
 
-def least_running(dtype: str, threads: int) -> int:
+def min_running(dtype: str, threads: int) -> int:
     """Return how many texts run at least, where one runs, so that it is the same as beside others.
 
     With many threads, the texts beside it would make it slower. In float32, the digits that depend
     on the number of texts are too small to matter.
     """
-    return threads if dtype != "float32" and threads <= MOST_COMPANIONS + 1 else 1
+    return threads if dtype != "float32" and threads <= MOST_DUMMIES + 1 else 1
 
 
 def _dtypes(spec: ModelSpec) -> list[str]:

@@ -26,11 +26,6 @@ GAUGE = "#type:GAUGE|"
 Load = Callable[[], Mapping[str, float]]
 
 
-def no_load() -> Mapping[str, float]:
-    """Return the load of a model that does not run texts side by side."""
-    return {}
-
-
 class MetricsReporter:
     """Reports the counts of all batches, the times of one batch and the load, once per interval.
 
@@ -48,14 +43,14 @@ class MetricsReporter:
         self._next_report = 0.0
         self._timer: threading.Timer | None = None
 
-    def report(self, metrics: Any, meter: Meter, seconds: float, load: Load = no_load) -> None:
+    def report(self, metrics: Any, meter: Meter, seconds: float, load: Load = dict) -> None:
         """Report the metrics of a batch, or count it for the next report.
 
         Args:
             metrics: the metrics object of TorchServe's context; None outside of TorchServe.
             meter: counts and stage times of the batch.
             seconds: total time of the handler.
-            load: returns numbers about the running texts.
+            load: returns numbers about the running texts, of a model that runs them side by side.
         """
         if metrics is None:
             return

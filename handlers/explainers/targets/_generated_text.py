@@ -21,9 +21,8 @@ from handlers.explainers._time_shares import TimeShares, weights_of
 from handlers.explainers._tokens import ExplainedTextModel
 from handlers.explainers.targets._text import (
     TextExplanationTarget,
-    attribution_sums,
+    explanation_fields,
     normalized,
-    segment_texts,
 )
 from handlers.runtime.deadline import Deadline, DeadlineExceeded
 from handlers.runtime.jobs import Job
@@ -94,10 +93,7 @@ class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
     ) -> dict[str, Any]:
         whole, *tokens = attributions
         return {
-            **segment_texts(selected[0]),
-            "importances": normalized(whole),
-            "delta": whole.delta,
-            **attribution_sums(whole),
+            **explanation_fields(selected[0], whole),
             "tokens": [
                 {
                     "score": float(np.exp(token.output)),

@@ -142,6 +142,18 @@ def segment_texts(selected_target: AttributionTarget) -> dict[str, Any]:
     }
 
 
+def explanation_fields(
+    selected_target: AttributionTarget, attribution: Attribution
+) -> dict[str, Any]:
+    """Return what explanations of one number have in common: the segments and what they add."""
+    return {
+        **segment_texts(selected_target),
+        "importances": normalized(attribution),
+        "delta": attribution.delta,
+        **attribution_sums(attribution),
+    }
+
+
 def normalized(attribution: Attribution) -> list[float]:
     """Return the values divided by their Euclidean norm, the importances of the old example."""
     values = attribution.values

@@ -16,15 +16,18 @@ import numpy.typing as npt
 import torch
 
 from handlers.errors import BadRequest
-from handlers.explainers._attribution import Attribution, AttributionTarget, TokensComparison
+from handlers.explainers._attribution import (
+    Attribution,
+    AttributionTarget,
+    TokensComparison,
+    unit_vector,
+)
 from handlers.explainers._segments import segment_tokens
 from handlers.explainers.targets._text import (
     Explanation,
     Place,
     TextExplanationTarget,
-    attribution_sums,
-    normalized,
-    segment_texts,
+    explanation_fields,
     tokens_at,
 )
 from handlers.explainers.targets.base import as_integer
@@ -73,10 +76,7 @@ class ExplanationTarget(TextExplanationTarget[Task]):
         tokens, dimension = _selected(job)
         length = float(np.linalg.norm(_mean(job, tokens)))
         return {
-            **segment_texts(selected[0]),
-            "importances": normalized(found),
-            "delta": found.delta,
-            **attribution_sums(found),
+            **explanation_fields(selected[0], found),
             "prediction": {"label": "length", "score": length},
             "target": {
                 "label": "length" if dimension is None else f"dimension {dimension}",
@@ -135,7 +135,7 @@ def _mean(job: Job, tokens: range) -> Vector:
 def _direction(mean: Vector, dimension: int | None) -> Vector:
     """Return the direction along which a mean is explained: its own, or that of a dimension."""
     if dimension is None:
-        return mean / np.float32(max(float(np.linalg.norm(mean)), 1e-12))
+        return unit_vector(mean)
     direction = np.zeros_like(mean)
     direction[dimension] = 1
     return direction

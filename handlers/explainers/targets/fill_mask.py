@@ -19,9 +19,7 @@ from handlers.explainers._segments import segment_tokens
 from handlers.explainers.targets._text import (
     Explanation,
     TextExplanationTarget,
-    attribution_sums,
-    normalized,
-    segment_texts,
+    explanation_fields,
 )
 from handlers.explainers.targets.base import as_integer, require_keys
 from handlers.runtime.jobs import Job
@@ -63,10 +61,7 @@ class ExplanationTarget(TextExplanationTarget[Task]):
         mask, token = self._target(job)
         scores = softmax(job.outputs[0]["logits"][mask])
         return {
-            **segment_texts(selected[0]),
-            "importances": normalized(attributions[0]),
-            "delta": attributions[0].delta,
-            **attribution_sums(attributions[0]),
+            **explanation_fields(selected[0], attributions[0]),
             "prediction": self._label(int(scores.argmax()), scores),
             "target": {**self._label(token, scores), "mask": mask, "token": token},
         }

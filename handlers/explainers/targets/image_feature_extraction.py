@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from handlers.errors import Unprocessable
-from handlers.explainers._attribution import Comparison
+from handlers.explainers._attribution import Comparison, unit_vector
 from handlers.explainers._patches import ImageTarget
 from handlers.explainers.targets._image import ImageExplanation, ImageExplanationTarget
 from handlers.explainers.targets.base import as_integer
@@ -52,7 +52,7 @@ class ExplanationTarget(ImageExplanationTarget[Task]):
         if target is not None:
             return self.target_at(job, OUTPUT, (as_integer(target, "target", len(vector)),))
         length = float(np.linalg.norm(vector))
-        direction = torch.from_numpy(vector / max(length, 1e-12))
+        direction = torch.from_numpy(unit_vector(vector))
         return self.similarity_target(job, OUTPUT, Comparison(direction, "dot"), length)
 
     def describe(self, job: Job, selected: ImageTarget) -> dict[str, Any]:

@@ -15,9 +15,7 @@ from handlers.explainers._similarity import similarity_target
 from handlers.explainers.targets._text import (
     Explanation,
     TextExplanationTarget,
-    attribution_sums,
-    normalized,
-    segment_texts,
+    explanation_fields,
 )
 from handlers.runtime.jobs import Job
 from handlers.schemas.explanation_parameters import TextExplanationParameters
@@ -62,10 +60,7 @@ class ExplanationTarget(TextExplanationTarget[Task]):
         score = selected[0].score
         other = job.query.other or job.query.text
         return {
-            **segment_texts(selected[0]),
-            "importances": normalized(attributions[0]),
-            "delta": attributions[0].delta,
-            **attribution_sums(attributions[0]),
+            **explanation_fields(selected[0], attributions[0]),
             "prediction": {"label": "similarity", "score": score},
             "target": {"label": str(other.text), "score": score},
         }

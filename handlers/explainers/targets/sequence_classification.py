@@ -16,9 +16,7 @@ from handlers.explainers._segments import segment_tokens
 from handlers.explainers.targets._text import (
     Explanation,
     TextExplanationTarget,
-    attribution_sums,
-    normalized,
-    segment_texts,
+    explanation_fields,
     target_at,
 )
 from handlers.explainers.targets.base import LabelTarget
@@ -51,10 +49,7 @@ class ExplanationTarget(TextExplanationTarget[Task]):
         scores = self.task.scores(job.query, job.outputs[0])
         target, found = selected[0].index[0], attributions[0]
         return {
-            **segment_texts(selected[0]),
-            "importances": normalized(found),
-            "delta": found.delta,
-            **attribution_sums(found),
+            **explanation_fields(selected[0], found),
             "prediction": self._named(int(scores.argmax()), scores),
             "target": {**self._named(target, scores), "index": target},
         }

@@ -15,9 +15,7 @@ from handlers.explainers._segments import segment_tokens
 from handlers.explainers.targets._text import (
     Explanation,
     TextExplanationTarget,
-    attribution_sums,
-    normalized,
-    segment_texts,
+    explanation_fields,
     target_at,
 )
 from handlers.explainers.targets.base import as_integer
@@ -54,10 +52,7 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     ) -> dict[str, Any]:
         found = attributions[0]
         return {
-            **segment_texts(selected[0]),
-            "importances": normalized(found),
-            "delta": found.delta,
-            **attribution_sums(found),
+            **explanation_fields(selected[0], found),
             "prediction": self._weight(job, int(job.outputs[0][OUTPUT].argmax())),
             "target": self._weight(job, selected[0].index[0]),
         }

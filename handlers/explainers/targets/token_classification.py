@@ -19,9 +19,7 @@ from handlers.explainers.targets._text import (
     Explanation,
     Place,
     TextExplanationTarget,
-    attribution_sums,
-    normalized,
-    segment_texts,
+    explanation_fields,
     target_at,
     tokens_at,
 )
@@ -68,10 +66,7 @@ class ExplanationTarget(TextExplanationTarget[Task]):
         place = {"start": offsets[tokens[0]][0], "end": offsets[tokens[-1]][1]}
         found = mean(attributions)
         return {
-            **segment_texts(selected[0]),
-            "importances": normalized(found),
-            "delta": found.delta,
-            **attribution_sums(found),
+            **explanation_fields(selected[0], found),
             "prediction": {**self._named(int(scores.argmax()), scores), **place},
             "target": {**self._named(label, scores), "index": label, "tokens": tokens, **place},
         }

@@ -11,7 +11,7 @@ import pytest
 # Not there beside the newest transformers.
 openvino_genai = pytest.importorskip("openvino_genai")
 
-from handlers.formats._genai_process import Companions, Process  # noqa: E402
+from handlers.formats._genai_process import DummyTexts, Process  # noqa: E402
 
 pytestmark = pytest.mark.openvino
 
@@ -61,8 +61,8 @@ def steps_before(
     pipeline, channel = Pipeline(), Channel([*turns, *([()] * 20)])
     process: Any = Process
     with pytest.raises(EOFError):
-        alone = Companions(pipeline, 1, 8)
-        process(channel, pipeline, None, max_running, splits_prompts=splits, companions=alone).run()
+        alone = DummyTexts(pipeline, 1, 8)
+        process(channel, pipeline, None, max_running, splits_prompts=splits, dummies=alone).run()
     return pipeline.log[: pipeline.log.index(f"text {number}")].count("step")
 
 
@@ -144,25 +144,25 @@ class Texts:
         return [handle for handle in self.handles.values() if handle.status == status]
 
 
-def test_a_text_has_as_many_companions_as_there_are_threads_without_one() -> None:
+def test_a_text_has_as_many_dummy_texts_as_there_are_threads_without_one() -> None:
     texts = Texts()
-    companions = Companions(texts, 3, 8)
+    dummies = DummyTexts(texts, 3, 8)
     for running, expected in ((1, 2), (1, 2), (2, 1), (3, 0), (32, 0), (1, 2)):
-        companions.keep(running)
+        dummies.keep(running)
         assert len(texts.running) == expected
 
 
-def test_a_companion_that_has_ended_is_followed_by_another_one() -> None:
+def test_a_dummy_text_that_has_ended_is_followed_by_another_one() -> None:
     texts = Texts()
-    companions = Companions(texts, 2, 8)
-    companions.keep(1)
+    dummies = DummyTexts(texts, 2, 8)
+    dummies.keep(1)
     texts.running[0].status = openvino_genai.GenerationStatus.FINISHED
-    companions.keep(1)
+    dummies.keep(1)
     assert len(texts.running) == 1
     assert len(texts.handles) == 2
 
 
-def test_no_text_has_companions_where_one_runs_as_several_do() -> None:
+def test_no_text_has_dummy_texts_where_one_runs_as_several_do() -> None:
     texts = Texts()
-    Companions(texts, 1, 8).keep(1)
+    DummyTexts(texts, 1, 8).keep(1)
     assert not texts.handles

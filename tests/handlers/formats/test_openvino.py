@@ -20,7 +20,7 @@ from handlers.export.parity_report import FILE as QUALITY
 from handlers.export.parity_report import ParityReport, compare_outputs
 from handlers.export.quantize import Quantized
 from handlers.formats import check_config, export
-from handlers.formats.openvino import _compile_settings, least_running
+from handlers.formats.openvino import _compile_settings, min_running
 from handlers.schemas.request import Request
 from scripts.kit.places import ROOT
 from tests import tiny
@@ -360,7 +360,7 @@ def test_llama_loads_with_one_thread_in_bfloat16(tmp_path: Path) -> None:
         ("float32", 2, 1),
     ],
 )
-def test_a_lone_text_in_bfloat16_has_companions_on_few_threads(
+def test_a_lone_text_in_bfloat16_has_dummy_texts_on_few_threads(
     dtype: str, threads: int, expected: int
 ) -> None:
-    assert least_running(dtype, threads) == expected
+    assert min_running(dtype, threads) == expected

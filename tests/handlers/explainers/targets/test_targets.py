@@ -195,10 +195,18 @@ def test_similarities_to_different_texts_are_explained_in_one_batch(served: Load
         {"inputs": TEXT, "parameters": {"target": target, "method": "input_x_gradient"}}
         for target in ("Paris", "London is old", TEXT)
     ]
-    alone = [model.post(explanation_of(body))[0] for body in bodies]
+    check_that_company_changes_nothing(model, bodies)
+
+
+def check_that_company_changes_nothing(model: Served, bodies: list[Any]) -> None:
+    """Check that each explanation in a batch is that of the request alone."""
     together = model.post(*map(explanation_of, bodies))
-    for (_, one), (_, other) in zip(alone, together, strict=True):
-        assert one["attributions"] == pytest.approx(other["attributions"], abs=1e-4)
+    for body, (status, response) in zip(bodies, together, strict=True):
+        ((_, alone),) = model.post(explanation_of(body))
+        assert status == 200
+        assert response["output"] == pytest.approx(alone["output"], abs=1e-4)
+        assert response["attributions"] == pytest.approx(alone["attributions"], abs=1e-4)
+        assert any(response["attributions"])
 
 
 def hidden_states(served: Served, text: str) -> Any:
@@ -300,13 +308,7 @@ def test_a_token_keeps_its_explanation_beside_longer_texts_of_a_tokenizer_that_p
     model = Served(folder, mode)
     parameters = {"target": [1, 2], "method": "input_x_gradient"}
     bodies = [{"inputs": text, "parameters": parameters} for text in (TEXT[:-3], TEXT + " Nina.")]
-    together = model.post(*map(explanation_of, bodies))
-    for body, (status, response) in zip(bodies, together, strict=True):
-        ((_, alone),) = model.post(explanation_of(body))
-        assert status == 200
-        assert response["attributions"] == pytest.approx(alone["attributions"], abs=1e-4)
-        assert response["output"] == pytest.approx(alone["output"], abs=1e-4)
-        assert any(response["attributions"])
+    check_that_company_changes_nothing(model, bodies)
 
 
 def test_vectors_of_different_tokens_are_explained_in_one_batch(served: Load) -> None:
@@ -316,12 +318,7 @@ def test_vectors_of_different_tokens_are_explained_in_one_batch(served: Load) ->
         {"inputs": text, "parameters": {"target": target, "method": "input_x_gradient"}}
         for target, text in zip(targets, (TEXT, TEXT[:20], TEXT, TEXT[:12], TEXT), strict=True)
     ]
-    together = model.post(*map(explanation_of, bodies))
-    for body, (status, response) in zip(bodies, together, strict=True):
-        ((_, alone),) = model.post(explanation_of(body))
-        assert status == 200
-        assert response["output"] == pytest.approx(alone["output"], abs=1e-4)
-        assert response["attributions"] == pytest.approx(alone["attributions"], abs=1e-4)
+    check_that_company_changes_nothing(model, bodies)
 
 
 def test_the_characters_of_a_cut_text_are_those_that_are_read(served: Load) -> None:
