@@ -36,6 +36,19 @@ STATIC = {"batchSize": 16, "maxBatchDelay": 10}
 TEMPLATE = "chat_template.jinja"
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests of a group of modes one after the other, so that its server starts once.
+
+    pytest orders by a parameter's index, which is the same group's in no two tests.
+    """
+    places = {index: group for index, item in enumerate(items) if (group := _group_of(item))}
+    groups = list(dict.fromkeys(places.values()))
+    ordered = sorted(places, key=lambda index: groups.index(places[index]))
+    for index, item in zip(places, [items[index] for index in ordered], strict=True):
+        items[index] = item
+
+
 @pytest.fixture(scope="session")
 def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the YAMLs that are packed, with a chat template."""
@@ -123,3 +136,8 @@ def server(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
     workdir = tmp_path_factory.mktemp("torchserve")
     with TorchServe(model_store=store, workdir=workdir, timeout=480) as server:
         yield server
+
+
+def _group_of(item: pytest.Item) -> Any:
+    """Return the modes of the server of `test_other_modes.py` that a test needs, or None."""
+    return getattr(getattr(item, "callspec", None), "params", {}).get("group_server")

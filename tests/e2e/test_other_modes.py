@@ -57,7 +57,9 @@ def each(wanted: Callable[[str], object]) -> pytest.MarkDecorator:
         for mode in group
         if mode in OTHERS and wanted(mode)
     ]
-    return pytest.mark.parametrize(("others", "mode"), found, indirect=["others"], scope="module")
+    return pytest.mark.parametrize(
+        ("group_server", "mode"), found, indirect=["group_server"], scope="module"
+    )
 
 
 every_mode = each(lambda mode: True)
@@ -66,12 +68,12 @@ every_mode_of_the_hubs_client = each({call.mode for call in CALLS}.__contains__)
 
 
 @pytest.fixture(scope="module")
-def others(
+def group_server(
     request: pytest.FixtureRequest,
     pack_demo: Callable[[str, Path], None],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Server]:
-    store = tmp_path_factory.mktemp("others")
+    store = tmp_path_factory.mktemp("group_server")
     for mode in request.param:
         pack_demo(mode, store)
     workdir = tmp_path_factory.mktemp("torchserve")
@@ -80,11 +82,11 @@ def others(
 
 
 @pytest.fixture(scope="module")
-def embedding_server(others: Server) -> EmbeddingServer:
-    return EmbeddingServer(f"{others.inference_url}/predictions", tolerance=1e-3)
+def embedding_server(group_server: Server) -> EmbeddingServer:
+    return EmbeddingServer(f"{group_server.inference_url}/predictions", tolerance=1e-3)
 
 
-@pytest.mark.parametrize("others", GROUPS[:1], ids=["clients"], indirect=True, scope="module")
+@pytest.mark.parametrize("group_server", GROUPS[:1], ids=["clients"], indirect=True, scope="module")
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_a_client_gets_the_answers_to_plain_requests(
     embedding_server: EmbeddingServer, check: Callable[[EmbeddingServer], None]
@@ -92,13 +94,13 @@ def test_a_client_gets_the_answers_to_plain_requests(
     check(embedding_server)
 
 
-@pytest.mark.parametrize("others", GROUPS[:1], ids=["clients"], indirect=True, scope="module")
+@pytest.mark.parametrize("group_server", GROUPS[:1], ids=["clients"], indirect=True, scope="module")
 @pytest.mark.parametrize("transport", ["http", "grpc"])
 def test_tritons_clients_get_the_answers_to_plain_requests(
-    others: Server, embedding_server: EmbeddingServer, transport: str
+    group_server: Server, embedding_server: EmbeddingServer, transport: str
 ) -> None:
     given = {EMBEDDING: [{"text": text} for text in TEXTS], RANKING: PAIRS}
-    with tritons_address(others, transport) as url:
+    with tritons_address(group_server, transport) as url:
         calls = [
             {"url": url, "model": mode, "inputs": tensors(rows), "id": "7"}
             for mode, rows in given.items()
@@ -110,8 +112,10 @@ def test_tritons_clients_get_the_answers_to_plain_requests(
 
 
 @every_mode_of_the_hubs_client
-def test_hugging_faces_client_gets_the_answers_to_plain_requests(others: Server, mode: str) -> None:
-    url = f"{others.inference_url}/predictions"
+def test_hugging_faces_client_gets_the_answers_to_plain_requests(
+    group_server: Server, mode: str
+) -> None:
+    url = f"{group_server.inference_url}/predictions"
     calls = [call for call in CALLS if call.mode == mode]
     found = run_client("hugging_face_tasks_client", calls=[call.job(url) for call in calls])
     for name in ("answers", "asynchronous"):
@@ -143,35 +147,35 @@ def tritons_address(server: Server, transport: str) -> Iterator[str]:
 
 
 @every_mode
-def test_its_sample_is_answered(others: Server, mode: str) -> None:
-    test_predictions.test_the_sample_of_each_mode_is_answered_with_json(others, mode)
+def test_its_sample_is_answered(group_server: Server, mode: str) -> None:
+    test_predictions.test_the_sample_of_each_mode_is_answered_with_json(group_server, mode)
 
 
 @every_mode
-def test_answers_are_those_of_its_document(others: Server, mode: str) -> None:
-    test_openapi.test_every_example_is_answered(others, mode)
-    test_openapi.test_answers_with_parameters_fit_the_document(others, mode)
+def test_answers_are_those_of_its_document(group_server: Server, mode: str) -> None:
+    test_openapi.test_every_example_is_answered(group_server, mode)
+    test_openapi.test_answers_with_parameters_fit_the_document(group_server, mode)
 
 
 @every_mode
-def test_mistakes_are_answered_as_its_document_says(others: Server, mode: str) -> None:
-    test_openapi.test_a_mistake_in_a_list_is_reported_in_its_place(others, mode)
-    test_openapi.test_too_many_items_get_a_documented_error(others, mode)
+def test_mistakes_are_answered_as_its_document_says(group_server: Server, mode: str) -> None:
+    test_openapi.test_a_mistake_in_a_list_is_reported_in_its_place(group_server, mode)
+    test_openapi.test_too_many_items_get_a_documented_error(group_server, mode)
     test_openapi.test_what_is_wrong_in_an_example_is_refused_by_its_schema_and_by_the_server(
-        others, mode
+        group_server, mode
     )
     for body in test_openapi.WRONG:
-        test_openapi.test_a_wrong_body_gets_a_documented_error(others, mode, body)
-    test_malformed.test_a_malformed_request_is_refused_and_affects_no_other(others, mode, 50)
+        test_openapi.test_a_wrong_body_gets_a_documented_error(group_server, mode, body)
+    test_malformed.test_a_malformed_request_is_refused_and_affects_no_other(group_server, mode, 50)
 
 
 @every_mode
-def test_its_description_fits_its_answers(others: Server, mode: str) -> None:
+def test_its_description_fits_its_answers(group_server: Server, mode: str) -> None:
     test_describe.test_the_sample_and_every_default_get_an_answer_that_fits_the_schema(
-        others, lambda name: test_describe.described_by(others, name), mode
+        group_server, lambda name: test_describe.described_by(group_server, name), mode
     )
 
 
 @every_explained_mode
-def test_its_sample_is_explained(others: Server, mode: str) -> None:
-    test_explanations.test_each_mode_explains_its_sample_as_json_and_as_a_page(others, mode)
+def test_its_sample_is_explained(group_server: Server, mode: str) -> None:
+    test_explanations.test_each_mode_explains_its_sample_as_json_and_as_a_page(group_server, mode)
