@@ -160,11 +160,11 @@ def test_a_full_queue_answers_at_once_and_the_others_are_served(server: RayServe
 
 
 def test_a_new_version_answers_without_a_failed_request(
-    server: RayServer, configs: Path, tmp_path: Path
+    server: RayServer, configs: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    archive = pack(
-        configs / f"{MODEL}.yaml", export_path=tmp_path, version="2.0", checked=False
-    ).path
+    # Replicas that start in later tests read it.
+    folder = tmp_path_factory.mktemp("deployed")
+    archive = pack(configs / f"{MODEL}.yaml", export_path=folder, version="2.0", checked=False).path
     statuses, ended = list[int](), threading.Event()
 
     def ask_until_ended() -> None:
