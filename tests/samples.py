@@ -61,7 +61,7 @@ def mode_param(mode: str, *others: Any) -> Any:
 
     A mode that has the implementation of another is slow.
     """
-    return pytest.param(mode, *others, marks=pytest.mark.slow if mode in TEXT_TO_TEXT else ())
+    return pytest.param(mode, *others, marks=pytest.mark.nightly if mode in TEXT_TO_TEXT else ())
 
 
 def mode_params(names: Iterable[str]) -> list[Any]:

@@ -29,7 +29,7 @@ CONFIGS = [
     pytest.param(
         path,
         id=path.stem,
-        marks=[pytest.mark.openvino, pytest.mark.slow] if _uses_openvino(path) else [],
+        marks=[pytest.mark.openvino, pytest.mark.nightly] if _uses_openvino(path) else [],
     )
     for path in sorted(MODEL_CONFIGS.rglob("*.yaml"))
 ]

@@ -86,7 +86,7 @@ def test_the_shown_diffs_apply_to_the_files_that_they_name(copy: Path) -> None:
     assert '"seldon",' in order
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_contract_tests_pass_for_what_was_added(copy: Path) -> None:
     for name in ("scripts.write_openapi", "scripts.write_docs"):
         written = _run(copy, "-m", name)
@@ -99,13 +99,13 @@ def test_the_contract_tests_pass_for_what_was_added(copy: Path) -> None:
         assert name in tested.stdout or tested.stdout.count(" passed")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_added_files_pass_the_linter(copy: Path) -> None:
     linted = _run(copy, "-m", "ruff", "check", "handlers", "scripts", "tests")
     assert linted.returncode == 0, linted.stdout[-3000:]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_demo_model_of_the_task_is_trained_packed_and_loaded(
     copy: Path, tmp_path: Path
 ) -> None:

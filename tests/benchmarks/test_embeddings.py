@@ -20,7 +20,7 @@ from scripts.kit.places import ROOT
 MACHINE = {"processor": "A processor", "cores": 2, "instructions": ["avx2"], "load": 0.1}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_trial_run_measures_the_server_and_its_engine_and_writes_the_results(
     tmp_path: Path,
 ) -> None:

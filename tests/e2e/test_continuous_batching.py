@@ -71,7 +71,7 @@ def _make_end_unlikely(path: Path) -> None:
     scope="module",
     params=[
         # Its parts are tested in test_static_groups.py and test_paged.py.
-        pytest.param("pretrained", marks=pytest.mark.slow),
+        pytest.param("pretrained", marks=pytest.mark.nightly),
         *(pytest.param(each, marks=getattr(pytest.mark, each)) for each in MARKED),
     ],
 )
@@ -299,7 +299,7 @@ def test_clients_that_hang_up_leave_nothing_behind(
     wait_for(is_as_before, 120)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_end_of_the_engine_fails_its_texts_and_the_next_worker_answers(
     server: Server, engine: str
 ) -> None:

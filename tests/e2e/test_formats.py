@@ -83,7 +83,7 @@ def whisper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[S
         yield server, Served(checkpoint, mode)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.openvino
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
@@ -103,7 +103,7 @@ def test_whisper_in_openvino_writes_the_texts_of_the_checkpoint(
     assert ask_json(server, "/predictions/whisper", {"inputs": "UklGRg=="}).status_code == 400
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("save_mode", format_params())
 def test_each_format_gives_the_same_answers_and_explanations(
     all_formats: Server, served: Any, save_mode: str

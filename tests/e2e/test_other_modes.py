@@ -38,7 +38,7 @@ from tests.embedding_clients import (
 )
 from tests.hugging_face_calls import CALLS
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 # A worker takes about 500 MB.
 AT_ONCE = 6

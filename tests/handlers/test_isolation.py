@@ -26,7 +26,7 @@ TOLERANCE = 1e-4
 OF_EACH_ANSWER = ("id", "created")
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(750, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [60, pytest.param(750, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("mode", mode_params(modes()))
 def test_an_answer_in_random_company_is_that_of_the_request_alone(
     served: Callable[..., Served], mode: str, count: int

@@ -83,7 +83,7 @@ def check(question: Question, response: HttpResponse) -> None:
     "decoded",
     [
         pytest.param(False, id="as bytes"),
-        pytest.param(True, id="decoded", marks=pytest.mark.slow),
+        pytest.param(True, id="decoded", marks=pytest.mark.nightly),
     ],
 )
 def test_a_hostile_request_is_answered_or_refused_and_affects_no_other(

@@ -39,7 +39,7 @@ def test_a_second_run_changes_nothing_and_says_so(tmp_path: Path, config_path: P
     assert "unchanged" in out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_format_of_auto_is_printed_with_its_reason_each_time(
     tmp_path: Path, config_path: Path
 ) -> None:
@@ -80,7 +80,7 @@ def test_what_cannot_be_packed_is_named_and_the_others_are_packed(
     assert "Traceback" not in err
 
 
-@pytest.mark.slow  # test_archive.py has it in process, with a handler of a few lines
+@pytest.mark.nightly  # test_archive.py has it in process, with a handler of a few lines
 def test_an_archive_that_does_not_load_is_not_kept(tmp_path: Path, config_path: Path) -> None:
     code, _, err = run(tmp_path, config_path)
 

@@ -65,7 +65,7 @@ def test_vllm_is_installed_by_the_target_that_the_error_names(
         VLLM("vllm", tmp_path, {}).prepare()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("batch", [1, 3])
 def test_static_batches_generate_what_is_asked_for(tmp_path: Path, batch: int) -> None:
     checkpoint = language_model(tmp_path / "model", "distilgpt2", tiny=True)

@@ -47,7 +47,7 @@ def limited(run: Callable[..., Any], tokens: int) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("mode", mode_params(text_modes()))
-@pytest.mark.parametrize("packs", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("packs", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_a_batch_that_does_not_fit_is_computed_in_halves(
     served: Load, small: Any, mode: str, packs: bool
 ) -> None:

@@ -98,7 +98,7 @@ def test_without_torchrun_the_whole_model_loads(checkpoint: Callable[..., Path])
     assert model.module.model.layers[0].self_attn.q_proj.weight.shape == (32, 32)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_processes_draw_the_same_numbers_and_new_ones_each_time(tmp_path: Path) -> None:
     script = tmp_path / "draws.py"
     script.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{DRAWS}", encoding="utf-8")

@@ -105,7 +105,7 @@ def test_an_int8_export_records_cosines_and_the_order_of_similarities(tmp_path: 
     assert report.agreement == min(report.vectors.cosine, report.vectors.rank_correlation)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.openvino
 @pytest.mark.filterwarnings("ignore")
 def test_an_int8_export_below_the_minimum_is_refused(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_answers_of_a_family_do_not_depend_on_the_format(
 
 
 @pytest.mark.openvino
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("family", ["Wav2Vec2ForSequenceClassification", "Wav2Vec2ForCTC"])
 def test_8_bits_are_measured_on_other_audio_than_that_of_the_calibration(
     tmp_path: Path, family: str
@@ -124,7 +124,7 @@ def test_openvino_samples_the_tokens_of_torch(whispers: tuple[Served, Served]) -
 
 
 @pytest.mark.openvino
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_whisper_is_compared_by_the_next_token_after_each_of_the_checkpoints(
     tmp_path: Path,
 ) -> None:

@@ -57,8 +57,8 @@ def exported(packed: Callable[..., Path], tmp_path_factory: Any) -> Callable[...
     ("mode", "family"),
     [
         *((mode, "Bert") for mode in QUICK),
-        *(pytest.param(mode, "Bert", marks=pytest.mark.slow) for mode in OTHERS),
-        pytest.param("sequence_classification", "Roberta", marks=pytest.mark.slow),
+        *(pytest.param(mode, "Bert", marks=pytest.mark.nightly) for mode in OTHERS),
+        pytest.param("sequence_classification", "Roberta", marks=pytest.mark.nightly),
     ],
 )
 def test_answers_do_not_depend_on_the_format(
@@ -115,12 +115,12 @@ BARE = [name for name in save_modes() if name not in ("neuron", "neuronx", "open
     ("names", "wanted"),
     [
         pytest.param(BARE, (*QUICK, GENERATED), id="torch and onnx"),
-        pytest.param(["pretrained"], modes(), id="every mode", marks=pytest.mark.slow),
+        pytest.param(["pretrained"], modes(), id="every mode", marks=pytest.mark.nightly),
         pytest.param(
             ["openvino"],
             (*QUICK, GENERATED),
             id="openvino",
-            marks=[pytest.mark.openvino, pytest.mark.slow],
+            marks=[pytest.mark.openvino, pytest.mark.nightly],
         ),
     ],
 )

@@ -354,7 +354,7 @@ def test_a_set_within_a_set_is_refused() -> None:
             check_pattern(pattern)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_grammars_that_are_forgotten_change_no_text(engine: Engine) -> None:
     """A text that runs while others are forgotten keeps its grammar."""
     # The program imports openvino, which not every environment has.
@@ -383,7 +383,7 @@ def test_what_xgrammar_says_about_a_schema_is_not_logged(
     assert ".cc:" not in "".join(capfd.readouterr())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_vocabulary_is_removed_with_the_model(tmp_path: Path) -> None:
     tiny.write(tmp_path, MODE)
     formats.export(tmp_path, config(), tmp_path)

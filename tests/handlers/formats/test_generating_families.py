@@ -75,7 +75,7 @@ PHI3_LONGROPE = Family(
         "rope_parameters": LONGROPE,
     },
 )
-# An export of each other one takes as long and is marked `slow`.
+# An export of each other one takes as long and is marked `nightly`.
 QUICK = ("llama",)
 # openvino-genai does not load these.
 NOT_CONTINUOUS = ("falcon with ALiBi",)
@@ -138,7 +138,7 @@ def test_the_window_of_a_family_changes_its_texts(name: str) -> None:
 @pytest.mark.openvino
 @pytest.mark.parametrize(
     "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES],
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.nightly) for name in FAMILIES],
 )
 def test_an_export_has_the_texts_of_generate(name: str, tmp_path: Path) -> None:
     module = module_of(FAMILIES[name])
@@ -166,7 +166,7 @@ def test_longrope_texts_have_the_factors_of_their_own_length() -> None:
 
 
 @pytest.mark.openvino
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_longrope_is_exported_for_texts_with_the_short_factors(tmp_path: Path) -> None:
     module = module_of(PHI3_LONGROPE)
     families.save(module, tmp_path)

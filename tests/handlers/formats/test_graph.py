@@ -40,7 +40,7 @@ def test_an_error_of_the_runtime_is_reported_in_one_sentence() -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.fixture(params=["torchscript", pytest.param("torch_export", marks=pytest.mark.slow)])
+@pytest.fixture(params=["torchscript", pytest.param("torch_export", marks=pytest.mark.nightly)])
 def packed(
     request: Any, checkpoint: Callable[..., Path], tmp_path: Path, processor: Any
 ) -> Callable[..., Path]:

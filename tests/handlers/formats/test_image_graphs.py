@@ -52,9 +52,9 @@ formats_of_images = pytest.mark.parametrize(
     "save_mode",
     [
         "torchscript",
-        pytest.param("torch_export", marks=pytest.mark.slow),
-        pytest.param("onnx", marks=pytest.mark.slow),
-        pytest.param("openvino", marks=[pytest.mark.openvino, pytest.mark.slow]),
+        pytest.param("torch_export", marks=pytest.mark.nightly),
+        pytest.param("onnx", marks=pytest.mark.nightly),
+        pytest.param("openvino", marks=[pytest.mark.openvino, pytest.mark.nightly]),
     ],
 )
 
@@ -62,7 +62,7 @@ formats_without_export = pytest.mark.parametrize(
     "save_mode",
     [
         "torchscript",
-        pytest.param("openvino", marks=[pytest.mark.openvino, pytest.mark.slow]),
+        pytest.param("openvino", marks=[pytest.mark.openvino, pytest.mark.nightly]),
     ],
 )
 
@@ -78,7 +78,7 @@ def exported(folder: Path, mode: str, save_mode: str, **keys: Any) -> ParityRepo
 @formats_of_images
 @pytest.mark.parametrize(
     "family",
-    [pytest.param(each, marks=pytest.mark.slow) if each in LARGE else each for each in FIXED],
+    [pytest.param(each, marks=pytest.mark.nightly) if each in LARGE else each for each in FIXED],
 )
 def test_answers_of_a_family_do_not_depend_on_the_format(
     tmp_path: Path, family: str, save_mode: str
@@ -163,7 +163,7 @@ def test_a_format_for_tokens_alone_is_refused_by_name(save_mode: str) -> None:
         export(Path(), ModelConfig.parse({"handler": handler}), Path())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.openvino
 @pytest.mark.parametrize("mode", [MODE, "image_feature_extraction", "image_segmentation"])
 def test_8_bits_are_measured_on_other_images_than_those_of_the_calibration(
@@ -180,7 +180,7 @@ def test_8_bits_are_measured_on_other_images_than_those_of_the_calibration(
 
 
 @pytest.mark.openvino
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_8_bits_that_change_labels_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

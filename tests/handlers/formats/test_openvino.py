@@ -64,10 +64,10 @@ def export_to(folder: Path, checkpoint: Path, **settings: Any) -> ParityReport |
     ("mode", "how"),
     [
         (CLASSIFIES, "int8"),
-        pytest.param(CLASSIFIES, "int8_weights", marks=pytest.mark.slow),
+        pytest.param(CLASSIFIES, "int8_weights", marks=pytest.mark.nightly),
         ("token_classification", "int4_weights"),
-        pytest.param("question_answering", "int8", marks=pytest.mark.slow),
-        pytest.param(GENERATES, "int4_weights", marks=pytest.mark.slow),
+        pytest.param("question_answering", "int8", marks=pytest.mark.nightly),
+        pytest.param(GENERATES, "int4_weights", marks=pytest.mark.nightly),
     ],
 )
 def test_a_quantized_model_is_smaller_measured_and_answers(
@@ -86,13 +86,13 @@ def test_a_quantized_model_is_smaller_measured_and_answers(
         model.ask(inputs, **given)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("agreements", "quantization"),
     [
         ([0.9, 1.0], "int8_weights"),
-        pytest.param([0.9, 1.0], "int8", marks=pytest.mark.slow),
-        pytest.param([1.0], "int8", marks=pytest.mark.slow),
+        pytest.param([0.9, 1.0], "int8", marks=pytest.mark.nightly),
+        pytest.param([1.0], "int8", marks=pytest.mark.nightly),
     ],
 )
 def test_blocks_stay_in_float_until_labels_agree(
@@ -121,7 +121,7 @@ def test_blocks_stay_in_float_until_labels_agree(
     ("agreements", "dtype", "rejected"),
     [
         ([0.5, 1.0], "float32", "bfloat16"),
-        pytest.param([1.0], "bfloat16", None, marks=pytest.mark.slow),
+        pytest.param([1.0], "bfloat16", None, marks=pytest.mark.nightly),
     ],
     ids=["bfloat16 changes labels", "bfloat16 changes none"],
 )
@@ -161,11 +161,11 @@ def test_threads_are_not_pinned_to_cores(checkpoint: Callable[..., Path], tmp_pa
 
 @pytest.mark.parametrize(
     "more",
-    [{}, pytest.param({"BetterTransformer": False}, marks=pytest.mark.slow)],
+    [{}, pytest.param({"BetterTransformer": False}, marks=pytest.mark.nightly)],
     ids=["packed", "padded"],
 )
 @pytest.mark.parametrize(
-    "problem", ["multi_label_classification", pytest.param(None, marks=pytest.mark.slow)]
+    "problem", ["multi_label_classification", pytest.param(None, marks=pytest.mark.nightly)]
 )
 def test_int8_and_the_export_are_compared_by_the_same_rule(
     checkpoint: Callable[..., Path],
@@ -196,7 +196,7 @@ def test_int8_and_the_export_are_compared_by_the_same_rule(
     [
         ("bfloat16", "avx2", {"bfloat16": "bf16"}),
         ("auto", "amx_bf16", {"bfloat16": "bf16", "float32": "f32"}),
-        pytest.param("auto", "avx2", {"float32": "f32"}, marks=pytest.mark.slow),
+        pytest.param("auto", "avx2", {"float32": "f32"}, marks=pytest.mark.nightly),
     ],
 )
 def test_int8_is_measured_in_the_dtypes_that_it_may_be_served_in(
@@ -290,7 +290,7 @@ def test_the_error_for_a_load_without_packages_names_the_command(
         Served(checkpoint(CLASSIFIES), **handler(CLASSIFIES))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_yaml_sets_the_precision(checkpoint: Callable[..., Path], tmp_path: Path) -> None:
     padded = handler(CLASSIFIES, BetterTransformer=False)
     export_to(tmp_path / "model", checkpoint(CLASSIFIES), **padded)
@@ -335,7 +335,7 @@ def test_gated_layers_are_in_float32_with_one_thread_and_amx(
     assert settings["INFERENCE_PRECISION_HINT"] == hint
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_llama_loads_with_one_thread_in_bfloat16(tmp_path: Path) -> None:
     """It ends the process on a processor with AMX if its layers are not found to be gated."""
     folder = tiny.write(tmp_path / "checkpoint", GENERATES, family="Llama")

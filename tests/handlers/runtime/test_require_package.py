@@ -31,7 +31,7 @@ def test_a_missing_package_is_reported_with_its_remedy(
         require_package("nncf", "handler.quantization: int8", "pip install nncf")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.openvino
 def test_libraries_are_silent_even_if_they_set_their_log_level_at_import() -> None:
     command = [sys.executable, "-c", EXPORT]

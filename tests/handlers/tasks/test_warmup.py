@@ -93,7 +93,7 @@ def test_warm_up_runs_rows_as_requests_run(
 @pytest.mark.parametrize(
     "mode",
     [
-        mode if mode == MODE else pytest.param(mode, marks=pytest.mark.slow)
+        mode if mode == MODE else pytest.param(mode, marks=pytest.mark.nightly)
         for mode in modes()
         if not tasks.get(mode).generates
         and tasks.get(mode).one_forward

@@ -166,7 +166,7 @@ def test_torch_model_archiver_packs_the_same_handler(tmp_path: Path, weightless:
     assert json.loads(manifest)["model"]["handler"] == "transformers_handler.py"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_model_is_packed_with_a_draft_model_of_the_same_tokens(tmp_path: Path) -> None:
     main = tiny.write(tmp_path / "main", "text_generation")
     draft = tiny.write(tmp_path / "draft", "text_generation", seed=1, n_layer=1)

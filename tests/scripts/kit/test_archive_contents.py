@@ -54,7 +54,7 @@ def test_an_exported_model_is_packed_with_its_weights_if_they_explain_it(
     assert ("model.safetensors" in contents(path, handlers=handlers)) == explains
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.openvino
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")

@@ -1,0 +1,57 @@
+"""Write which modules and which tests take longest: `make durations` runs it after the tests of CI.
+
+The times are the sums of setup, call and teardown, as pytest writes them to its JUnit report.
+"""
+
+from __future__ import annotations
+
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from pathlib import Path
+
+MODULES, TESTS = 30, 100
+
+
+def main(report: Path, page: Path) -> None:
+    """Write the page of a JUnit report."""
+    seconds, cases = Counter[str](), Counter[str]()
+    tests = dict[str, float]()
+    for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314 - pytest's own report
+        module = _module(case.attrib["classname"])
+        seconds[module] += float(case.attrib["time"])
+        cases[module] += 1
+        tests[f"{module}::{case.attrib['name']}"] = float(case.attrib["time"])
+    page.write_text(_page(seconds, cases, tests), encoding="utf-8")
+
+
+def _module(classname: str) -> str:
+    """Return the file of a test: `tests/e2e/test_x.py` for `tests.e2e.test_x.TestClass`."""
+    parts = [part for part in classname.split(".") if not part.startswith("Test")]
+    return f"{'/'.join(parts)}.py"
+
+
+def _page(seconds: Counter[str], cases: Counter[str], tests: dict[str, float]) -> str:
+    slowest = sorted(tests.items(), key=lambda item: -item[1])[:TESTS]
+    lines = [
+        "# The slowest tests",
+        "",
+        f"`make durations` writes this page. {len(tests):,} tests take {seconds.total():.0f} s,"
+        " added up over the processes of pytest.",
+        "",
+        "| seconds | cases | module |",
+        "|---:|---:|---|",
+        *(
+            f"| {sum_:.1f} | {cases[name]} | {name} |"
+            for name, sum_ in seconds.most_common(MODULES)
+        ),
+        "",
+        "| seconds | test |",
+        "|---:|---|",
+        *(f"| {each:.1f} | {name.replace('|', chr(92) + '|')} |" for name, each in slowest),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
