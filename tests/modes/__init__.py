@@ -2,12 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
+from typing import Any
 
+import pytest
+
+from handlers.config.choices import modes
 from tests.modes._cases import ModeCases
+
+# One mode for each kind of rows and answers. A layer that knows a model by its description alone
+# (tests/test_architecture.py checks it of the wire formats) is tested with these.
+REPRESENTATIVES = {
+    "text": "sequence_classification",
+    "pair": "sentence_ranking",  # several named columns; one request has several rows
+    "windows": "question_answering",  # a long text has several rows, whose outputs are merged
+    "media": "image_classification",  # inputs are files, rows are arrays
+    "text generation": "text_generation",  # streams, stops, texts and chats
+    "image generation": "text_to_image",  # answers are files; it draws random numbers
+}
 
 
 def cases(mode: str) -> ModeCases:
     """Return the `CASES` of `tests/modes/<mode>.py`."""
     found: ModeCases = import_module(f"tests.modes.{mode}").CASES
     return found
+
+
+def representatives(names: Iterable[str] | None = None) -> list[str]:
+    """Return the modes that represent the others, of all or of those given."""
+    return [mode for mode in _all(names) if mode in REPRESENTATIVES.values()]
+
+
+def each_mode(names: Iterable[str] | None = None) -> list[Any]:
+    """Return all modes, or those given, as a test's parameter.
+
+    For tests of a layer that does not depend on the mode: those of modes that are not
+    representatives are nightly.
+    """
+    chosen = representatives(names)
+    return [
+        pytest.param(mode, marks=() if mode in chosen else pytest.mark.nightly)
+        for mode in _all(names)
+    ]
+
+
+def _all(names: Iterable[str] | None) -> list[str]:
+    return modes() if names is None else list(names)
