@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -25,8 +24,6 @@ __all__ = [
     "format_params",
     "inputs_of",
     "keys_of",
-    "mode_param",
-    "mode_params",
     "requests_of",
     "text_modes",
 ]
@@ -35,8 +32,6 @@ INPUTS: dict[str, list[Any]] = {mode: list(cases(mode).inputs) for mode in modes
 PARAMETERS: dict[str, list[dict[str, Any]]] = {
     mode: list(cases(mode).parameters) for mode in modes()
 }
-# Modes with the implementation of text2text_generation.
-TEXT_TO_TEXT = ("summarization", "translation")
 # The YAML keys of a format whose graphs have a fixed shape.
 FIXED_SHAPE: dict[str, Any] = {"batch_size": 4, "max_length": 128}
 
@@ -54,19 +49,6 @@ def explained_modes() -> list[str]:
 def explained_text_modes() -> list[str]:
     """Return the modes whose explanations are those of tokens."""
     return [mode for mode in explained_modes() if mode in text_modes()]
-
-
-def mode_param(mode: str, *others: Any) -> Any:
-    """Return a mode, and values beside it, as a test's parameter.
-
-    A mode that has the implementation of another is slow.
-    """
-    return pytest.param(mode, *others, marks=pytest.mark.nightly if mode in TEXT_TO_TEXT else ())
-
-
-def mode_params(names: Iterable[str]) -> list[Any]:
-    """Return modes as a test's parameter."""
-    return [mode_param(name) for name in names]
 
 
 def format_params() -> list[Any]:

@@ -31,7 +31,8 @@ def cases(mode: str) -> ModeCases:
 
 def representatives(names: Iterable[str] | None = None) -> list[str]:
     """Return the modes that represent the others, of all or of those given."""
-    return [mode for mode in _all(names) if mode in REPRESENTATIVES.values()]
+    chosen = modes() if names is None else names
+    return [mode for mode in chosen if mode in REPRESENTATIVES.values()]
 
 
 def each_mode(names: Iterable[str] | None = None) -> list[Any]:
@@ -40,12 +41,6 @@ def each_mode(names: Iterable[str] | None = None) -> list[Any]:
     For tests of a layer that does not depend on the mode: those of modes that are not
     representatives are nightly.
     """
-    chosen = representatives(names)
-    return [
-        pytest.param(mode, marks=() if mode in chosen else pytest.mark.nightly)
-        for mode in _all(names)
-    ]
-
-
-def _all(names: Iterable[str] | None) -> list[str]:
-    return modes() if names is None else list(names)
+    chosen = modes() if names is None else names
+    few = representatives()
+    return [pytest.param(mode, marks=() if mode in few else pytest.mark.nightly) for mode in chosen]

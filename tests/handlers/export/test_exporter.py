@@ -16,7 +16,6 @@ from handlers import tasks
 from handlers.checkpoints.checkpoint import read_checkpoint
 from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.config.choices import modes
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
@@ -29,6 +28,7 @@ from handlers.formats.pretrained import Format
 from handlers.runtime.model import ForwardOnlyModel, Model
 from handlers.schemas.request import Request, Sample
 from tests import tiny
+from tests.modes import each_mode
 from tests.samples import requests_of
 from tests.serving import Served
 
@@ -127,7 +127,7 @@ def test_auto_is_measured_in_bfloat16_on_every_processor(
     assert report.largest_score_difference > 0
 
 
-@pytest.mark.parametrize("mode", modes())
+@pytest.mark.parametrize("mode", each_mode())
 def test_a_checkpoint_of_every_mode_is_measured_or_served_unmeasured(
     checkpoint: Callable[..., Path], tmp_path: Path, mode: str
 ) -> None:
