@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 MODULES, TESTS = 30, 100
@@ -15,7 +16,7 @@ MODULES, TESTS = 30, 100
 
 def main(report: Path, page: Path) -> None:
     """Write the page of a JUnit report."""
-    seconds, cases = Counter[str](), Counter[str]()
+    seconds, cases = defaultdict[str, float](float), Counter[str]()
     tests = dict[str, float]()
     for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314 - pytest's own report
         module = _module(case.attrib["classname"])
@@ -31,26 +32,34 @@ def _module(classname: str) -> str:
     return f"{'/'.join(parts)}.py"
 
 
-def _page(seconds: Counter[str], cases: Counter[str], tests: dict[str, float]) -> str:
-    slowest = sorted(tests.items(), key=lambda item: -item[1])[:TESTS]
-    lines = [
-        "# The slowest tests",
-        "",
-        f"`make durations` writes this page. {len(tests):,} tests take {seconds.total():.0f} s,"
-        " added up over the processes of pytest.",
-        "",
-        "| seconds | cases | module |",
-        "|---:|---:|---|",
-        *(
-            f"| {sum_:.1f} | {cases[name]} | {name} |"
-            for name, sum_ in seconds.most_common(MODULES)
-        ),
-        "",
-        "| seconds | test |",
-        "|---:|---|",
-        *(f"| {each:.1f} | {name.replace('|', chr(92) + '|')} |" for name, each in slowest),
-    ]
-    return "\n".join(lines) + "\n"
+def _page(
+    seconds: Mapping[str, float], cases: Mapping[str, int], tests: Mapping[str, float]
+) -> str:
+    return "\n".join(
+        [
+            "# The slowest tests",
+            "",
+            f"`make durations` writes this page. {len(tests):,} tests take"
+            f" {sum(tests.values()):.0f} s, added up over the processes of pytest.",
+            "",
+            "| seconds | cases | module |",
+            "|---:|---:|---|",
+            *(f"| {each:.1f} | {cases[name]} | {name} |" for name, each in _most(seconds, MODULES)),
+            "",
+            "| seconds | test |",
+            "|---:|---|",
+            *(f"| {each:.1f} | {_cell(name)} |" for name, each in _most(tests, TESTS)),
+            "",
+        ]
+    )
+
+
+def _most(seconds: Mapping[str, float], count: int) -> list[tuple[str, float]]:
+    return sorted(seconds.items(), key=lambda item: -item[1])[:count]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":
