@@ -31,18 +31,28 @@ settings.load_profile("kit")
 # Handlers use the number that is set here, in this process and in those that tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-
-# Tests whose servers or demo models are shared; pytest-xdist runs a group in one process.
-SHARED = ("tests/e2e/", "tests/reference/", "tests/test_readme.py", "tests/docs/test_operations.py")
+# The tests in `tests/e2e` that start servers of their own, which run beside the shared one.
+OWN_SERVERS = frozenset(
+    {
+        *("test_adapters", "test_continuous_batching", "test_formats", "test_old_yaml"),
+        *("test_other_modes", "test_retrieval", "test_rollout", "test_scaling"),
+        *("test_tensor_parallel", "test_two_machines", "test_worker"),
+    }
+)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file, and those that share servers, in one process."""
+    """Keep the tests of a file, and those that share a server, in one process of pytest-xdist."""
     for item in items:
-        file = item.nodeid.partition("::")[0]
-        group = "servers" if file.startswith(SHARED) else file
-        item.add_marker(pytest.mark.xdist_group(group))
+        item.add_marker(pytest.mark.xdist_group(_group_of(item)))
+
+
+def _group_of(item: pytest.Item) -> str:
+    """Return the file of a test, or one name for the tests of the server of `tests/e2e`."""
+    path = Path(item.nodeid.partition("::")[0])
+    shares = path.parent.name == "e2e" and path.stem not in OWN_SERVERS
+    return "shared server" if shares else str(path)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
