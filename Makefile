@@ -54,8 +54,10 @@ PARALLEL := --numprocesses 3 --dist loadgroup
 TESTED := $(TEST_READY) models browser wrk $(CLIENTS)/.ready $(FRAMEWORKS)/.ready $(DOCS)/.ready
 # Tests that need no environment or quiet machine of their own.
 HERE := not vllm and not ray and not kserve and not soak
-# What finds that a version of transformers does something else: one model of each kind, in each way to load it.
-LATEST_SET := tests/handlers/test_contract.py tests/handlers/formats/test_pretrained.py tests/handlers/checkpoints
+# What notices that transformers has changed: each mode, each kind of checkpoint, batches of its families,
+# and the parts of `generate` that the kit replaces.
+LATEST_SET := $(addprefix tests/handlers/,test_contract.py test_batch_independence.py checkpoints formats/test_pretrained.py \
+  formats/test_paged.py generation/test_generator.py)
 # MODES="fill_mask summarization" names the modes of demo, serve, archives and models;
 # scripts/kit/default_modes.py has those that they take without it.
 SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.kit.default_modes))
