@@ -123,6 +123,22 @@ def test_a_parameter_of_a_wrong_type_is_refused(served: Model, mode: str) -> Non
         assert accepted or (status == 400 and len(answer["message"]) < 200), (name, answer)
 
 
+@every_mode
+def test_null_is_the_default_of_every_parameter(served: Model, mode: str) -> None:
+    task = served(mode).engine.task
+    nulls = dict.fromkeys(task.parameters.model_fields)
+    settled = task.read_parameters(nulls).model_dump()
+    usual = task.read_parameters({}).model_dump()
+    wanting = {name for name, value in settled.items() if value is None and usual[name] is not None}
+    wanting -= set(cases(mode).repeatable.get("parameters", {}))
+    returns_all = mode in (
+        "audio_classification",
+        "image_classification",
+        "sequence_classification",
+    )
+    assert wanting == ({"top_k"} if returns_all else set())
+
+
 @every_text_mode
 def test_a_text_of_too_many_characters_is_refused(served: Model, mode: str) -> None:
     model = served(mode, max_length=16, truncation=False, max_characters=200)

@@ -34,16 +34,19 @@ def representatives(names: Iterable[str] | None = None) -> list[str]:
     return [mode for mode in _all(names) if mode in REPRESENTATIVES.values()]
 
 
-def each_mode(names: Iterable[str] | None = None) -> list[Any]:
-    """Return all modes, or those given, as a test's parameter.
+def each_mode(names: Iterable[str] | None = None, *, also: Iterable[str] = ()) -> list[Any]:
+    """Return modes as a test's parameter, for a layer that does not depend on the mode.
 
-    For tests of a layer that does not depend on the mode: those of modes that are not
-    representatives are nightly.
+    The tests of modes that are not representatives are nightly.
+
+    Args:
+        names: the modes; all by default.
+        also: further representatives, of a kind that only this layer tells apart.
     """
-    chosen = representatives(names)
+    names = _all(names)
+    chosen = {*representatives(names), *also}
     return [
-        pytest.param(mode, marks=() if mode in chosen else pytest.mark.nightly)
-        for mode in _all(names)
+        pytest.param(mode, marks=() if mode in chosen else pytest.mark.nightly) for mode in names
     ]
 
 
