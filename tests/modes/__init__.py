@@ -35,12 +35,15 @@ def representatives(names: Iterable[str] | None = None) -> list[str]:
     return [mode for mode in chosen if mode in REPRESENTATIVES.values()]
 
 
-def each_mode(names: Iterable[str] | None = None) -> list[Any]:
-    """Return all modes, or those given, as a test's parameter.
+def each_mode(names: Iterable[str] | None = None, *, also: Iterable[str] = ()) -> list[Any]:
+    """Return modes as a test's parameter, for a layer that does not depend on the mode.
 
-    For tests of a layer that does not depend on the mode: those of modes that are not
-    representatives are nightly.
+    The tests of modes that are not representatives are nightly.
+
+    Args:
+        names: the modes; all by default.
+        also: further representatives, of a kind that only this layer tells apart.
     """
     chosen = modes() if names is None else names
-    few = representatives()
+    few = {*representatives(), *also}
     return [pytest.param(mode, marks=() if mode in few else pytest.mark.nightly) for mode in chosen]

@@ -179,10 +179,9 @@ def test_control_c_stops_the_download_with_a_message(
     assert err == "Stopped; run the command again and it goes on from here.\n"
 
 
-def test_the_error_without_a_hub_names_alternatives(clone: Clone) -> None:
-    process = clone.start(endpoint=NOWHERE)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 1
+def test_the_error_without_a_hub_names_alternatives(command: Command) -> None:
+    code, _, err = command.run(endpoint=NOWHERE)
+    assert code == 1
     assert err.startswith(f"{', '.join(default_modes())}: The hub at {NOWHERE} cannot be reached")
     assert "HF_ENDPOINT" in err
     assert "python scripts/make_demo_models.py" in err

@@ -86,18 +86,6 @@ def recorded(rows: int, width: int) -> tuple[Recorder, dict[str, torch.Tensor]]:
     return recorder, dict(model.forward({"input_ids": ids, "attention_mask": torch.ones_like(ids)}))
 
 
-def test_the_shape_is_that_of_the_yaml(exported: Export) -> None:
-    graph = torch.jit.load(exported() / "traced_model.pt")
-    ids, ones = torch.zeros(4, 24, dtype=torch.long), torch.ones(4, 24, dtype=torch.long)
-    assert graph(ids, ids, ones)[0].shape == (4, 3)
-    for rows, width in ((3, 24), (5, 24), (4, 23)):
-        part = torch.ones(rows, width, dtype=torch.long)
-        with pytest.raises(torch.jit.Error, match="compiled for the shape"):
-            graph(part, part, part)
-    with pytest.raises(torch.jit.Error, match="a row has no token"):
-        graph(ids, ids, ids)
-
-
 def test_batch_size_defaults_to_that_of_torchserve(checkpoint: Any, tmp_path: Path) -> None:
     handler = {**KEYS, "batch_size": None}
     config = ModelConfig.parse({"batchSize": 3, "handler": handler})
@@ -199,10 +187,9 @@ def test_each_worker_takes_one_core(exported: Export, monkeypatch: pytest.Monkey
     assert os.environ["NEURON_RT_NUM_CORES"] == "1"
 
 
-@pytest.mark.parametrize("keys", [{}, {"batch_size": None}])
-def test_a_graph_of_the_old_example_is_served(copied: Path, served: Any, keys: Any) -> None:
+def test_a_graph_of_the_old_example_is_served(copied: Path, served: Any) -> None:
     rearrange(copied)
-    model = Served(as_in_the_old_example(copied), **{**KEYS, **keys})
+    model = Served(as_in_the_old_example(copied), **{**KEYS, "batch_size": None})
     contents = [{"inputs": text} for text in TEXTS]
     plain = served(MODE, max_length=24).post(*contents)
     assert not differences([list(e) for e in model.post(*contents)], [list(e) for e in plain], 1e-4)
@@ -311,11 +298,11 @@ class NoDevice(torch.nn.Module):
 
 
 @pytest.mark.parametrize("hardware", ["neuron", "neuronx"])
-@pytest.mark.parametrize("named", [{}, {"save_mode": "torchscript"}, "same"])
-def test_the_old_hardware_key_names_the_format(hardware: str, named: Any) -> None:
-    named = {"save_mode": hardware} if named == "same" else named
-    handler = {"mode": MODE, "hardware": hardware, "batch_size": "1", "max_length": 150, **named}
-    assert ModelConfig.parse({"handler": handler}).handler.save_mode == hardware
+def test_the_old_hardware_key_names_the_format(hardware: str) -> None:
+    usual = {"mode": MODE, "hardware": hardware, "batch_size": "1", "max_length": 150}
+    for named in ({}, {"save_mode": "torchscript"}, {"save_mode": hardware}):
+        config = ModelConfig.parse({"handler": {**usual, **named}})
+        assert config.handler.save_mode == hardware, named
 
 
 @pytest.mark.parametrize(
@@ -334,12 +321,3 @@ def test_the_old_hardware_key_names_the_format(hardware: str, named: Any) -> Non
 def test_incompatible_keys_are_refused(keys: Any, sentence: str) -> None:
     with pytest.raises(WrongConfig, match=sentence):
         check_config(ModelConfig.parse({"handler": {**KEYS, **keys}}))
-
-
-def test_the_config_of_the_repository_is_valid() -> None:
-    root = Path(__file__).parents[3]
-    path = root / "model_configs/variants/sequence_classification_neuronx.yaml"
-    found = ModelConfig.read(path).handler
-    plain = ModelConfig.read(root / "model_configs/sequence_classification.yaml").handler
-    assert (found.model_name, found.revision) == (plain.model_name, plain.revision)
-    assert (found.save_mode, found.max_length) == ("neuronx", 128)

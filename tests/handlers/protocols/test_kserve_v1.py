@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from handlers.config.choices import modes
 from handlers.http.request import HttpRequest
 from handlers.telemetry.meter import Meter
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
+from tests.modes import each_mode
 from tests.samples import FINE, INPUTS, ODD, PARAMETERS, explained_modes
 from tests.serving import Served, differences, explanation_of
 
 Model = Callable[..., Served]
 MODE = "sequence_classification"
-every_mode = pytest.mark.parametrize("mode", modes())
+every_mode = pytest.mark.parametrize("mode", each_mode())
 
 
 def predictions_of(model: Served, **body: Any) -> list[Any]:
@@ -42,7 +42,7 @@ def test_each_instance_is_answered_as_an_item_of_a_list(served: Model, mode: str
     assert not differences(first, expected[:1], 1e-5)
 
 
-@pytest.mark.parametrize("mode", explained_modes())
+@pytest.mark.parametrize("mode", each_mode(explained_modes()))
 def test_an_explanation_route_gives_explanations(served: Model, mode: str) -> None:
     model, texts = served(mode, explain_timeout=60), INPUTS[mode][:2]
     ((status, expected),) = model.post(explanation_of({"inputs": texts}))

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from handlers.config.choices import modes
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols.result_formats import JSON_LINES as NAMES_OF_LINES
 from handlers.telemetry.meter import Meter
+from tests.modes import each_mode
 from tests.modes.question_answering import VOICE
 from tests.samples import FINE, INPUTS, ODD, PARAMETERS
 from tests.serving import Served, differences, explanation_of, read_json
@@ -22,7 +22,7 @@ from tests.serving import Served, differences, explanation_of, read_json
 Model = Callable[..., Served]
 LINES, CSV, JSON = "application/jsonlines", "text/csv", "application/json"
 MODE, QUESTIONS = "sequence_classification", "question_answering"
-every_mode = pytest.mark.parametrize("mode", modes())
+every_mode = pytest.mark.parametrize("mode", each_mode())
 
 
 def call(model: Served, kind: str, body: str | bytes, **headers: str) -> HttpResponse:

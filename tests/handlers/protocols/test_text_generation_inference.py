@@ -15,6 +15,7 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols.dispatcher import Dispatcher
 from handlers.telemetry.meter import Meter
+from tests.modes import each_mode
 from tests.samples import FINE, ODD, text_modes
 from tests.serving import Served, read_json
 
@@ -22,7 +23,7 @@ FEW = {"max_new_tokens": 6}
 SEEDED = {**FEW, "seed": 3}
 Load = Callable[..., Served]
 Sent = list[HttpResponse]
-every_mode = pytest.mark.parametrize("mode", text_modes())
+every_mode = pytest.mark.parametrize("mode", each_mode(text_modes()))
 
 
 @pytest.fixture

@@ -9,11 +9,12 @@ import pytest
 
 from handlers.http.request import HttpRequest
 from tests.handlers.generation.test_chat import CHAT, PROMPT, TEMPLATE
+from tests.modes import each_mode
 from tests.samples import FINE, text_modes
 from tests.serving import Served
 
 Load = Callable[..., Served]
-every_mode = pytest.mark.parametrize("mode", text_modes())
+every_mode = pytest.mark.parametrize("mode", each_mode(text_modes()))
 
 
 @pytest.fixture

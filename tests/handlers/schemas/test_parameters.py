@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from handlers.config.choices import modes
 from handlers.errors import WrongConfig
-from tests.modes import cases
 from tests.serving import Served
 
 
@@ -28,23 +26,6 @@ def test_a_default_under_an_old_name_is_set_by_the_new_one(served: Any) -> None:
     question = {"question": "Who?", "context": "Ada sings."}
     assert len(model.ask(question)) == 3
     assert len(model.ask(question, top_k=2)) == len(model.ask(question, topk=2)) == 2
-
-
-@pytest.mark.parametrize("mode", modes())
-def test_null_is_the_default_of_every_parameter(served: Any, mode: str) -> None:
-    model: Served = served(mode)
-    task = model.engine.task
-    nulls = dict.fromkeys(task.parameters.model_fields)
-    settled = task.read_parameters(nulls).model_dump()
-    usual = task.read_parameters({}).model_dump()
-    wanting = {name for name, value in settled.items() if value is None and usual[name] is not None}
-    wanting -= set(cases(mode).repeatable.get("parameters", {}))
-    returns_all = mode in (
-        "audio_classification",
-        "image_classification",
-        "sequence_classification",
-    )
-    assert wanting == ({"top_k"} if returns_all else set())
 
 
 def test_null_keeps_the_default_of_the_yaml(served: Any) -> None:

@@ -13,11 +13,15 @@ from handlers.schemas.request import Request, TokenIds
 from handlers.schemas.tokenized_text import TokenizedText
 from handlers.telemetry.meter import Meter
 from tests.handlers.generation.test_chat import CHAT, PROMPT, TEMPLATE
+from tests.modes import each_mode
 from tests.samples import FINE, LONG, ODD, text_modes
 from tests.serving import Served
 
 Load = Callable[..., Served]
-every_mode = pytest.mark.parametrize("mode", text_modes())
+# The tokenizer of encoder-decoders is of another kind.
+every_mode = pytest.mark.parametrize(
+    "mode", each_mode(text_modes(), also=("text2text_generation",))
+)
 
 
 @pytest.fixture
@@ -39,14 +43,14 @@ def detokenize(model: Served, ids: Any) -> Any:
 
 
 @every_mode
-@pytest.mark.parametrize("text", [FINE, ODD, LONG * 9])
-def test_the_tokens_are_the_tokenizers_own_and_whole(served: Load, mode: str, text: str) -> None:
+def test_the_tokens_are_the_tokenizers_own_and_whole(served: Load, mode: str) -> None:
     model = served(mode)
     tokenizer = model.engine.task.checkpoint.tokenizer
-    found = tokenize(model, text)
-    assert found.ids.tolist() == tokenizer(text)["input_ids"]
-    assert len(found) == len(found.ids) == len(found.offsets)
-    assert [text[start:stop] for start, stop in found.offsets.tolist() if stop]
+    for text in (FINE, ODD, LONG * 9):
+        found = tokenize(model, text)
+        assert found.ids.tolist() == tokenizer(text)["input_ids"]
+        assert len(found) == len(found.ids) == len(found.offsets)
+        assert [text[start:stop] for start, stop in found.offsets.tolist() if stop]
 
 
 @every_mode
@@ -120,11 +124,10 @@ def test_what_cannot_be_tokenized_is_refused_alone(
         ([5] * 201, 413, "The prompt has 201 token ids, and this model takes 200 characters"),
     ],
 )
-@every_mode
 def test_ids_that_are_none_of_the_models_are_refused(
-    served: Load, mode: str, ids: Any, status: int, sentence: str
+    served: Load, ids: Any, status: int, sentence: str
 ) -> None:
-    wrong = detokenize(served(mode, max_characters=200), ids)
+    wrong = detokenize(served("text_generation", max_characters=200), ids)
     assert (wrong.status, str(wrong).startswith(sentence)) == (status, True), wrong
 
 

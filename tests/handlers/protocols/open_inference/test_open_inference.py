@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from handlers import tasks
-from handlers.config.choices import modes
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.telemetry.meter import Meter
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
-from tests.modes import cases
+from tests.modes import cases, each_mode
 from tests.samples import explained_modes
 from tests.serving import Served, read_json
 
@@ -93,7 +92,7 @@ def packed(*texts: str) -> bytes:
     return b"".join(struct.pack("<I", len(each)) + each for each in map(str.encode, texts))
 
 
-@pytest.mark.parametrize("mode", modes())
+@pytest.mark.parametrize("mode", each_mode())
 class TestEveryMode:
     def test_answers_as_the_hugging_face_protocol_does(self, served: Serve, mode: str) -> None:
         inputs, tensors, parameters = inputs_of(mode)
@@ -125,7 +124,7 @@ class TestEveryMode:
         }
 
 
-@pytest.mark.parametrize("mode", explained_modes())
+@pytest.mark.parametrize("mode", each_mode(explained_modes()))
 def test_each_mode_is_explained(served: Serve, mode: str) -> None:
     inputs, tensors, _ = inputs_of(mode)
     parameters = {"method": "input_x_gradient", **(FEW if tasks.get(mode).generates else {})}

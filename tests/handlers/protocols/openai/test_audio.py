@@ -133,6 +133,7 @@ def test_a_model_of_another_mode_refuses_the_path(served: Callable[..., Served])
     assert "it recognizes no speech" in json.loads(body)["error"]["message"]
 
 
+@pytest.mark.nightly  # A process with the clients starts.
 def test_openais_client_transcribes_and_translates(
     whisper: Served, letters: Served, tmp_path: Path
 ) -> None:
