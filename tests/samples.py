@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ __all__ = [
     "format_params",
     "inputs_of",
     "keys_of",
+    "mode_params",
     "requests_of",
     "text_modes",
 ]
@@ -32,6 +34,8 @@ INPUTS: dict[str, list[Any]] = {mode: list(cases(mode).inputs) for mode in modes
 PARAMETERS: dict[str, list[dict[str, Any]]] = {
     mode: list(cases(mode).parameters) for mode in modes()
 }
+# Modes with the implementation of text2text_generation.
+TEXT_TO_TEXT = ("summarization", "translation")
 # The YAML keys of a format whose graphs have a fixed shape.
 FIXED_SHAPE: dict[str, Any] = {"batch_size": 4, "max_length": 128}
 
@@ -49,6 +53,14 @@ def explained_modes() -> list[str]:
 def explained_text_modes() -> list[str]:
     """Return the modes whose explanations are those of tokens."""
     return [mode for mode in explained_modes() if mode in text_modes()]
+
+
+def mode_params(names: Iterable[str]) -> list[Any]:
+    """Return modes as a test's parameter; one with the implementation of another is nightly."""
+    return [
+        pytest.param(name, marks=pytest.mark.nightly if name in TEXT_TO_TEXT else ())
+        for name in names
+    ]
 
 
 def format_params() -> list[Any]:
