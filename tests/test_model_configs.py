@@ -23,15 +23,19 @@ PATHS = sorted(MODEL_CONFIGS.rglob("*.yaml"))
 
 
 def config_params() -> list[Any]:
-    """Return the YAMLs as a test's parameter; of each format all but the first are nightly."""
+    """Return the YAMLs as a test's parameter.
+
+    All but the first of a format and a layout of checkpoints are nightly.
+    """
     found, known = [], set()
     for path in PATHS:
-        save_mode = plan(ModelConfig.read(path)).handler.save_mode
-        marks = [pytest.mark.openvino] if save_mode == "openvino" else []
+        handler = plan(ModelConfig.read(path)).handler
+        kind = (handler.save_mode, tasks.get(handler.mode).draws)
+        marks = [pytest.mark.openvino] if handler.save_mode == "openvino" else []
         # OpenVINO takes seconds for each.
-        nightly = [pytest.mark.nightly] if marks or save_mode in known else []
+        nightly = [pytest.mark.nightly] if marks or kind in known else []
         found.append(pytest.param(path, id=path.stem, marks=marks + nightly))
-        known.add(save_mode)
+        known.add(kind)
     return found
 
 

@@ -11,11 +11,18 @@ import pytest
 
 from handlers.config.choices import modes
 from handlers.schemas.model_info import ModelInfo
+from tests.modes import cases
 from tests.samples import INPUTS, PARAMETERS, mode_params
 from tests.serving import Served
 
 Load = Callable[..., Served]
 every_mode = pytest.mark.parametrize("mode", mode_params(modes()))
+
+
+def brief(served: Load, mode: str) -> Served:
+    """Return a model whose default texts are short."""
+    settings = cases(mode).settings
+    return served(mode, **(settings if "max_new_tokens" in settings.get("parameters", {}) else {}))
 
 
 def described(model: Served) -> ModelInfo:
@@ -24,7 +31,7 @@ def described(model: Served) -> ModelInfo:
 
 @every_mode
 def test_inputs_parameters_and_answers_fit_their_schemas(served: Load, mode: str) -> None:
-    model = served(mode)
+    model = brief(served, mode)
     info = described(model)
     for inputs in INPUTS[mode]:
         jsonschema.validate(inputs, info.inputs)
@@ -38,7 +45,7 @@ def test_inputs_parameters_and_answers_fit_their_schemas(served: Load, mode: str
 def test_the_sample_is_answered_and_every_described_default_may_be_sent(
     served: Load, mode: str
 ) -> None:
-    model = served(mode)
+    model = brief(served, mode)
     info = described(model)
     defaults = {name: schema["default"] for name, schema in info.parameters.items()}
     sample = {**defaults, **info.sample.get("parameters", {})}

@@ -78,7 +78,13 @@ def check(question: Question, response: HttpResponse) -> None:
         assert " " in sentence_of(read_json(response.body)), shown
 
 
-@pytest.mark.parametrize("mode", SETTINGS)
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param(mode, marks=pytest.mark.nightly if mode == "token_classification" else ())
+        for mode in SETTINGS
+    ],
+)
 @pytest.mark.parametrize(
     "decoded",
     [

@@ -98,4 +98,6 @@ def test_a_list_is_refused_where_it_has_a_mistake_or_too_many_items(
             body = {**each.value, key: wrong}
             answer = post(served(mode), each.path, json.dumps(body).encode())
             assert answer.status_code in statuses, (each.path, key, answer.text)
+            # An answer to a list has the error of an item in its place.
+            assert answer.is_error or answer.text.count('"code":400') == 1, (each.path, answer.text)
             document(mode).check(each.path, answer)

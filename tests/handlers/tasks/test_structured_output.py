@@ -42,7 +42,8 @@ STOP = '<tool_call>\n{"name": "stop", "arguments": {}}\n</tool_call>'
 STRING = '{"a": "<tool_call>", "b": {"name": "stop", "arguments": {}}}'
 
 
-@pytest.fixture(scope="module", params=["GPT-2", "Llama"])
+# What a grammar makes of either tokenizer is tested in tests/handlers/generation.
+@pytest.fixture(scope="module", params=["GPT-2", pytest.param("Llama", marks=pytest.mark.nightly)])
 def model(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Served:
     """Models with more ids than their tokenizers have."""
     folder: Path = tmp_path_factory.mktemp("model")

@@ -182,8 +182,15 @@ def test_with_continuous_batching_texts_are_the_same(
     assert Dispatcher(engine)
 
 
-@pytest.mark.parametrize("family", ["Marian", "Bart"])
-@pytest.mark.parametrize("method", ["layer_integrated_gradients", "shapley_value_sampling"])
+@pytest.mark.parametrize(
+    ("family", "method"),
+    [
+        ("Marian", "shapley_value_sampling"),
+        ("Bart", "layer_integrated_gradients"),
+        pytest.param("Marian", "layer_integrated_gradients", marks=pytest.mark.nightly),
+        pytest.param("Bart", "shapley_value_sampling", marks=pytest.mark.nightly),
+    ],
+)
 def test_attributions_of_the_words_sum_to_the_log_probability_of_the_text(
     served: Model, family: str, method: str
 ) -> None:

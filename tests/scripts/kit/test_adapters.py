@@ -97,14 +97,21 @@ def test_a_path_without_a_folder_is_refused(tmp_path: Path) -> None:
         bring(hub, tmp_path, "./x")
 
 
-def test_an_archive_has_the_adapters_and_loads_with_them(
-    base: Path, adapter: Path, tmp_path: Path
-) -> None:
+@pytest.fixture
+def adapted(base: Path, adapter: Path, tmp_path: Path) -> Path:
+    """The YAML of a model with two adapters."""
     names = {"french": str(adapter), "dutch": str(adapter)}
-    config = write_yaml(tmp_path / "adapted.yaml", base, mode=MODE, adapters=names)
-    packed = {name for name in contents(config) if name.startswith("adapters/")}
-    assert packed == {f"adapters/{name}/{file}" for name in names for file in FILES}
-    assert pack(config, export_path=tmp_path / "store").made
+    return write_yaml(tmp_path / "adapted.yaml", base, mode=MODE, adapters=names)
+
+
+def test_an_archive_has_the_adapters(adapted: Path) -> None:
+    packed = {name for name in contents(adapted) if name.startswith("adapters/")}
+    assert packed == {f"adapters/{name}/{file}" for name in ("french", "dutch") for file in FILES}
+
+
+@pytest.mark.nightly  # tests/handlers/formats/test_lora.py loads them, test_archive.py an archive.
+def test_an_archive_loads_with_its_adapters(adapted: Path, tmp_path: Path) -> None:
+    assert pack(adapted, export_path=tmp_path / "store").made
 
 
 def test_an_adapter_that_is_not_downloaded_is_not_packed(base: Path, tmp_path: Path) -> None:
