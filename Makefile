@@ -36,7 +36,7 @@ TESTED := models browser wrk $(CLIENTS)/.ready $(FRAMEWORKS)/.ready $(DOCS)/.rea
 SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.kit.default_modes))
 
 .DEFAULT_GOAL := help
-.PHONY: archives bench bench-embeddings bench-generation bench-images browser clean demo docs help install lint lock models serve serve-kserve serve-ray soak stop stop-kserve \
+.PHONY: archives bench bench-embeddings bench-generation bench-images browser clean demo docs golden help install lint lock models serve serve-kserve serve-ray soak stop stop-kserve \
   stop-ray test test-all test-kserve test-latest test-ray test-soak test-vllm wrk
 
 help:
@@ -56,6 +56,7 @@ help:
 	@echo "make test-ray     run the tests that need Ray"
 	@echo "make test-kserve  run the tests that need KServe's SDK"
 	@echo "make test-soak    run the short soak as a test, on a machine that does nothing else"
+	@echo "make golden       write the error sentences that the tests compare; GOLDEN=tests/scripts takes fewer"
 	@echo "make lint         run ruff and mypy"
 	@echo "make docs         build the documentation site in build/site"
 	@echo "make bench        measure the speed beside other servers, in about an hour"
@@ -191,6 +192,11 @@ test-vllm: $(READY) $(VLLM)/.ready
 
 test-soak: $(READY) models wrk
 	$(RUN) -m pytest -m soak tests/benchmarks
+
+# One process, which writes tests/golden/sentences.json at its end.
+golden: $(READY)
+	$(RUN) -m pytest --rewrite-sentences -m "not vllm and not ray and not kserve and not soak" \
+	  $$(grep -rl --include="test_*.py" "^from tests.sentences" $(or $(GOLDEN),tests))
 
 # The programs of Ray run in its environment, the tests in that of the kit.
 test-ray: $(READY) $(RAY)/.ready

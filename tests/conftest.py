@@ -20,6 +20,8 @@ from tests.samples import keys_of
 from tests.serving import Served
 from tests.standins import torch_neuron, torch_neuronx
 
+pytest_plugins = ["tests.sentences"]
+
 # Tests do not fail on a busy machine, and a run that failed can be repeated.
 settings.register_profile(
     "kit", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

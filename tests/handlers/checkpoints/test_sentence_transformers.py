@@ -20,6 +20,7 @@ from tests.reference.embedding_checkpoints import (
     old,
     write_modules,
 )
+from tests.sentences import refused
 
 PICKLE = "pytorch_model.bin"
 
@@ -96,19 +97,19 @@ def test_a_wrong_file_is_a_sentence(tmp_path: Path, file: str, content: str, pro
 def test_a_missing_config_of_a_module_is_named(tmp_path: Path) -> None:
     write_modules(tmp_path, [old("mean_tokens")])
     (tmp_path / "1_Pooling" / "config.json").unlink()
-    with pytest.raises(WrongCheckpoint, match=r"1_Pooling/config\.json: is missing"):
+    with refused(WrongCheckpoint, "1_Pooling/config.json"):
         SentenceTransformer.read(tmp_path, SIZE)
 
 
 def test_a_normalization_of_other_vectors_is_refused(tmp_path: Path) -> None:
     norm: Module = ("sentence_transformers.models.LayerNorm", {"dimension": 7})
-    with pytest.raises(WrongCheckpoint, match="takes vectors of 7 numbers, and gets 32"):
+    with refused(WrongCheckpoint, 7, 32):
         read(tmp_path, old("mean_tokens"), norm)
 
 
 def test_an_activation_that_is_code_is_refused(tmp_path: Path) -> None:
     found = read(tmp_path, old("mean_tokens"), dense(SIZE, 4, "os.system"))
-    with pytest.raises(WrongCheckpoint, match=r"activation function os\.system"):
+    with refused(WrongCheckpoint, "os.system"):
         found.reduction()
 
 
@@ -124,8 +125,8 @@ def test_weights_in_a_pickle_of_tensors_are_loaded_and_other_pickles_refused(
     for name, each in found.reduction().state_dict().items():
         assert torch.equal(each, expected[name])
     torch.save({"linear.weight": Path("x")}, folder / PICKLE)
-    with pytest.raises(WrongCheckpoint, match=r"2_Dense/pytorch_model\.bin: cannot be loaded"):
+    with refused(WrongCheckpoint, "2_Dense/pytorch_model.bin"):
         found.reduction()
     (folder / PICKLE).unlink()
-    with pytest.raises(WrongCheckpoint, match=r"2_Dense/model\.safetensors: is missing"):
+    with refused(WrongCheckpoint, "2_Dense/model.safetensors"):
         found.reduction()

@@ -16,6 +16,7 @@ from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint
 from tests import tiny
 from tests.reference.test_sentencepiece import PARTS, write
+from tests.sentences import refused
 from tests.serving import Served, differences
 
 MODE = "translation"
@@ -100,7 +101,7 @@ def test_sentencepiece_files_of_another_family_are_refused_with_the_way_to_conve
     own(folder)
     files = write(tmp_path / "files", part("NllbTokenizer"))
     (files / "sentencepiece.bpe.model").rename(folder / "spiece.model")
-    with pytest.raises(WrongCheckpoint, match=r"write its tokenizer\.json once"):
+    with refused(WrongCheckpoint, "tokenizer.json"):
         _ = read_checkpoint(folder, HandlerSection(mode=MODE)).tokenizer
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from handlers.errors import RequestError, RequestTooLarge, Unprocessable
 from handlers.media.remote import RemoteFile, RemoteFiles, addresses_of, connect, is_public
+from tests.sentences import refused
 
 LIMIT = 10_000
 CAT = b"the bytes of a cat"
@@ -119,30 +120,30 @@ def test_hosts_of_the_yaml_are_allowed(network: _Network, hosts: list[str], url:
 
 
 @pytest.mark.parametrize(
-    ("url", "fragment"),
+    ("url", "facts"),
     [
-        ("http://images.example.com.evil.test/cat", "of the host"),
-        ("http://example.com/cat", "of the host"),
-        ("http://images.example.com:8080/cat", "of the host"),
-        ("http://images.example.com@evil.test/cat", "no user name"),
-        ("http://evil.test#images.example.com", "of the host"),
-        ("file:///etc/passwd", "is no URL that can be fetched"),
-        ("ftp://images.example.com/cat", "is no URL that can be fetched"),
-        ("http://images.example.com:port/cat", "is no URL that can be fetched"),
-        ("http://[::1/cat", "is no URL that can be fetched"),
-        ("http://images.example.com/a cat", "percent-encode"),
-        ("http://images.example.com/cat\r\nHost: evil", "URL"),
+        ("http://images.example.com.evil.test/cat", ["images.example.com.evil.test"]),
+        ("http://example.com/cat", ["example.com"]),
+        ("http://images.example.com:8080/cat", ["images.example.com:8080"]),
+        ("http://images.example.com@evil.test/cat", ["URL"]),
+        ("http://evil.test#images.example.com", ["evil.test"]),
+        ("file:///etc/passwd", ["URL"]),
+        ("ftp://images.example.com/cat", ["URL"]),
+        ("http://images.example.com:port/cat", ["URL"]),
+        ("http://[::1/cat", ["URL"]),
+        ("http://images.example.com/a cat", ["URL"]),
+        ("http://images.example.com/cat\r\nHost: evil", ["URL"]),
     ],
 )
-def test_other_urls_are_refused(network: _Network, url: str, fragment: str) -> None:
-    with pytest.raises(Unprocessable, match=fragment):
+def test_other_urls_are_refused(network: _Network, url: str, facts: list[str]) -> None:
+    with refused(Unprocessable, *facts):
         _files(network).allow(url, "inputs")
     assert network.connected == []
 
 
 def test_without_hosts_no_url_is_fetched(network: _Network) -> None:
     files = RemoteFiles([], 1, LIMIT, network.resolve, network.connect)
-    with pytest.raises(Unprocessable, match="allowed_media_hosts"):
+    with refused(Unprocessable, "allowed_media_hosts"):
         files.allow("http://images.example.com/cat", "inputs")
 
 
