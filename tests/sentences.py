@@ -22,7 +22,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import pytest
 
@@ -34,17 +34,24 @@ Raised = TypeVar("Raised", bound=BaseException)
 Wording = dict[str, dict[str, list[str]]]
 
 
-class Sentence:
+class Sentence(str):
     """Equals a text that has the facts, and that is worded as the golden file says.
 
     A number is found with and without commas, a fact only as a whole word. The file leaves out
-    what differs between two runs and two machines, such as measured numbers.
+    what differs between two runs and two machines, such as measured numbers. As a text it is the
+    sentences of the file, which pytest compares line by line where they are not equal.
     """
 
+    __slots__ = ("facts",)
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, *facts: object) -> None:
-        self.facts = facts
+    facts: tuple[object, ...]
+
+    def __new__(cls, *facts: object) -> Self:
+        """Return the sentence that the running test expects."""
+        sentence = super().__new__(cls, "\n".join(_expected()))
+        sentence.facts = facts
+        return sentence
 
     def __eq__(self, text: object) -> bool:
         if not isinstance(text, str) or not all(_states(text, fact) for fact in self.facts):
@@ -53,9 +60,12 @@ class Sentence:
         _seen[_current_test()].add(found)
         return _rewrites or not _is_compared() or found in _expected()
 
+    def __ne__(self, text: object) -> bool:
+        return not self == text
+
     def __repr__(self) -> str:
         facts = ", ".join(map(repr, self.facts))
-        return f"Sentence({facts}) as one of {_expected()}; `make golden` rewrites these"
+        return f"Sentence({facts}), in the wording that `make golden` writes"
 
 
 @contextmanager
@@ -152,6 +162,7 @@ class _Rewriting:
             self.passed.add(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
+        _golden.cache_clear()  # another run may have written it
         kept = {
             f"{file}::{test}": texts
             for file, tests in _golden()["sentences"].items()

@@ -18,6 +18,7 @@ from handlers.config.choices import modes
 from handlers.explainers import targets
 from scripts import demo
 from scripts.kit.default_modes import default_modes
+from tests.sentences import Sentence
 
 EXPLANATION = {
     "sequence_ids": [0],
@@ -108,23 +109,23 @@ def test_an_unknown_mode_is_one_sentence_with_the_names() -> None:
         [sys.executable, "-m", "scripts.demo", "--mode", "xyz"], capture_output=True, text=True
     )
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"There is no demo model 'xyz'; use one of {', '.join(modes())}.\n"
+    assert done.stderr == Sentence("xyz", *modes())
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    ("answer", "facts"),
     [
-        (lambda: httpx.Response(400, json={"code": 400, "message": "too long"}), "400 too long"),
-        (lambda: httpx.Response(502, text="bad gateway"), "502 bad gateway"),
-        (unreachable, "503 no answer (ConnectError)"),
+        (lambda: httpx.Response(400, json={"code": 400, "message": "too long"}), ["400"]),
+        (lambda: httpx.Response(502, text="bad gateway"), ["502"]),
+        (unreachable, ["503", "ConnectError"]),
     ],
 )
 @pytest.mark.parametrize("kind", ["predictions", "explanations"])
 def test_a_request_that_fails_is_shown_and_ends_with_1(
-    run: Run, kind: str, answer: Callable[[], httpx.Response], message: str
+    run: Run, kind: str, answer: Callable[[], httpx.Response], facts: list[str]
 ) -> None:
     path = f"/{kind}/sequence_classification"
     code, shown = run({path: answer})
     assert code == 1
-    assert message in " ".join(shown.replace("│", " ").split())
+    assert " ".join(shown.replace("│", " ").split()) == Sentence(*facts)
     assert shown.splitlines()[-1] == f"Failed: {path}"

@@ -17,6 +17,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from handlers.errors import WrongCheckpoint, WrongConfig
 from tests import families, tiny_adapters
+from tests.sentences import refused
 from tests.serving import Served, explanation_of
 
 MODE = "text_generation"
@@ -223,7 +224,7 @@ def test_layers_on_disk_are_refused(base: Path, adapters: dict[str, Path]) -> No
     config = AutoConfig.from_pretrained(base)
     parts = {"gpt2": GPT2_PARTS, "llama": LLAMA_PARTS}[config.model_type]
     device_map = {**dict.fromkeys(parts, "cpu"), parts[-1]: "disk"}
-    with pytest.raises(WrongConfig, match=r"handler\.adapters: is set, and handler\.device_map"):
+    with refused(WrongConfig, "handler.adapters", "handler.device_map"):
         Served(base, MODE, adapters={"a": str(adapters["french"])}, device_map=device_map)
 
 
@@ -243,7 +244,7 @@ def test_an_adapter_of_another_architecture_is_refused(base: Path, broken: Path)
         name.replace("base_model.model.", "base_model.model.x."): weights[name] for name in weights
     }
     save_file(renamed, broken / "adapter_model.safetensors")
-    with pytest.raises(WrongCheckpoint, match=r"is for a model with x\..*, which this one does"):
+    with refused(WrongCheckpoint):
         load(base, broken)
 
 
@@ -252,14 +253,14 @@ def test_an_adapter_of_another_size_is_refused(base: Path, broken: Path) -> None
     name = next(name for name in weights if "lora_A" in name)
     weights[name] = torch.cat([weights[name]] * 2, dim=1)
     save_file(weights, broken / "adapter_model.safetensors")
-    with pytest.raises(WrongCheckpoint, match=r"does not fit the model .*size mismatch"):
+    with refused(WrongCheckpoint):
         load(base, broken)
 
 
 def test_a_rank_that_the_weights_do_not_have_is_refused(base: Path, broken: Path) -> None:
     settings = json.loads((broken / "adapter_config.json").read_text())
     (broken / "adapter_config.json").write_text(json.dumps({**settings, "r": 3}))
-    with pytest.raises(WrongCheckpoint, match=r"does not fit the model .*size mismatch"):
+    with refused(WrongCheckpoint):
         load(base, broken)
 
 

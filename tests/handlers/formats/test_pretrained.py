@@ -14,6 +14,7 @@ from handlers.config.choices import modes
 from handlers.errors import WrongCheckpoint
 from tests import tiny
 from tests.modes import cases
+from tests.sentences import refused
 from tests.serving import Served
 
 MODE = "sequence_classification"
@@ -96,7 +97,7 @@ def test_a_missing_shard_stops_the_load(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").unlink()
     model.save_pretrained(tmp_path, max_shard_size="30KB")
     next(tmp_path.glob("model-*.safetensors")).unlink()
-    with pytest.raises(WrongCheckpoint, match="weights: cannot be loaded"):
+    with refused(WrongCheckpoint):
         Served(tmp_path, MODE)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from handlers.errors import RequestError, RequestTooLarge, Unprocessable
 from handlers.media.remote import RemoteFile, RemoteFiles, addresses_of, connect, is_public
-from tests.sentences import refused
+from tests.sentences import Sentence, refused
 
 LIMIT = 10_000
 CAT = b"the bytes of a cat"
@@ -161,7 +161,7 @@ def test_without_hosts_no_url_is_fetched(network: _Network) -> None:
 def test_addresses_that_are_not_public_are_never_reached(network: _Network, url: str) -> None:
     found = _fetch(_files(network), url)
     assert isinstance(found, Unprocessable)
-    assert "an address that is not public" in str(found)
+    assert str(found) == Sentence("inputs", "URL")
     assert set(network.connected) <= {PUBLIC}
 
 
@@ -232,22 +232,22 @@ def test_redirects_are_followed_to_allowed_hosts_only(network: _Network) -> None
 
 
 @pytest.mark.parametrize(
-    ("url", "reason"),
+    "url",
     [
-        ("http://images.example.com/to/http://[::1", "it redirects to nowhere"),
-        ("http://images.example.com/to/http://a..example.com/cat", "its host is unknown"),
-        ("http://a..example.com/cat", "its host is unknown"),
-        (f"http://{'a' * 64}.example.com/cat", "its host is unknown"),
+        "http://images.example.com/to/http://[::1",
+        "http://images.example.com/to/http://a..example.com/cat",
+        "http://a..example.com/cat",
+        f"http://{'a' * 64}.example.com/cat",
     ],
 )
-def test_a_url_that_no_resolver_reads_is_refused(network: _Network, url: str, reason: str) -> None:
+def test_a_url_that_no_resolver_reads_is_refused(network: _Network, url: str) -> None:
     def resolve(host: str, port: int) -> Sequence[str]:
         return NAMES.get(host) or addresses_of(host, port)
 
     files = RemoteFiles(["*.example.com"], 5, LIMIT, resolve, network.connect)
     found = _fetch(files, url)
     assert isinstance(found, Unprocessable)
-    assert f"could not be fetched: {reason}" in str(found)
+    assert str(found) == Sentence("inputs", "URL")
 
 
 def test_a_server_that_sends_slowly_is_left_after_the_time_limit(network: _Network) -> None:
@@ -258,7 +258,7 @@ def test_a_server_that_sends_slowly_is_left_after_the_time_limit(network: _Netwo
             files.allow("http://images.example.com/cat", "second"),
         ]
     )
-    assert "first is a URL that could not be fetched: its server did not send it" in str(slow)
+    assert str(slow) == Sentence("first", "URL")
     assert good == CAT
 
 
@@ -272,7 +272,7 @@ def test_a_resolver_that_hangs_does_not_keep_the_batch(network: _Network) -> Non
     files = RemoteFiles(["*.example.com"], 0.3, LIMIT, resolve, network.connect)
     found = _fetch(files, "http://images.example.com/cat")
     hangs.set()
-    assert "did not send it within 0.3 s" in str(found)
+    assert str(found) == Sentence("inputs", 0.3)
 
 
 def test_a_large_file_is_refused_while_it_comes(network: _Network) -> None:

@@ -8,6 +8,7 @@ import pytest
 from scripts.kit.places import ROOT
 from scripts.kit.ports import PortInUse, Ports, free_ports
 from scripts.kit.properties import read_properties
+from tests.sentences import refused
 
 
 def test_config_properties_contains_the_default_ports() -> None:
@@ -49,5 +50,5 @@ def test_a_port_in_use_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
-        with pytest.raises(PortInUse, match=f"Port {port} is in use"):
+        with refused(PortInUse, port):
             replace(free_ports(), metrics=port).require_free()
