@@ -113,19 +113,19 @@ def test_an_unknown_mode_is_one_sentence_with_the_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "facts"),
+    ("answer", "message"),
     [
-        (lambda: httpx.Response(400, json={"code": 400, "message": "too long"}), ["400"]),
-        (lambda: httpx.Response(502, text="bad gateway"), ["502"]),
-        (unreachable, ["503", "ConnectError"]),
+        (lambda: httpx.Response(400, json={"code": 400, "message": "too long"}), "400 too long"),
+        (lambda: httpx.Response(502, text="bad gateway"), "502 bad gateway"),
+        (unreachable, "503 no answer (ConnectError)"),
     ],
 )
 @pytest.mark.parametrize("kind", ["predictions", "explanations"])
 def test_a_request_that_fails_is_shown_and_ends_with_1(
-    run: Run, kind: str, answer: Callable[[], httpx.Response], facts: list[str]
+    run: Run, kind: str, answer: Callable[[], httpx.Response], message: str
 ) -> None:
     path = f"/{kind}/sequence_classification"
     code, shown = run({path: answer})
     assert code == 1
-    assert " ".join(shown.replace("│", " ").split()) == Sentence(*facts)
+    assert message in " ".join(shown.replace("│", " ").split())
     assert shown.splitlines()[-1] == f"Failed: {path}"

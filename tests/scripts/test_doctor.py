@@ -36,7 +36,7 @@ def installed(tmp_path: Path) -> Installation:
 @pytest.mark.parametrize(
     ("line", "facts"),
     [
-        ("management_address=http://0.0.0.0:8081", []),
+        ("management_address=http://0.0.0.0:8081", ["management_address"]),
         (
             "inference_address=http://0.0.0.0:8080\ndisable_token_authorization=true",
             ["inference_address"],
