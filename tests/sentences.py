@@ -91,6 +91,7 @@ _VOLATILE = (
     (re.compile(rf"{re.escape(str(ROOT))}/"), ""),
     (re.compile(r"(127\.0\.0\.1|localhost):\d+"), r"\1:PORT"),
     (re.compile(r"\b([Pp]ort) \d+"), r"\1 PORT"),
+    (re.compile(r"\b(disk has) [\d,]+"), r"\1 N"),
     (re.compile(r"(?<![\w.])\d+(?:\.\d+)+(?!\w)"), "N.N"),  # measured numbers, and versions
 )
 

@@ -85,9 +85,7 @@ def whispers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Served, Served]:
     handler = {"mode": MODE, "save_mode": "openvino", "model_name": str(checkpoint)}
     config = folder / "whisper.yaml"
     config.write_text(json.dumps({"handler": {**handler, "dtype": "float32"}}), encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scripts.kit.exports.BUILD", folder / "build")
-        archive = pack(config, export_path=folder, checked=False).path
+    archive = pack(config, export_path=folder, build=folder / "build", checked=False).path
     unpacked = ARCHIVE_FORMATS["mar"].unpack(archive, folder / "unpacked")
     return Served(checkpoint, MODE), Served(unpacked, MODE, save_mode="openvino")
 

@@ -25,15 +25,14 @@ def test_an_archive_contains_only_the_required_files(config_path: Path, handlers
 
 
 def test_a_checkpoint_in_fewer_bits_is_packed_with_its_weights_and_its_agreement(
-    tmp_path: Path, handlers: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, handlers: Path
 ) -> None:
-    monkeypatch.setattr("scripts.kit.exports.BUILD", tmp_path / "build")
     mode = "sequence_classification"
     (tmp_path / "rows.jsonl").write_text('{"inputs": "Ada sings"}', encoding="utf-8")
     keys = {"mode": mode, "dtype": "auto", "calibration": "rows.jsonl"}
     path = write_yaml(tmp_path / "fewer.yaml", tiny.write(tmp_path / "model", mode), **keys)
 
-    parts = contents(path, handlers=handlers)
+    parts = contents(path, handlers=handlers, build=tmp_path / "build")
 
     assert {"model.safetensors", "quality.json"} < set(parts)
     report = ParityReport.read(Path(str(parts["quality.json"])))
@@ -44,15 +43,15 @@ def test_a_checkpoint_in_fewer_bits_is_packed_with_its_weights_and_its_agreement
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("explains", [True, False])
 def test_an_exported_model_is_packed_with_its_weights_if_they_explain_it(
-    tmp_path: Path, handlers: Path, monkeypatch: pytest.MonkeyPatch, explains: bool
+    tmp_path: Path, handlers: Path, explains: bool
 ) -> None:
-    monkeypatch.setattr("scripts.kit.exports.BUILD", tmp_path / "build")
     keys = {"mode": "fill_mask", "save_mode": "torchscript", "explain_with_checkpoint": True}
     keys |= {"captum_explanation": explains}
     checkpoint = tiny.write(tmp_path / "model", "fill_mask")
     path = write_yaml(tmp_path / "exported.yaml", checkpoint, **keys)
 
-    assert ("model.safetensors" in contents(path, handlers=handlers)) == explains
+    parts = contents(path, handlers=handlers, build=tmp_path / "build")
+    assert ("model.safetensors" in parts) == explains
 
 
 @pytest.mark.slow
@@ -62,7 +61,6 @@ def test_an_exported_model_is_packed_with_its_weights_if_they_explain_it(
 def test_the_fastest_format_is_packed_with_its_name_and_the_weights_for_explanations(
     tmp_path: Path, handlers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scripts.kit.exports.BUILD", tmp_path / "build")
     monkeypatch.setattr("handlers.checkpoints.devices.find_accelerator", lambda: None)
     (tmp_path / "rows.jsonl").write_text('{"inputs": "Once upon a time"}', encoding="utf-8")
     checkpoint = tiny.write(tmp_path / "model", "text_generation")
@@ -72,7 +70,7 @@ def test_the_fastest_format_is_packed_with_its_name_and_the_weights_for_explanat
     path = tmp_path / "auto.yaml"
     path.write_text(json.dumps(document), encoding="utf-8")
 
-    parts = contents(path, handlers=handlers)
+    parts = contents(path, handlers=handlers, build=tmp_path / "build")
 
     assert {"openvino_model.bin", "model.safetensors", "quality.json"} < set(parts)
     assert Choice.read(Path(str(parts["save_mode.json"]))).save_mode == "openvino"

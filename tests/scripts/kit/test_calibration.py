@@ -49,23 +49,22 @@ def test_a_missing_calibration_file_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_a_mode_without_a_default_file_has_no_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("scripts.kit.calibration.ARTIFACTS", tmp_path)
-    assert samples(tmp_path / "model.yaml", config(dtype="auto")) == []
+    assert samples(tmp_path / "model.yaml", config(dtype="auto"), tmp_path) == []
     with refused(WrongConfig, "handler.calibration"):
-        samples(tmp_path / "model.yaml", config(save_mode="openvino"))
+        samples(tmp_path / "model.yaml", config(save_mode="openvino"), tmp_path)
 
 
 @pytest.mark.openvino
 def test_rows_are_required_where_auto_is_an_export(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scripts.kit.calibration.ARTIFACTS", tmp_path)
     monkeypatch.setattr("handlers.checkpoints.devices.find_accelerator", lambda: None)
-    assert samples(tmp_path / "model.yaml", config(save_mode="auto")) == []
+    assert samples(tmp_path / "model.yaml", config(save_mode="auto"), tmp_path) == []
+    exported = config(mode="text_generation", save_mode="auto")
     with refused(WrongConfig, "handler.calibration"):
-        samples(tmp_path / "model.yaml", config(mode="text_generation", save_mode="auto"))
+        samples(tmp_path / "model.yaml", exported, tmp_path)
 
 
 @pytest.mark.parametrize("mode", modes())

@@ -184,10 +184,9 @@ def test_a_key_file_that_is_being_written_is_read_when_it_is_whole(tmp_path: Pat
     writer.join()
 
 
-def test_a_key_file_without_keys_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scripts.kit.tokens.WRITE_SECONDS", 0.0)
+def test_a_key_file_without_keys_is_named(tmp_path: Path) -> None:
     for content in ("", "{}", "[]"):
         (tmp_path / "key_file.json").write_text(content)
         with refused(WrongKeyFile, "key_file.json", "management"):
-            Tokens(tmp_path / "key_file.json", "").header("management")
+            Tokens(tmp_path / "key_file.json", "", write_seconds=0).header("management")
     assert Tokens(None, "").header("management") == {}
