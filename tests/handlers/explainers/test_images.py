@@ -35,8 +35,8 @@ from tests.clock import Clock
 from tests.modes import cases
 from tests.modes.image_classification import IMAGES
 from tests.samples import explained_modes
-from tests.serving import Served, differences, explanation_of, read_png
 from tests.sentences import Sentence
+from tests.serving import Served, differences, explanation_of, read_png
 
 Load = Callable[..., Served]
 MODE = "image_classification"

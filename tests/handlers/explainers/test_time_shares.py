@@ -14,8 +14,8 @@ from handlers.explainers.layer_integrated_gradients import Explainer
 from handlers.runtime.deadline import Deadline
 from handlers.schemas.request import Request
 from tests.clock import Clock
-from tests.serving import Served
 from tests.sentences import Sentence
+from tests.serving import Served
 
 TEXT = "Nina sings in the old bar near the river"
 CHEAP = {"method": "input_x_gradient"}

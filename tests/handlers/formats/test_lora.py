@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from handlers.errors import WrongCheckpoint, WrongConfig
 from tests import families, tiny_adapters
-from tests.sentences import refused
+from tests.sentences import Sentence, refused
 from tests.serving import Served, explanation_of
 
 MODE = "text_generation"
@@ -164,18 +164,15 @@ def test_an_explanation_is_that_of_the_adapter(model: Served) -> None:
 
 def test_an_unknown_adapter_is_refused_and_harms_no_neighbour(model: Served) -> None:
     (status, answer), (_, (neighbour,)) = model.post(body("Ada", "dutch"), body("Ada", "french"))
-    assert (status, answer["message"]) == (
-        422,
-        "adapter_id is 'dutch', and this model's adapters are french, v1.2, pop; leave it out for"
-        " the model itself.",
-    )
+    facts = "adapter_id", "dutch", "french", "v1.2", "pop"
+    assert (status, answer["message"]) == (422, Sentence(*facts))
     assert neighbour["generated_text"] == text_of(model, "Ada", "french")
 
 
 def test_a_model_without_adapters_refuses_the_parameter(served: Callable[..., Served]) -> None:
     refused = served(MODE).refuse("Ada", adapter_id="french")
     assert refused[0] == 422
-    assert refused[1].startswith("adapter_id is 'french', and this model has no adapters; leave")
+    assert refused[1] == Sentence("adapter_id", "french")
 
 
 def test_the_yaml_names_a_default_that_null_turns_off(
