@@ -180,7 +180,8 @@ def test_a_key_file_that_is_being_written_is_read_when_it_is_whole(tmp_path: Pat
     path.touch()
     writer = threading.Timer(0.2, key_file, [path, 60])
     writer.start()
-    assert Tokens(path, "").header("management") == {"Authorization": "Bearer old"}
+    tokens = Tokens(path, "", write_seconds=60)
+    assert tokens.header("management") == {"Authorization": "Bearer old"}
     writer.join()
 
 
