@@ -63,7 +63,7 @@ LATEST_SET := $(addprefix tests/handlers/,test_contract.py test_batch_independen
 SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.kit.default_modes))
 
 .DEFAULT_GOAL := help
-.PHONY: archives bench bench-embeddings bench-generation bench-images browser clean demo docs durations help install lint lock models serve serve-kserve serve-ray soak stop \
+.PHONY: archives bench bench-embeddings bench-generation bench-images browser clean demo docs durations golden help install lint lock models serve serve-kserve serve-ray soak stop \
   stop-kserve stop-ray test test-e2e test-kserve test-latest test-nightly test-ray test-soak test-vllm wrk
 
 help:
@@ -85,6 +85,7 @@ help:
 	@echo "make test-kserve  run the tests that need KServe's SDK"
 	@echo "make test-soak    run the short soak as a test, on a machine that does nothing else"
 	@echo "make durations    write the slowest tests of CI to tests/durations.md"
+	@echo "make golden       write the error sentences that the tests compare; GOLDEN=tests/scripts takes fewer"
 	@echo "make lint         run ruff and mypy"
 	@echo "make docs         build the documentation site in build/site"
 	@echo "make bench        measure the speed beside other servers, in about an hour"
@@ -241,6 +242,11 @@ test-vllm: $(TEST_READY) $(VLLM)/.ready
 
 test-soak: $(TEST_READY) models wrk
 	$(RUN) -m pytest -m soak tests/benchmarks
+
+# One process, which writes tests/golden/sentences.json at its end.
+golden: $(TEST_READY)
+	$(RUN) -m pytest --rewrite-sentences -m "$(HERE)" \
+	  $$(grep -rl --include="test_*.py" "^from tests.sentences" $(or $(GOLDEN),tests))
 
 # The programs of Ray run in its environment, the tests in that of the kit.
 test-ray: $(TEST_READY) $(RAY)/.ready

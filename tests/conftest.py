@@ -20,6 +20,8 @@ from tests.samples import keys_of
 from tests.serving import Served
 from tests.standins import torch_neuron, torch_neuronx
 
+pytest_plugins = ["tests.sentences"]
+
 # Tests do not fail on a busy machine, and a run that failed can be repeated.
 settings.register_profile(
     "kit", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -119,24 +121,21 @@ def served(checkpoint: Callable[..., Path]) -> Callable[..., Served]:
 @pytest.fixture(scope="session")
 def packed(
     checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[..., Path]]:
+) -> Callable[..., Path]:
     """A tiny model's .mar in a format: `packed("onnx", mode, family="Roberta")`."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scripts.kit.exports.BUILD", tmp_path_factory.mktemp("build"))
+    build = tmp_path_factory.mktemp("build")
 
-        @cache
-        def make(
-            save_mode: str, mode: str, family: str = "Bert", extra: tuple[Path, ...] = ()
-        ) -> Path:
-            folder = tmp_path_factory.mktemp("packed")
-            config = folder / f"{mode}_{family}_{save_mode}.yaml"
-            named = str(checkpoint(mode, family=family))
-            handler = {"mode": mode, "model_name": named, "dtype": "float32", **keys_of(save_mode)}
-            document = {"startupTimeout": 480, "handler": handler}
-            config.write_text(yaml.safe_dump(document), encoding="utf-8")
-            return pack(config, export_path=folder, extra_files=extra, checked=False).path
+    @cache
+    def make(save_mode: str, mode: str, family: str = "Bert", extra: tuple[Path, ...] = ()) -> Path:
+        folder = tmp_path_factory.mktemp("packed")
+        config = folder / f"{mode}_{family}_{save_mode}.yaml"
+        named = str(checkpoint(mode, family=family))
+        handler = {"mode": mode, "model_name": named, "dtype": "float32", **keys_of(save_mode)}
+        document = {"startupTimeout": 480, "handler": handler}
+        config.write_text(yaml.safe_dump(document), encoding="utf-8")
+        return pack(config, export_path=folder, extra_files=extra, build=build, checked=False).path
 
-        yield make
+    return make
 
 
 @pytest.fixture(scope="session")

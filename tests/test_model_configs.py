@@ -67,15 +67,14 @@ def rewritten(path: Path, document: Any, checkpoint: Path, folder: Path) -> Path
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("path", config_params())
 def test_each_yaml_packs_the_format_that_it_names(
-    path: Path, checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, checkpoint: Callable[..., Path], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("scripts.kit.exports.BUILD", tmp_path / "build")
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
     handler = document["handler"]
     family = {"family": "Llama"} if "torchrun" in document else {}
     config_path = rewritten(path, document, checkpoint(handler["mode"], **family), tmp_path)
 
-    archive = pack(config_path, export_path=tmp_path, checked=False)
+    archive = pack(config_path, export_path=tmp_path, build=tmp_path / "build", checked=False)
 
     config = plan(ModelConfig.read(config_path))
     save_mode = config.handler.save_mode

@@ -103,10 +103,8 @@ def server(
     (store / "rows.jsonl").write_text("\n".join(rows), encoding="utf-8")
     config = store / f"{MODE}.yaml"
     config.write_text(yaml.safe_dump(document), encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scripts.kit.exports.BUILD", tmp_path_factory.mktemp("build"))
-        template = checkpoint_folder / "chat_template.jinja"
-        pack(config, export_path=store, extra_files=[template], checked=False)
+    template, build = checkpoint_folder / "chat_template.jinja", tmp_path_factory.mktemp("build")
+    pack(config, export_path=store, build=build, extra_files=[template], checked=False)
     workdir = tmp_path_factory.mktemp("torchserve")
     with TorchServe(workdir, store, timeout=480) as server:
         yield server

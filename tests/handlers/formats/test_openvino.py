@@ -25,6 +25,7 @@ from handlers.schemas.request import Request
 from scripts.kit.places import ROOT
 from tests import tiny
 from tests.samples import FINE, requests_of
+from tests.sentences import refused
 from tests.serving import Served
 
 # Not there beside the newest transformers.
@@ -233,13 +234,13 @@ def test_a_model_that_agrees_too_little_is_refused(
     bad = ParityReport(10, 10, 0.9, 0.4)
     monkeypatch.setattr("handlers.export.evaluation.compare_outputs", lambda *_, **__: bad)
     settings = handler(CLASSIFIES, dtype="bfloat16", min_agreement=0.95)
-    with pytest.raises(WrongCheckpoint, match=r"90\.00% of 10 labels.*min_agreement is 0.95"):
+    with refused(WrongCheckpoint, "90.00%", 10, "min_agreement", 0.95):
         export_to(tmp_path / "bad", checkpoint(CLASSIFIES), **settings)
 
 
 def test_int8_needs_rows_to_calibrate_with(checkpoint: Callable[..., Path], tmp_path: Path) -> None:
     config = ModelConfig.parse({"handler": handler(CLASSIFIES, quantization="int8")})
-    with pytest.raises(WrongConfig, match="no rows"):
+    with refused(WrongConfig):
         export(checkpoint(CLASSIFIES), config, tmp_path)
 
 
@@ -249,7 +250,7 @@ def test_a_lossy_export_needs_rows_to_measure(
 ) -> None:
     settings = handler(CLASSIFIES, quantization="int8_weights", truncation=False)
     config = ModelConfig.parse({"handler": settings})
-    with pytest.raises(WrongConfig, match=r"handler\.calibration"):
+    with refused(WrongConfig, "handler.calibration"):
         export(checkpoint(CLASSIFIES), config, tmp_path, rows)
 
 
@@ -258,7 +259,7 @@ def test_the_error_for_an_export_without_packages_names_the_command(
 ) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)
     config = ModelConfig.parse({"handler": handler(CLASSIFIES)})
-    with pytest.raises(WrongConfig, match="pip install"):
+    with refused(WrongConfig, "pip install"):
         export(checkpoint(CLASSIFIES), config, tmp_path)
 
 
@@ -266,19 +267,19 @@ def test_a_calibration_row_that_the_mode_refuses_is_named(
     checkpoint: Callable[..., Path], tmp_path: Path
 ) -> None:
     config = ModelConfig.parse({"handler": handler(CLASSIFIES, quantization="int8")})
-    with pytest.raises(WrongConfig, match=r"handler\.calibration"):
+    with refused(WrongConfig, "handler.calibration"):
         export(checkpoint(CLASSIFIES), config, tmp_path, [Request(3)])
 
 
 @pytest.mark.parametrize(
-    ("settings", "sentence"),
+    ("settings", "facts"),
     [
-        ({"mode": CLASSIFIES, "quantization": "int8"}, "use save_mode: openvino"),
-        (handler(GENERATES, quantization="int8"), "use int8_weights or int4_weights"),
+        ({"mode": CLASSIFIES, "quantization": "int8"}, ["save_mode: openvino"]),
+        (handler(GENERATES, quantization="int8"), ["int8_weights", "int4_weights"]),
     ],
 )
-def test_an_unsupported_quantization_is_refused(settings: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(WrongConfig, match=sentence):
+def test_an_unsupported_quantization_is_refused(settings: dict[str, Any], facts: list[str]) -> None:
+    with refused(WrongConfig, *facts):
         check_config(ModelConfig.parse({"handler": settings}))
 
 
@@ -286,7 +287,7 @@ def test_the_error_for_a_load_without_packages_names_the_command(
     checkpoint: Callable[..., Path], monkeypatch: Any
 ) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)
-    with pytest.raises(ConfigError, match="pip install"):
+    with refused(ConfigError, "pip install"):
         Served(checkpoint(CLASSIFIES), **handler(CLASSIFIES))
 
 

@@ -14,6 +14,7 @@ from handlers.config.choices import modes
 from handlers.errors import WrongCheckpoint
 from tests import tiny
 from tests.modes import cases, each_mode
+from tests.sentences import Sentence, refused
 from tests.serving import Served
 
 MODE = "sequence_classification"
@@ -50,22 +51,22 @@ def pickled(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "facts"),
     [
-        (without_head, "weights: have no classifier"),
-        (truncated, "weights: cannot be loaded (Error while deserializing header"),
-        (resized, "weights: cannot be loaded ("),
-        (pickled, "weights: cannot be loaded ("),
-        (lambda folder: (folder / "model.safetensors").unlink(), "weights: cannot be loaded ("),
+        (without_head, ["weights"]),
+        (truncated, ["weights"]),
+        (resized, ["weights"]),
+        (pickled, ["weights"]),
+        (lambda folder: (folder / "model.safetensors").unlink(), ["weights"]),
     ],
 )
 def test_weights_that_do_not_fit_stop_the_load(
-    tmp_path: Path, change: Callable[[Path], None], sentence: str
+    tmp_path: Path, change: Callable[[Path], None], facts: list[str]
 ) -> None:
     change(tiny.write(tmp_path, MODE))
     with pytest.raises(WrongCheckpoint) as caught:
         Served(tmp_path, MODE)
-    assert str(caught.value).startswith(sentence)
+    assert str(caught.value) == Sentence(*facts)
 
 
 def test_a_random_head_of_any_size_is_served_if_the_yaml_allows_it(tmp_path: Path) -> None:
@@ -96,7 +97,7 @@ def test_a_missing_shard_stops_the_load(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").unlink()
     model.save_pretrained(tmp_path, max_shard_size="30KB")
     next(tmp_path.glob("model-*.safetensors")).unlink()
-    with pytest.raises(WrongCheckpoint, match="weights: cannot be loaded"):
+    with refused(WrongCheckpoint):
         Served(tmp_path, MODE)
 
 

@@ -5,6 +5,7 @@ import pytest
 from handlers.errors import BadRequest
 from handlers.http.decoding import decode_text
 from handlers.http.request import HttpRequest
+from tests.sentences import Sentence
 
 TEXT = "Zürich – café"
 NARROW = "Zürich café"
@@ -32,7 +33,7 @@ def test_a_text_is_read_in_the_character_set_that_it_declares(
 def test_an_unknown_character_set_is_refused(charset: str) -> None:
     with pytest.raises(BadRequest) as caught:
         decode_text(b"a", content_type=f"text/plain; charset={charset}")
-    assert str(caught.value) == f"The body's charset {charset} is not known; send UTF-8."
+    assert str(caught.value) == Sentence(charset, "UTF-8")
 
 
 @pytest.mark.parametrize(

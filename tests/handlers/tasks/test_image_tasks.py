@@ -25,6 +25,7 @@ from scripts.kit.demo_models.shapes import as_base64, as_png
 from tests import tiny, vision_families
 from tests.images import BROKEN, FILES, IMAGES, TEXTS, raw
 from tests.modes import cases, each_mode
+from tests.sentences import refused
 from tests.serving import Served, differences
 
 IMAGE_MODES = [mode for mode in modes() if IMAGE_COLUMN in tasks.get(mode).input_columns]
@@ -202,7 +203,7 @@ def test_a_tiny_image_is_answered_or_refused_by_itself(model: Served) -> None:
 def test_a_checkpoint_without_its_image_processor_is_refused(tmp_path: Path, mode: str) -> None:
     folder = tiny.write(tmp_path / "model", mode)
     (folder / "preprocessor_config.json").unlink()
-    with pytest.raises(WrongCheckpoint, match=r"preprocessor_config\.json: cannot be read"):
+    with refused(WrongCheckpoint, "preprocessor_config.json"):
         Served(folder, mode)
 
 

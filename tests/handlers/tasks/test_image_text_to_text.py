@@ -18,6 +18,7 @@ from handlers.telemetry.meter import Meter
 from tests import tiny_multimodal
 from tests.images import BROKEN, FILES, IMAGES, TEXTS
 from tests.modes.image_text_to_text import chat_about
+from tests.sentences import refused
 from tests.serving import Served
 from tests.tiny_multimodal import write_blip
 
@@ -254,5 +255,5 @@ def test_a_model_whose_prompts_have_no_images_is_refused(tmp_path: Path) -> None
     path = tmp_path / "config.json"
     document = path.read_text().replace("BlipForQuestionAnswering", "BlipForConditionalGeneration")
     path.write_text(document)
-    with pytest.raises(WrongCheckpoint, match="BlipProcessor, whose prompts have no images"):
+    with refused(WrongCheckpoint, "BlipProcessor"):
         Served(tmp_path, MODE)

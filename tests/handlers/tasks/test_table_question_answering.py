@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from handlers.errors import WrongConfig
+from tests.sentences import refused
 from tests.serving import Served, explanation_of
 
 Load = Callable[..., Served]
@@ -126,7 +127,7 @@ def test_without_pandas_the_load_stops_with_the_install_command(
     checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(WrongConfig, match="pip install 'pandas<3'"):
+    with refused(WrongConfig, "pip install 'pandas<3'"):
         Served(checkpoint(MODE), MODE)
 
 
