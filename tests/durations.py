@@ -22,7 +22,8 @@ def main(report: Path, page: Path) -> None:
         module = _module(case.attrib["classname"])
         seconds[module] += float(case.attrib["time"])
         cases[module] += 1
-        tests[f"{module}::{case.attrib['name']}"] = float(case.attrib["time"])
+        name = case.attrib["name"].partition("@")[0]  # pytest-xdist appends the group
+        tests[f"{module}::{name}"] = float(case.attrib["time"])
     page.write_text(_page(seconds, cases, tests), encoding="utf-8")
 
 

@@ -91,7 +91,15 @@ def whispers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Served, Served]:
 
 
 @pytest.mark.openvino
-@pytest.mark.parametrize("parameters", OF_WHISPER)
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        parameters
+        if "num_beams" in parameters
+        else pytest.param(parameters, marks=pytest.mark.nightly)
+        for parameters in OF_WHISPER
+    ],
+)
 def test_openvino_writes_the_texts_and_times_of_torch(
     whispers: tuple[Served, Served], parameters: dict[str, Any]
 ) -> None:

@@ -204,6 +204,7 @@ def exported(checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathF
     return folder
 
 
+@pytest.mark.nightly  # tests/e2e/test_shipped_generation.py asks such a model
 @pytest.mark.openvino
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")

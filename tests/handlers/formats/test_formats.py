@@ -27,8 +27,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
 ]
-# Exported modes differ in tokens or pixels; the others are nightly.
-QUICK = ("sequence_classification", "image_classification")
+# Exports of other modes are nightly; test_image_graphs.py and test_audio_graphs.py have media.
+QUICK = ("sequence_classification",)
 # Their tiny checkpoints have images of several sizes, which graphs do not take.
 FREE_SIZES = ("object_detection", "depth_estimation")
 OTHERS = [

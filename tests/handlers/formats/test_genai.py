@@ -363,6 +363,7 @@ def test_what_the_engine_itself_refuses_is_the_error_of_its_text(engine: Engine)
     assert not engine.device_failed
 
 
+@pytest.mark.nightly
 def test_a_checkpoint_without_an_end_token_generates(tmp_path: Path) -> None:
     tiny.write(tmp_path, MODE, eos_token_id=None)
     formats.export(tmp_path, config(), tmp_path)

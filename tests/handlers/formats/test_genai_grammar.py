@@ -281,7 +281,7 @@ def test_a_grammar_with_a_mistake_is_refused_beside_running_texts(
     assert not engine.device_failed
 
 
-@pytest.mark.parametrize("kind", ["regex", "json"])
+@pytest.mark.parametrize("kind", ["regex", pytest.param("json", marks=pytest.mark.nightly)])
 def test_a_grammar_that_takes_the_engine_too_long_is_refused_beside_running_texts(
     engine: Engine, kind: str
 ) -> None:

@@ -261,8 +261,8 @@ def test_a_rank_that_the_weights_do_not_have_is_refused(base: Path, broken: Path
         load(base, broken)
 
 
+@pytest.mark.nightly
 def test_a_plain_checkpoint_loads_without_peft(checkpoint: Callable[..., Path]) -> None:
-
     code = (
         "import sys; from pathlib import Path; from tests.serving import Served;"
         f" Served(Path({str(checkpoint(MODE))!r}), {MODE!r}); print('peft' in sys.modules)"

@@ -66,7 +66,7 @@ def export_to(folder: Path, checkpoint: Path, **settings: Any) -> ParityReport |
     [
         (CLASSIFIES, "int8"),
         pytest.param(CLASSIFIES, "int8_weights", marks=pytest.mark.nightly),
-        ("token_classification", "int4_weights"),
+        pytest.param("token_classification", "int4_weights", marks=pytest.mark.nightly),
         pytest.param("question_answering", "int8", marks=pytest.mark.nightly),
         pytest.param(GENERATES, "int4_weights", marks=pytest.mark.nightly),
     ],
