@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from scripts.kit.command import PublicKey, plain_errors, split_names
+from scripts.kit.fork_server.start import is_on as is_fork_server_on
 from scripts.kit.model_store import list_archives
 from scripts.kit.places import BUILD, MODEL_STORE, ROOT
 from scripts.kit.ports import Ports
@@ -48,6 +49,13 @@ def start(
     json_logs: Annotated[
         bool, typer.Option("--json-logs", help="Write each line of the logs as JSON.")
     ] = False,
+    fork_server: Annotated[
+        bool,
+        typer.Option(
+            "--fork-server/--no-fork-server",
+            help="Fork workers from a process that has imported their packages.",
+        ),
+    ] = is_fork_server_on(),
     public_key: PublicKey = None,
     timeout: Annotated[float, typer.Option(help="Seconds until every model must answer.")] = 300,
     workdir: Workdir = BUILD / "server",
@@ -69,6 +77,7 @@ def start(
             timeout=timeout,
             console=foreground,
             log_config=JSON_LOGGING if json_logs else LOGGING,
+            fork_server=fork_server,
             on_ready=lambda name, seconds: console.print(f"{name} is ready ({seconds:.1f} s)"),
         )
         if foreground:

@@ -23,6 +23,7 @@ from handlers import __version__
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import KitError
 from handlers.runtime.memory_limit import memory_limit
+from scripts.kit.cores import cpu_quota
 from scripts.kit.java import java_home
 from scripts.kit.manifest import MANIFEST_FILE
 from scripts.kit.model_store import list_archives
@@ -33,9 +34,6 @@ from scripts.kit.verification import verify_archive
 
 KIT = "transformers-on-torchserve"
 CPUINFO = Path("/proc/cpuinfo")
-CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
-CPU_QUOTA_V1 = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
-PERIOD_V1 = Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # Java's heap and what a worker has beside its weights, in bytes.
 JAVA_BYTES, WORKER_BYTES = 1 << 30, 600 << 20
@@ -109,7 +107,7 @@ def check_java(_installation: Installation) -> Iterator[Finding]:
 
 def check_processor(_installation: Installation) -> Iterator[Finding]:
     """Tell the cores and whether they multiply bfloat16."""
-    cores, quota = len(os.sched_getaffinity(0)), _cpu_quota()
+    cores, quota = len(os.sched_getaffinity(0)), cpu_quota()
     limit = f", limited to {quota:g} by the cgroup" if quota and quota < cores else ""
     yield Finding("ok", f"Cores: {cores}{limit}.")
     flags = CPUINFO.read_text("utf-8").split() if CPUINFO.exists() else []
@@ -398,15 +396,3 @@ def _sample_of(server: Server, model: str) -> Any:
     except (httpx.TransportError, ValueError):
         return None
     return (found.get("customizedMetadata") or {}).get("sample")
-
-
-def _cpu_quota() -> float | None:
-    """Return the cores that the cgroup allows; None without a limit."""
-    try:
-        if CPU_QUOTA.exists():
-            quota, period = CPU_QUOTA.read_text("utf-8").split()
-        else:
-            quota, period = CPU_QUOTA_V1.read_text("utf-8"), PERIOD_V1.read_text("utf-8")
-        return int(quota) / int(period) if int(quota) > 0 else None
-    except (OSError, ValueError):
-        return None

@@ -101,7 +101,7 @@ def test_several_servers_can_run_and_stop_leaves_no_processes_or_files(
         assert ask(second).is_success
         processes = group_members(second.pid)
 
-    assert len(processes) == 2
+    assert len(processes) == 4
     assert not group_members(second.pid)
     assert not second.scratch.exists()
     assert Server.of(tmp_path) is None

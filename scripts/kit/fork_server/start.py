@@ -1,0 +1,56 @@
+"""Start a fork server together with TorchServe."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scripts.kit.cores import available_cores
+from scripts.kit.fork_server.messages import SEPARATOR
+from scripts.kit.fork_server.modules import MODULES
+
+BOOT, LAUNCHER = (Path(__file__).with_name(name) for name in ("boot.py", "launcher.py"))
+
+# `off` has each worker import its packages itself.
+VARIABLE = "FORK_SERVER"
+LOG_FILE = "fork_server.log"
+PYTHON, SOCKET = "python", "fork.sock"
+
+
+@dataclass(frozen=True)
+class ForkServer:
+    """A fork server to start.
+
+    Attributes:
+        folder: for its socket and its launcher; its path must be short.
+        log: the file for its messages.
+        modules: what it imports.
+        slots: how many workers load their models at the same time.
+    """
+
+    folder: Path
+    log: Path
+    modules: Sequence[str] = MODULES
+    slots: int = field(default_factory=available_cores)
+
+    @property
+    def python(self) -> Path:
+        """The program that starts a worker."""
+        return self.folder / PYTHON
+
+    def command(self, program: Sequence[str]) -> list[str]:
+        """Write the launcher, and return the command that starts a program with the server."""
+        start = [sys.executable, "-IS", str(LAUNCHER), str(self.folder / SOCKET)]
+        self.python.write_text(f'#!/bin/sh\nexec {shlex.join(start)} "$@"\n', encoding="utf-8")
+        self.python.chmod(0o700)
+        options = [self.folder / SOCKET, self.log, self.slots, SEPARATOR.join(self.modules)]
+        return [sys.executable, "-IS", str(BOOT), *map(str, options), *program]
+
+
+def is_on(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether servers of this machine have a fork server: on Linux, unless it is off."""
+    return sys.platform == "linux" and environment.get(VARIABLE, "on") != "off"
