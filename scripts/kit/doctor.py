@@ -29,6 +29,7 @@ from scripts.kit.manifest import MANIFEST_FILE
 from scripts.kit.model_store import list_archives
 from scripts.kit.ports import PortInUse, Ports
 from scripts.kit.properties import read_properties
+from scripts.kit.readiness import failures
 from scripts.kit.server import Server
 from scripts.kit.verification import verify_archive
 
@@ -363,9 +364,10 @@ def _answer_of(server: Server, model: str) -> Finding:
     """Return whether a model of the server answers its sample."""
     descriptions = server.describe(model)
     if not any(each["status"] == "READY" for found in descriptions for each in found["workers"]):
+        reason = failures(server, [model]).get(model, "it may be loading still")
         return Finding(
             "problem",
-            f"{model}: no worker is ready; the reason is in {server.workdir / 'logs'}.",
+            f"{model}: no worker is ready: {reason} (logs in {server.workdir / 'logs'}).",
         )
     if any(found.get("continuousBatching") for found in descriptions):
         return Finding("ok", f"{model}: a worker is ready.")

@@ -50,6 +50,15 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+def oom_kills() -> int:
+    """Return how many processes the system has killed for lack of memory since it started."""
+    try:
+        lines = Path("/proc/vmstat").read_text("utf-8").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
 def show_command(command: Sequence[str], environment: Mapping[str, str]) -> None:
     """Set what `ps` and `/proc` show as the command and the first variables of this process.
 

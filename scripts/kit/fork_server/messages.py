@@ -17,6 +17,9 @@ MAX_BYTES = 1 << 18
 STANDARD_STREAMS = (0, 1, 2)
 # Between the names of modules in an argument.
 SEPARATOR = ","
+# The line in the log of the server for the end of a worker.
+ENDED = "Worker {pid} {end}"
+OUT_OF_MEMORY = ", as the system was out of memory"
 
 Message = dict[str, Any]
 

@@ -27,8 +27,8 @@ sys.path[:] = [str(Path(__file__).resolve().parents[3]), *BASE_PATH]
 
 from scripts.kit.fork_server import messages, worker
 from scripts.kit.fork_server.conditions import why_not_forked
-from scripts.kit.fork_server.kernel import die_with_parent, show_command
-from scripts.kit.fork_server.messages import WorkerRequest
+from scripts.kit.fork_server.kernel import die_with_parent, oom_kills, show_command
+from scripts.kit.fork_server.messages import ENDED, OUT_OF_MEMORY, WorkerRequest
 
 # A worker that loads longer does not keep others from it, and a request waits no longer. Together
 # with the time that a launcher waits for the server it must be below TorchServe's two minutes.
@@ -92,6 +92,7 @@ class ForkServer:
         self._listener, self._slots = listener, slots
         self._selector = selectors.DefaultSelector()
         self._launchers: list[Launcher] = []
+        self._oom_kills = oom_kills()
         self._wakeup, wakeup = os.pipe()
         for each in (self._wakeup, wakeup):
             os.set_blocking(each, False)
@@ -160,7 +161,12 @@ class ForkServer:
         launcher.connection.close()
         self._close_streams(launcher)
         if launcher.pid is not None:
-            _kill(launcher.pid, signal.SIGKILL)
+            # TorchServe kills the launcher of a worker that has ended: its own end is the first.
+            ended, status = os.waitpid(launcher.pid, os.WNOHANG)
+            if ended:
+                self._log_end(ended, status)
+            else:
+                _kill(launcher.pid, signal.SIGKILL)
         self._end_loading(launcher)
 
     def _has_turn(self, launcher: Launcher) -> bool:
@@ -217,10 +223,17 @@ class ForkServer:
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = found
                 for launcher in [each for each in self._launchers if each.pid == pid]:
+                    self._log_end(pid, status)
                     launcher.pid = None
                     with suppress(OSError):
                         messages.send(launcher.connection, {"status": status})
                     self._drop(launcher)
+
+    def _log_end(self, pid: int, status: int) -> None:
+        """Log how a worker ended; TorchServe does not."""
+        code = os.waitstatus_to_exitcode(status)
+        by_system = code == -signal.SIGKILL and oom_kills() > self._oom_kills
+        _log(ENDED.format(pid=pid, end=_describe_end(code) + (OUT_OF_MEMORY if by_system else "")))
 
     def _close_streams(self, launcher: Launcher) -> None:
         for stream in launcher.streams:
@@ -288,6 +301,10 @@ def _why_refused(request: WorkerRequest) -> str | None:
         return why_not_forked(request, ENVIRONMENT)
     except Exception as error:  # noqa: BLE001 - a strange archive must not end the server
         return f"{type(error).__name__} while its archive was read"
+
+
+def _describe_end(code: int) -> str:
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
 
 
 def _kill(pid: int, number: int) -> None:
