@@ -26,6 +26,7 @@ from handlers.runtime.memory_limit import memory_limit
 from scripts.kit.cores import cpu_quota
 from scripts.kit.java import java_home
 from scripts.kit.manifest import MANIFEST_FILE
+from scripts.kit.memory import Memory
 from scripts.kit.model_store import list_archives
 from scripts.kit.ports import PortInUse, Ports
 from scripts.kit.properties import read_properties
@@ -192,6 +193,8 @@ def check_server(installation: Installation) -> Iterator[Finding]:
         yield from _port_findings(installation.config)
         return
     yield Finding("ok", f"TorchServe runs at {server.inference_url} (process {server.pid}).")
+    workers = server.workers()
+    yield Finding("ok", f"{len(workers)} workers: {Memory.of_all(workers)}.")
     for model in server.models:
         yield _answer_of(server, model)
 

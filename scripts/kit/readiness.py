@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import defaultdict
 from collections.abc import Callable
 
 from handlers.errors import KitError
+from scripts.kit.cores import available_cores
 from scripts.kit.fork_server.messages import ENDED
 from scripts.kit.fork_server.start import LOG_FILE
 from scripts.kit.server import Server
 from scripts.kit.tracebacks import last_error
 
 POLL_INTERVAL = 0.2
+# Until Java has unpacked the archives and packages are imported; TorchServe's limit for a load.
+JAVA_SECONDS, LOAD_SECONDS = 120.0, 120.0
 # TorchServe reads a worker's output in a separate thread, which can lag behind on a busy machine.
 SETTLE_SECONDS, SETTLE_SECONDS_WITHOUT_ERROR = 1.0, 5.0
 NO_ERROR_LOGGED = "its worker exited without an error message; the machine may be out of memory"
@@ -39,6 +43,19 @@ CONSOLE_ERROR = re.compile(r"^(?:Invalid|Unrecognized|Error|.*Exception).*", re.
 ARCHIVE_ERROR = re.compile(
     r"Failed to load model: (?P<file>.+)\n[\w.$]*?(?P<reason>\w+(?:: .*)?)$", re.M
 )
+
+
+def start_seconds(models: int, cores: int | None = None) -> float:
+    """Return how long the start of a server may take.
+
+    TorchServe gives the load of each model 120 s. As many load at the same time as there are cores.
+
+    Args:
+        models: how many models are loaded.
+        cores: how many cores load them; those of this machine by default.
+    """
+    turns = math.ceil(models / (cores or available_cores()))
+    return JAVA_SECONDS + LOAD_SECONDS * max(1, turns)
 
 
 class ServerFailed(KitError):

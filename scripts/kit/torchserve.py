@@ -20,7 +20,7 @@ from scripts.kit.places import MODEL_STORE, ROOT
 from scripts.kit.ports import Ports, free_ports
 from scripts.kit.processes import started_at
 from scripts.kit.properties import escape, read_properties, write_properties
-from scripts.kit.readiness import wait_until_ready
+from scripts.kit.readiness import start_seconds, wait_until_ready
 from scripts.kit.server import Server
 from scripts.kit.server_command import LOGGING, server_command, server_environment
 from scripts.kit.tokens import KEY_FILE
@@ -38,7 +38,8 @@ class TorchServe:
         ports: the ports of the server; free ports by default.
         config: the config.properties to start from.
         config_overrides: settings that replace those of the file.
-        timeout: seconds until every model must be ready.
+        timeout: seconds until every model must be ready; None for what they may take on a busy
+            machine: more for more models on fewer cores.
         console: whether to log to the output of this process as well.
         log_config: the log settings: `log4j2.xml`, or `log4j2-json.xml` for lines of JSON.
         fork_server: whether workers are forked from a process that has imported their packages.
@@ -51,7 +52,7 @@ class TorchServe:
     ports: Ports = field(default_factory=free_ports)
     config: Path = ROOT / "config.properties"
     config_overrides: Mapping[str, str] = field(default_factory=dict)
-    timeout: float = 120.0
+    timeout: float | None = None
     console: bool = False
     log_config: Path = LOGGING
     fork_server: bool = field(default_factory=fork_server.is_on)
@@ -68,7 +69,8 @@ class TorchServe:
         self.ports.require_free()
         server = self._launch(java_home(), models)
         try:
-            wait_until_ready(server, self.timeout, self.on_ready)
+            timeout = start_seconds(len(models)) if self.timeout is None else self.timeout
+            wait_until_ready(server, timeout, self.on_ready)
         except BaseException:
             server.stop()
             raise

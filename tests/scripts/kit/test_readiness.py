@@ -8,7 +8,7 @@ import pytest
 
 from scripts.kit.ports import Ports, free_ports
 from scripts.kit.processes import started_at
-from scripts.kit.readiness import ModelsFailed, failures, wait_until_ready
+from scripts.kit.readiness import ModelsFailed, failures, start_seconds, wait_until_ready
 from scripts.kit.server import Server
 
 MODELS = {"qa": "qa.mar", "qa_large": "qa_large.mar"}
@@ -68,7 +68,7 @@ def test_a_traceback_that_is_logged_late_is_reported(tmp_path: Path) -> None:
     late.join()
 
 
-TIME_LIMIT = """[ERROR] W-9001-qa_large_1.0 org.pytorch.serve.wlm.WorkerThread - Backend worker error
+TIME_LIMIT = """[ERROR] W-9-qa_large_1.0 org.pytorch.serve.wlm.WorkerThread - Backend worker error
 org.pytorch.serve.wlm.WorkerInitializationException: {reason}
 \tat org.pytorch.serve.wlm.WorkerThread.run(WorkerThread.java:247) [model-server.jar:?]
 """
@@ -99,3 +99,8 @@ def test_the_end_of_the_last_worker_is_reported(end: str, tmp_path: Path) -> Non
 
     log = worker_output("[PID]16", "[PID]17") + WORKER_EXITED
     assert reasons(tmp_path, log) == {"qa_large": f"its worker {end}"}
+
+
+def test_more_models_on_fewer_cores_may_take_longer() -> None:
+    assert start_seconds(1, cores=2) == start_seconds(2, cores=2)
+    assert start_seconds(5, cores=2) - start_seconds(2, cores=2) == 240
