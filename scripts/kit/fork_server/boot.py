@@ -1,5 +1,5 @@
-"""Starts a program and the fork server as its child: `python -IS boot.py SOCKET LOG SLOTS MODULES
-COMMAND...`.
+"""Starts a program and the fork server as its child: `python -IS boot.py SOCKET LOG SLOTS KIT
+MODULES COMMAND...`.
 
 This process becomes the program, so that it keeps its id, and the kernel ends the server with it.
 """
@@ -17,7 +17,7 @@ from scripts.kit.fork_server.messages import SEPARATOR, connect_socket
 SERVER = Path(__file__).with_name("server.py")
 
 
-def main(path: str, log: str, slots: str, modules: str, command: list[str]) -> None:
+def main(path: str, log: str, slots: str, kit: str, modules: str, command: list[str]) -> None:
     """Start the server, and become the program."""
     parent = os.getpid()
     listener = connect_socket()
@@ -28,7 +28,7 @@ def main(path: str, log: str, slots: str, modules: str, command: list[str]) -> N
         listener.set_inheritable(True)
         _redirect(log)
         names = modules.split(SEPARATOR)
-        options = [str(listener.fileno()), str(parent), slots, *names]
+        options = [str(listener.fileno()), str(parent), slots, kit, *names]
         os.execv(sys.executable, [sys.executable, str(SERVER), *options])  # noqa: S606
     os.execv(command[0], command)  # noqa: S606
 
@@ -42,5 +42,5 @@ def _redirect(log: str) -> None:
 
 
 if __name__ == "__main__":
-    _socket, _log, _slots, _modules, *_command = sys.argv[1:]
-    main(_socket, _log, _slots, _modules, _command)
+    _socket, _log, _slots, _kit, _modules, *_command = sys.argv[1:]
+    main(_socket, _log, _slots, _kit, _modules, _command)

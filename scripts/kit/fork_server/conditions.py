@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from scripts.kit.fork_server.messages import WorkerRequest
 FREE_VARIABLES = frozenset({"PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "_"})
 FREE_PREFIX = "TS_"
 MANIFEST = Path("MAR-INF", "MANIFEST.json")
+KIT_PACKAGE = "handlers"
 MODULE_SUFFIXES = (".py", ".so", ".pyc")
 
 
@@ -53,10 +55,29 @@ def search_path(request: WorkerRequest) -> list[str]:
 
 
 def own_packages(folders: Iterable[str]) -> list[str]:
-    """Return the modules of folders that are imported already, from somewhere else."""
+    """Return the modules of folders that are imported already, from files that differ."""
     imported = {name.partition(".")[0] for name in sys.modules} - {"__main__"}
-    found = {name for folder in folders for name in _modules_in(Path(folder))}
-    return sorted(found & imported)
+    found = [(folder, name) for folder in folders for name in _modules_in(Path(folder))]
+    return sorted(
+        {name for folder, name in found if name in imported and not _is_same(name, Path(folder))}
+    )
+
+
+def _is_same(name: str, folder: Path) -> bool:
+    """Return whether a package in a folder has the same files as the imported one."""
+    imported = getattr(sys.modules.get(name), "__path__", None)
+    if not imported or name != KIT_PACKAGE:
+        return False
+    return sums_of(folder / name) == sums_of(Path(imported[0]))
+
+
+def sums_of(package: Path) -> dict[str, bytes]:
+    """Return the SHA-256 sums of the files of a package by their places, as they are packed."""
+    return {
+        path.relative_to(package).as_posix(): sha256(path.read_bytes()).digest()
+        for path in package.rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
 
 
 def _modules_in(folder: Path) -> Iterable[str]:

@@ -1,12 +1,12 @@
-"""Packages that every worker imports, in an order in which they import."""
+"""What every worker imports, in an order in which it imports."""
 
 from __future__ import annotations
 
-# Most time is in torch, transformers and captum. `handlers` is in each archive. Not here:
+# Modules of other packages. Most time is in torch, transformers and captum. Not here:
 # - `ts`, whose modules read variables that TorchServe sets for each worker;
 # - onnxruntime, which starts a thread when it is imported;
 # - what only some formats need, such as openvino.
-MODULES = (
+PACKAGES = (
     "yaml",
     "numpy",
     "torch",
@@ -30,3 +30,20 @@ MODULES = (
     "captum.attr",
     "llguidance.hf",
 )
+
+# Modules of the kit, for archives with the same. `.*` is for all modules of a package.
+HANDLERS = (
+    "handlers.engine",
+    "handlers.explainers.*",
+    "handlers.explainers.targets.*",
+    "handlers.formats.pretrained",
+    "handlers.protocols.*",
+    "handlers.runtime.integrity",
+    "handlers.runtime.request_broadcast",
+    "handlers.runtime.threads",
+    "handlers.runtime.worker_exit",
+    "handlers.telemetry.tracing",
+    "handlers.torchserve.continuous_responses",
+    "handlers.torchserve.message_reader",
+)
+MODULES = PACKAGES + HANDLERS

@@ -1,4 +1,4 @@
-"""The fork server: `python server.py LISTENER PARENT SLOTS MODULES...`.
+"""The fork server: `python server.py LISTENER PARENT SLOTS KIT MODULES...`.
 
 It imports the modules and forks a worker for each request of a launcher. It has one thread, and
 ends with the process that started it, which is TorchServe.
@@ -10,6 +10,7 @@ import gc
 import importlib
 import logging
 import os
+import pkgutil
 import selectors
 import signal
 import socket
@@ -255,17 +256,28 @@ class ForkServer:
             os.close(descriptor)
 
 
-def import_modules(names: Sequence[str]) -> None:
-    """Import modules that are installed."""
+def import_modules(names: Sequence[str], kit: str) -> None:
+    """Import modules that are installed, and those of the kit from a folder."""
     os.environ.update(ASK_DRIVER)
-    for name in names:
+    sys.path[:] = [kit, *BASE_PATH]
+    for name in [each for pattern in names for each in _modules_of(pattern)]:
         try:
             importlib.import_module(name)
         except ImportError as error:
             _log(f"{name} is not imported: {error}")
+    sys.path[:] = BASE_PATH
     for name in ASK_DRIVER:
         del os.environ[name]
     os.environ.update({name: ENVIRONMENT[name] for name in ASK_DRIVER if name in ENVIRONMENT})
+
+
+def _modules_of(pattern: str) -> list[str]:
+    """Return `a.b` and `a.c` for `a.*`."""
+    package = pattern.removesuffix(".*")
+    if package == pattern:
+        return [pattern]
+    found = importlib.import_module(package)
+    return [each.name for each in pkgutil.iter_modules(found.__path__, f"{package}.")]
 
 
 def require_forkable() -> None:
@@ -317,11 +329,10 @@ def _log(sentence: str) -> None:
     sys.stdout.flush()
 
 
-def main(listener: socket.socket, slots: int, names: Sequence[str]) -> None:
+def main(listener: socket.socket, slots: int, kit: str, names: Sequence[str]) -> None:
     """Import the modules, serve launchers, and run the worker in each fork."""
     gc.disable()
-    sys.path[:] = BASE_PATH
-    import_modules(names)
+    import_modules(names, kit)
     try:
         require_forkable()
     except NotForkable as error:
@@ -337,5 +348,6 @@ def main(listener: socket.socket, slots: int, names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    die_with_parent(int(sys.argv[2]))
-    main(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[3]), sys.argv[4:])
+    _listener, _parent, _slots, _kit, *_modules = sys.argv[1:]
+    die_with_parent(int(_parent))
+    main(socket.socket(fileno=int(_listener)), int(_slots), _kit, _modules)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +14,13 @@ from scripts.kit.cores import available_cores
 from scripts.kit.fork_server.messages import SEPARATOR
 from scripts.kit.fork_server.modules import MODULES
 
+HANDLERS = Path(__file__).resolve().parents[3] / "handlers"
 BOOT, LAUNCHER = (Path(__file__).with_name(name) for name in ("boot.py", "launcher.py"))
 
 # `off` has each worker import its packages itself.
 VARIABLE = "FORK_SERVER"
 LOG_FILE = "fork_server.log"
-PYTHON, SOCKET = "python", "fork.sock"
+PYTHON, SOCKET, KIT = "python", "fork.sock", "kit"
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,15 @@ class ForkServer:
         folder: for its socket and its launcher; its path must be short.
         log: the file for its messages.
         modules: what it imports.
+        package: the `handlers` of the kit, which it imports for archives with the same; None
+            without.
         slots: how many workers load their models at the same time.
     """
 
     folder: Path
     log: Path
     modules: Sequence[str] = MODULES
+    package: Path | None = HANDLERS
     slots: int = field(default_factory=available_cores)
 
     @property
@@ -43,11 +48,19 @@ class ForkServer:
         return self.folder / PYTHON
 
     def command(self, program: Sequence[str]) -> list[str]:
-        """Write the launcher, and return the command that starts a program with the server."""
+        """Write the launcher, and return the command that starts a program with the server.
+
+        The server imports a copy of the kit, which nobody changes while it runs.
+        """
         start = [sys.executable, "-IS", str(LAUNCHER), str(self.folder / SOCKET)]
         self.python.write_text(f'#!/bin/sh\nexec {shlex.join(start)} "$@"\n', encoding="utf-8")
         self.python.chmod(0o700)
-        options = [self.folder / SOCKET, self.log, self.slots, SEPARATOR.join(self.modules)]
+        kit = self.folder / KIT
+        if self.package:
+            # With compiled modules, which are found by the time of their source.
+            shutil.copytree(self.package, kit / self.package.name)
+        names = SEPARATOR.join(self.modules)
+        options = [self.folder / SOCKET, self.log, self.slots, kit, names]
         return [sys.executable, "-IS", str(BOOT), *map(str, options), *program]
 
 

@@ -56,11 +56,12 @@ def reset_signals() -> None:
 
 
 def reseed() -> None:
-    """Have each worker draw other random numbers. torch starts with the same seed always."""
+    """Have each worker draw other random numbers."""
     random.seed()
-    numpy = sys.modules.get("numpy")
-    if numpy:
+    if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.seed()
 
 
 def run(script: str) -> None:

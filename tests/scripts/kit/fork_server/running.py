@@ -82,12 +82,16 @@ class Running:
 
 @contextmanager
 def running(
-    folder: Path, modules: Sequence[str] = MODULES, slots: int = 2, **variables: str
+    folder: Path,
+    modules: Sequence[str] = MODULES,
+    slots: int = 2,
+    package: Path | None = None,
+    **variables: str,
 ) -> Iterator[Running]:
     """Run a fork server until the end of the context."""
     environment = {"PATH": os.defpath, "LANG": "C.UTF-8", **variables}
     with tempfile.TemporaryDirectory(prefix="fork-") as short:
-        server = ForkServer(Path(short), folder / "fork_server.log", modules, slots)
+        server = ForkServer(Path(short), folder / "fork_server.log", modules, package, slots)
         program = subprocess.Popen(
             server.command(PROGRAM), stdin=subprocess.PIPE, text=True, env=environment
         )

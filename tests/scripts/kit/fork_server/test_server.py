@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -133,14 +134,6 @@ def test_an_ended_worker_leaves_no_zombie(server: Running) -> None:
     assert server.process().children() == []
 
 
-def test_workers_draw_other_random_numbers(tmp_path: Path) -> None:
-    source = "import random, numpy; print(random.random(), numpy.random.rand())"
-    with running(tmp_path, ["numpy", "random"]) as server:
-        first, second = (server.run(source)[1].split() for _ in range(2))
-
-    assert not set(first) & set(second)
-
-
 @pytest.mark.parametrize(
     ("environment", "reason"),
     [
@@ -262,3 +255,40 @@ def test_a_process_with_threads_is_not_forked(tmp_path: Path) -> None:
 
     assert output == "False\n"
     assert "have started 1 threads" in log
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Path:
+    """A kit whose `handlers` has a module `tasks.ner`."""
+    package = tmp_path / "kit" / "handlers"
+    (package / "tasks").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "tasks" / "__init__.py").touch()
+    (package / "tasks" / "ner.py").write_text("LABELS = 3\n")
+    (package / "page.html").write_text("<p>")
+    return package
+
+
+@pytest.mark.parametrize("changed", [None, "tasks/ner.py", "page.html", "new.py"])
+def test_the_kit_is_shared_with_archives_that_have_the_same_one(
+    changed: str | None, kit: Path, tmp_path: Path
+) -> None:
+    source = f"import handlers.tasks.ner; print(handlers.__path__); {FORKED}"
+    model = tmp_path / "model"
+    model.mkdir()
+    shutil.copytree(kit, model / "handlers")
+    if changed:
+        (model / "handlers" / changed).write_text("LABELS = 4\n")
+    with running(model, ["handlers.tasks.*"], package=kit) as server:
+        _, output, errors = server.run(source, PYTHONPATH=str(model))
+        copied = str(server.server.folder)
+
+    path, forked = output.splitlines()
+    assert forked == str(changed is None)
+    assert (copied in path) == (changed is None)
+    assert ("modules named handlers" in errors) == (changed is not None)
+
+
+def test_a_package_that_the_kit_has_not_imported_is_no_reason(kit: Path, tmp_path: Path) -> None:
+    with running(tmp_path / "kit", package=kit) as server:
+        assert server.run(FORKED, PYTHONPATH=str(tmp_path / "kit"))[1] == "True\n"
