@@ -115,6 +115,8 @@ class TorchServe:
         self, java: Path, settings: Mapping[str, str], logs: Path, scratch: Path
     ) -> list[str]:
         forking = ForkServer(scratch, logs / LOG_FILE) if self.fork_server else None
+        if forking and not forking.write_launcher():
+            forking = None
         command = server_command(
             java,
             logs.parent / "config.properties",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from socket import socket
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
@@ -18,19 +19,26 @@ SERVER = Path(__file__).with_name("server.py")
 
 
 def main(path: str, log: str, slots: str, kit: str, modules: str, command: list[str]) -> None:
-    """Start the server, and become the program."""
-    parent = os.getpid()
+    """Start the server, and become the program, also if the server cannot start."""
     listener = connect_socket()
-    # Launchers wait here until the server has imported its modules.
-    listener.bind(path)
-    listener.listen(128)
+    try:
+        # Launchers wait here until the server has imported its modules.
+        listener.bind(path)
+        listener.listen(128)
+    except OSError as error:  # The path is too long, or its disk has no sockets.
+        Path(log).write_text(f"There is no fork server: {path}: {error}\n", encoding="utf-8")
+    else:
+        _start_server(listener, log, [slots, kit, *modules.split(SEPARATOR)])
+    os.execv(command[0], command)  # noqa: S606
+
+
+def _start_server(listener: socket, log: str, options: list[str]) -> None:
+    parent = os.getpid()
     if os.fork() == 0:
         listener.set_inheritable(True)
         _redirect(log)
-        names = modules.split(SEPARATOR)
-        options = [str(listener.fileno()), str(parent), slots, kit, *names]
-        os.execv(sys.executable, [sys.executable, str(SERVER), *options])  # noqa: S606
-    os.execv(command[0], command)  # noqa: S606
+        command = [sys.executable, str(SERVER), str(listener.fileno()), str(parent), *options]
+        os.execv(sys.executable, command)  # noqa: S606
 
 
 def _redirect(log: str) -> None:

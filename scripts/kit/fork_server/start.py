@@ -47,14 +47,18 @@ class ForkServer:
         """The program that starts a worker."""
         return self.folder / PYTHON
 
-    def command(self, program: Sequence[str]) -> list[str]:
-        """Write the launcher, and return the command that starts a program with the server.
-
-        The server imports a copy of the kit, which nobody changes while it runs.
-        """
+    def write_launcher(self) -> bool:
+        """Write the launcher; return whether it can be executed, which a disk may forbid."""
         start = [sys.executable, "-IS", str(LAUNCHER), str(self.folder / SOCKET)]
         self.python.write_text(f'#!/bin/sh\nexec {shlex.join(start)} "$@"\n', encoding="utf-8")
         self.python.chmod(0o700)
+        return os.access(self.python, os.X_OK)
+
+    def command(self, program: Sequence[str]) -> list[str]:
+        """Return the command that starts a program with the server.
+
+        The server imports a copy of the kit, which nobody changes while it runs.
+        """
         kit = self.folder / KIT
         if self.package:
             # With compiled modules, which are found by the time of their source.

@@ -92,6 +92,7 @@ def running(
     environment = {"PATH": os.defpath, "LANG": "C.UTF-8", **variables}
     with tempfile.TemporaryDirectory(prefix="fork-") as short:
         server = ForkServer(Path(short), folder / "fork_server.log", modules, package, slots)
+        assert server.write_launcher()
         program = subprocess.Popen(
             server.command(PROGRAM), stdin=subprocess.PIPE, text=True, env=environment
         )

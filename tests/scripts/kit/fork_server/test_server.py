@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.scripts.kit.fork_server.running import LOAD, Running, running, write_loader
+from scripts.kit.fork_server.start import ForkServer, is_on
+from tests.scripts.kit.fork_server.running import LOAD, MODULES, Running, running, write_loader
 from tests.waiting import wait_for
 
 # What a worker sees of its start.
@@ -292,3 +295,33 @@ def test_the_kit_is_shared_with_archives_that_have_the_same_one(
 def test_a_package_that_the_kit_has_not_imported_is_no_reason(kit: Path, tmp_path: Path) -> None:
     with running(tmp_path / "kit", package=kit) as server:
         assert server.run(FORKED, PYTHONPATH=str(tmp_path / "kit"))[1] == "True\n"
+
+
+def test_a_program_starts_where_there_can_be_no_socket(tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    server = ForkServer(folder, tmp_path / "fork_server.log", MODULES, package=None)
+    assert server.write_launcher()
+
+    program = [sys.executable, "-IS", "-c", "print('started')"]
+    output = subprocess.check_output(server.command(program), text=True)
+    worker = tmp_path / "model_service_worker.py"
+    worker.write_text(FORKED)
+
+    assert output == "started\n"
+    assert "There is no fork server" in server.log.read_text()
+    assert subprocess.check_output([server.python, worker], text=True) == "False\n"
+
+
+def test_a_launcher_that_cannot_be_executed_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that forbids it says so to os.access."""
+    monkeypatch.setattr(os, "access", lambda *_: False)
+
+    assert not ForkServer(tmp_path, tmp_path / "log").write_launcher()
+
+
+def test_the_fork_server_is_off_on_request() -> None:
+    assert not is_on({"FORK_SERVER": "off"})
+    assert is_on({}) == (sys.platform == "linux")
