@@ -30,10 +30,8 @@ from scripts.kit.fork_server import messages, worker
 from scripts.kit.fork_server.conditions import why_not_forked
 from scripts.kit.fork_server.kernel import die_with_parent, oom_kills, show_command
 from scripts.kit.fork_server.messages import ENDED, OUT_OF_MEMORY, WorkerRequest
+from scripts.kit.fork_server.turns import has_turn, next_turn
 
-# A worker that loads longer does not keep others from it, and a request waits no longer. Together
-# with the time that a launcher waits for the server it must be below TorchServe's two minutes.
-LOADING_SECONDS = 45.0
 TASKS = Path("/proc/self/task")
 # Asks the driver for the number of GPUs without a CUDA context, after which a fork has no CUDA.
 ASK_DRIVER = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
@@ -171,20 +169,17 @@ class ForkServer:
         self._end_loading(launcher)
 
     def _has_turn(self, launcher: Launcher) -> bool:
-        now = time.monotonic()
-        loading = [
-            each
-            for each in self._launchers
-            if each.loading is not None and now - each.asked < LOADING_SECONDS
-        ]
-        return len(loading) < self._slots or now - launcher.asked >= LOADING_SECONDS
+        return has_turn(time.monotonic() - launcher.asked, self._loading(), self._slots)
 
     def _timeout(self) -> float | None:
         """Return when the next launcher has its turn, if nothing happens before."""
         now = time.monotonic()
         waiting = [each for each in self._launchers if each.request and each.pid is None]
-        ends = [each.asked + LOADING_SECONDS - now for each in self._launchers if each.asked]
-        return min((end for end in ends if end > 0), default=0.0) if waiting else None
+        return next_turn([now - each.asked for each in waiting], self._loading())
+
+    def _loading(self) -> list[float]:
+        now = time.monotonic()
+        return [now - each.asked for each in self._launchers if each.loading is not None]
 
     def _fork(self, launcher: Launcher, request: WorkerRequest) -> Fork | None:
         """Fork a worker; it returns what to become in the fork, and None in the server."""
