@@ -15,7 +15,7 @@ from scripts.kit.fork_server.start import LOG_FILE
 from scripts.kit.server import Server
 from scripts.kit.tracebacks import last_error
 
-POLL_INTERVAL = 0.2
+POLL_INTERVAL = 0.1
 # Until Java has unpacked the archives and packages are imported; TorchServe's limit for a load.
 JAVA_SECONDS, LOAD_SECONDS = 120.0, 120.0
 # TorchServe reads a worker's output in a separate thread, which can lag behind on a busy machine.

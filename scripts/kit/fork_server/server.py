@@ -334,7 +334,6 @@ def main(listener: socket.socket, slots: int, kit: str, names: Sequence[str]) ->
         _log(f"Workers import all packages themselves: {error}")
         return
     added = {name: value for name, value in os.environ.items() if ENVIRONMENT.get(name) != value}
-    gc.collect()
     gc.freeze()
     fork = ForkServer(listener, slots).serve()
     worker.prepare(fork.request, fork.streams, BASE_PATH, added)
