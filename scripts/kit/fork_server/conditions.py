@@ -18,6 +18,7 @@ from scripts.kit.fork_server.messages import WorkerRequest
 FREE_VARIABLES = frozenset({"PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "_"})
 FREE_PREFIX = "TS_"
 MANIFEST = Path("MAR-INF", "MANIFEST.json")
+CACHE = "__pycache__"
 KIT_PACKAGE = "handlers"
 MODULE_SUFFIXES = (".py", ".so", ".pyc")
 
@@ -76,7 +77,7 @@ def sums_of(package: Path) -> dict[str, bytes]:
     return {
         path.relative_to(package).as_posix(): sha256(path.read_bytes()).digest()
         for path in package.rglob("*")
-        if path.is_file() and path.suffix != ".pyc"
+        if path.is_file() and CACHE not in path.parts
     }
 
 

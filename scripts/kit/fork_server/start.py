@@ -22,6 +22,9 @@ VARIABLE = "FORK_SERVER"
 LOG_FILE = "fork_server.log"
 PYTHON, SOCKET, KIT = "python", "fork.sock", "kit"
 
+# What is not packed either, and compiled modules that another process writes at the moment.
+NOT_COPIED = shutil.ignore_patterns(".*", "tests", "*.pyc.*")
+
 
 @dataclass(frozen=True)
 class ForkServer:
@@ -62,7 +65,7 @@ class ForkServer:
         kit = self.folder / KIT
         if self.package:
             # With compiled modules, which are found by the time of their source.
-            shutil.copytree(self.package, kit / self.package.name)
+            shutil.copytree(self.package, kit / self.package.name, ignore=NOT_COPIED)
         names = SEPARATOR.join(self.modules)
         options = [self.folder / SOCKET, self.log, self.slots, kit, names]
         return [sys.executable, "-IS", str(BOOT), *map(str, options), *program]

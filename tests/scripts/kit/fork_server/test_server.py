@@ -262,13 +262,16 @@ def test_a_process_with_threads_is_not_forked(tmp_path: Path) -> None:
 
 @pytest.fixture
 def kit(tmp_path: Path) -> Path:
-    """A kit whose `handlers` has a module `tasks.ner`."""
+    """A kit with a module `tasks.ner`, and with files that are not packed."""
     package = tmp_path / "kit" / "handlers"
     (package / "tasks").mkdir(parents=True)
     (package / "__init__.py").touch()
     (package / "tasks" / "__init__.py").touch()
     (package / "tasks" / "ner.py").write_text("LABELS = 3\n")
     (package / "page.html").write_text("<p>")
+    (package / "__pycache__").mkdir()
+    for unpacked in (".hidden", "__pycache__/x.cpython-311.pyc", "__pycache__/x.pyc.140"):
+        (package / unpacked).touch()
     return package
 
 
@@ -279,7 +282,8 @@ def test_the_kit_is_shared_with_archives_that_have_the_same_one(
     source = f"import handlers.tasks.ner; print(handlers.__path__); {FORKED}"
     model = tmp_path / "model"
     model.mkdir()
-    shutil.copytree(kit, model / "handlers")
+    unpacked = shutil.ignore_patterns(".*", "__pycache__")
+    shutil.copytree(kit, model / "handlers", ignore=unpacked)
     if changed:
         (model / "handlers" / changed).write_text("LABELS = 4\n")
     with running(model, ["handlers.tasks.*"], package=kit) as server:
