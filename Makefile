@@ -49,8 +49,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # $(call environment,FOLDER) creates an environment, and $(call install,FOLDER,FILES) installs into it.
 environment = $(UV) venv --quiet --seed --clear --python $(PYTHON) $(1)
 install = $(UV) pip install $(if $(TORCH_BACKEND),--torch-backend $(TORCH_BACKEND)) --python $(1)/bin/python $(2)
-# Three processes on two cores, as servers mostly wait; what needs the same servers stays in one (tests/conftest.py).
-PARALLEL := --numprocesses 3 --dist loadgroup
+# Three processes on two cores, as servers mostly wait. tests/conftest.py keeps what needs the same server in one
+# of them, and orders the files.
+PARALLEL := --numprocesses 3 --dist loadgroup --no-loadscope-reorder
 TESTED := $(TEST_READY) models browser wrk $(CLIENTS)/.ready $(FRAMEWORKS)/.ready $(DOCS)/.ready
 # Tests that need no environment or quiet machine of their own.
 HERE := not vllm and not ray and not kserve and not soak
@@ -235,7 +236,7 @@ test-nightly: $(TESTED) $(LATEST)/.ready
 # The slowest 100 tests of `make test` and `make test-e2e`, into tests/durations.md.
 durations: $(TESTED)
 	$(RUN) -m pytest $(PARALLEL) -m "not nightly and $(HERE)" --junitxml build/durations.xml
-	$(RUN) -m tests.durations build/durations.xml tests/durations.md
+	$(RUN) -m tests.durations build/durations.xml
 
 test-vllm: $(TEST_READY) $(VLLM)/.ready
 	$(RUN) -m pytest -m vllm tests/handlers/formats tests/e2e

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from handlers.telemetry.log_levels import silence_libraries
 from scripts.kit.archive import pack
 from tests import tiny
+from tests.durations import slowest_modules
 from tests.samples import keys_of
 from tests.serving import Served
 from tests.standins import torch_neuron, torch_neuronx
@@ -36,23 +37,32 @@ os.environ["OMP_NUM_THREADS"] = "1"
 # The tests in `tests/e2e` that start servers of their own, which run beside the shared one.
 OWN_SERVERS = frozenset(
     {
-        *("test_adapters", "test_continuous_batching", "test_formats", "test_old_yaml"),
-        *("test_other_modes", "test_retrieval", "test_rollout", "test_scaling"),
-        *("test_tensor_parallel", "test_two_machines", "test_worker"),
+        *("test_adapters", "test_continuous_batching", "test_old_yaml", "test_other_modes"),
+        *("test_retrieval", "test_rollout", "test_scaling", "test_tensor_parallel"),
+        *("test_two_machines", "test_worker"),
     }
 )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file, and those that share a server, in one process of pytest-xdist."""
+    """Keep the tests of a file, and those that share a server, in one process of pytest-xdist.
+
+    The slowest files start first, so that no process waits long for another one at the end.
+    """
+    seconds = slowest_modules()
+    items.sort(key=lambda item: -seconds.get(_file_of(item), 0.0))
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group_of(item)))
 
 
+def _file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
 def _group_of(item: pytest.Item) -> str:
     """Return the file of a test, or one name for the tests of the server of `tests/e2e`."""
-    path = Path(item.nodeid.partition("::")[0])
+    path = Path(_file_of(item))
     shares = path.parent.name == "e2e" and path.stem not in OWN_SERVERS
     return "shared server" if shares else str(path)
 
