@@ -99,13 +99,18 @@ _VOLATILE = (
 def _normalize(text: str) -> str:
     for pattern, instead in _VOLATILE:
         text = pattern.sub(instead, text)
-    return text
+    return _writable(text)
+
+
+def _writable(text: str) -> str:
+    """Replace halves of surrogate pairs, which no file in UTF-8 has."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _current_test() -> str:
     """Return the id of the running test, without the group that pytest-xdist appends."""
     running = os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")[0]
-    return re.sub(r"@[^\]]*$", "", running)
+    return _writable(re.sub(r"@[^\]]*$", "", running))
 
 
 def _expected() -> list[str]:
@@ -156,11 +161,11 @@ class _Rewriting:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         self.files = {item.nodeid.partition("::")[0] for item in items}
         items[:] = [item for item in items if _checks_sentences(getattr(item, "function", None))]
-        self.collected = {item.nodeid for item in items}
+        self.collected = {_writable(item.nodeid) for item in items}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" and report.passed:
-            self.passed.add(report.nodeid)
+            self.passed.add(_writable(report.nodeid))
 
     def pytest_sessionfinish(self) -> None:
         _golden.cache_clear()  # another run may have written it
@@ -202,4 +207,6 @@ def _write(sentences: dict[str, list[str]]) -> None:
         wording.setdefault(file, {})[test] = sentences[key]
     document = {"transformers": version("transformers"), "sentences": wording}
     text = json.dumps(document, indent=1, ensure_ascii=False)
-    GOLDEN.write_text(f"{text}\n", encoding="utf-8")
+    draft = GOLDEN.with_suffix(".draft")
+    draft.write_text(f"{text}\n", encoding="utf-8")
+    draft.replace(GOLDEN)

@@ -375,9 +375,8 @@ def test_a_mistake_in_the_yaml_stops_the_worker_with_its_message(
     checkpoint: Checkpoints, caplog: Any
 ) -> None:
     folder = checkpoint("sequence_classification")
-    expected = r"^my\.yaml: (has no handler section|handler\.mode is 'x')"
     for config in (None, {}, {"handler": {"mode": "x"}}):
-        with pytest.raises(WrongConfig, match=expected):
+        with refused(WrongConfig, "my.yaml", "handler"):
             TransformersHandler().initialize(context(folder, config))
     assert [line for line in caplog.messages if line.startswith("Model not loaded. my.yaml: ")]
 

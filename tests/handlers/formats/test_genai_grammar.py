@@ -129,8 +129,8 @@ def test_sampled_values_are_json_and_keep_to_their_schema(
 @pytest.mark.parametrize(
     ("value", "facts"),
     [
-        ({"type": "number", "minimum": 0, "maximum": 1}, []),
-        ({"type": ["null", "number"], "exclusiveMinimum": 0}, []),
+        ({"type": "number", "minimum": 0, "maximum": 1}, ["maximum"]),
+        ({"type": ["null", "number"], "exclusiveMinimum": 0}, ["exclusiveMinimum"]),
         ({"type": "string", "pattern": '^a"b$'}, []),
         ({"type": "string", "pattern": r"^\\$"}, []),
         ({"type": "string", "pattern": r"^\s{2}$"}, []),

@@ -8,7 +8,7 @@ import pytest
 from handlers.errors import BadRequest, RequestTooLarge
 from handlers.http.limits import MIN_VALUES, BodyLimits
 from handlers.http.request import HttpRequest
-from tests.sentences import refused
+from tests.sentences import Sentence, refused
 
 NESTED = 100_000
 WORDS = {"inputs": "A film"}
@@ -55,42 +55,42 @@ def test_a_body_of_any_content_type_is_read(
 
 
 @pytest.mark.parametrize(
-    ("body", "content_type", "sentence"),
+    ("body", "content_type", "facts"),
     [
-        (b"", None, "The body is empty; send a text or JSON."),
-        (" \n\t", TEXT, "The body is empty; send a text or JSON."),
-        ("", JSON, "The body is empty; send a text or JSON."),
-        (b'{"inputs": }', None, "The body is not JSON: Expecting value (line 1, column 12)."),
+        (b"", None, ["body"]),
+        (" \n\t", TEXT, ["body"]),
+        ("", JSON, ["body"]),
+        (b'{"inputs": }', None, ["JSON", "1", "12"]),
         (
             b'{"inputs":\n "A',
             None,
-            "The body is not JSON: Unterminated string starting at (line 2, ",
+            ["JSON", "2"],
         ),
-        (b"A film", JSON, "The body is not JSON: Expecting value (line 1, column 1)."),
-        (b"\xff\xfeA", None, "The body is not UTF-8: byte 0xff at position 0."),
-        ("Zürich".encode("latin-1"), None, "The body is not UTF-8: byte 0xfc at position 1."),
-        (b"{'a': __import__('os')}", None, "The body is not JSON: Expecting property name"),
-        (b"{'a': 1} + {'b': 2}", None, "The body is not JSON: Expecting property name"),
-        (b"{'a', 'b'}", None, "The body is not JSON: Expecting property name"),
-        (b'{"a":' * NESTED, None, "The body is nested more than 64 deep; send it flatter."),
-        (b"{'a':" * 15_000 + b"1" + b"}" * 15_000, None, "The body is nested more than 64 deep"),
-        (b"{'a': " + b"-" * 90_000 + b"1}", None, "The body is not JSON: Expecting property name"),
-        (b"{'a': 1" + b"+1" * 40_000 + b"}", None, "The body is not JSON: Expecting property"),
-        (b"{'a': " + b"'b'," * 90_000 + b"}", None, "The body is not JSON: Expecting property"),
+        (b"A film", JSON, ["JSON", "1"]),
+        (b"\xff\xfeA", None, ["UTF-8", "0xff"]),
+        ("Zürich".encode("latin-1"), None, ["UTF-8", "0xfc"]),
+        (b"{'a': __import__('os')}", None, ["JSON"]),
+        (b"{'a': 1} + {'b': 2}", None, ["JSON"]),
+        (b"{'a', 'b'}", None, ["JSON"]),
+        (b'{"a":' * NESTED, None, ["64"]),
+        (b"{'a':" * 15_000 + b"1" + b"}" * 15_000, None, ["64"]),
+        (b"{'a': " + b"-" * 90_000 + b"1}", None, ["JSON"]),
+        (b"{'a': 1" + b"+1" * 40_000 + b"}", None, ["JSON"]),
+        (b"{'a': " + b"'b'," * 90_000 + b"}", None, ["JSON"]),
         (
             b'{"inputs": ' + b"9" * 5000 + b"}",
             None,
-            "The body is not JSON that can be read: ValueE",
+            ["JSON"],
         ),
     ],
     ids=range(17),
 )
 def test_a_broken_body_is_refused_with_the_place_of_the_mistake(
-    body: Any, content_type: str | None, sentence: str
+    body: Any, content_type: str | None, facts: list[str]
 ) -> None:
     with pytest.raises(BadRequest) as caught:
         read(body, content_type)
-    assert str(caught.value).startswith(sentence)
+    assert str(caught.value) == Sentence(*facts)
     assert len(str(caught.value)) < 120
 
 
@@ -193,16 +193,16 @@ def test_a_field_may_have_as_many_values_as_the_body() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "sentence"),
+    ("value", "facts"),
     [
-        (b'{"top_k": }', "parameters is not JSON: Expecting value (line 1, column 11)."),
-        (b"\xff", "parameters is not UTF-8: byte 0xff at position 0."),
+        (b'{"top_k": }', ["parameters", "JSON", "1", "11"]),
+        (b"\xff", ["parameters", "UTF-8", "0xff", "0"]),
     ],
 )
-def test_a_broken_field_is_named(value: Any, sentence: str) -> None:
+def test_a_broken_field_is_named(value: Any, facts: list[str]) -> None:
     with pytest.raises(BadRequest) as caught:
         _ = HttpRequest({"inputs": b"a", "parameters": value}, {}).content
-    assert str(caught.value) == sentence
+    assert str(caught.value) == Sentence(*facts)
 
 
 @pytest.mark.parametrize(

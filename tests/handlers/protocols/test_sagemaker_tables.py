@@ -24,6 +24,7 @@ from tests.handlers.protocols.test_sagemaker import (
 from tests.modes import cases, each_mode
 from tests.modes.question_answering import VOICE
 from tests.samples import FINE, ODD
+from tests.sentences import Sentence
 from tests.serving import differences, read_json
 
 
@@ -41,7 +42,7 @@ def test_a_bad_row_has_its_error_in_its_place(served: Model) -> None:
     body = f'"{FINE}"\r\na,b,c\r\n"a" b\r\n"",\r\n"{ODD}"\r\n'
     fine, columns, quotes, empty, odd = read_json(call(model, CSV, body).body)
     assert not differences([fine, odd], model.ask([FINE, ODD]), 1e-5)
-    assert columns["message"] == "The line has 3 columns; send text or text,text_pair."
+    assert columns["message"] == Sentence("3", "text_pair")
     assert quotes["message"].startswith("Line 3 is not CSV: ")
     assert empty["code"] == 400
     first, *errors, _ = cells(call(model, CSV, body, Accept=CSV))
@@ -76,7 +77,7 @@ def test_a_first_line_of_other_words_is_not_a_header(served: Model) -> None:
 
 def test_a_header_sets_the_columns_of_every_row(served: Model) -> None:
     _, wrong = read_json(call(served(MODE), CSV, "text\nfine\nfine,dull\n").body)
-    assert wrong["message"] == "The line has 2 columns; send text."
+    assert wrong["message"] == Sentence("2")
 
 
 def test_the_columns_of_results_are_those_of_the_pipelines() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from handlers.errors import WrongConfig
+from tests.sentences import Sentence
 from tests.serving import Served
 
 
@@ -34,13 +35,13 @@ def test_null_keeps_the_default_of_the_yaml(served: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("given", "facts"),
     [
-        ({"top_kk": 2}, "handler.parameters: unknown key top_kk; did you mean 'top_k'?"),
-        ({"top_k": "2"}, "handler.parameters: top_k is '2'; it should be a valid integer."),
+        ({"top_kk": 2}, ["top_k", "handler.parameters", "top_kk"]),
+        ({"top_k": "2"}, ["2", "handler.parameters", "top_k"]),
     ],
 )
-def test_wrong_default_parameters_stop_the_load(served: Any, given: Any, sentence: str) -> None:
+def test_wrong_default_parameters_stop_the_load(served: Any, given: Any, facts: list[str]) -> None:
     with pytest.raises(WrongConfig) as caught:
         served("sequence_classification", parameters=Frozen(given))
-    assert str(caught.value) == sentence
+    assert str(caught.value) == Sentence(*facts)

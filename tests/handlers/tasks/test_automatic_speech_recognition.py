@@ -16,7 +16,7 @@ from handlers.runtime.deadline import Deadline
 from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
 from tests import sounds
-from tests.sentences import refused
+from tests.sentences import Sentence, refused
 from tests.serving import Served, differences
 from tests.sounds import SOUNDS, TEXTS, encoded, file_of, sound_of
 
@@ -135,22 +135,22 @@ def test_a_prompt_comes_before_the_text(whisper: tuple[Any, Served]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "status", "fragment"),
+    ("parameters", "status", "facts"),
     [
-        ({"language": "klingon"}, 400, "language 'klingon' is none of this model"),
-        ({"language": "fr"}, 400, "language 'fr' is none of this model"),
-        ({"return_timestamps": "char"}, 422, "segments and words"),
-        ({"max_new_tokens": 33}, 413, "at most 32 tokens"),
-        ({"chunk_length_s": 3}, 413, "this model reads 2 seconds at once"),
-        ({"chunk_length_s": 2, "stride_length_s": 1}, 400, "leaves nothing of a chunk"),
-        ({"chunk_length_s": 2, "stride_length_s": 0.9}, 413, "overlap too much"),
+        ({"language": "klingon"}, 400, ["klingon", "language"]),
+        ({"language": "fr"}, 400, ["fr", "language"]),
+        ({"return_timestamps": "char"}, 422, []),
+        ({"max_new_tokens": 33}, 413, ["32"]),
+        ({"chunk_length_s": 3}, 413, ["2"]),
+        ({"chunk_length_s": 2, "stride_length_s": 1}, 400, []),
+        ({"chunk_length_s": 2, "stride_length_s": 0.9}, 413, []),
     ],
 )
 def test_what_whisper_cannot_do_is_refused(
-    whisper: tuple[Any, Served], parameters: Any, status: int, fragment: str
+    whisper: tuple[Any, Served], parameters: Any, status: int, facts: list[str]
 ) -> None:
     code, message = whisper[1].refuse(TEXTS[0], **parameters)
-    assert (code, fragment in message) == (status, True), message
+    assert (code, message) == (status, Sentence(*facts))
 
 
 @pytest.mark.parametrize(

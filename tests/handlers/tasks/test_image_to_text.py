@@ -8,7 +8,7 @@ from pathlib import Path
 from handlers.errors import WrongCheckpoint
 from tests import tiny
 from tests.images import TEXTS
-from tests.sentences import refused
+from tests.sentences import Sentence, refused
 from tests.serving import Served
 
 MODE = "image_to_text"
@@ -30,7 +30,7 @@ def test_seeded_sampling_repeats(served: Callable[..., Served]) -> None:
 def test_a_text_longer_than_the_decoder_is_refused(served: Callable[..., Served]) -> None:
     assert served(MODE).refuse(TEXTS[0], max_new_tokens=128) == (
         413,
-        "max_new_tokens is 128, and this model's texts have at most 127 tokens; ask for fewer.",
+        Sentence("max_new_tokens", "128", "127"),
     )
 
 
