@@ -34,6 +34,9 @@ settings.load_profile("kit")
 # Handlers use the number that is set here, in this process and in those that tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+# Characters of a text that names a case of a test.
+LONGEST_ID = 200
+
 # The tests in `tests/e2e` that start servers of their own, which run beside the shared one.
 OWN_SERVERS = frozenset(
     {
@@ -68,8 +71,9 @@ def _group_of(item: pytest.Item) -> str:
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Name bytes by their argument: some are made at import, and differ in each process."""
-    return argname if isinstance(val, bytes) else None
+    """Name bytes, of which some differ in each process, and long texts by their argument."""
+    is_long = isinstance(val, str) and len(val) > LONGEST_ID
+    return argname if isinstance(val, bytes) or is_long else None
 
 
 @pytest.hookimpl(trylast=True, specname="pytest_collection_modifyitems")
