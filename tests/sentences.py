@@ -88,6 +88,8 @@ _rewrites = False
 _BASES = rf"{re.escape(tempfile.gettempdir())}(?:/pytest-of-[^/]+/pytest-\d+)?(?:/popen-gw\d+)?"
 _VOLATILE = (
     (re.compile(rf"{_BASES}/[^/\s'\":;,)]+"), "TMP"),
+    # The error of a library is cut to a length, to which the path contributes.
+    (re.compile(r"(\([^()]*TMP[^\s'\"()]*)[^()]*\)"), r"\1…)"),
     (re.compile(rf"{re.escape(str(ROOT))}/"), ""),
     (re.compile(r"(127\.0\.0\.1|localhost):\d+"), r"\1:PORT"),
     (re.compile(r"\b([Pp]ort) \d+"), r"\1 PORT"),
