@@ -54,6 +54,25 @@ class Packable:
     mask: Mask
     pooling_layer: PoolingLayer | None
 
+    @classmethod
+    def of_numbers(cls, module: PreTrainedModel, mask: int, pooling_layer: int | None) -> Packable:
+        """Return what a trial has found, from its :attr:`numbers`.
+
+        Raises:
+            ValueError: there is no such mask or pooling layer.
+        """
+        try:
+            pooling = None if pooling_layer is None else POOLING_LAYERS[pooling_layer]
+            return cls(module, ALL_MASKS[mask], pooling)
+        except IndexError:
+            raise ValueError((mask, pooling_layer)) from None
+
+    @property
+    def numbers(self) -> tuple[int, int | None]:
+        """The numbers of the mask and of the pooling layer, if there is one."""
+        layer = self.pooling_layer
+        return ALL_MASKS.index(self.mask), None if layer is None else POOLING_LAYERS.index(layer)
+
     @property
     def pools(self) -> bool:
         """Whether the head has one output for each text."""
@@ -141,6 +160,7 @@ DECODER_MASKS: tuple[Mask, ...] = (
     _earlier_by_layer_type,
     lambda _module, same, distance: (same & (distance >= 0))[:, None],
 )
+ALL_MASKS = (*MASKS, *DECODER_MASKS)
 
 
 def _layers(module: PreTrainedModel) -> Any:
@@ -188,7 +208,7 @@ def as_packable(
 
 
 def _find(module: PreTrainedModel, trials: _Trials) -> Packable | None:
-    for mask in (*MASKS, *DECODER_MASKS):
+    for mask in ALL_MASKS:
         if not _succeeds(trials.same_states, Packable(module, mask, None)):
             continue
         for pooling_layer in _pooling_layers(module, mask, trials):
