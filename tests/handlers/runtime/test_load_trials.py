@@ -12,7 +12,7 @@ import torch
 
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.engine import Engine
-from handlers.formats import pretrained
+from handlers.formats import _packable, pretrained
 from handlers.runtime import load_trials
 from handlers.runtime.integrity import SUMS, sums_of, verify
 from handlers.runtime.load_trials import FILE, TrialKey
@@ -67,7 +67,7 @@ def archive(
 
         return run
 
-    monkeypatch.setattr(pretrained, "as_packable", counted(pretrained.as_packable))
+    monkeypatch.setattr(pretrained, "as_packable", counted(_packable.as_packable))
     monkeypatch.setattr(BatchingTrial, "set_batching", counted(BatchingTrial.set_batching))
     return found
 
