@@ -63,7 +63,7 @@ class Packable:
         """
         try:
             pooling = None if pooling_layer is None else POOLING_LAYERS[pooling_layer]
-            return cls(module, ALL_MASKS[mask], pooling)
+            return cls(module, (*MASKS, *DECODER_MASKS)[mask], pooling)
         except IndexError:
             raise ValueError((mask, pooling_layer)) from None
 
@@ -71,7 +71,8 @@ class Packable:
     def numbers(self) -> tuple[int, int | None]:
         """The numbers of the mask and of the pooling layer, if there is one."""
         layer = self.pooling_layer
-        return ALL_MASKS.index(self.mask), None if layer is None else POOLING_LAYERS.index(layer)
+        number = (*MASKS, *DECODER_MASKS).index(self.mask)
+        return number, None if layer is None else POOLING_LAYERS.index(layer)
 
     @property
     def pools(self) -> bool:
@@ -160,7 +161,6 @@ DECODER_MASKS: tuple[Mask, ...] = (
     _earlier_by_layer_type,
     lambda _module, same, distance: (same & (distance >= 0))[:, None],
 )
-ALL_MASKS = (*MASKS, *DECODER_MASKS)
 
 
 def _layers(module: PreTrainedModel) -> Any:
@@ -208,7 +208,7 @@ def as_packable(
 
 
 def _find(module: PreTrainedModel, trials: _Trials) -> Packable | None:
-    for mask in ALL_MASKS:
+    for mask in (*MASKS, *DECODER_MASKS):
         if not _succeeds(trials.same_states, Packable(module, mask, None)):
             continue
         for pooling_layer in _pooling_layers(module, mask, trials):
