@@ -32,6 +32,7 @@ from handlers.export.parity_report import ParityReport
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, TimeLimits, before
 from handlers.runtime.jobs import Job
 from handlers.runtime.lazy_load import LazyLoad
+from handlers.runtime.load_trials import TrialKey, TrialRecord, recorded_results
 from handlers.runtime.model import Model
 from handlers.runtime.ranks import world_size
 from handlers.schemas.explanation_parameters import split_parameters
@@ -60,6 +61,7 @@ class Engine:
         settings: the YAML's `handler:` section.
         limits: the time limits of one batch; a server sets those of predictions.
         max_result_bytes: the bytes of a response, which a server limits.
+        trial_record: what the trials at load have found, for an archive with the same files.
         device_failed: whether the accelerator failed, or the model no longer answers its sample, so
             that this process has to end.
     """
@@ -78,6 +80,7 @@ class Engine:
         self.limits = limits or TimeLimits()
         self.max_result_bytes = math.inf
         self.device_failed = False
+        self.trial_record: TrialRecord | None = None
         self._dtype, self._agreement = dtype, agreement
         self.model = model
         self._explained_model = LazyLoad(load_explained) if load_explained else None
@@ -94,8 +97,15 @@ class Engine:
         directory: Path,
         config: ModelConfig | None = None,
         device: torch.device | str = "cpu",
+        sums: Mapping[str, str] | None = None,
     ) -> Engine:
         """Load the checkpoint in a folder as a YAML says (default: the folder's model-config.yaml).
+
+        Args:
+            directory: the folder.
+            config: the YAML.
+            device: where the model runs.
+            sums: the verified sum of each file of an archive, for the results of its trials.
 
         Raises:
             ConfigError: when the YAML or the checkpoint is wrong.
@@ -126,7 +136,11 @@ class Engine:
         spec = resolve_auto(spec, report)
         model_format = formats.get(config.handler.save_mode)
         model = model_format.load(spec)
-        warm_up(task, model, config)
+        dtype = model_format.served_dtype(spec)
+        trial_key = TrialKey.here(sums or {}, config, device, dtype)
+        recorded = recorded_results(directory, sums or {}, trial_key) if trial_key else None
+        warm_up(task, model, config, recorded)
+        results = model.trial_results if trial_key and not config.pt2.compile.enable else None
         if config.continuousBatching:
             model = model_format.run_continuously(spec, model)
         limits = TimeLimits(
@@ -135,12 +149,14 @@ class Engine:
             config.explain_seconds,
             config.hang_seconds,
         )
-        dtype = model_format.served_dtype(spec)
         explained = model_format.explained_checkpoint(spec)
         load_explained = partial(formats.load_checkpoint, explained) if explained else None
-        return cls(
+        engine = cls(
             task, model, limits, dtype=dtype, agreement=report, load_explained=load_explained
         )
+        if trial_key and results:
+            engine.trial_record = TrialRecord(key=trial_key, results=results)
+        return engine
 
     @property
     def load_metrics(self) -> Mapping[str, float]:

@@ -80,13 +80,13 @@ class TransformersHandler(BaseHandler):
         properties = context.system_properties
         self.device = pick_device(properties)
         try:
-            verify(Path(properties["model_dir"]))
+            sums = verify(Path(properties["model_dir"]))
             config = ModelConfig.parse(context.model_yaml_config, self._config_name())
             if config.continuousBatching:
                 check_single_worker()
             workers = 1 if config.continuousBatching else config.maxWorkers
             self.threads = ThreadShare(workers, config.torchrun, is_fixed=config.pt2.compile.enable)
-            self.engine = Engine.load(Path(properties["model_dir"]), config, self.device)
+            self.engine = Engine.load(Path(properties["model_dir"]), config, self.device, sums=sums)
             self.engine.require_health()
         except ConfigError as error:
             logger.error("Model not loaded. %s", error)

@@ -34,8 +34,8 @@ class BulkModel:
     def __init__(self, folder: Path, device: str, parameters: Mapping[str, Any]) -> None:
         limit_memory_growth()
         silence_libraries()
-        verify(folder)
-        self._engine = Engine.load(folder, device=device)
+        sums = verify(folder)
+        self._engine = Engine.load(folder, device=device, sums=sums)
         self._columns = self._engine.describe().input_columns
         self._parameters = parameters
         self._reads_cells = TEXT_COLUMN not in self._columns

@@ -74,9 +74,9 @@ class ArchiveModel:
     ) -> None:
         limit_memory_growth()
         silence_libraries()
-        verify(folder)
+        sums = verify(folder)
         self.config = ModelConfig.read(folder / CONFIG_FILE)
-        self.engine = Engine.load(folder, self.config, device)
+        self.engine = Engine.load(folder, self.config, device, sums=sums)
         self.engine.require_health()
         limits = BodyLimits(max_request_bytes, max_response_bytes)
         self._dispatcher = Dispatcher(self.engine, name, version, limits)

@@ -54,6 +54,26 @@ class Packable:
     mask: Mask
     pooling_layer: PoolingLayer | None
 
+    @classmethod
+    def of_numbers(cls, module: PreTrainedModel, mask: int, pooling_layer: int | None) -> Packable:
+        """Return what a trial has found, from its :attr:`numbers`.
+
+        Raises:
+            ValueError: there is no such mask or pooling layer.
+        """
+        try:
+            pooling = None if pooling_layer is None else POOLING_LAYERS[pooling_layer]
+            return cls(module, (*MASKS, *DECODER_MASKS)[mask], pooling)
+        except IndexError:
+            raise ValueError((mask, pooling_layer)) from None
+
+    @property
+    def numbers(self) -> tuple[int, int | None]:
+        """The numbers of the mask and of the pooling layer, if there is one."""
+        layer = self.pooling_layer
+        number = (*MASKS, *DECODER_MASKS).index(self.mask)
+        return number, None if layer is None else POOLING_LAYERS.index(layer)
+
     @property
     def pools(self) -> bool:
         """Whether the head has one output for each text."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -38,6 +39,7 @@ from handlers.formats._vits import VitsModel
 from handlers.formats._vllm import load_vllm
 from handlers.formats.base import BaseFormat
 from handlers.runtime.assistant import Assistant
+from handlers.runtime.load_trials import TrialResults
 from handlers.runtime.model import Model
 
 # Where transformers' continuous batching was tested.
@@ -154,6 +156,24 @@ class PretrainedModel(Model):
     @property
     def packs(self) -> bool:
         return self._packable is not None
+
+    @property
+    def trial_results(self) -> TrialResults | None:
+        # Quantized layers have kernels of other packages.
+        if quantization_method(self.module.config):
+            return None
+        return TrialResults(
+            packing=self._packable.numbers if self._packable else None,
+            padded_limit=self.padded_limit if math.isfinite(self.padded_limit) else None,
+            runs_alone=self.runs_alone,
+        )
+
+    def take_trial_results(self, results: TrialResults) -> None:
+        packing = results.packing
+        self._packable = Packable.of_numbers(self.module, *packing) if packing else None
+        limit = results.padded_limit
+        self.padded_limit = math.inf if limit is None else limit
+        self.runs_alone = results.runs_alone
 
     def with_adapters(self, adapters: Sequence[str | None]) -> AbstractContextManager[None]:
         return self._adapters.active(adapters) if self._adapters else nullcontext()

@@ -65,8 +65,11 @@ def sums_of(files: Mapping[str, Source]) -> bytes:
     return "".join(f"{digest}  {path}\n" for path, digest in _digests(files).items()).encode()
 
 
-def verify(folder: Path, environment: Mapping[str, str] = os.environ) -> None:
+def verify(folder: Path, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Check the files of an unpacked archive, as the environment of the server says.
+
+    Returns:
+        The verified sum of each file; nothing where the sums were not checked.
 
     Raises:
         DamagedArchive: a file is missing or has another sum.
@@ -80,6 +83,8 @@ def verify(folder: Path, environment: Mapping[str, str] = os.environ) -> None:
         listed = read_sums(sums.read_bytes())
         files = {path: folder / path for path in listed}
         check_sums(listed, {path: each for path, each in files.items() if each.is_file()})
+        return listed
+    return {}
 
 
 def check_sums(listed: Mapping[str, str], files: Mapping[str, Source]) -> None:

@@ -17,6 +17,7 @@ from handlers.batching.rows import TrialRows
 from handlers.config.handler_section import Compile
 from handlers.runtime.assistant import Assistant
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
+from handlers.runtime.load_trials import TrialResults
 from handlers.schemas.model_info import GenerationInfo
 
 Result = TypeVar("Result")
@@ -61,6 +62,19 @@ class Model(ABC):
     def packs(self) -> bool:
         """Whether the model runs packed rows."""
         return False
+
+    @property
+    def trial_results(self) -> TrialResults | None:
+        """What the trials at load have found; None for a model whose results are not recorded."""
+        return None
+
+    def take_trial_results(self, results: TrialResults) -> None:
+        """Set what the trials would find.
+
+        Raises:
+            ValueError: there is no such way to pack rows.
+        """
+        raise NotImplementedError
 
     @property
     def on_accelerator(self) -> bool:

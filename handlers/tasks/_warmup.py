@@ -11,6 +11,7 @@ from handlers.config.handler_section import Compile
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError
 from handlers.generation.continuous import ContinuousModel
+from handlers.runtime.load_trials import FILE, TrialResults
 from handlers.runtime.model import Model
 from handlers.schemas.request import Request
 from handlers.tasks.base import BaseTask
@@ -36,11 +37,22 @@ def compile_model(run: Callable[[], None], model: Model, options: Compile) -> bo
     return True
 
 
-def warm_up(task: BaseTask[Any, Any], model: Model, config: ModelConfig) -> None:
+def warm_up(
+    task: BaseTask[Any, Any],
+    model: Model,
+    config: ModelConfig,
+    recorded: TrialResults | None = None,
+) -> None:
     """Compile a model or have it pack rows, as the YAML says, and run made-up batches.
 
     A compiled model runs padded rows. One that cannot run the batches is left to fail on what users
     send.
+
+    Args:
+        task: the task.
+        model: the model.
+        config: the YAML.
+        recorded: what the trials have found in a load with the same key; by default they run.
     """
     run = partial(_run, task, model, task.warmup_batches(config, model))
     packs, compiles = config.handler.BetterTransformer and task.packs, config.pt2.compile.enable
@@ -50,11 +62,24 @@ def warm_up(task: BaseTask[Any, Any], model: Model, config: ModelConfig) -> None
         if packs:
             logger.info("Compiled models run padded rows; packed ones need pt2.compile off")
         return
-    task.choose_batching(model)
+    if not (recorded and _takes(model, recorded)):
+        task.choose_batching(model)
     try:
         run()
     except Exception as error:  # noqa: BLE001 - no request has these rows
         logger.warning("warm-up failed (%s); the model serves cold", type(error).__name__)
+
+
+def _takes(model: Model, recorded: TrialResults) -> bool:
+    """Have a model take the results of trials, and return whether it does."""
+    if model.trial_results is None:
+        return False
+    try:
+        model.take_trial_results(recorded)
+    except ValueError as error:
+        logger.warning("%s is ignored (no such packing: %s); trials run", FILE, error)
+        return False
+    return True
 
 
 def _run(task: BaseTask[Any, Any], model: Model, batches: list[list[Any]]) -> None:

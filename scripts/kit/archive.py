@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import disk_usage
 from tempfile import TemporaryDirectory
 
 from handlers.export.parity_report import FILE as QUALITY
 from handlers.export.parity_report import ParityReport
 from handlers.formats import CHOICE_FILE, Choice
-from scripts.kit.archive_contents import HANDLERS, Contents, contents, size_of, with_sums
+from scripts.kit.archive_contents import (
+    HANDLERS,
+    Contents,
+    contents,
+    size_of,
+    sums_in,
+    with_sums,
+    with_trials,
+)
 from scripts.kit.archive_formats import ARCHIVE_FORMATS, ArchiveFormat, FormatName, is_current_mar
 from scripts.kit.load_check import check_loads
 from scripts.kit.places import BUILD, MODEL_STORE, model_name
 from scripts.kit.staging import InsufficientDiskSpace
+from scripts.kit.trial_records import TrialRecords
 from scripts.kit.versions import versioned as versioned_name
 
 
@@ -59,7 +68,8 @@ def pack(
 
     Its file has the name of the YAML, and with `versioned` its version, too: `NAME@VERSION.mar`.
     The archive is written to a temporary folder and, if `checked`, loaded in an isolated
-    interpreter before it is installed. An identical .mar is kept unless `force` is set. Exports are
+    interpreter before it is installed; then it has what the trials at load have found, too. An
+    identical .mar is kept unless `force` is set. Exports are
     kept below `build`.
     With `signing_key`, an Ed25519 key in a PEM file, the sums of the files are signed.
     `on_progress` is called with the number of bytes written and the total.
@@ -73,7 +83,10 @@ def pack(
     """
     started = time.monotonic()
     name, container = model_name(config_path), ARCHIVE_FORMATS[archive_format]
-    parts = with_sums(contents(config_path, version, extra_files, handlers, build), signing_key)
+    untried = with_sums(contents(config_path, version, extra_files, handlers, build), signing_key)
+    records = TrialRecords(build, name, sums_in(untried))
+    known = records.read()
+    parts = with_trials(untried, known, signing_key)
     stem = versioned_name(name, version) if versioned else name
     target, size = export_path / f"{stem}{container.suffix}", sum(map(size_of, parts.values()))
     made = force or archive_format != "mar" or not is_current_mar(target, parts)
@@ -84,7 +97,12 @@ def pack(
             draft = Path(scratch) / target.name
             _write(container, draft, name, parts, _counter(size, on_progress))
             if checked:
-                check_loads(container.unpack(draft, Path(scratch) / "unpacked"), name)
+                found = check_loads(container.unpack(draft, Path(scratch) / "unpacked"), name)
+                if found and found != known:
+                    records.write(found)
+                    _remove(draft)
+                    parts = with_trials(untried, found, signing_key)
+                    _write(container, draft, name, parts, _counter(size, on_progress))
             _replace(draft, target, Path(scratch))
     quality, choice = parts.get(QUALITY), parts.get(CHOICE_FILE)
     return Archive(
@@ -123,7 +141,14 @@ def _write(
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         size, store = sum(map(size_of, parts.values())), draft.parents[1]
-        raise InsufficientDiskSpace(store, size, disk_usage(store).free) from None
+        raise InsufficientDiskSpace(store, size, shutil.disk_usage(store).free) from None
+
+
+def _remove(draft: Path) -> None:
+    if draft.is_dir():
+        shutil.rmtree(draft)
+    else:
+        draft.unlink()
 
 
 def _replace(draft: Path, target: Path, scratch: Path) -> None:

@@ -11,6 +11,7 @@ from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.formats import CHOICE_FILE, Choice, check_config
 from handlers.formats import get as get_format
 from handlers.runtime.integrity import SIGNATURE, SUMS, sign, sums_of
+from handlers.runtime.load_trials import FILE as TRIALS
 from scripts.kit.checkpoint_files import (
     ROOT_FILES,
     adapter_files,
@@ -63,7 +64,32 @@ def with_sums(parts: Contents, signing_key: Path | None = None) -> Contents:
     Raises:
         UnreadableKey: there is no key in the file.
     """
-    sums = sums_of(parts)
+    return _signed(parts, sums_of(parts), signing_key)
+
+
+def with_trials(parts: Contents, record: bytes | None, signing_key: Path | None = None) -> Contents:
+    """Return the files of an archive with what the trials of its load check have found.
+
+    Args:
+        parts: the files, with their sums.
+        record: the content of `trials.json`; None for an archive without it.
+        signing_key: the key that the sums are signed with.
+    """
+    if record is None:
+        return parts
+    added: Contents = {TRIALS: record}
+    return _signed({**parts, **added}, sums_in(parts) + sums_of(added), signing_key)
+
+
+def sums_in(parts: Contents) -> bytes:
+    """Return the sums of the files of an archive, which are one of them."""
+    sums = parts[SUMS]
+    if not isinstance(sums, bytes):
+        raise TypeError(SUMS)
+    return sums
+
+
+def _signed(parts: Contents, sums: bytes, signing_key: Path | None) -> Contents:
     signature = {SIGNATURE: sign(sums, signing_key)} if signing_key else {}
     return dict(sorted({**parts, SUMS: sums, **signature}.items()))
 

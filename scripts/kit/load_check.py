@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from handlers.errors import ConfigError
+from handlers.runtime.load_trials import FILE as TRIALS
 from scripts.kit.tracebacks import last_error
 
 PROGRAM = Path(__file__).with_name("load_isolated.py")
@@ -22,23 +24,29 @@ class ArchiveLoadError(ConfigError):
         super().__init__(f"the archive {name} was discarded because it does not load: {reason}")
 
 
-def check_loads(folder: Path, name: str) -> None:
+def check_loads(folder: Path, name: str) -> bytes | None:
     """Load an unpacked archive in an isolated interpreter, as a TorchServe worker would.
+
+    Returns:
+        What the trials at load have found, for `trials.json`; None for a handler without it.
 
     Raises:
         ArchiveLoadError: the handler raised an error, which becomes the reason.
     """
     folder = folder.resolve()
     # -I hides this repository and PYTHONPATH; -B writes no bytecode into the folder.
-    process = subprocess.run(
-        [sys.executable, "-I", "-B", str(PROGRAM), str(folder)],
-        cwd=folder,
-        env={**os.environ, **OFFLINE},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    if process.returncode != 0:
-        fallback = f"its interpreter exited with code {process.returncode} and no traceback"
-        raise ArchiveLoadError(name, last_error(process.stderr) or fallback)
+    with TemporaryDirectory() as scratch:
+        trials = Path(scratch) / TRIALS
+        process = subprocess.run(
+            [sys.executable, "-I", "-B", str(PROGRAM), str(folder), str(trials)],
+            cwd=folder,
+            env={**os.environ, **OFFLINE},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if process.returncode != 0:
+            fallback = f"its interpreter exited with code {process.returncode} and no traceback"
+            raise ArchiveLoadError(name, last_error(process.stderr) or fallback)
+        return trials.read_bytes() if trials.is_file() else None

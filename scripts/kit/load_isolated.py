@@ -1,7 +1,8 @@
-"""Load an unpacked archive as a TorchServe worker does: `python -I load_isolated.py FOLDER`.
+"""Load an unpacked archive as a TorchServe worker does: `python -I load_isolated.py FOLDER TRIALS`.
 
 Runs in an isolated interpreter with the installed packages and the folder on its path, and imports
-nothing from this repository. Exits with a traceback if the model does not load.
+nothing from this repository. Exits with a traceback if the model does not load. What the trials at
+load have found is written to the file TRIALS.
 """
 
 import importlib
@@ -18,8 +19,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 EDITABLE = ("__editable___transformers_on_torchserve", "__editable__.transformers_on_torchserve")
 
 
-def load(folder: Path) -> None:
-    """Import the archive's handler and initialize it on the CPU.
+def load(folder: Path, trials: Path) -> None:
+    """Import the archive's handler, initialize it on the CPU, and write what its trials found.
 
     Raises:
         ImportError: the handlers package was imported from outside the archive.
@@ -33,8 +34,11 @@ def load(folder: Path) -> None:
         for value in vars(module).values()
         if isinstance(value, type) and value.__module__ == module.__name__
     )
-    handler().initialize(context(folder, manifest))
+    loaded = handler()
+    loaded.initialize(context(folder, manifest))
     require_own_handlers(folder)
+    if record := getattr(getattr(loaded, "engine", None), "trial_record", None):
+        trials.write_text(record.model_dump_json(), encoding="utf-8")
 
 
 def hide_repository() -> None:
@@ -72,4 +76,4 @@ def context(folder: Path, manifest: dict[str, Any]) -> SimpleNamespace:
 
 
 if __name__ == "__main__":
-    load(Path(sys.argv[1]))
+    load(Path(sys.argv[1]), Path(sys.argv[2]))

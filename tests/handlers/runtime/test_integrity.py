@@ -35,8 +35,10 @@ def archive(tmp_path: Path, keys: Path) -> Path:
 
 
 def test_an_archive_that_was_not_changed_is_verified(archive: Path, keys: Path) -> None:
-    verify(archive, {})
-    verify(archive, {PUBLIC_KEY: str(keys / "own.pub")})
+    paths = {"config.json", "handlers/engine.py"}
+    assert verify(archive, {}).keys() == paths
+    assert verify(archive, {PUBLIC_KEY: str(keys / "own.pub")}).keys() == paths
+    assert verify(archive, {SWITCH: "off"}) == {}
 
 
 def test_sha256sum_reads_the_sums(archive: Path) -> None:
