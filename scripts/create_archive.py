@@ -17,6 +17,7 @@ from handlers.errors import KitError
 from scripts.kit.archive import Archive, pack
 from scripts.kit.archive_formats import FormatName
 from scripts.kit.command import split_names
+from scripts.kit.openmp import short_spins
 from scripts.kit.places import MODEL_STORE, config_paths, model_name
 from scripts.kit.sbom import write_sbom
 
@@ -66,7 +67,9 @@ def main(
         force=force,
         checked=check,
     )
-    if failed := _pack_all(config_paths(configs), make, sbom=sbom):
+    with short_spins():
+        failed = _pack_all(config_paths(configs), make, sbom=sbom)
+    if failed:
         err.print(f"Not packed: {', '.join(failed)}", markup=False)
         raise typer.Exit(1)
 

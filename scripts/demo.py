@@ -15,6 +15,7 @@ from scripts.kit.archive import pack
 from scripts.kit.command import plain_errors, split_names
 from scripts.kit.default_modes import default_modes
 from scripts.kit.demo_models import ensure
+from scripts.kit.openmp import short_spins
 from scripts.kit.places import ARTIFACTS, BUILD, MODEL_STORE, config_path_of
 from scripts.kit.server import Server
 from scripts.kit.terminal import (
@@ -44,8 +45,9 @@ def main(
     named = split_names(mode)
     modes = named or default_modes()
     with plain_errors():
-        ensure(modes)
-        _pack(modes)
+        with short_spins():
+            ensure(modes)
+            _pack(modes)
         models = {each: f"{each}.mar" for each in modes}
         torchserve = TorchServe(BUILD / "demo", MODEL_STORE, models)
         with console.status("Starting TorchServe"):

@@ -10,6 +10,7 @@ from rich.table import Column, Table
 
 from scripts.kit.command import plain_errors
 from scripts.kit.demo_models import Made, make_all
+from scripts.kit.openmp import short_spins
 from scripts.kit.places import MODELS, ROOT
 
 INTERRUPTED = 130
@@ -23,7 +24,7 @@ def main(
     force: Annotated[bool, typer.Option("--force", help="Train them again.")] = False,
 ) -> None:
     """Train the demo models into artifacts/models/<mode>/; existing ones are kept."""
-    with plain_errors():
+    with plain_errors(), short_spins():
         try:
             made = make_all(modes or (), force=force, console=err)
         except KeyboardInterrupt:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 # Iterations of the spin loop. Waking a sleeping thread takes longer than most operations of a
 # model, but if several models share the cores, a spinning thread delays the others.
 SINGLE_MODEL, MULTIPLE_MODELS = 20_000, 2_000
-WAIT_VARIABLES = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
+SPINS = "GOMP_SPINCOUNT"
+WAIT_VARIABLES = {"OMP_WAIT_POLICY", SPINS}
 
 
 def openmp_environment(models: int, given: Mapping[str, str]) -> dict[str, str]:
@@ -17,4 +20,21 @@ def openmp_environment(models: int, given: Mapping[str, str]) -> dict[str, str]:
     """
     if WAIT_VARIABLES & given.keys():
         return {}
-    return {"GOMP_SPINCOUNT": str(SINGLE_MODEL if models == 1 else MULTIPLE_MODELS)}
+    return {SPINS: str(SINGLE_MODEL if models == 1 else MULTIPLE_MODELS)}
+
+
+@contextmanager
+def short_spins() -> Iterator[None]:
+    """Let idle threads of torch sleep early, if it is imported in this block.
+
+    On a busy machine, threads that spin for the default time make computations take several times
+    as long. Variables of the caller are kept.
+    """
+    if WAIT_VARIABLES & os.environ.keys():
+        yield
+        return
+    os.environ[SPINS] = str(MULTIPLE_MODELS)
+    try:
+        yield
+    finally:
+        del os.environ[SPINS]
