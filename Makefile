@@ -99,9 +99,9 @@ help:
 
 install: $(READY)
 
+# The version whose options are used here; any newer one should do.
 $(UV_ENV)/bin/uv:
 	$(PYTHON) -m venv $(UV_ENV)
-	# The version whose options are used here; any newer one should do.
 	$(UV_ENV)/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
 
 # `-e .`: the command lines import the kit from this folder.
