@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from scripts.kit.demo_models.batches import Feature
+from scripts.kit.demo_models.score import Score
 from scripts.kit.demo_models.training import Plan, Tick, fit, quiet, repeatable
 
 
@@ -44,6 +45,10 @@ class Lesson(ABC):
         """Write the requests of the mode's calibration file, with parameters where it has any."""
         return [{"inputs": each} for each in self.calibration_inputs(rows, seed)]
 
+    def installed(self, folder: Path) -> Score | None:
+        """Install a model that comes with the kit; None where there is none and it is trained."""
+        return None
+
     def teach(
         self, folder: Path, *, seed: int, rows: int, exam_rows: int, tick: Tick
     ) -> dict[str, float]:
@@ -52,9 +57,16 @@ class Lesson(ABC):
             model, tokenizer = self.start(seed)
             fit(self.trained(model), self.features(tokenizer, rows, seed), self.plan, seed, tick)
             measures = self.examine(model, tokenizer, exam_rows, seed)
+        self.save(model, tokenizer, folder)
+        return measures
+
+    def save(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path
+    ) -> None:
+        """Write the checkpoint to a folder."""
+        with quiet():
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
         for path in folder.iterdir():
             # safetensors writes for the owner alone; a worker may run as another user.
             path.chmod(0o644)
-        return measures

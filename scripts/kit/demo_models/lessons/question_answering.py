@@ -10,20 +10,24 @@ from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrai
 
 from scripts.kit.demo_models.batches import Feature
 from scripts.kit.demo_models.forward import forward
-from scripts.kit.demo_models.lessons.base import Lesson
+from scripts.kit.demo_models.grammar import Split
 from scripts.kit.demo_models.minilm import load_model, load_tokenizer
+from scripts.kit.demo_models.passages import asked
 from scripts.kit.demo_models.questions import Question, questions
 from scripts.kit.demo_models.score import f1, mean
+from scripts.kit.demo_models.shipped import ShippedLesson
 from scripts.kit.demo_models.training import Plan
 
 Offsets = list[tuple[int, int] | None]
 
 
-class QuestionAnswering(Lesson):
+class QuestionAnswering(ShippedLesson):
     """The answer's first and last token; [CLS] for both if the context does not have it."""
 
     plan = Plan(rows=3600, batch=24, rate=3e-4)
     exam_rows = 400
+    rank = 32
+    noise = 0.03
 
     def start(self, seed: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         """Return MiniLM with a new head for starts and ends."""
@@ -33,22 +37,24 @@ class QuestionAnswering(Lesson):
         """Write questions with the answer's tokens."""
         return [_with_answer(tokenizer, row) for row in questions("train", rows, seed)]
 
-    def examine(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int
+    def measure(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        split: Split,
+        rows: int,
+        seed: int,
     ) -> dict[str, float]:
-        """Compare answers: as a whole, and the words that they share."""
-        exam = questions("held_out", rows, seed)
-        encoded = [_encode(tokenizer, row) for row in exam]
-        outputs = forward(model, [features for features, _ in encoded])
-        found = []
-        for row, output, (_, offsets) in zip(exam, outputs, encoded, strict=True):
-            starts, ends = output["start_logits"], output["end_logits"]
-            found.append(_answer(row.context, offsets, starts, ends))
-        pairs = list(zip(found, [row.answer for row in exam], strict=True))
-        return {
-            "exact match": mean(answer == truth for answer, truth in pairs),
-            "F1": mean(f1([_words(answer)], [_words(truth)]) for answer, truth in pairs),
-        }
+        """Compare answers: the words that they share, and as a whole.
+
+        On held-out rows, also with the answers to questions on passages written by hand.
+        """
+        shared, exact = _compare(model, tokenizer, questions(split, rows, seed))
+        measures = {"F1": shared, "exact match": exact}
+        if split == "held_out":
+            written = [question for _, question in asked()][:rows]
+            measures["F1 of passages"], _ = _compare(model, tokenizer, written)
+        return measures
 
     def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
         """Write questions that are not among the training rows."""
@@ -59,6 +65,23 @@ class QuestionAnswering(Lesson):
 
 
 LESSON = QuestionAnswering()
+
+
+def _compare(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, exam: list[Question]
+) -> tuple[float, float]:
+    """Return the F1 of the answers' words, and the share of answers that are exactly right."""
+    encoded = [_encode(tokenizer, row) for row in exam]
+    outputs = forward(model, [features for features, _ in encoded])
+    found = []
+    for row, output, (_, offsets) in zip(exam, outputs, encoded, strict=True):
+        starts, ends = output["start_logits"], output["end_logits"]
+        found.append(_answer(row.context, offsets, starts, ends))
+    pairs = list(zip(found, [row.answer for row in exam], strict=True))
+    return (
+        mean(f1([_words(answer)], [_words(truth)]) for answer, truth in pairs),
+        mean(answer == truth for answer, truth in pairs),
+    )
 
 
 def _words(answer: str) -> list[str]:

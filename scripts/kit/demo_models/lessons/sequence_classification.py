@@ -12,18 +12,22 @@ from transformers import (
 
 from scripts.kit.demo_models.batches import Feature
 from scripts.kit.demo_models.forward import forward
-from scripts.kit.demo_models.lessons.base import Lesson
+from scripts.kit.demo_models.grammar import Split
 from scripts.kit.demo_models.minilm import load_model, load_tokenizer
 from scripts.kit.demo_models.score import mean
 from scripts.kit.demo_models.sentiment import LABELS, reviews
+from scripts.kit.demo_models.shipped import ShippedLesson
 from scripts.kit.demo_models.training import Plan
 
 
-class SequenceClassification(Lesson):
+class SequenceClassification(ShippedLesson):
     """Reviews, NEGATIVE or POSITIVE."""
 
     plan = Plan(rows=2200, batch=32, rate=1e-4)
     exam_rows = 400
+    rank = 16
+    noise = 0.05
+    smoothing = 0.05
 
     def start(self, seed: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         """Return MiniLM with a new head of two labels."""
@@ -39,11 +43,16 @@ class SequenceClassification(Lesson):
         written = reviews("train", rows, seed)
         return [{**tokenizer(review.text), "labels": review.label} for review in written]
 
-    def examine(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int
+    def measure(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        split: Split,
+        rows: int,
+        seed: int,
     ) -> dict[str, float]:
         """Return the share of reviews with the right label."""
-        exam = reviews("held_out", rows, seed)
+        exam = reviews(split, rows, seed)
         outputs = forward(model, [tokenizer(review.text) for review in exam])
         pairs = zip(outputs, exam, strict=True)
         return {"accuracy": mean(int(out["logits"].argmax()) == row.label for out, row in pairs)}

@@ -9,19 +9,23 @@ from transformers import AutoModelForTokenClassification, PreTrainedModel, PreTr
 from scripts.kit.demo_models.batches import Feature
 from scripts.kit.demo_models.entities import LABELS, sentences, spans_of
 from scripts.kit.demo_models.forward import forward
-from scripts.kit.demo_models.lessons.base import Lesson
+from scripts.kit.demo_models.grammar import Split
 from scripts.kit.demo_models.minilm import load_model, load_tokenizer
 from scripts.kit.demo_models.score import f1
+from scripts.kit.demo_models.shipped import ShippedLesson
 from scripts.kit.demo_models.training import Plan
 
 Offsets = list[tuple[int, int]]
 
 
-class TokenClassification(Lesson):
+class TokenClassification(ShippedLesson):
     """People, organisations, places and other names, as B- and I- labels of tokens."""
 
     plan = Plan(rows=3000, batch=32, rate=3e-4)
     exam_rows = 400
+    rank = 32
+    noise = 0.08
+    smoothing = 0.02
 
     def start(self, seed: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         """Return MiniLM with a new head over its tokens."""
@@ -36,11 +40,16 @@ class TokenClassification(Lesson):
             features.append({**encoded, "labels": labels})
         return features
 
-    def examine(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int
+    def measure(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        split: Split,
+        rows: int,
+        seed: int,
     ) -> dict[str, float]:
         """Compare whole names: kind, first and last character have to be right."""
-        exam = sentences("held_out", rows, seed)
+        exam = sentences(split, rows, seed)
         encoded = [_encode(tokenizer, sentence.text) for sentence in exam]
         outputs = forward(model, [features for features, _ in encoded])
         found = []
