@@ -25,7 +25,7 @@ _GRAMMARS = Path(__file__).parent / "grammars"
 _REFERENCE = re.compile(r"\{(\w+)\}|<(\w+)(?:/(\d))?>")
 _CHOICE = re.compile(r"\(([^()]*\|[^()]*)\)")
 _ARTICLE = re.compile(r"\b([Aa])(?= (?:\[\w+ )?(?!uni|use|eu|one)[aeiou])", re.IGNORECASE)
-_MARK = re.compile(r"\[(\w+) ([^\[\]]*)\]")
+MARK = re.compile(r"\[(\w+) ([^\[\]]*)\]")
 # Of lists of at least so many rules, one in so many is kept for validation.
 _VALIDATION = 10
 _SENTENCE = re.compile(r"((?:^|[.!?] )(?:\[\w+ )?)([a-z])")
@@ -86,7 +86,7 @@ class Expansion:
 def read_marks(marked: str) -> tuple[str, list[Span]]:
     """Return a text without its square brackets, and the spans that they marked."""
     text, spans, done = "", [], 0
-    for found in _MARK.finditer(marked):
+    for found in MARK.finditer(marked):
         text += marked[done : found.start()]
         spans.append(Span(found[1], len(text), len(text) + len(found[2])))
         text, done = text + found[2], found.end()

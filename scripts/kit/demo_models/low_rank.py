@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
@@ -26,17 +24,22 @@ class LowRank(nn.Module):
         return weight + self.up @ self.down
 
 
-def add_low_rank(model: PreTrainedModel, rank: int) -> None:
-    """Let matrices of a rank be trained for each layer of the encoder, and vectors as a whole.
+def add_low_rank(model: PreTrainedModel, rank: int, layers: int) -> None:
+    """Let matrices of a rank be trained in the last layers of the encoder, and vectors as a whole.
 
-    The embeddings and the matrices themselves are not trained; a new head is.
+    The embeddings and the matrices themselves are not trained; a new head is, and so is the pooler.
     """
     model.base_model.requires_grad_(False)
-    for layer in _layers(model):
-        parametrize.register_parametrization(layer, "weight", LowRank(layer.weight, rank))
-    for name, weight in model.base_model.named_parameters():
-        if weight.dim() == 1 and not name.startswith("embeddings"):
-            weight.requires_grad_(True)
+    if getattr(model.base_model, "pooler", None):
+        model.base_model.pooler.requires_grad_(True)
+    for layer in model.base_model.encoder.layer[-layers:]:
+        for module in layer.modules():
+            if isinstance(module, nn.Linear):
+                low_rank = LowRank(module.weight, rank)
+                parametrize.register_parametrization(module, "weight", low_rank)
+        for weight in layer.parameters():
+            if weight.dim() == 1:
+                weight.requires_grad_(True)
 
 
 def trained_tensors(model: PreTrainedModel) -> dict[str, Tensor]:
@@ -63,9 +66,3 @@ def merge(model: PreTrainedModel, tensors: dict[str, Tensor]) -> None:
             weights[matrix] += tensor.float() @ tensors[f"{matrix}.{DOWN}"].float()
         elif part != DOWN:
             weights[name].copy_(tensor.float())
-
-
-def _layers(model: PreTrainedModel) -> Iterator[nn.Linear]:
-    for layer in model.base_model.encoder.modules():
-        if isinstance(layer, nn.Linear):
-            yield layer

@@ -1,4 +1,4 @@
-"""Reviews with their labels."""
+"""Reviews with their labels: from a grammar, or written by hand."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from random import Random
 from typing import NamedTuple
 
 from scripts.kit.demo_models.grammar import Expansion, Rules, Split, rules_of
+from scripts.kit.demo_models.written import entries, repeated
 
 LABELS = ("NEGATIVE", "POSITIVE")
 
@@ -24,6 +25,22 @@ def reviews(split: Split, count: int, seed: int) -> list[Review]:
         Review(_expansion(rules, rng).expand(f"{{{LABELS[row % 2].lower()}}}"), row % 2)
         for row in range(count)
     ]
+
+
+def written_reviews(split: Split) -> list[Review]:
+    """Return the reviews that are written by hand."""
+    return [
+        Review(text, label)
+        for label, name in enumerate(LABELS)
+        for text in entries("reviews", split, name.lower())
+    ]
+
+
+def mixed_reviews(count: int, seed: int) -> list[Review]:
+    """Return reviews for training, half of them written by hand."""
+    rng = Random(f"mixed reviews {seed}")
+    written = repeated(written_reviews("train"), count // 2, rng)
+    return rng.sample(written + reviews("train", count - len(written), seed), count)
 
 
 def _expansion(rules: Rules, rng: Random) -> Expansion:

@@ -36,15 +36,10 @@ class ShippedLesson(Lesson):
     """A lesson whose model is trained once, for long, and comes with the kit.
 
     Attributes:
-        rank: of the matrices that are added to those of MiniLM; 0 for a model that ships as a
-            whole.
-        noise: the share of tokens that long training replaces by random ones.
-        smoothing: how much of each label's probability long training gives to the other labels.
+        whole: whether its model ships as a whole, not as additions to MiniLM.
     """
 
-    rank: ClassVar[int]
-    noise: ClassVar[float] = 0.0
-    smoothing: ClassVar[float] = 0.0
+    whole: ClassVar[bool] = False
 
     @abstractmethod
     def measure(
@@ -55,11 +50,15 @@ class ShippedLesson(Lesson):
         rows: int,
         seed: int,
     ) -> dict[str, float]:
-        """Measure the model on rows of a split; the first measure tells which model is best."""
+        """Measure the model on texts of a split.
 
-    def is_better(self, value: float, other: float) -> bool:
-        """Return whether a value of the first measure is better than another one."""
-        return value > other
+        The first measure is on those written by hand, the second on so many rows of the grammar.
+        """
+
+    def quality(self, measures: dict[str, float]) -> float:
+        """Return a number that is highest for the best of some checkpoints."""
+        written, generated, *_ = measures.values()
+        return (2 * written + generated) / 3
 
     def rebuild(self, tokenizer: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         """Return the model before training with a tokenizer that is given as JSON.
@@ -88,7 +87,7 @@ def pack(
     lesson: ShippedLesson, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[Tensors, dict[str, str]]:
     """Return the tensors and the metadata of the file for a model that has been trained."""
-    if lesson.rank:
+    if not lesson.whole:
         halved = {name: each.half().cpu() for name, each in trained_tensors(model).items()}
         return halved, {}
     tensors: Tensors = {}
@@ -102,12 +101,12 @@ def unpack(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Return the model that a file describes, in single precision, and its tokenizer."""
     with quiet(), repeatable(seed):
-        if lesson.rank:
-            model, tokenizer = lesson.start(seed)
-            merge(model, tensors)
-        else:
+        if lesson.whole:
             model, tokenizer = lesson.rebuild(metadata["tokenizer"])
             merge(model, _from_8_bits(tensors))
+        else:
+            model, tokenizer = lesson.start(seed)
+            merge(model, tensors)
     return model.eval(), tokenizer
 
 

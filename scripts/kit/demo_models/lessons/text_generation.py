@@ -40,7 +40,7 @@ class TextGeneration(ShippedLesson):
 
     plan = Plan(rows=3200, batch=8, rate=2e-3)
     exam_rows = 240
-    rank = 0
+    whole = True
 
     def start(self, seed: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         """Return a GPT-2 with random weights, and a tokenizer trained on the texts."""
@@ -52,9 +52,9 @@ class TextGeneration(ShippedLesson):
         wrapped = _wrapped(Tokenizer.from_str(tokenizer))
         return _model(wrapped), wrapped
 
-    def is_better(self, value: float, other: float) -> bool:
-        """Return whether a perplexity is lower."""
-        return value < other
+    def quality(self, measures: dict[str, float]) -> float:
+        """Return a number that is higher where the perplexity is lower."""
+        return -measures["perplexity"]
 
     def features(self, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int) -> list[Feature]:
         """Write texts; every token is predicted from those before it."""

@@ -7,7 +7,14 @@ from typing import Any
 from transformers import AutoModelForTokenClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from scripts.kit.demo_models.batches import Feature
-from scripts.kit.demo_models.entities import LABELS, sentences, spans_of
+from scripts.kit.demo_models.entities import (
+    LABELS,
+    Tagged,
+    mixed_sentences,
+    sentences,
+    spans_of,
+    written_sentences,
+)
 from scripts.kit.demo_models.forward import forward
 from scripts.kit.demo_models.grammar import Split
 from scripts.kit.demo_models.minilm import load_model, load_tokenizer
@@ -23,9 +30,6 @@ class TokenClassification(ShippedLesson):
 
     plan = Plan(rows=3000, batch=32, rate=3e-4)
     exam_rows = 400
-    rank = 32
-    noise = 0.08
-    smoothing = 0.02
 
     def start(self, seed: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         """Return MiniLM with a new head over its tokens."""
@@ -34,7 +38,7 @@ class TokenClassification(ShippedLesson):
     def features(self, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int) -> list[Feature]:
         """Write sentences with a label for each token except [CLS] and [SEP]."""
         features = []
-        for sentence in sentences("train", rows, seed):
+        for sentence in mixed_sentences(rows, seed):
             encoded, offsets = _encode(tokenizer, sentence.text)
             labels = [-100, *sentence.labels(offsets[1:-1]), -100]
             features.append({**encoded, "labels": labels})
@@ -49,14 +53,11 @@ class TokenClassification(ShippedLesson):
         seed: int,
     ) -> dict[str, float]:
         """Compare whole names: kind, first and last character have to be right."""
-        exam = sentences(split, rows, seed)
-        encoded = [_encode(tokenizer, sentence.text) for sentence in exam]
-        outputs = forward(model, [features for features, _ in encoded])
-        found = []
-        for output, (_, offsets) in zip(outputs, encoded, strict=True):
-            best = output["logits"].argmax(-1).tolist()[1 : len(offsets) - 1]
-            found.append(spans_of([LABELS[index] for index in best], offsets[1:-1]))
-        return {"entity F1": f1(found, [sentence.spans for sentence in exam])}
+        exams = {
+            "entity F1": written_sentences(split),
+            "entity F1 on the grammar": sentences(split, rows, seed),
+        }
+        return {name: _compare(model, tokenizer, exam) for name, exam in exams.items()}
 
     def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
         """Write sentences that are not among the training rows."""
@@ -64,6 +65,18 @@ class TokenClassification(ShippedLesson):
 
 
 LESSON = TokenClassification()
+
+
+def _compare(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, exam: list[Tagged]
+) -> float:
+    encoded = [_encode(tokenizer, sentence.text) for sentence in exam]
+    outputs = forward(model, [features for features, _ in encoded])
+    found = []
+    for output, (_, offsets) in zip(outputs, encoded, strict=True):
+        best = output["logits"].argmax(-1).tolist()[1 : len(offsets) - 1]
+        found.append(spans_of([LABELS[index] for index in best], offsets[1:-1]))
+    return f1(found, [sentence.spans for sentence in exam])
 
 
 def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[Feature, Offsets]:
