@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 from scripts.kit.demo_models.grammar import Split
 from scripts.kit.demo_models.questions import Question, questions
@@ -21,9 +22,9 @@ def passages(split: Split = "held_out") -> list[str]:
 def asked(split: Split = "held_out") -> list[tuple[int, Question]]:
     """Return questions with the answer that stands in the passage of a number."""
     return [
-        (number, _question(each["text"], str(question), str(answer)))
+        (number, _question(each["text"], str(question), answers))
         for number, each in enumerate(entries("passages", split))
-        for question, answer in each["asks"].items()
+        for question, answers in each["asks"].items()
     ]
 
 
@@ -45,9 +46,10 @@ def mixed_questions(count: int, seed: int) -> list[Question]:
     return rng.sample(written + questions("train", count - len(written), seed), count)
 
 
-def _question(text: str, question: str, answer: str) -> Question:
+def _question(text: str, question: str, answers: Any) -> Question:
+    answer, *others = map(str, answers if isinstance(answers, list) else [answers])
     start = text.index(answer)
-    return Question(question, text, start, start + len(answer))
+    return Question(question, text, start, start + len(answer), tuple(others))
 
 
 def _varied(row: Question, others: list[str], rng: Random) -> Question:

@@ -17,12 +17,16 @@ UNRELATED = (0, 0, 0, 0, 0, 1, 1, 2, 4)
 
 
 class Question(NamedTuple):
-    """A question, its context, and the answer's characters there; (0, 0) if there is none."""
+    """A question, its context, and the answer's characters there; (0, 0) if there is none.
+
+    `others` are right, too.
+    """
 
     question: str
     context: str
     start: int
     end: int
+    others: tuple[str, ...] = ()
 
     @property
     def answer(self) -> str:

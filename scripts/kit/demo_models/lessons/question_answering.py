@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from typing import Any
 
 import torch
@@ -73,16 +74,29 @@ def _compare(
     for row, output, (_, offsets) in zip(exam, outputs, encoded, strict=True):
         starts, ends = output["start_logits"], output["end_logits"]
         found.append(_answer(row.context, offsets, starts, ends))
-    pairs = list(zip(found, [row.answer for row in exam], strict=True))
+    pairs = list(zip(found, exam, strict=True))
     return (
-        mean(f1([_words(answer)], [_words(truth)]) for answer, truth in pairs),
-        mean(answer == truth for answer, truth in pairs),
+        mean(
+            max(f1([_words(answer)], [_words(truth)]) for truth in _right(row))
+            for answer, row in pairs
+        ),
+        mean(
+            any(_words(answer) == _words(truth) for truth in _right(row)) for answer, row in pairs
+        ),
     )
 
 
+def _right(row: Question) -> tuple[str, ...]:
+    return (row.answer, *row.others)
+
+
 def _words(answer: str) -> list[str]:
-    # No answer counts as a word, which is equal to another "no answer" only.
-    return answer.lower().split() or [""]
+    """The words that count, as in SQuAD: without articles, punctuation and case.
+
+    No answer counts as a word, which is equal to another "no answer" only.
+    """
+    plain = "".join(letter for letter in answer.lower() if letter not in string.punctuation)
+    return [word for word in plain.split() if word not in ("a", "an", "the")] or [""]
 
 
 def _encode(tokenizer: PreTrainedTokenizerBase, row: Question) -> tuple[Feature, Offsets]:
