@@ -37,7 +37,7 @@ SEED = 7
 # Rows that a process writes at a time.
 CHUNK = 3200
 # Checkpoints that are compared, the first step that has one, and rows of the grammar for it.
-LOOKS, FIRST_LOOK, VALIDATION_ROWS = 20, 100, 300
+LOOKS, FIRST_LOOK, VALIDATION_ROWS = 16, 100, 200
 # The weights that are compared are averages, in which those of the last 500 steps count most.
 AVERAGE = 0.998
 # The first entry of MiniLM's vocabulary that is a word; those before are characters and marks.

@@ -37,10 +37,19 @@ def written_reviews(split: Split) -> list[Review]:
 
 
 def mixed_reviews(count: int, seed: int) -> list[Review]:
-    """Return reviews for training, half of them written by hand."""
+    """Return reviews for training: half are written by hand, an eighth are a few phrases."""
     rng = Random(f"mixed reviews {seed}")
     written = repeated(written_reviews("train"), count // 2, rng)
-    return rng.sample(written + reviews("train", count - len(written), seed), count)
+    short = [_phrases(row % 2, rng) for row in range(count // 8)]
+    generated = reviews("train", count - len(written) - len(short), seed)
+    return rng.sample(written + short + generated, count)
+
+
+def _phrases(label: int, rng: Random) -> Review:
+    phrases = entries("phrases", "train", LABELS[label].lower())
+    joint = rng.choice((", ", ". ", " and "))
+    text = joint.join(rng.sample(phrases, rng.choice((1, 1, 2, 3))))
+    return Review(text[0].upper() + text[1:] + rng.choice((".", ".", "!", "")), label)
 
 
 def _expansion(rules: Rules, rng: Random) -> Expansion:
