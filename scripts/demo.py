@@ -47,7 +47,7 @@ def main(
         ensure(modes)
         _pack(modes)
         models = {each: f"{each}.mar" for each in modes}
-        torchserve = TorchServe(BUILD / "demo", MODEL_STORE, models, timeout=300)
+        torchserve = TorchServe(BUILD / "demo", MODEL_STORE, models)
         with console.status("Starting TorchServe"):
             server = torchserve.start()
         try:

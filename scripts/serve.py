@@ -12,6 +12,8 @@ import typer
 from rich.console import Console
 
 from scripts.kit.command import PublicKey, plain_errors, split_names
+from scripts.kit.fork_server.start import is_on as is_fork_server_on
+from scripts.kit.memory import Memory
 from scripts.kit.model_store import list_archives
 from scripts.kit.places import BUILD, MODEL_STORE, ROOT
 from scripts.kit.ports import Ports
@@ -48,8 +50,21 @@ def start(
     json_logs: Annotated[
         bool, typer.Option("--json-logs", help="Write each line of the logs as JSON.")
     ] = False,
+    fork_server: Annotated[
+        bool,
+        typer.Option(
+            "--fork-server/--no-fork-server",
+            help="Fork workers from a process that has imported their packages.",
+        ),
+    ] = is_fork_server_on(),
     public_key: PublicKey = None,
-    timeout: Annotated[float, typer.Option(help="Seconds until every model must answer.")] = 300,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds until every model must answer.",
+            show_default="120, and 120 for each model that a core loads",
+        ),
+    ] = None,
     workdir: Workdir = BUILD / "server",
 ) -> None:
     """Start TorchServe on this machine and return once every model answers."""
@@ -69,6 +84,7 @@ def start(
             timeout=timeout,
             console=foreground,
             log_config=JSON_LOGGING if json_logs else LOGGING,
+            fork_server=fork_server,
             on_ready=lambda name, seconds: console.print(f"{name} is ready ({seconds:.1f} s)"),
         )
         if foreground:
@@ -99,6 +115,8 @@ def status(workdir: Workdir = BUILD / "server") -> None:
     ready = {name: server.is_ready(name) for name in server.models}
     for name, answers in ready.items():
         console.print(f"{name} {'is ready' if answers else 'does not answer'}")
+    workers = server.workers()
+    console.print(f"{len(workers)} workers: {Memory.of_all(workers)}")
     console.print(f"{server.inference_url} (process {server.pid}, logs in {workdir / 'logs'})")
     raise typer.Exit(0 if all(ready.values()) else 1)
 

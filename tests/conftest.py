@@ -16,9 +16,12 @@ from hypothesis import HealthCheck, settings
 from handlers.telemetry.log_levels import silence_libraries
 from scripts.kit.archive import pack
 from tests import tiny
+from tests.durations import slowest_modules
 from tests.samples import keys_of
 from tests.serving import Served
 from tests.standins import torch_neuron, torch_neuronx
+
+pytest_plugins = ["tests.sentences"]
 
 # Tests do not fail on a busy machine, and a run that failed can be repeated.
 settings.register_profile(
@@ -31,23 +34,46 @@ settings.load_profile("kit")
 # Handlers use the number that is set here, in this process and in those that tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+# Characters of a text that names a case of a test.
+LONGEST_ID = 200
 
-# Tests whose servers or demo models are shared; pytest-xdist runs a group in one process.
-SHARED = ("tests/e2e/", "tests/reference/", "tests/test_readme.py", "tests/docs/test_operations.py")
+# The tests in `tests/e2e` that start servers of their own, which run beside the shared one.
+OWN_SERVERS = frozenset(
+    {
+        *("test_adapters", "test_continuous_batching", "test_old_yaml", "test_other_modes"),
+        *("test_retrieval", "test_rollout", "test_scaling", "test_tensor_parallel"),
+        *("test_two_machines", "test_worker"),
+    }
+)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file, and those that share servers, in one process."""
+    """Keep the tests of a file, and those that share a server, in one process of pytest-xdist.
+
+    The slowest files start first, so that no process waits long for another one at the end.
+    """
+    seconds = slowest_modules()
+    items.sort(key=lambda item: -seconds.get(_file_of(item), 0.0))
     for item in items:
-        file = item.nodeid.partition("::")[0]
-        group = "servers" if file.startswith(SHARED) else file
-        item.add_marker(pytest.mark.xdist_group(group))
+        item.add_marker(pytest.mark.xdist_group(_group_of(item)))
+
+
+def _file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+def _group_of(item: pytest.Item) -> str:
+    """Return the file of a test, or one name for the tests of the server of `tests/e2e`."""
+    path = Path(_file_of(item))
+    shares = path.parent.name == "e2e" and path.stem not in OWN_SERVERS
+    return "shared server" if shares else str(path)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Name bytes by their argument: some are made at import, and differ in each process."""
-    return argname if isinstance(val, bytes) else None
+    """Name bytes, of which some differ in each process, and long texts by their argument."""
+    is_long = isinstance(val, str) and len(val) > LONGEST_ID
+    return argname if isinstance(val, bytes) or is_long else None
 
 
 @pytest.hookimpl(trylast=True, specname="pytest_collection_modifyitems")
@@ -109,24 +135,21 @@ def served(checkpoint: Callable[..., Path]) -> Callable[..., Served]:
 @pytest.fixture(scope="session")
 def packed(
     checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[..., Path]]:
+) -> Callable[..., Path]:
     """A tiny model's .mar in a format: `packed("onnx", mode, family="Roberta")`."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scripts.kit.exports.BUILD", tmp_path_factory.mktemp("build"))
+    build = tmp_path_factory.mktemp("build")
 
-        @cache
-        def make(
-            save_mode: str, mode: str, family: str = "Bert", extra: tuple[Path, ...] = ()
-        ) -> Path:
-            folder = tmp_path_factory.mktemp("packed")
-            config = folder / f"{mode}_{family}_{save_mode}.yaml"
-            named = str(checkpoint(mode, family=family))
-            handler = {"mode": mode, "model_name": named, "dtype": "float32", **keys_of(save_mode)}
-            document = {"startupTimeout": 480, "handler": handler}
-            config.write_text(yaml.safe_dump(document), encoding="utf-8")
-            return pack(config, export_path=folder, extra_files=extra, checked=False).path
+    @cache
+    def make(save_mode: str, mode: str, family: str = "Bert", extra: tuple[Path, ...] = ()) -> Path:
+        folder = tmp_path_factory.mktemp("packed")
+        config = folder / f"{mode}_{family}_{save_mode}.yaml"
+        named = str(checkpoint(mode, family=family))
+        handler = {"mode": mode, "model_name": named, "dtype": "float32", **keys_of(save_mode)}
+        document = {"startupTimeout": 480, "handler": handler}
+        config.write_text(yaml.safe_dump(document), encoding="utf-8")
+        return pack(config, export_path=folder, extra_files=extra, build=build, checked=False).path
 
-        yield make
+    return make
 
 
 @pytest.fixture(scope="session")

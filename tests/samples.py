@@ -25,7 +25,6 @@ __all__ = [
     "format_params",
     "inputs_of",
     "keys_of",
-    "mode_param",
     "mode_params",
     "requests_of",
     "text_modes",
@@ -56,17 +55,12 @@ def explained_text_modes() -> list[str]:
     return [mode for mode in explained_modes() if mode in text_modes()]
 
 
-def mode_param(mode: str, *others: Any) -> Any:
-    """Return a mode, and values beside it, as a test's parameter.
-
-    A mode that has the implementation of another is slow.
-    """
-    return pytest.param(mode, *others, marks=pytest.mark.slow if mode in TEXT_TO_TEXT else ())
-
-
 def mode_params(names: Iterable[str]) -> list[Any]:
-    """Return modes as a test's parameter."""
-    return [mode_param(name) for name in names]
+    """Return modes as a test's parameter; one with the implementation of another is nightly."""
+    return [
+        pytest.param(name, marks=pytest.mark.nightly if name in TEXT_TO_TEXT else ())
+        for name in names
+    ]
 
 
 def format_params() -> list[Any]:

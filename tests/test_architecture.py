@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 HANDLERS = ROOT / "handlers"
@@ -63,6 +61,9 @@ def _literal_start(argument: ast.expr) -> Iterator[str]:
         yield str(first.value).rstrip(".")
 
 
+IMPORTS = {path: list(imports(path)) for path in FILES}
+
+
 def begins(name: str, prefix: str) -> bool:
     return name == prefix or name.startswith(f"{prefix}.")
 
@@ -75,61 +76,73 @@ def test_every_file_has_a_layer() -> None:
     assert {package_of(path) for path in FILES} - {"__init__"} == set(LEVEL)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_an_import_points_down(path: Path) -> None:
-    own = package_of(path)
-    used = {
-        name.split(".")[1] for name in imports(path) if begins(name, "handlers") and "." in name
-    }
-    upward = sorted(
-        name
-        for name in used - {own, "__version__"}
-        if own == "__init__" or LEVEL[name] <= LEVEL[own]
-    )
-    assert not upward, f"{path.relative_to(ROOT)} imports {', '.join(upward)}, which is above it"
+def test_an_import_points_down() -> None:
+    upward = []
+    for path in FILES:
+        own = package_of(path)
+        used = {
+            name.split(".")[1] for name in IMPORTS[path] if begins(name, "handlers") and "." in name
+        }
+        upward += [
+            f"{path.relative_to(ROOT)} imports {name}, which is above it"
+            for name in sorted(used - {own, "__version__"})
+            if own == "__init__" or LEVEL[name] <= LEVEL[own]
+        ]
+    assert not upward
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_an_import_names_its_package(path: Path) -> None:
+def test_an_import_names_its_package() -> None:
     """The other tests read absolute names."""
-    assert not [name for name in imports(path) if name.startswith(".") or name == "handlers"]
+    assert not [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in FILES
+        for name in IMPORTS[path]
+        if name.startswith(".") or name == "handlers"
+    ]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_handlers_import_only_handlers_of_this_repository(path: Path) -> None:
-    others = ("hosts", "scripts", "tests", "benchmarks")
-    assert not [name for name in imports(path) for other in others if begins(name, other)]
+def test_handlers_import_only_handlers_of_this_repository() -> None:
+    assert not imported_from(FILES, ("hosts", "scripts", "tests", "benchmarks"))
 
 
-@pytest.mark.parametrize("path", WIRE_FORMATS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_wire_format_knows_a_model_by_its_model_info_alone(path: Path) -> None:
+def test_a_wire_format_knows_a_model_by_its_model_info_alone() -> None:
     above = ("engine", "formats", "export", "explainers", "tasks", "checkpoints")
-    prefixes = [*(f"handlers.{name}" for name in above), "torch"]
-    assert not [name for name in imports(path) for prefix in prefixes if begins(name, prefix)]
+    assert WIRE_FORMATS
+    assert not imported_from(WIRE_FORMATS, [*(f"handlers.{name}" for name in above), "torch"])
 
 
 def test_only_the_entry_point_imports_torchserve() -> None:
-    users = {path.name for path in FILES for name in imports(path) if begins(name, "ts")}
+    users = {path.name for path in FILES for name in IMPORTS[path] if begins(name, "ts")}
     assert users == {"transformers_handler.py"}
 
 
 def test_the_configuration_imports_no_torch() -> None:
     files = [path for path in FILES if package_of(path) in ("__init__", "config", "errors")]
-    heavy = ("torch", "transformers", "numpy")
-    assert not [
-        name for path in files for name in imports(path) for each in heavy if begins(name, each)
-    ]
+    assert not imported_from(files, ("torch", "transformers", "numpy"))
 
 
-@pytest.mark.parametrize("package", sorted(LEVEL))
-def test_no_package_has_an_import_cycle(package: str) -> None:
+def test_no_package_has_an_import_cycle() -> None:
     """Within a package, modules import each other in one direction, too."""
-    graph = {module: set(inner) for module, inner in _modules(package).items()}
-    while leaves := [module for module, used in graph.items() if not used]:
-        graph = {
-            module: used - set(leaves) for module, used in graph.items() if module not in leaves
-        }
-    assert not graph, f"these import each other: {', '.join(sorted(graph))}"
+    cycles = []
+    for package in sorted(LEVEL):
+        graph = {module: set(inner) for module, inner in _modules(package).items()}
+        while leaves := [module for module, used in graph.items() if not used]:
+            graph = {
+                module: used - set(leaves) for module, used in graph.items() if module not in leaves
+            }
+        if graph:
+            cycles.append(f"{package}: {', '.join(sorted(graph))} import each other")
+    assert not cycles
+
+
+def imported_from(paths: Iterable[Path], prefixes: Iterable[str]) -> list[str]:
+    """Describe each import of a module that is, or is inside, one of the given."""
+    return [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in paths
+        for name in IMPORTS[path]
+        if any(begins(name, prefix) for prefix in prefixes)
+    ]
 
 
 def _modules(package: str) -> dict[str, set[str]]:
@@ -139,7 +152,7 @@ def _modules(package: str) -> dict[str, set[str]]:
     return {
         module: {
             known
-            for name in imports(path)
+            for name in IMPORTS[path]
             for known in names
             if known != module and (name == known or name.rpartition(".")[0] == known)
         }

@@ -19,25 +19,37 @@ from scripts.kit.archive import pack
 from scripts.kit.places import MODEL_CONFIGS
 from tests.samples import INPUTS
 
-
-def _uses_openvino(path: Path) -> bool:
-    return plan(ModelConfig.read(path)).handler.save_mode == "openvino"
+PATHS = sorted(MODEL_CONFIGS.rglob("*.yaml"))
 
 
-# OpenVINO takes seconds for each.
-CONFIGS = [
-    pytest.param(
-        path,
-        id=path.stem,
-        marks=[pytest.mark.openvino, pytest.mark.slow] if _uses_openvino(path) else [],
-    )
-    for path in sorted(MODEL_CONFIGS.rglob("*.yaml"))
-]
+def config_params() -> list[Any]:
+    """Return the YAMLs as a test's parameter.
+
+    All but the first of a format and a layout of checkpoints are nightly.
+    """
+    found, known = [], set()
+    for path in PATHS:
+        handler = plan(ModelConfig.read(path)).handler
+        kind = (handler.save_mode, tasks.get(handler.mode).draws)
+        marks = [pytest.mark.openvino] if handler.save_mode == "openvino" else []
+        # OpenVINO takes seconds for each.
+        nightly = [pytest.mark.nightly] if marks or kind in known else []
+        found.append(pytest.param(path, id=path.stem, marks=marks + nightly))
+        known.add(kind)
+    return found
 
 
-@pytest.mark.parametrize("mode", [mode for mode in modes() if tasks.get(mode).fastest_formats])
-def test_the_default_yaml_of_a_mode_has_its_fastest_format(mode: str) -> None:
-    assert ModelConfig.read(MODEL_CONFIGS / f"{mode}.yaml").handler.save_mode == AUTO
+def test_the_default_yaml_of_a_mode_has_its_fastest_format() -> None:
+    fast = [mode for mode in modes() if tasks.get(mode).fastest_formats]
+    found = {mode: ModelConfig.read(MODEL_CONFIGS / f"{mode}.yaml").handler for mode in fast}
+    assert found
+    assert not [mode for mode, handler in found.items() if handler.save_mode != AUTO]
+
+
+def test_each_yaml_names_a_format_that_can_be_planned() -> None:
+    planned = {path.stem: plan(ModelConfig.read(path)).handler for path in PATHS}
+    assert {handler.mode for handler in planned.values()} == set(modes())
+    assert AUTO not in {handler.save_mode for handler in planned.values()}
 
 
 def rewritten(path: Path, document: Any, checkpoint: Path, folder: Path) -> Path:
@@ -53,17 +65,16 @@ def rewritten(path: Path, document: Any, checkpoint: Path, folder: Path) -> Path
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-@pytest.mark.parametrize("path", CONFIGS)
+@pytest.mark.parametrize("path", config_params())
 def test_each_yaml_packs_the_format_that_it_names(
-    path: Path, checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, checkpoint: Callable[..., Path], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("scripts.kit.exports.BUILD", tmp_path / "build")
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
     handler = document["handler"]
     family = {"family": "Llama"} if "torchrun" in document else {}
     config_path = rewritten(path, document, checkpoint(handler["mode"], **family), tmp_path)
 
-    archive = pack(config_path, export_path=tmp_path, checked=False)
+    archive = pack(config_path, export_path=tmp_path, build=tmp_path / "build", checked=False)
 
     config = plan(ModelConfig.read(config_path))
     save_mode = config.handler.save_mode

@@ -1,6 +1,6 @@
 """Each shell block of the README runs, in order, in a fresh copy of the repository.
 
-That takes minutes and is marked slow; `tests/docs/test_pages.py` checks every command quickly.
+That takes minutes and is marked `nightly`; `tests/docs/test_pages.py` checks every command quickly.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     yield dict(zip(scripts, parts, strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_demo_shows_every_mode(outputs: dict[str, str]) -> None:
     shown = outputs["make demo\n"]
     assert all(f"/predictions/{mode}" in shown for mode in default_modes())
@@ -84,7 +84,7 @@ def test_the_demo_shows_every_mode(outputs: dict[str, str]) -> None:
     assert "Why the answer is POSITIVE:" in shown
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_each_curl_answers_as_printed(outputs: dict[str, str]) -> None:
     (printed,) = (json.loads(block.text) for block in BLOCKS if block.language == "json")
     curls = [text for block, text in outputs.items() if block.startswith("curl")]

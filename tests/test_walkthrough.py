@@ -20,8 +20,12 @@ ROOT = Path(__file__).resolve().parents[1]
 FILE = re.compile(
     r"^```(?P<language>\w+) title=\"(?P<path>[\w./]+)\"\n(?P<text>.*?)^```$", re.M | re.S
 )
-# The added names, as in the ids of tests.
-ADDED = "next_sentence_prediction or torchscript_frozen or seldon"
+# The added names, as in the ids of tests, and a file that has a test of each.
+ADDED = {
+    "next_sentence_prediction": "tests/handlers/test_contract.py",
+    "torchscript_frozen": "tests/handlers/formats/test_formats.py",
+    "seldon": "tests/handlers/protocols/test_seldon.py",
+}
 # Trains the lesson's model for a few steps, and answers the sample with it.
 TRAIN_AND_ANSWER = """
 import json, sys
@@ -38,11 +42,12 @@ sample = json.loads(Path("artifacts/next_sentence_prediction/sample.json").read_
 (answer,) = engine.predict([Request(sample["inputs"])])
 print(json.dumps(answer))
 """
-CONTRACT_TESTS = (
-    "tests/handlers",
-    "tests/scripts",
-    "tests/test_model_configs.py",
+# Files with a test for each mode, format or protocol, and files whose tests loop over all of them.
+CONTRACT_TESTS = ("tests/handlers", "tests/scripts", "tests/test_model_configs.py")
+WHOLE = (
     "tests/test_architecture.py",
+    "tests/scripts/kit/test_openapi.py",
+    "tests/handlers/protocols/test_protocols.py",
 )
 
 
@@ -86,26 +91,28 @@ def test_the_shown_diffs_apply_to_the_files_that_they_name(copy: Path) -> None:
     assert '"seldon",' in order
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_contract_tests_pass_for_what_was_added(copy: Path) -> None:
     for name in ("scripts.write_openapi", "scripts.write_docs"):
         written = _run(copy, "-m", name)
         assert written.returncode == 0, written.stderr[-3000:]
-    tested = _run(
-        copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", ADDED, *CONTRACT_TESTS
-    )
+    run = ("-m", "pytest", "-rA", "-q", "-p", "no:cacheprovider")
+    tested = _run(copy, *run, "-k", " or ".join(ADDED), *CONTRACT_TESTS)
     assert tested.returncode == 0, tested.stdout[-5000:]
-    for name in ("next_sentence_prediction", "torchscript_frozen", "seldon"):
-        assert name in tested.stdout or tested.stdout.count(" passed")
+    passed = [line for line in tested.stdout.splitlines() if line.startswith("PASSED ")]
+    for name, file in ADDED.items():
+        assert any(name in line and file in line for line in passed), f"no test of {name} ran"
+    whole = _run(copy, *run, *WHOLE)
+    assert whole.returncode == 0, whole.stdout[-5000:]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_added_files_pass_the_linter(copy: Path) -> None:
     linted = _run(copy, "-m", "ruff", "check", "handlers", "scripts", "tests")
     assert linted.returncode == 0, linted.stdout[-3000:]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_demo_model_of_the_task_is_trained_packed_and_loaded(
     copy: Path, tmp_path: Path
 ) -> None:

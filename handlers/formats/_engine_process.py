@@ -63,7 +63,6 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 START_SECONDS = 600
-# How long the process may take to end, before it is killed.
 END_SECONDS = 10.0
 
 
@@ -109,6 +108,7 @@ class EngineProcess:
         arguments: those with which it loads the model.
         python: the interpreter; by default that of this process.
         environment: its variables; by default those of this process.
+        end_seconds: how long it may take to end, before it is killed.
 
     Raises:
         WrongCheckpoint: the process does not load the model.
@@ -120,8 +120,9 @@ class EngineProcess:
         arguments: Mapping[str, Any],
         python: str = sys.executable,
         environment: Mapping[str, str] | None = None,
+        end_seconds: float = END_SECONDS,
     ) -> None:
-        self._program = program
+        self._program, self._end_seconds = program, end_seconds
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -213,7 +214,7 @@ class EngineProcess:
         self._socket.close()
         self._signal(signal.SIGTERM)
         try:
-            self._process.wait(END_SECONDS)
+            self._process.wait(self._end_seconds)
         except subprocess.TimeoutExpired:
             self._signal(signal.SIGKILL)
             self._process.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -14,10 +15,14 @@ CGROUP_LIMITS = (
 )
 
 
-def memory_limit() -> int:
-    """Return the memory of the container, or of the machine if that is less, in bytes."""
+def memory_limit(container_limits: Sequence[Path] = CGROUP_LIMITS) -> int:
+    """Return the memory of the container, or of the machine if that is less, in bytes.
+
+    Args:
+        container_limits: the files that have the limit of the container.
+    """
     machine = int(psutil.virtual_memory().total)
-    return min([machine, *filter(None, map(_limit, CGROUP_LIMITS))])
+    return min([machine, *filter(None, map(_limit, container_limits))])
 
 
 def available_memory(device: torch.device) -> int:

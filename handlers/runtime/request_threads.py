@@ -58,10 +58,11 @@ class RequestThreads(Generic[Part]):
 
     Args:
         seconds: the time limit of each request, which starts again with each part that is sent.
+        silence: how long TorchServe may not ask for responses before all requests end, in seconds.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float, silence: float = SILENCE_SECONDS) -> None:
+        self._seconds, self._silence = seconds, silence
         self._changed = threading.Condition()
         self._deadlines: dict[str, Deadline] = {}
         self._ready: dict[str, Ready[Part]] = {}
@@ -167,6 +168,6 @@ class RequestThreads(Generic[Part]):
     def _watch(self) -> None:
         """End all requests where TorchServe has not asked for their responses for a while."""
         while True:
-            time.sleep(SILENCE_SECONDS / 5)
-            if self._deadlines and time.monotonic() - self._last_call > SILENCE_SECONDS:
+            time.sleep(self._silence / 5)
+            if self._deadlines and time.monotonic() - self._last_call > self._silence:
                 self.keep(())

@@ -30,10 +30,13 @@ class Watchdog:
     Args:
         seconds: how long a batch may take since its deadline started.
         on_hang: called once, in that thread.
+        interval: how often it looks at them, in seconds.
     """
 
-    def __init__(self, seconds: float, on_hang: Callable[[], None]) -> None:
-        self._seconds, self._on_hang = seconds, on_hang
+    def __init__(
+        self, seconds: float, on_hang: Callable[[], None], interval: float = INTERVAL
+    ) -> None:
+        self._seconds, self._on_hang, self._interval = seconds, on_hang, interval
         self._lock = threading.Lock()
         self._watched: dict[int, Deadline] = {}
         self._has_work = threading.Event()
@@ -61,7 +64,7 @@ class Watchdog:
     def _run(self) -> None:
         while not self._is_hanging():
             self._has_work.wait()
-            time.sleep(INTERVAL)
+            time.sleep(self._interval)
 
     def _is_hanging(self) -> bool:
         """Return whether a batch hangs; one that ends meanwhile waits for what is done about it."""

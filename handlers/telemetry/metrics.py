@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter
@@ -33,14 +34,20 @@ class MetricsReporter:
         gauge: TorchServe's `MetricTypes.GAUGE`.
         interval: seconds between two reports. The counts of the batches after a report are in the
             next one, which comes at the latest when they have waited for an interval.
+        clock: returns the time in seconds.
     """
 
-    def __init__(self, gauge: Any, interval: float = INTERVAL) -> None:
-        self._gauge, self._interval = gauge, interval
+    def __init__(
+        self,
+        gauge: Any,
+        interval: float = INTERVAL,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._gauge, self._interval, self._clock = gauge, interval, clock
         self._lock = threading.Lock()
         self._counts = Counter[str]()
         self._reported: set[str] = set()
-        self._next_report = 0.0
+        self._next_report = -math.inf
         self._timer: threading.Timer | None = None
 
     def report(self, metrics: Any, meter: Meter, seconds: float, load: Load = dict) -> None:
@@ -56,10 +63,10 @@ class MetricsReporter:
             return
         with self._lock:
             self._counts.update(meter.counts)
-            if time.monotonic() < self._next_report:
+            if self._clock() < self._next_report:
                 self._report_later(metrics, load)
                 return
-            self._next_report = time.monotonic() + self._interval
+            self._next_report = self._clock() + self._interval
             self._set_gauges(metrics, meter, seconds)
             self._report_totals(metrics, load)
 

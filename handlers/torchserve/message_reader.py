@@ -52,9 +52,13 @@ class MessageReader:
     format: `ts/protocol/otf_message_handler.py` of TorchServe 0.12.
 
     Its methods end the process where TorchServe has gone, as those of TorchServe's worker do.
+
+    Args:
+        block: how many bytes are received at once where fewer are needed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, block: int = BLOCK) -> None:
+        self._block_size = block
         self._connection: socket | None = None
         self._block, self._position = b"", 0
         # The bytes of requests of the last message and the requests, by the fields of their ids.
@@ -126,7 +130,7 @@ class MessageReader:
         blocks = [self._block[self._position :]]
         missing = count - len(blocks[0])
         while missing > 0:
-            block = connection.recv(max(BLOCK, min(missing, LARGE_BLOCK)))
+            block = connection.recv(max(self._block_size, min(missing, LARGE_BLOCK)))
             if not block:
                 logger.info("Frontend disconnected.")
                 sys.exit(0)

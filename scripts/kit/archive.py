@@ -16,7 +16,7 @@ from handlers.formats import CHOICE_FILE, Choice
 from scripts.kit.archive_contents import HANDLERS, Contents, contents, size_of, with_sums
 from scripts.kit.archive_formats import ARCHIVE_FORMATS, ArchiveFormat, FormatName, is_current_mar
 from scripts.kit.load_check import check_loads
-from scripts.kit.places import MODEL_STORE, model_name
+from scripts.kit.places import BUILD, MODEL_STORE, model_name
 from scripts.kit.staging import InsufficientDiskSpace
 from scripts.kit.versions import versioned as versioned_name
 
@@ -49,6 +49,7 @@ def pack(
     versioned: bool = False,
     extra_files: Iterable[Path] = (),
     handlers: Path = HANDLERS,
+    build: Path = BUILD,
     force: bool = False,
     checked: bool = True,
     signing_key: Path | None = None,
@@ -58,7 +59,8 @@ def pack(
 
     Its file has the name of the YAML, and with `versioned` its version, too: `NAME@VERSION.mar`.
     The archive is written to a temporary folder and, if `checked`, loaded in an isolated
-    interpreter before it is installed. An identical .mar is kept unless `force` is set.
+    interpreter before it is installed. An identical .mar is kept unless `force` is set. Exports are
+    kept below `build`.
     With `signing_key`, an Ed25519 key in a PEM file, the sums of the files are signed.
     `on_progress` is called with the number of bytes written and the total.
 
@@ -71,7 +73,7 @@ def pack(
     """
     started = time.monotonic()
     name, container = model_name(config_path), ARCHIVE_FORMATS[archive_format]
-    parts = with_sums(contents(config_path, version, extra_files, handlers), signing_key)
+    parts = with_sums(contents(config_path, version, extra_files, handlers, build), signing_key)
     stem = versioned_name(name, version) if versioned else name
     target, size = export_path / f"{stem}{container.suffix}", sum(map(size_of, parts.values()))
     made = force or archive_format != "mar" or not is_current_mar(target, parts)

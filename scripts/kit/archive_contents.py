@@ -18,7 +18,7 @@ from scripts.kit.checkpoint_files import (
     files_in,
 )
 from scripts.kit.manifest import HANDLER_FILE, MANIFEST_FILE, manifest
-from scripts.kit.places import ROOT, assistant_of, checkpoint_of, model_name
+from scripts.kit.places import BUILD, ROOT, assistant_of, checkpoint_of, model_name
 
 Contents = dict[str, Path | bytes]
 
@@ -32,11 +32,13 @@ def contents(
     version: str = "1.0",
     extra_files: Iterable[Path] = (),
     handlers: Path = HANDLERS,
+    build: Path = BUILD,
 ) -> Contents:
     """Return the files of an archive by their path inside it, sorted.
 
     Extra files, and the contents of extra folders, go to the root of the archive. They may replace
-    checkpoint files such as the labels, but not files of the handler.
+    checkpoint files such as the labels, but not files of the handler. Exports are kept in
+    `build`.
 
     Raises:
         WrongConfig: the YAML file is invalid or an extra file is missing.
@@ -45,7 +47,7 @@ def contents(
     config = ModelConfig.read(config_path)
     check_config(config)
     parts: Contents = {
-        **_checkpoint(config_path, config),
+        **_checkpoint(config_path, config, build),
         **_extra(extra_files),
         **{f"handlers/{place}": path for place, path in _tree(handlers)},
         HANDLER_FILE: handlers / HANDLER_FILE,
@@ -71,9 +73,9 @@ def size_of(source: Path | bytes) -> int:
     return len(source) if isinstance(source, bytes) else source.stat().st_size
 
 
-def _checkpoint(config_path: Path, config: ModelConfig) -> dict[str, Path]:
+def _checkpoint(config_path: Path, config: ModelConfig, build: Path) -> dict[str, Path]:
     handler, folder = config.handler, checkpoint_of(config_path, config)
-    export = _export(config_path, config, folder)
+    export = _export(config_path, config, folder, build)
     has_weights = _needs_weights(config, export)
     parts = _files(config_path, handler, folder, has_weights=has_weights) | export
     if assistant := handler.assistant:
@@ -103,14 +105,14 @@ def _files(
     return {name: folder / name for name in required} | adapter_files(handler, folder)
 
 
-def _export(config_path: Path, config: ModelConfig, folder: Path) -> dict[str, Path]:
+def _export(config_path: Path, config: ModelConfig, folder: Path, build: Path) -> dict[str, Path]:
     """Return the files of an exported model, or of a checkpoint in fewer bits its quality.json."""
     if config.handler.save_mode == CHECKPOINT and config.handler.dtype == "float32":
         return {}
     # Imported here because torch takes seconds to import and is not needed for float32.
     from scripts.kit.exports import exported  # noqa: PLC0415
 
-    return exported(config_path, config, folder)
+    return exported(config_path, config, folder, build)
 
 
 def _needs_weights(config: ModelConfig, export: Mapping[str, Path]) -> bool:

@@ -13,8 +13,8 @@ from handlers.schemas.request import Sample
 from scripts.kit.places import ARTIFACTS
 
 
-def samples(config_path: Path, config: ModelConfig) -> list[Sample]:
-    """Read the JSON lines of `handler.calibration`, or the default file for the mode.
+def samples(config_path: Path, config: ModelConfig, artifacts: Path = ARTIFACTS) -> list[Sample]:
+    """Read the JSON lines of `handler.calibration`, or the file of the mode in `artifacts`.
 
     The path is relative to the YAML file. Each line is a request body; a list of inputs counts as
     one request per item. Blank lines are skipped. A checkpoint that is not exported needs none, so
@@ -24,7 +24,7 @@ def samples(config_path: Path, config: ModelConfig) -> list[Sample]:
         WrongConfig: the file cannot be read as UTF-8, or a line is not a valid request.
     """
     configured = config.handler.calibration
-    default = ARTIFACTS / config.handler.mode / "calibration.jsonl"
+    default = artifacts / config.handler.mode / "calibration.jsonl"
     path = config_path.parent / configured if configured else default
     if not (configured or formats.plan(config).handler.is_exported or path.exists()):
         return []

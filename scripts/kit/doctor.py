@@ -23,19 +23,19 @@ from handlers import __version__
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import KitError
 from handlers.runtime.memory_limit import memory_limit
+from scripts.kit.cores import cpu_quota
 from scripts.kit.java import java_home
 from scripts.kit.manifest import MANIFEST_FILE
+from scripts.kit.memory import Memory
 from scripts.kit.model_store import list_archives
 from scripts.kit.ports import PortInUse, Ports
 from scripts.kit.properties import read_properties
+from scripts.kit.readiness import failures
 from scripts.kit.server import Server
 from scripts.kit.verification import verify_archive
 
 KIT = "transformers-on-torchserve"
 CPUINFO = Path("/proc/cpuinfo")
-CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
-CPU_QUOTA_V1 = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
-PERIOD_V1 = Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # Java's heap and what a worker has beside its weights, in bytes.
 JAVA_BYTES, WORKER_BYTES = 1 << 30, 600 << 20
@@ -109,7 +109,7 @@ def check_java(_installation: Installation) -> Iterator[Finding]:
 
 def check_processor(_installation: Installation) -> Iterator[Finding]:
     """Tell the cores and whether they multiply bfloat16."""
-    cores, quota = len(os.sched_getaffinity(0)), _cpu_quota()
+    cores, quota = len(os.sched_getaffinity(0)), cpu_quota()
     limit = f", limited to {quota:g} by the cgroup" if quota and quota < cores else ""
     yield Finding("ok", f"Cores: {cores}{limit}.")
     flags = CPUINFO.read_text("utf-8").split() if CPUINFO.exists() else []
@@ -193,6 +193,8 @@ def check_server(installation: Installation) -> Iterator[Finding]:
         yield from _port_findings(installation.config)
         return
     yield Finding("ok", f"TorchServe runs at {server.inference_url} (process {server.pid}).")
+    workers = server.workers()
+    yield Finding("ok", f"{len(workers)} workers: {Memory.of_all(workers)}.")
     for model in server.models:
         yield _answer_of(server, model)
 
@@ -365,9 +367,10 @@ def _answer_of(server: Server, model: str) -> Finding:
     """Return whether a model of the server answers its sample."""
     descriptions = server.describe(model)
     if not any(each["status"] == "READY" for found in descriptions for each in found["workers"]):
+        reason = failures(server, [model]).get(model, "it may be loading still")
         return Finding(
             "problem",
-            f"{model}: no worker is ready; the reason is in {server.workdir / 'logs'}.",
+            f"{model}: no worker is ready: {reason} (logs in {server.workdir / 'logs'}).",
         )
     if any(found.get("continuousBatching") for found in descriptions):
         return Finding("ok", f"{model}: a worker is ready.")
@@ -398,15 +401,3 @@ def _sample_of(server: Server, model: str) -> Any:
     except (httpx.TransportError, ValueError):
         return None
     return (found.get("customizedMetadata") or {}).get("sample")
-
-
-def _cpu_quota() -> float | None:
-    """Return the cores that the cgroup allows; None without a limit."""
-    try:
-        if CPU_QUOTA.exists():
-            quota, period = CPU_QUOTA.read_text("utf-8").split()
-        else:
-            quota, period = CPU_QUOTA_V1.read_text("utf-8"), PERIOD_V1.read_text("utf-8")
-        return int(quota) / int(period) if int(quota) > 0 else None
-    except (OSError, ValueError):
-        return None

@@ -35,18 +35,20 @@ OF_SERVING = {
 OF_WORKERS = {"predict_timeout", "explain_timeout", "max_waiting", "profile"}
 
 
-def exported(config_path: Path, config: ModelConfig, checkpoint: Path) -> dict[str, Path]:
+def exported(
+    config_path: Path, config: ModelConfig, checkpoint: Path, build: Path = BUILD
+) -> dict[str, Path]:
     """Return the files of an exported model by name, exporting it again if anything changed.
 
     A lossy export includes `quality.json`, the comparison with the checkpoint in float32. A
     checkpoint that is not exported has that file alone. With `save_mode: auto` there is a file with
-    the format that was chosen.
+    the format that was chosen. They are kept below `build`.
 
     Raises:
         ConfigError: the model cannot be exported.
     """
     name, requests = model_name(config_path), samples(config_path, config)
-    folder = BUILD / "exports" / name
+    folder = build / "exports" / name
     fingerprint = _fingerprint(config, checkpoint, requests)
     if not _is_current(folder, fingerprint):
         draft = folder.with_name(f".{name}.draft")

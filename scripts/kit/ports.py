@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import astuple, dataclass
 from urllib.parse import urlsplit
@@ -95,19 +95,19 @@ def is_free(port: int) -> bool:
     return True
 
 
-def free_ports() -> Ports:
-    """Return five ports that are currently free."""
+def free_ports(candidates: Sequence[int] = FREE_PORTS) -> Ports:
+    """Return five ports that are currently free; others than the candidates if these are not."""
     with ExitStack() as held:
-        return Ports(*(_bind(held.enter_context(_listener())) for _ in range(5)))
+        return Ports(*(_bind(held.enter_context(_listener()), candidates) for _ in range(5)))
 
 
-def _bind(listener: socket.socket) -> int:
+def _bind(listener: socket.socket, candidates: Sequence[int]) -> int:
     """Bind to a free port, and return it.
 
     The ports that the system chooses could belong to a connection before the server binds to them.
     """
     for _ in range(ATTEMPTS):
-        port = secrets.choice(FREE_PORTS)
+        port = secrets.choice(candidates)
         with suppress(OSError):
             listener.bind((HOST, port))
             return port

@@ -2,25 +2,60 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import defaultdict
 from collections.abc import Callable
 
 from handlers.errors import KitError
+from scripts.kit.cores import available_cores
+from scripts.kit.fork_server.messages import ENDED
+from scripts.kit.fork_server.start import LOG_FILE
 from scripts.kit.server import Server
 from scripts.kit.tracebacks import last_error
 
-POLL_INTERVAL = 0.2
+POLL_INTERVAL = 0.1
+# Until Java has unpacked the archives and packages are imported; TorchServe's limit for a load.
+JAVA_SECONDS, LOAD_SECONDS = 120.0, 120.0
 # TorchServe reads a worker's output in a separate thread, which can lag behind on a busy machine.
 SETTLE_SECONDS, SETTLE_SECONDS_WITHOUT_ERROR = 1.0, 5.0
 NO_ERROR_LOGGED = "its worker exited without an error message; the machine may be out of memory"
+# What TorchServe calls its own time limits.
+TIME_LIMITS = {
+    "Backend worker did not respond in given time": (
+        "it did not load within the startupTimeout of its YAML, 120 s by default; raise it, or"
+        " serve fewer models"
+    ),
+    "Backend worker startup time out.": (
+        "its Python did not start within the two minutes that TorchServe waits; the machine is busy"
+    ),
+}
 OUTPUT_LINE = re.compile(r"W-\d+-(?P<model>.+)_[^_ ]+-std(?:out|err) MODEL_LOG - (?P<text>.*)")
 WORKER_EXIT = re.compile(r"W-\d+-(?P<model>.+)_[^_ ]+ org\.pytorch\.serve\.\S+ - Retry worker")
+WORKER_ERROR = re.compile(
+    r"W-\d+-(?P<model>.+)_[^_ ]+ org\.pytorch\.serve\.\S+ - Backend worker error\n"
+    r"[\w.$]+: (?P<reason>.*)"
+)
+WORKER_ID = re.compile(r"W-\d+-(?P<model>.+)_[^_ ]+-stdout MODEL_LOG - \[PID\](?P<pid>\d+)$", re.M)
+WORKER_END = re.compile(ENDED.format(pid=r"(?P<pid>\d+)", end="(?P<end>.*)"))
 CONSOLE_ERROR = re.compile(r"^(?:Invalid|Unrecognized|Error|.*Exception).*", re.M)
 ARCHIVE_ERROR = re.compile(
     r"Failed to load model: (?P<file>.+)\n[\w.$]*?(?P<reason>\w+(?:: .*)?)$", re.M
 )
+
+
+def start_seconds(models: int, cores: int | None = None) -> float:
+    """Return how long the start of a server may take.
+
+    TorchServe gives the load of each model 120 s. As many load at the same time as there are cores.
+
+    Args:
+        models: how many models are loaded.
+        cores: how many cores load them; those of this machine by default.
+    """
+    turns = math.ceil(models / (cores or available_cores()))
+    return JAVA_SECONDS + LOAD_SECONDS * max(1, turns)
 
 
 class ServerFailed(KitError):
@@ -93,15 +128,39 @@ def failures(server: Server, models: list[str]) -> dict[str, str]:
     """Return the reason for each of the models that failed to load."""
     log = server.log("ts_log.log")
     archives = {match["file"]: match["reason"] for match in ARCHIVE_ERROR.finditer(log)}
-    workers = _worker_errors(log)
+    workers = _worker_errors(log, server.log(LOG_FILE))
     reasons = {model: archives.get(server.models[model]) or workers.get(model) for model in models}
     return {model: reason for model, reason in reasons.items() if reason}
 
 
-def _worker_errors(log: str) -> dict[str, str]:
-    """Return the last error of each model with a worker that exited."""
+def _worker_errors(log: str, fork_log: str) -> dict[str, str]:
+    """Return the last error of each model with a worker that exited.
+
+    Args:
+        log: that of TorchServe.
+        fork_log: that of the fork server, which knows how workers ended.
+    """
     output = defaultdict[str, list[str]](list)
     for line in OUTPUT_LINE.finditer(log):
         output[line["model"]].append(line["text"])
     exited = {match["model"] for match in WORKER_EXIT.finditer(log)}
-    return {model: last_error("\n".join(output[model])) or NO_ERROR_LOGGED for model in exited}
+    limits, ends = _time_limits(log), _ends(log, fork_log)
+    return {
+        model: last_error("\n".join(output[model]))
+        or limits.get(model)
+        or ends.get(model, NO_ERROR_LOGGED)
+        for model in exited
+    }
+
+
+def _time_limits(log: str) -> dict[str, str]:
+    """Return the time limit of TorchServe that models have passed."""
+    found = ((match["model"], match["reason"]) for match in WORKER_ERROR.finditer(log))
+    return {model: TIME_LIMITS.get(reason, reason) for model, reason in found}
+
+
+def _ends(log: str, fork_log: str) -> dict[str, str]:
+    """Return how the last worker of models ended that was killed, or exited by itself."""
+    ends = {match["pid"]: match["end"] for match in WORKER_END.finditer(fork_log)}
+    workers = ((match["model"], match["pid"]) for match in WORKER_ID.finditer(log))
+    return {model: f"its worker {ends[pid]}" for model, pid in workers if pid in ends}

@@ -10,9 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
 from scripts.kit.ports import HOST, Ports
-from scripts.kit.processes import end_group, is_running, started_at
+from scripts.kit.processes import (
+    WORKER_SCRIPT,
+    end_group,
+    group_members,
+    is_running,
+    script_of,
+    started_at,
+)
 from scripts.kit.tokens import KEY_FILE, Tokens, TokenType
 
 STATE_FILE = "server.json"
@@ -92,6 +100,11 @@ class Server:
         except httpx.TransportError:
             return []
         return list(answer.json()) if answer.is_success else []
+
+    def workers(self) -> list[psutil.Process]:
+        """Return the processes that have loaded models or load them."""
+        found = group_members(self.pid)
+        return [process for process in found if script_of(process) == WORKER_SCRIPT]
 
     def credentials(self, kind: TokenType) -> dict[str, str]:
         """Return the authorization header of a kind of call, if token authorization is on."""

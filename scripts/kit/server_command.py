@@ -26,6 +26,7 @@ def server_command(
     *,
     console: bool,
     log_config: Path = LOGGING,
+    python: Path | str = sys.executable,
 ) -> list[str]:
     """Return the command that starts TorchServe.
 
@@ -36,6 +37,7 @@ def server_command(
         vmargs: options of the Java virtual machine.
         console: whether to log to the console as well as to files.
         log_config: the log settings.
+        python: the program that starts workers.
     """
     home = Path(str(distribution("torchserve").locate_file("")))
     frontend = home / "ts" / "frontend"
@@ -47,7 +49,7 @@ def server_command(
         f"-Dmodel_server_home={home}",
         f"-Djava.io.tmpdir={scratch}",
         *("-cp", str(frontend / "*"), "org.pytorch.serve.ModelServer"),
-        *("--python", sys.executable),
+        *("--python", str(python)),
         *("-f", str(settings)),
         "-ncs",
     ]

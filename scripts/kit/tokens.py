@@ -18,7 +18,7 @@ KEY_FILE = "key_file.json"
 TokenType = Literal["management", "inference"]
 # A token is renewed if it expires in less time, so that a call that begins now is not refused.
 MARGIN = timedelta(minutes=2)
-# TorchServe empties the file before it writes it; a reader in between waits this many seconds.
+# TorchServe empties the file before it writes it; a reader in between waits.
 WRITE_SECONDS, POLL_INTERVAL = 1.0, 0.05
 # TorchServe writes nanoseconds, and Python reads microseconds.
 FRACTION = re.compile(r"\.(\d{1,6})\d*")
@@ -51,10 +51,12 @@ class Tokens:
     Attributes:
         key_file: the file that TorchServe wrote; None where tokens are off.
         management_url: the address at which it renews tokens.
+        write_seconds: how long a reader waits for the file while TorchServe writes it.
     """
 
     key_file: Path | None
     management_url: str
+    write_seconds: float = WRITE_SECONDS
 
     def header(self, kind: TokenType) -> dict[str, str]:
         """Return the authorization header of a kind of call, with a token that has not expired.
@@ -84,15 +86,15 @@ class Tokens:
     def _entry(self, name: str) -> dict[str, Any]:
         assert self.key_file is not None  # noqa: S101 - `header` has looked
         try:
-            entry = _read_json(self.key_file)[name]
+            entry = _read_json(self.key_file, self.write_seconds)[name]
             return {**entry, "key": str(entry["key"])}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise WrongKeyFile(self.key_file, f"has no {name} key ({error})") from None
 
 
-def _read_json(path: Path) -> Any:
+def _read_json(path: Path, seconds: float) -> Any:
     """Return the content of a file, also of one that is being written at this moment."""
-    end = time.monotonic() + WRITE_SECONDS
+    end = time.monotonic() + seconds
     while True:
         try:
             return json.loads(path.read_text(encoding="utf-8"))

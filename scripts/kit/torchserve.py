@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,13 +12,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
+from scripts.kit.fork_server import start as fork_server
+from scripts.kit.fork_server.start import LOG_FILE, ForkServer
 from scripts.kit.java import java_home
 from scripts.kit.model_store import list_archives
 from scripts.kit.places import MODEL_STORE, ROOT
 from scripts.kit.ports import Ports, free_ports
 from scripts.kit.processes import started_at
 from scripts.kit.properties import escape, read_properties, write_properties
-from scripts.kit.readiness import wait_until_ready
+from scripts.kit.readiness import start_seconds, wait_until_ready
 from scripts.kit.server import Server
 from scripts.kit.server_command import LOGGING, server_command, server_environment
 from scripts.kit.tokens import KEY_FILE
@@ -35,9 +38,11 @@ class TorchServe:
         ports: the ports of the server; free ports by default.
         config: the config.properties to start from.
         config_overrides: settings that replace those of the file.
-        timeout: seconds until every model must be ready.
+        timeout: seconds until every model must be ready; None for what they may take on a busy
+            machine: more for more models on fewer cores.
         console: whether to log to the output of this process as well.
         log_config: the log settings: `log4j2.xml`, or `log4j2-json.xml` for lines of JSON.
+        fork_server: whether workers are forked from a process that has imported their packages.
         on_ready: called with the name of each model and the seconds it took to load.
     """
 
@@ -47,9 +52,10 @@ class TorchServe:
     ports: Ports = field(default_factory=free_ports)
     config: Path = ROOT / "config.properties"
     config_overrides: Mapping[str, str] = field(default_factory=dict)
-    timeout: float = 120.0
+    timeout: float | None = None
     console: bool = False
     log_config: Path = LOGGING
+    fork_server: bool = field(default_factory=fork_server.is_on)
     on_ready: Callable[[str, float], None] = lambda _name, _seconds: None
 
     def start(self) -> Server:
@@ -63,7 +69,8 @@ class TorchServe:
         self.ports.require_free()
         server = self._launch(java_home(), models)
         try:
-            wait_until_ready(server, self.timeout, self.on_ready)
+            timeout = start_seconds(len(models)) if self.timeout is None else self.timeout
+            wait_until_ready(server, timeout, self.on_ready)
         except BaseException:
             server.stop()
             raise
@@ -89,17 +96,9 @@ class TorchServe:
         (workdir / KEY_FILE).unlink(missing_ok=True)
         # Not in the work folder: the path of the Unix sockets in it must be short.
         scratch = Path(tempfile.mkdtemp(prefix="torchserve-"))
-        vmargs = settings.get("vmargs", "")
         with (logs / "console.log").open("wb") as output:
             process = subprocess.Popen(
-                server_command(
-                    java,
-                    workdir / "config.properties",
-                    scratch,
-                    vmargs,
-                    console=self.console,
-                    log_config=self.log_config,
-                ),
+                self._command(java, settings, logs, scratch),
                 cwd=workdir,
                 env=server_environment(logs, len(models)),
                 stdin=subprocess.DEVNULL,
@@ -111,6 +110,23 @@ class TorchServe:
         server = Server(process.pid, started, dict(models), self.ports, workdir, scratch)
         server.save()
         return server
+
+    def _command(
+        self, java: Path, settings: Mapping[str, str], logs: Path, scratch: Path
+    ) -> list[str]:
+        forking = ForkServer(scratch, logs / LOG_FILE) if self.fork_server else None
+        if forking and not forking.write_launcher():
+            forking = None
+        command = server_command(
+            java,
+            logs.parent / "config.properties",
+            scratch,
+            settings.get("vmargs", ""),
+            console=self.console,
+            log_config=self.log_config,
+            python=forking.python if forking else sys.executable,
+        )
+        return forking.command(command) if forking else command
 
     def _settings(self, models: Mapping[str, str]) -> dict[str, str]:
         return {

@@ -56,7 +56,7 @@ def measured(folder: Path) -> dict[str, Any]:
     return dict(json.loads((folder / "results" / "serving.json").read_text(encoding="utf-8")))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_contender_is_measured_with_every_number_of_clients(measured: dict[str, Any]) -> None:
     lines = measured["modes"]["sequence_classification"]["lines"]
     assert {(line["contender"], line["clients"]) for line in lines} == {
@@ -68,7 +68,7 @@ def test_every_contender_is_measured_with_every_number_of_clients(measured: dict
         assert 0 < line["p50_ms"] <= line["p90_ms"] <= line["p99_ms"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_kit_is_compared_with_the_reference_and_its_engine(
     measured: dict[str, Any],
 ) -> None:
@@ -80,7 +80,7 @@ def test_the_kit_is_compared_with_the_reference_and_its_engine(
     assert reference["share_of_engine"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_startup_archive_and_memory_are_measured(measured: dict[str, Any]) -> None:
     reference, kit = measured["modes"]["sequence_classification"]["starts"]
     for start in (reference, kit):
@@ -90,7 +90,7 @@ def test_startup_archive_and_memory_are_measured(measured: dict[str, Any]) -> No
     assert reference["archive_bytes"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_rows_of_increasing_length_are_measured(measured: dict[str, Any]) -> None:
     lines = measured["modes"]["sequence_classification"]["scaling"]
     assert [line["times"] for line in lines] == [1, 2, 4, 8]
@@ -99,7 +99,7 @@ def test_rows_of_increasing_length_are_measured(measured: dict[str, Any]) -> Non
         assert line["tokens_per_second"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_results_page_and_plots_are_written(folder: Path) -> None:
     page = (folder / "RESULTS.md").read_text(encoding="utf-8")
     computed = str(pick_dtype("auto", torch.device("cpu"))).removeprefix("torch.")
@@ -111,7 +111,7 @@ def test_results_page_and_plots_are_written(folder: Path) -> None:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_all_processes_have_exited(folder: Path) -> None:
     running = psutil.process_iter(["cmdline"])
     commands = (" ".join(process.info["cmdline"] or ()) for process in running)

@@ -6,21 +6,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from benchmarks.contenders.infinity import Infinity
-from benchmarks.embedding.table import embeddings_section
 from benchmarks.embeddings import main
 from scripts.kit.places import ROOT
 
-MACHINE = {"processor": "A processor", "cores": 2, "instructions": ["avx2"], "load": 0.1}
 
-
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_trial_run_measures_the_server_and_its_engine_and_writes_the_results(
     tmp_path: Path,
 ) -> None:
@@ -52,62 +47,3 @@ def test_unknown_names_are_reported_before_the_first_measurement(
     result = CliRunner().invoke(app, options)
     assert result.exit_code != 0
     assert message in " ".join(result.output.replace("│", " ").split())
-
-
-def test_infinity_serves_the_checkpoint_on_the_loopback_interface(tmp_path: Path) -> None:
-    contender = Infinity(Path("checkpoint"), tmp_path)
-    command = [str(each) for each in contender.command(8000)]
-    assert command[command.index("--model-id") + 1] == "checkpoint"
-    assert command[-4:] == ["--host", "127.0.0.1", "--port", "8000"]
-    assert json.loads(contender.body("a text")) == {
-        "model": "model",
-        "input": "a text",
-        "encoding_format": "base64",
-    }
-
-
-def test_ratios_are_taken_within_a_round_and_shown_with_their_targets() -> None:
-    document = {
-        "machine": MACHINE,
-        "rounds": 2,
-        "tiny": False,
-        "models": {
-            "minilm": {
-                "contenders": {
-                    "kit": contender("bfloat16", [(100, 600), (50, 500)], engine=1000),
-                    "infinity": contender("float32", [(40, 100), (20, 50)]),
-                },
-                "agreement": {"kit": {"cosine": 0.99871}},
-                "starts": [],
-                "libraries": {
-                    "sentence_transformers_torch": {"rows_per_second": [70, 90], "failure": None},
-                    "sentence_transformers_onnx": {"rows_per_second": [], "failure": "No ONNX."},
-                },
-            }
-        },
-    }
-    lines = embeddings_section(document).splitlines()
-    (full,) = (line for line in lines if line.startswith("| kit | bfloat16 | 32 |"))
-    assert "| 8.00 (6.00 to 10.00, target 5) | 0.55 (0.50 to 0.60, target 0.9) |" in full
-    assert full.endswith("| 0.9987 |")
-    (single,) = (line for line in lines if line.startswith("| kit | bfloat16 | 1 |"))
-    assert "| 2.50 (2.50 to 2.50) |" in single
-    assert "| sentence_transformers_torch | 80.0 |" in lines
-    assert "- sentence_transformers_onnx failed: No ONNX." in lines
-
-
-def contender(
-    precision: str, rounds: list[tuple[float, float]], engine: float | None = None
-) -> dict[str, Any]:
-    turns = [
-        {
-            "loads": {"1": loaded(alone), "32": loaded(full)},
-            "engine": {"rows_per_second": engine} if engine else None,
-        }
-        for alone, full in rounds
-    ]
-    return {"precision": precision, "failure": None, "turns": turns}
-
-
-def loaded(rows_per_second: float) -> dict[str, float]:
-    return {"rows_per_second": rows_per_second, "p50_ms": 1.0, "p99_ms": 2.0, "errors": 0}

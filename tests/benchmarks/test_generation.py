@@ -15,7 +15,7 @@ from benchmarks.generation import main
 from scripts.kit.places import ROOT
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_trial_run_measures_the_servers_and_an_engine_and_writes_the_results(
     tmp_path: Path,
 ) -> None:

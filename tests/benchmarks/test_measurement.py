@@ -6,9 +6,7 @@ import os
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-import pytest
-
-from benchmarks.contenders.base import Contender, ErrorResponse
+from benchmarks.contenders.base import Contender
 from benchmarks.measurement import Plan, measure
 
 PLAN = Plan(clients=(2,), seconds=1, warm=1)
@@ -79,10 +77,3 @@ def test_it_measures_a_server_and_stops_it() -> None:
     assert found.loads.keys() == {2}
     assert found.loads[2].errors == 0
     assert found.loads[2].rows_per_second > 0
-
-
-def test_a_contender_that_refuses_is_stopped_and_named() -> None:
-    contender = InThisProcess(status=500)
-    with pytest.raises(ErrorResponse, match=r"^here responded with status 500"):
-        measure(contender, ["a text"], PLAN, None, {})
-    assert not contender.is_running

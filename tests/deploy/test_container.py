@@ -27,7 +27,7 @@ from scripts.kit.readiness import wait_until_ready
 from scripts.kit.server import Server
 from tests.samples import INPUTS
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 MODE = "sequence_classification"
 CONFIG = ROOT / "deploy" / "kubernetes" / "torchserve" / "base" / "config.properties"

@@ -46,7 +46,7 @@ def test_objects_of_kubernetes_fit_its_schemas(objects: list[dict[str, Any]]) ->
             kubernetes_validate.validate(each, SCHEMAS, strict=True)
 
 
-def test_objects_of_kserve_fit_its_models(kubectl: Path) -> None:
+def test_objects_of_kserve_fit_its_models_and_a_wrong_key_is_found(kubectl: Path) -> None:
     found = [
         each
         for folder in FOLDERS
@@ -54,16 +54,12 @@ def test_objects_of_kserve_fit_its_models(kubectl: Path) -> None:
         if KSERVE in each["apiVersion"]
     ]
     assert {each["kind"] for each in found} == {"ServingRuntime", "InferenceService"}
-    assert run_client("kserve_manifests", objects=found) == {"unknown": []}
-
-
-def test_a_wrong_key_of_kserve_is_found(kubectl: Path) -> None:
-    service = {
+    wrong = {
         "apiVersion": f"{KSERVE}/v1beta1",
         "kind": "InferenceService",
         "spec": {"predictor": {"model": {"modelFromat": {"name": "pytorch"}}}},
     }
-    assert run_client("kserve_manifests", objects=[service]) == {
+    assert run_client("kserve_manifests", objects=[*found, wrong]) == {
         "unknown": ["InferenceService.spec.predictor.model.modelFromat"]
     }
 

@@ -41,7 +41,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     yield done.stdout.split(f"{MARK}\n")[1:]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_each_step_says_what_it_did(outputs: list[str]) -> None:
     text = dict(zip((block.text.split("\n")[0] for block in SHELL), outputs, strict=True))
     found = {command: output for command, output in text.items() if output}

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from handlers.config.choices import modes
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.config.torchserve_section import TorchServeSection
+from handlers.errors import WrongConfig
 from handlers.protocols.dispatcher import Dispatcher
 from handlers.schemas.explanation_parameters import ExplanationParameters
 from handlers.telemetry.meter import Meter
@@ -32,7 +34,6 @@ from tests.serving import Served
 LINK = re.compile(r"(?<!`)\]\((?!https?://)([^)\s#]*)(?:#([^)\s]+))?\)")
 OTHERS = re.compile(r"<!-- messages of others -->.*?<!-- /messages of others -->", re.DOTALL)
 CURLS = [block for block in blocks("bash") if block.text.startswith("curl ")]
-EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -48,10 +49,10 @@ def read(name: str) -> str:
     return (DOCS / name).read_text(encoding="utf-8")
 
 
-@EVERY_PAGE
-def test_the_generated_tables_are_current(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    assert render(text) == text, "run python scripts/write_docs.py"
+def test_the_generated_tables_are_current() -> None:
+    texts = {named(page): page.read_text(encoding="utf-8") for page in PAGES}
+    old = [page for page, text in texts.items() if render(text) != text]
+    assert not old, "run python scripts/write_docs.py"
 
 
 def test_the_plot_is_current() -> None:
@@ -66,10 +67,14 @@ def test_every_key_is_explained() -> None:
             assert f"| `{key}` |" in page
 
 
-@pytest.mark.parametrize("mode", modes())
-def test_every_parameter_has_a_description(mode: str) -> None:
-    for kind in (tasks.get(mode).parameters, ExplanationParameters):
-        assert not [name for name, field in kind.model_fields.items() if not field.description]
+def test_every_parameter_has_a_description() -> None:
+    kinds = {tasks.get(mode).parameters for mode in modes()} | {ExplanationParameters}
+    assert not [
+        f"{kind.__name__}.{name}"
+        for kind in kinds
+        for name, field in kind.model_fields.items()
+        if not field.description
+    ]
 
 
 def test_every_mode_has_a_section_and_an_example() -> None:
@@ -84,39 +89,52 @@ def test_every_mode_has_a_section_and_an_example() -> None:
 CONFIGS = [block for block in blocks("yaml") if "/" not in block.title]
 
 
-@pytest.mark.parametrize("block", CONFIGS, ids=str)
-def test_a_yaml_file_is_valid(block: Block) -> None:
-    ModelConfig.parse(yaml.safe_load(block.text))
+def test_yaml_files_are_valid() -> None:
+    assert not broken(CONFIGS, lambda text: ModelConfig.parse(yaml.safe_load(text)))
 
 
-@pytest.mark.parametrize("block", blocks("json"), ids=str)
-def test_json_is_valid(block: Block) -> None:
-    json.loads(block.text)
+def test_json_is_valid() -> None:
+    assert not broken(blocks("json"), json.loads)
 
 
-@pytest.mark.parametrize("block", blocks("python"), ids=str)
-def test_python_compiles(block: Block) -> None:
-    compile(block.text, str(block), "exec")
+def test_python_compiles() -> None:
+    assert not broken(blocks("python"), lambda text: compile(text, "block", "exec"))
 
 
-@pytest.mark.parametrize("block", CURLS, ids=str)
-def test_a_curl_command_is_answered(block: Block, served: Callable[..., Served]) -> None:
-    for call in calls(block):
-        dispatcher = Dispatcher(served(call.mode).engine, call.mode)
-        (answer,) = dispatcher.dispatch([call.http_request], Meter())
-        assert answer.status == 200, answer.body
+def broken(found: list[Block], read: Callable[[str], object]) -> list[str]:
+    """Describe the blocks whose text cannot be read."""
+    assert found
+    errors = []
+    for block in found:
+        try:
+            read(block.text)
+        except (ValueError, SyntaxError, WrongConfig, yaml.YAMLError) as error:
+            errors.append(f"{block}: {error}")
+    return errors
 
 
-ANSWERS = [block for block in blocks("json") if block.title == "Answer"]
+def test_curl_commands_are_answered(served: Callable[..., Served]) -> None:
+    wrong = []
+    for block in CURLS:
+        for call in calls(block):
+            dispatcher = Dispatcher(served(call.mode).engine, call.mode)
+            (answer,) = dispatcher.dispatch([call.http_request], Meter())
+            if answer.status != 200:
+                wrong.append(f"{block}: {answer.status} {answer.body!r}")
+    assert not wrong
 
 
-@pytest.mark.parametrize("block", ANSWERS, ids=str)
-def test_an_answer_has_the_keys_that_are_shown(block: Block, served: Callable[..., Served]) -> None:
-    assert block.after
-    (call,) = calls(block.after)
-    ((status, answer),) = served(call.mode).post(call.http_request)
-    assert status == 200
-    assert keys_of(answer) == keys_of(json.loads(block.text))
+def test_answers_have_the_keys_that_are_shown(served: Callable[..., Served]) -> None:
+    wrong = []
+    answers = [block for block in blocks("json") if block.title == "Answer"]
+    assert answers
+    for block in answers:
+        assert block.after, f"{block} follows no request"
+        (call,) = calls(block.after)
+        ((status, answer),) = served(call.mode).post(call.http_request)
+        if status != 200 or keys_of(answer) != keys_of(json.loads(block.text)):
+            wrong.append(f"{block}: {status}, keys {keys_of(answer)}")
+    assert not wrong
 
 
 def test_the_engine_example_runs(
@@ -130,25 +148,27 @@ def test_the_engine_example_runs(
     exec(compile(example.text, str(example), "exec"), {})  # noqa: S102
 
 
-@pytest.mark.parametrize("block", blocks("bash"), ids=str)
-def test_a_shell_command_names_what_exists(block: Block) -> None:
-    subprocess.run(["bash", "-n", "-c", block.text], check=True)
-    for script in re.findall(r"\b((?:scripts|benchmarks)/\w+\.py)", block.text):
-        assert (ROOT / script).is_file(), script
-    for name in re.findall(r"\b(requirements(?:/[\w-]+)?\.txt|config\.properties)", block.text):
-        assert (ROOT / name).is_file(), name
+def test_shell_commands_name_what_exists() -> None:
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
-    for target in re.findall(r"^make ([\w-]+)", block.text, re.MULTILINE):
-        assert target in targets
+    missing = []
+    for block in blocks("bash"):
+        subprocess.run(["bash", "-n", "-c", block.text], check=True)
+        files = re.findall(r"\b((?:scripts|benchmarks)/\w+\.py)", block.text)
+        files += re.findall(r"\b(requirements(?:/[\w-]+)?\.txt|config\.properties)", block.text)
+        missing += [f"{block}: {name}" for name in files if not (ROOT / name).is_file()]
+        made = re.findall(r"^make ([\w-]+)", block.text, re.MULTILINE)
+        missing += [f"{block}: make {target}" for target in made if target not in targets]
+    assert not missing
 
 
-@EVERY_PAGE
-def test_every_link_points_to_a_file_and_a_heading(page: Path) -> None:
-    for target, anchor in LINK.findall(page.read_text(encoding="utf-8")):
-        place = (page.parent / target).resolve() if target else page
-        assert place.exists(), target
-        if anchor:
-            assert anchor in anchors(place), f"{target}#{anchor}"
+def test_every_link_points_to_a_file_and_a_heading() -> None:
+    wrong = []
+    for page in PAGES:
+        for target, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+            place = (page.parent / target).resolve() if target else page
+            if not place.exists() or (anchor and anchor not in anchors(place)):
+                wrong.append(f"{named(page)}: {target}#{anchor}")
+    assert not wrong
 
 
 def test_every_message_is_one_of_the_code() -> None:
@@ -178,6 +198,11 @@ def test_every_package_is_described() -> None:
     assert len(listed) == len(names)
 
 
+def named(page: Path) -> str:
+    """Return the path of a page in the repository."""
+    return str(page.relative_to(ROOT))
+
+
 def keys_of(value: Any) -> Any:
     """Return the keys of an answer; of a list, those of its first item."""
     if isinstance(value, dict):
@@ -185,6 +210,7 @@ def keys_of(value: Any) -> Any:
     return [keys_of(value[0])] if isinstance(value, list) and value else None
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub and the site make them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)

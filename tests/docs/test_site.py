@@ -16,7 +16,7 @@ MKDOCS = ROOT / ".venv-docs" / "bin" / "mkdocs"
 LOADED = re.compile(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?(https?://[^\" >]+)")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(
     tmp_path: Path,
 ) -> None:

@@ -1,6 +1,6 @@
 """One real TorchServe for the end to end tests: the demo models and exported ones.
 
-A test that needs a server with other settings is marked `slow`.
+A test that needs a server with other settings is marked `nightly`.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def _make_end_unlikely(path: Path) -> None:
     scope="module",
     params=[
         # Its parts are tested in test_static_groups.py and test_paged.py.
-        pytest.param("pretrained", marks=pytest.mark.slow),
+        pytest.param("pretrained", marks=pytest.mark.nightly),
         *(pytest.param(each, marks=getattr(pytest.mark, each)) for each in MARKED),
     ],
 )
@@ -103,10 +103,8 @@ def server(
     (store / "rows.jsonl").write_text("\n".join(rows), encoding="utf-8")
     config = store / f"{MODE}.yaml"
     config.write_text(yaml.safe_dump(document), encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scripts.kit.exports.BUILD", tmp_path_factory.mktemp("build"))
-        template = checkpoint_folder / "chat_template.jinja"
-        pack(config, export_path=store, extra_files=[template], checked=False)
+    template, build = checkpoint_folder / "chat_template.jinja", tmp_path_factory.mktemp("build")
+    pack(config, export_path=store, build=build, extra_files=[template], checked=False)
     workdir = tmp_path_factory.mktemp("torchserve")
     with TorchServe(workdir, store, timeout=480) as server:
         yield server
@@ -299,7 +297,7 @@ def test_clients_that_hang_up_leave_nothing_behind(
     wait_for(is_as_before, 120)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_end_of_the_engine_fails_its_texts_and_the_next_worker_answers(
     server: Server, engine: str
 ) -> None:

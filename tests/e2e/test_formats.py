@@ -70,20 +70,19 @@ def test_an_exported_model_is_served_beside_checkpoints(server: Server, served: 
 
 
 @pytest.fixture
-def whisper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Server, Served]]:
+def whisper(tmp_path: Path) -> Iterator[tuple[Server, Served]]:
     """A server with Whisper in the format that `auto` is on CPUs, and the checkpoint."""
-    monkeypatch.setattr("scripts.kit.exports.BUILD", tmp_path / "build")
     mode = "automatic_speech_recognition"
     checkpoint = sounds.write(tmp_path / "model", WHISPER)
     handler = {"mode": mode, "save_mode": "auto", "dtype": "float32"}
     config = write_yaml(tmp_path / "whisper.yaml", checkpoint, **handler)
-    archive = pack(config, export_path=tmp_path, checked=False)
+    archive = pack(config, export_path=tmp_path, build=tmp_path / "build", checked=False)
     assert archive.choice and archive.choice.save_mode == "openvino"
     with TorchServe(tmp_path / "torchserve", model_store=tmp_path, timeout=480) as server:
         yield server, Served(checkpoint, mode)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.openvino
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
@@ -103,7 +102,7 @@ def test_whisper_in_openvino_writes_the_texts_of_the_checkpoint(
     assert ask_json(server, "/predictions/whisper", {"inputs": "UklGRg=="}).status_code == 400
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("save_mode", format_params())
 def test_each_format_gives_the_same_answers_and_explanations(
     all_formats: Server, served: Any, save_mode: str

@@ -26,7 +26,7 @@ CLIENTS = 24
 TOLERANCE = 1e-3
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)
 def test_an_answer_beside_those_of_other_clients_is_that_of_the_request_alone(
     server: Server,

@@ -1,4 +1,4 @@
-"""Malformed requests over HTTP, with well-formed ones between them; thousands are marked `slow`.
+"""Malformed requests over HTTP, with well-formed ones between them; thousands are marked `nightly`.
 
 `tests/handlers/test_malformed.py` sends more of them to the dispatcher, without a server.
 """
@@ -19,7 +19,7 @@ from tests.malformed import GOOD, malformed, malformed_chats
 from tests.serving import differences, read_json
 
 EVERY = 25
-every_count = pytest.mark.parametrize("count", [50, pytest.param(1000, marks=pytest.mark.slow)])
+every_count = pytest.mark.parametrize("count", [50, pytest.param(1000, marks=pytest.mark.nightly)])
 
 
 def sentence_of(answer: httpx.Response) -> str:

@@ -36,7 +36,7 @@ OLD_EXAMPLE = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_yaml_of_the_old_example_is_served_unchanged(tmp_path: Path) -> None:
     ensure([MODE])
     config = tmp_path / "old_example.yaml"

@@ -18,7 +18,7 @@ from scripts.kit.torchserve import TorchServe
 from tests.docs.pages import DOCS, Block, blocks_of
 from tests.e2e.clients import PYTHON, SECONDS, UNSET
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 BLOCKS = list(blocks_of(DOCS / "retrieval.md"))
 PROGRAMS = {block.title: block for block in BLOCKS if block.language == "python"}

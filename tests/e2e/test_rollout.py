@@ -20,7 +20,7 @@ from scripts.kit.server import Server
 from scripts.kit.tokens import Tokens
 from scripts.kit.torchserve import TorchServe
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 MODE = "sequence_classification"
 SAMPLE = {"inputs": "A fine film"}

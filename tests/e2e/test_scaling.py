@@ -15,7 +15,7 @@ from tests.e2e.asking import ask_json
 from tests.waiting import wait_for
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.skipif(available_cores() < 2, reason="one core cannot be divided"),
 ]
 MODE = "sequence_classification"

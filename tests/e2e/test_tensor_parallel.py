@@ -19,7 +19,7 @@ from tests.e2e.asking import Question, ask_at_once, ask_json
 from tests.serving import Served, differences, explanation_of
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 MODE = "text_generation"
 PROMPTS = ("Once upon a time", "The weather is nice today", "Ada lives in Paris and works")
 PATH = "/predictions/split"

@@ -23,7 +23,7 @@ from tests import tiny
 from tests.serving import Served
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 MODE = "text_generation"
 PROMPTS = ("Once upon a time", "The weather is nice today", "Ada lives in Paris and works")
 NUMBER = os.getpid() % 10_000

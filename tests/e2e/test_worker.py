@@ -19,7 +19,7 @@ from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 # A text with "poison" stands for one that makes CUDA fail, one with "hang" for one that never ends.
 HANDLER = """

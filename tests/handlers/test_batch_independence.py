@@ -47,7 +47,7 @@ PACKED = [
     *("nomic_bert", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "squeezebert"),
     *("xlm-roberta", "xlm-roberta-xl", "xmod"),
 ]
-# A family of each kind; the others are marked `slow`.
+# A family of each kind; the others are marked `nightly`.
 QUICK = ("bert", "distilbert", "modernbert", "deberta-v2", "fnet", "convbert", "gpt2")
 EQUAL_LENGTH = ["canine", "convbert", "fnet", "funnel", "mobilebert", "nystromformer", "yoso"]
 
@@ -55,7 +55,7 @@ EQUAL_LENGTH = ["canine", "convbert", "fnet", "funnel", "mobilebert", "nystromfo
 def cases() -> list[Any]:
     """Return the families with the modes that they have a head for."""
     return [
-        pytest.param(family, mode, marks=[] if family in QUICK else [pytest.mark.slow])
+        pytest.param(family, mode, marks=[] if family in QUICK else [pytest.mark.nightly])
         for family in CLASSIFIERS
         for mode in families.modes(family)
     ]
@@ -108,7 +108,7 @@ def exports() -> list[Any]:
     others += [
         ("torch_export", name) for name in ("modernbert", "eurobert", "gpt2", "llama", "fnet")
     ]
-    slow = [pytest.param(*case, marks=pytest.mark.slow) for case in others if case not in few]
+    slow = [pytest.param(*case, marks=pytest.mark.nightly) for case in others if case not in few]
     return [*few, *slow]
 
 

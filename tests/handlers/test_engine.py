@@ -17,6 +17,7 @@ from handlers.schemas.parameters import Parameters
 from handlers.schemas.request import Request, TokenCount
 from handlers.tasks._text import TextTask
 from handlers.telemetry.meter import Meter
+from tests.sentences import refused
 
 Checkpoints = Callable[..., Path]
 
@@ -111,10 +112,10 @@ def test_a_meter_counts_rows_and_times_each_stage(engine: Engine) -> None:
 
 
 def test_an_engine_reads_the_yaml_beside_the_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(WrongConfig, match=r"model-config\.yaml: there is no such file"):
+    with refused(WrongConfig, "model-config.yaml"):
         Engine.load(tmp_path)
     (tmp_path / "model-config.yaml").write_text("handler: {mode: sequence_classifcation}")
-    with pytest.raises(WrongConfig, match="did you mean 'sequence_classification'"):
+    with refused(WrongConfig, "sequence_classification"):
         Engine.load(tmp_path)
 
 

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from handlers.config.choices import modes
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.telemetry.meter import Meter
 from tests.e2e.asking import Question
+from tests.modes import each_mode
 from tests.random_requests import RandomRequests
-from tests.samples import mode_params
 from tests.serving import Served, differences
 
 LARGEST_BATCH = 32
@@ -26,8 +25,8 @@ TOLERANCE = 1e-4
 OF_EACH_ANSWER = ("id", "created")
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(750, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("mode", mode_params(modes()))
+@pytest.mark.parametrize("count", [60, pytest.param(750, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("mode", each_mode())
 def test_an_answer_in_random_company_is_that_of_the_request_alone(
     served: Callable[..., Served], mode: str, count: int
 ) -> None:

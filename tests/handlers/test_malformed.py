@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from handlers.config.choices import modes
 from handlers.http.request import HttpRequest
 from tests.drawn import drawn
 from tests.e2e.asking import Question
 from tests.handlers.generation.test_chat import TEMPLATE
 from tests.malformed import GOOD, malformed, malformed_chats
-from tests.samples import mode_params
+from tests.modes import each_mode
 from tests.serving import Served, differences
 
 COUNT, BATCH = 150, 25
@@ -48,7 +47,7 @@ def sentence_of(answer: Any) -> str:
     return str(error if isinstance(error, str) else error["message"])
 
 
-@pytest.mark.parametrize("mode", mode_params(modes()))
+@pytest.mark.parametrize("mode", each_mode())
 def test_malformed_requests_are_refused_and_affect_no_other(served: Any, mode: str) -> None:
     questions: list[Question] = []
 

@@ -28,7 +28,7 @@ from tests.hostile.bodies import bodies
 from tests.malformed import GOOD
 from tests.serving import differences
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 COUNT = int(os.environ.get("HOSTILE_BODIES", "500"))
 WARM_UP, AT_ONCE = 1000, 8

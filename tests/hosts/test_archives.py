@@ -20,6 +20,7 @@ from hosts.archives import (
     open_archive,
     require_same_code,
 )
+from tests.sentences import refused
 
 DOCUMENT = json.dumps({"model": {"modelName": "fox", "modelVersion": "2.0"}})
 
@@ -83,26 +84,26 @@ def test_no_entry_is_written_outside_of_its_folder(tmp_path: Path, cache: Path) 
 def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "fox.mar"
     path.write_bytes(content)
-    with pytest.raises(ArchiveError, match="is no archive"):
+    with refused(ArchiveError):
         open_archive(path)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ArchiveError, match=r"fox\.mar cannot be read: No such file"):
+    with refused(ArchiveError, "fox.mar"):
         open_archive(tmp_path / "fox.mar")
 
 
 def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path, cache: Path) -> None:
     cache.mkdir()
     cache.chmod(0o777)
-    with pytest.raises(ArchiveError, match="others may write to it"):
+    with refused(ArchiveError):
         open_archive(zip_of(tmp_path / "fox.mar"))
 
 
 def test_a_folder_has_archives_or_is_one(tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()
-    with pytest.raises(ArchiveError, match="has no archives"):
+    with refused(ArchiveError):
         find_archives(store)
     files = [zip_of(store / name) for name in ("fox.mar", "owl.mar")]
     assert find_archives(store) == files
@@ -120,7 +121,7 @@ def test_archives_with_other_code_are_not_for_the_same_process(tmp_path: Path) -
         )
     ]
     require_same_code(archives[:2])
-    with pytest.raises(ArchiveError, match="different versions of the kit"):
+    with refused(ArchiveError):
         require_same_code(archives)
 
 

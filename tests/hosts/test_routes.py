@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hosts.routes import Route, UnknownRoute, find_route
+from tests.sentences import Sentence
 
 
 def route(model: str, version: str = "", path: str = "", *, explains: bool = False) -> Route:
@@ -45,5 +46,5 @@ def test_another_path_has_torchserves_error(path: str) -> None:
     assert refused.value.body() == {
         "code": 404,
         "type": "ResourceNotFoundException",
-        "message": "Requested resource is not found, please refer to API document.",
+        "message": Sentence(),
     }

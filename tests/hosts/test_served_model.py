@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from hosts.served_model import Part, ServedModel
+from tests.sentences import refused
 from tests.waiting import wait_for
 
 
@@ -65,7 +64,7 @@ def test_a_model_that_failed_is_not_healthy() -> None:
     served = ServedModel(model, "fox", "1.0")
     served.check_health()
     model.engine.device_failed = True
-    with pytest.raises(RuntimeError, match="no longer answers its sample"):
+    with refused(RuntimeError):
         served.check_health()
 
 
@@ -76,7 +75,7 @@ def test_a_batch_that_hangs_is_noticed_until_it_ends() -> None:
     async def test() -> None:
         asked = asyncio.create_task(ask(served))
         await asyncio.to_thread(model.began.wait, 60)
-        with pytest.raises(RuntimeError, match="more than responseTimeout"):
+        with refused(RuntimeError, "responseTimeout"):
             served.check_health()
         model.may_answer.set()
         await asked

@@ -22,16 +22,14 @@ def run(folder: Path, *arguments: object) -> tuple[int, str, str]:
     return ended.returncode, ended.stdout, ended.stderr
 
 
-def test_each_archive_is_printed_with_its_path(tmp_path: Path, config_path: Path) -> None:
+def test_an_archive_is_printed_with_its_path_and_a_second_run_changes_nothing(
+    tmp_path: Path, config_path: Path
+) -> None:
     code, out, err = run(tmp_path, config_path, "--no-check")
 
     assert (code, err) == (0, "")
     assert "store/qa.mar" in out
     assert (tmp_path / "store" / "qa.mar").is_file()
-
-
-def test_a_second_run_changes_nothing_and_says_so(tmp_path: Path, config_path: Path) -> None:
-    run(tmp_path, config_path, "--no-check")
 
     code, out, _ = run(tmp_path, config_path)
 
@@ -39,7 +37,7 @@ def test_a_second_run_changes_nothing_and_says_so(tmp_path: Path, config_path: P
     assert "unchanged" in out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_format_of_auto_is_printed_with_its_reason_each_time(
     tmp_path: Path, config_path: Path
 ) -> None:
@@ -53,7 +51,10 @@ def test_the_format_of_auto_is_printed_with_its_reason_each_time(
         assert note in out
 
 
-@pytest.mark.parametrize(("form", "name"), [("tgz", "qa.tar.gz"), ("no-archive", "qa")])
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [("tgz", "qa.tar.gz"), pytest.param("no-archive", "qa", marks=pytest.mark.nightly)],
+)
 def test_the_other_forms_can_be_asked_for(
     form: str, name: str, tmp_path: Path, config_path: Path
 ) -> None:
@@ -80,7 +81,7 @@ def test_what_cannot_be_packed_is_named_and_the_others_are_packed(
     assert "Traceback" not in err
 
 
-@pytest.mark.slow  # test_archive.py has it in process, with a handler of a few lines
+@pytest.mark.nightly  # test_archive.py has it in process, with a handler of a few lines
 def test_an_archive_that_does_not_load_is_not_kept(tmp_path: Path, config_path: Path) -> None:
     code, _, err = run(tmp_path, config_path)
 

@@ -18,6 +18,7 @@ from handlers.config.choices import modes
 from handlers.explainers import targets
 from scripts import demo
 from scripts.kit.default_modes import default_modes
+from tests.sentences import Sentence
 
 EXPLANATION = {
     "sequence_ids": [0],
@@ -108,7 +109,7 @@ def test_an_unknown_mode_is_one_sentence_with_the_names() -> None:
         [sys.executable, "-m", "scripts.demo", "--mode", "xyz"], capture_output=True, text=True
     )
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"There is no demo model 'xyz'; use one of {', '.join(modes())}.\n"
+    assert done.stderr == Sentence("xyz", *modes())
 
 
 @pytest.mark.parametrize(

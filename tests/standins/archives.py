@@ -29,6 +29,28 @@ class Broken:
         return data
 """
 
+KILLED = """
+import os, signal
+
+class Killed:
+    def initialize(self, context):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def handle(self, data, context):
+        return data
+"""
+
+SLOW = """
+import signal
+
+class Slow:
+    def initialize(self, context):
+        signal.pause()
+
+    def handle(self, data, context):
+        return data
+"""
+
 ENTRY = """
 import handlers
 
@@ -38,12 +60,12 @@ class TransformersHandler:
 """
 
 
-def write_archive(store: Path, name: str, handler: str) -> Path:
-    """Write a .mar whose handler is given as its source."""
+def write_archive(store: Path, name: str, handler: str, yaml: str = "") -> Path:
+    """Write a .mar whose handler is given as its source, and more lines of its YAML."""
     path = store / f"{name}.mar"
     parts: dict[str, Path | bytes] = {
         "MAR-INF/MANIFEST.json": manifest(name, "1.0"),
-        "model-config.yaml": b"minWorkers: 1\nmaxWorkers: 1\n",
+        "model-config.yaml": f"minWorkers: 1\nmaxWorkers: 1\n{yaml}".encode(),
         "transformers_handler.py": handler.encode(),
     }
     ARCHIVE_FORMATS["mar"].write(path, name, parts, lambda _: None)

@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.contenders.external import NotInstalled
-from benchmarks.text_generation import engines
 from benchmarks.text_generation.contender import Job, Plan
-from benchmarks.text_generation.engines import VLLM, Engine, EngineFailed
+from benchmarks.text_generation.engines import Engine
 from benchmarks.text_generation.models import language_model
 
 PRINTS_SPEEDS = """
@@ -21,7 +19,6 @@ speeds = {
 print(json.dumps(speeds))
 print("a last line:", os.environ["SETTING"])
 """
-FAILS = "import sys; sys.stdin.read(); raise ValueError('the model is too large')"
 
 
 def job(checkpoint: Path = Path("model")) -> Job:
@@ -42,30 +39,7 @@ def test_a_program_gets_the_job_and_prints_its_speeds(tmp_path: Path) -> None:
     assert "a last line: set" in (tmp_path / "engines" / "engine.log").read_text()
 
 
-def test_an_error_of_a_program_is_named_with_its_log(tmp_path: Path) -> None:
-    with pytest.raises(EngineFailed, match=r"engine failed: .*the model is too large .*engine.log"):
-        engine(FAILS, tmp_path).measure(job())
-
-
-def test_a_program_that_takes_too_long_is_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engines, "TIMEOUT", 0.1)
-    with pytest.raises(EngineFailed, match="did not finish within"):
-        engine("import time; time.sleep(600)", tmp_path).measure(job())
-
-
-def test_vllm_is_installed_by_the_target_that_the_error_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engines, "ROOT", tmp_path)
-    with pytest.raises(
-        NotInstalled, match=r"vllm is not installed; run `make \.venv-vllm/\.ready`"
-    ):
-        VLLM("vllm", tmp_path, {}).prepare()
-
-
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("batch", [1, 3])
 def test_static_batches_generate_what_is_asked_for(tmp_path: Path, batch: int) -> None:
     checkpoint = language_model(tmp_path / "model", "distilgpt2", tiny=True)

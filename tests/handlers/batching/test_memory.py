@@ -16,7 +16,8 @@ from handlers.batching.rows import Row
 from handlers.errors import OutOfMemory
 from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
-from tests.samples import INPUTS, explained_text_modes, mode_params, text_modes
+from tests.modes import each_mode
+from tests.samples import INPUTS, explained_text_modes, text_modes
 from tests.serving import Served, differences
 
 Load = Callable[..., Served]
@@ -46,8 +47,8 @@ def limited(run: Callable[..., Any], tokens: int) -> Callable[..., Any]:
     return forward
 
 
-@pytest.mark.parametrize("mode", mode_params(text_modes()))
-@pytest.mark.parametrize("packs", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mode", each_mode(text_modes()))
+@pytest.mark.parametrize("packs", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_a_batch_that_does_not_fit_is_computed_in_halves(
     served: Load, small: Any, mode: str, packs: bool
 ) -> None:
@@ -68,7 +69,8 @@ def test_only_a_row_that_alone_does_not_fit_is_refused(small: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "mode", [mode for mode in explained_text_modes() if not tasks.get(mode).generates]
+    "mode",
+    each_mode(mode for mode in explained_text_modes() if not tasks.get(mode).generates),
 )
 @pytest.mark.parametrize("method", ["feature_ablation", "layer_integrated_gradients"])
 def test_an_explanation_that_does_not_fit_is_computed_in_smaller_passes(

@@ -14,6 +14,7 @@ from transformers import AutoTokenizer
 
 from handlers.batching.tokenization import check_windows, tokenize, without_excess
 from handlers.errors import RequestTooLarge
+from tests.sentences import refused
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +30,8 @@ def test_windows_are_counted_as_the_tokenizer_makes_them(
     stride = data.draw(st.integers(0, size - 1))
     options = {"truncation": True, "max_length": size + 2, "stride": stride}
     windows = tokenizer("a " * tokens, return_overflowing_tokens=True, **options)["input_ids"]
-    for limit, refused in ((len(windows), False), (len(windows) - 1, True)):
-        with pytest.raises(RequestTooLarge) if refused else nullcontext():
+    for limit, is_refused in ((len(windows), False), (len(windows) - 1, True)):
+        with pytest.raises(RequestTooLarge) if is_refused else nullcontext():
             check_windows(tokens, size=size, stride=stride, limit=limit)
 
 
@@ -57,7 +58,7 @@ def test_a_pair_without_excess_is_truncated_to_the_same_tokens(
     words = ["the", "fox", "sings", "Zürich", "北京", "unbelievable", "don't", "a" * 30, "🎉x"]
     strategy = {"both": True, 0: "only_first", 1: "only_second"}[truncated]
     cut = 0
-    for _ in range(300):
+    for _ in range(100):
         first, second = (generator.choices(words, k=generator.randint(1, 90)) for _ in range(2))
         pair = " ".join(first), " ".join(second)
         whole = tokenize(tokenizer, [pair]).encodings[0]
@@ -87,7 +88,7 @@ def test_a_long_pair_without_excess_has_few_windows(
         encoding = tokenize(tokenizer, [short], truncation=True, max_length=limit)[0]
         assert len(encoding.ids) == limit
         assert len(encoding.overflowing) < 3_000
-    with pytest.raises(RequestTooLarge, match=r"has 5,00. tokens, 6 of which fit at most, and"):
+    with refused(RequestTooLarge, 6):
         without_excess(tokenizer, pair, whole, (6, 6), "left")
 
 

@@ -12,6 +12,7 @@ from handlers.checkpoints.checkpoint import read_checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import ConfigError, WrongCheckpoint
 from tests import tiny
+from tests.sentences import Sentence, refused
 from tests.serving import Served
 from tests.tiny_tokenizers import POSITIONS
 
@@ -37,40 +38,40 @@ def text(name: str, content: str) -> Change:
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "facts"),
     [
-        (without("config.json"), "config.json: cannot be read"),
-        (text("config.json", "{"), "config.json: cannot be read"),
-        (text("config.json", "[1]"), "config.json: cannot be read"),
-        (text("config.json", '{"model_type": "alien"}'), "config.json: cannot be read"),
+        (without("config.json"), ["config.json"]),
+        (text("config.json", "{"), ["config.json"]),
+        (text("config.json", "[1]"), ["config.json"]),
+        (text("config.json", '{"model_type": "alien"}'), ["config.json"]),
         (
             without("tokenizer.json", "tokenizer_config.json"),
-            "tokenizer: the checkpoint has no tokenizer files; add tokenizer.json",
+            ["tokenizer", "tokenizer.json"],
         ),
         # The settings alone would make a tokenizer with an empty vocabulary.
-        (without("tokenizer.json"), "tokenizer: the checkpoint has no tokenizer files"),
-        (text("tokenizer.json", "{"), "tokenizer: cannot be loaded"),
-        (text("tokenizer.json", "{}"), "tokenizer: cannot be loaded"),
-        (text("tokenizer.json", '{"added_tokens": []}'), "tokenizer: cannot be loaded"),
-        (text("tokenizer_config.json", "{"), "tokenizer: cannot be loaded"),
-        (text("index_to_name.json", '{"0": "a"}'), "index_to_name.json: names 1 classes, and"),
-        (text("index_to_name.json", '{"1": "a"}'), "index_to_name.json: cannot be read (KeyError"),
-        (text("index_to_name.json", "{"), "index_to_name.json: cannot be read"),
-        (text("index_to_name.json", '["a"]'), "index_to_name.json: cannot be read"),
+        (without("tokenizer.json"), ["tokenizer"]),
+        (text("tokenizer.json", "{"), ["tokenizer"]),
+        (text("tokenizer.json", "{}"), ["tokenizer"]),
+        (text("tokenizer.json", '{"added_tokens": []}'), ["tokenizer"]),
+        (text("tokenizer_config.json", "{"), ["tokenizer"]),
+        (text("index_to_name.json", '{"0": "a"}'), ["index_to_name.json", "1"]),
+        (text("index_to_name.json", '{"1": "a"}'), ["index_to_name.json"]),
+        (text("index_to_name.json", "{"), ["index_to_name.json"]),
+        (text("index_to_name.json", '["a"]'), ["index_to_name.json"]),
     ],
 )
 def test_a_broken_file_stops_the_load_with_one_sentence(
-    tmp_path: Path, change: Change, sentence: str
+    tmp_path: Path, change: Change, facts: list[str]
 ) -> None:
     with pytest.raises(WrongCheckpoint) as caught:
         Served(broken(tmp_path, change), MODE)
-    assert str(caught.value).startswith(sentence)
+    assert str(caught.value) == Sentence(*facts)
     assert "\n" not in str(caught.value)
 
 
 def test_a_broken_generation_config_stops_the_load(tmp_path: Path) -> None:
     broken(tmp_path, text("generation_config.json", "{"), "text_generation")
-    with pytest.raises(WrongCheckpoint, match=r"generation_config\.json: cannot be read"):
+    with refused(WrongCheckpoint, "generation_config.json"):
         Served(tmp_path, "text_generation")
 
 
@@ -78,7 +79,7 @@ def test_a_tokenizer_without_offsets_is_refused(tmp_path: Path) -> None:
     broken(tmp_path, without("tokenizer.json", "tokenizer_config.json"))
     transformers.ByT5Tokenizer().save_pretrained(tmp_path)
     (tmp_path / "vocab.txt").touch()
-    with pytest.raises(WrongCheckpoint, match=r"ByT5Tokenizer has no character offsets"):
+    with refused(WrongCheckpoint, "ByT5Tokenizer"):
         read_checkpoint(tmp_path, HandlerSection(mode=MODE)).tokenizer  # noqa: B018
 
 
@@ -114,5 +115,5 @@ def test_the_yaml_configures_the_tokenizer(
 def test_max_tokens_is_max_length_limited_by_the_model(served: Any) -> None:
     assert served(MODE, max_length=16).engine.task.limits.max_length == 16
     assert served(MODE, max_length=4000).engine.task.limits.max_length == POSITIONS
-    with pytest.raises(ConfigError, match="is 2, and 2 tokens of each row are special ones"):
+    with refused(ConfigError, 2):
         served(MODE, max_length=2)

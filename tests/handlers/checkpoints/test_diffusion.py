@@ -17,6 +17,7 @@ from scripts.kit.archive_contents import contents
 from scripts.kit.checkpoint_files import files_in
 from scripts.kit.download import check_folder, download
 from scripts.kit.hub import Hub
+from tests.sentences import refused
 from tests.serving import Served
 from tests.standins.archives import write_yaml
 from tests.standins.hub import LocalHub
@@ -60,37 +61,37 @@ def test_a_download_has_the_same_files(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "fragment"),
+    ("values", "facts"),
     [
-        ({"_class_name": ["code", "Pipeline"]}, "which is no class of diffusers or transformers"),
-        ({"_class_name": "StableDiffusionImg2ImgPipeline"}, "does not support"),
-        ({"unet": ["my_unet", "MyUNet"]}, "which neither diffusers nor transformers has"),
-        ({"unet": ["../unet", "MyUNet"]}, "which is no class of diffusers or transformers"),
-        ({"other": ["diffusers", "UNet2DConditionModel"]}, "has no folder other"),
+        ({"_class_name": ["code", "Pipeline"]}, ["code", "Pipeline"]),
+        ({"_class_name": "StableDiffusionImg2ImgPipeline"}, ["StableDiffusionImg2ImgPipeline"]),
+        ({"unet": ["my_unet", "MyUNet"]}, ["MyUNet"]),
+        ({"unet": ["../unet", "MyUNet"]}, ["MyUNet"]),
+        ({"other": ["diffusers", "UNet2DConditionModel"]}, ["other"]),
     ],
 )
 def test_a_checkpoint_with_code_of_its_own_or_without_a_component_is_refused(
-    folder: Path, values: dict[str, Any], fragment: str
+    folder: Path, values: dict[str, Any], facts: list[str]
 ) -> None:
     rewrite(folder, **values)
-    with pytest.raises(WrongCheckpoint, match=fragment):
+    with refused(WrongCheckpoint, *facts):
         check_folder(HANDLER, folder)
 
 
 def test_pickles_are_refused_whatever_the_yaml_allows(folder: Path) -> None:
     (folder / UNET).rename(folder / "unet" / "diffusion_pytorch_model.bin")
-    with pytest.raises(WrongCheckpoint, match="weights of its unet only as pickles"):
+    with refused(WrongCheckpoint, "unet"):
         check_folder(HANDLER.model_copy(update={"allow_pickle": True}), folder)
 
 
 def test_weights_that_do_not_fit_their_config_are_refused(folder: Path) -> None:
     (folder / UNET).write_bytes((folder / UNET).read_bytes()[:5000])
-    with pytest.raises(WrongCheckpoint, match="StableDiffusionPipeline cannot be loaded"):
+    with refused(WrongCheckpoint, "StableDiffusionPipeline"):
         Served(folder, MODE)
 
 
 def test_another_checkpoint_has_no_pipeline(checkpoint: Callable[..., Path]) -> None:
-    with pytest.raises(WrongCheckpoint, match="has no pipeline of diffusers"):
+    with refused(WrongCheckpoint, "diffusers"):
         DiffusionCheckpoint.read(checkpoint("fill_mask"), HANDLER)
 
 

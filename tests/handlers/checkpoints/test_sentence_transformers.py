@@ -20,6 +20,7 @@ from tests.reference.embedding_checkpoints import (
     old,
     write_modules,
 )
+from tests.sentences import Sentence, refused
 
 PICKLE = "pytorch_model.bin"
 
@@ -59,56 +60,62 @@ def test_only_a_normalization_at_the_end_can_be_switched(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "problem"),
+    ("file", "content", "facts"),
     [
-        ("modules.json", "[", "modules.json: is not understood"),
-        ("modules.json", "[]", "modules.json: has the modules of an empty list"),
+        ("modules.json", "[", ["modules.json"]),
+        ("modules.json", "[]", ["modules.json"]),
         (
             "modules.json",
             '[{"path": "../x", "type": "a.Transformer"}]',
-            "modules.json: is not understood",
+            ["modules.json"],
         ),
         (
             "modules.json",
             '[{"path": "", "type": "a.Router"}]',
-            "modules.json: has a module Router, which this mode does not support",
+            ["modules.json", "Router"],
         ),
         (
             "modules.json",
             '[{"path": "0_T", "type": "a.Transformer"}, {"path": "1_P", "type": "a.Pooling"}]',
-            "modules.json: has its model in the folder 0_T",
+            ["modules.json", "0_T"],
         ),
-        ("1_Pooling/config.json", '{"pooling_mode": "median"}', "1_Pooling/config.json: is not"),
-        ("sentence_bert_config.json", '{"max_seq_length": -1}', "max_seq_length"),
-        ("config_sentence_transformers.json", '{"default_prompt_name": "q"}', "is not one of its"),
-        ("2_Dense/config.json", '{"in_features": 7, "out_features": 2}', "takes vectors of 7"),
+        ("1_Pooling/config.json", '{"pooling_mode": "median"}', ["1_Pooling/config.json"]),
+        ("sentence_bert_config.json", '{"max_seq_length": -1}', ["max_seq_length"]),
+        ("config_sentence_transformers.json", '{"default_prompt_name": "q"}', ["q"]),
+        (
+            "2_Dense/config.json",
+            '{"in_features": 7, "out_features": 2}',
+            ["2_Dense/config.json", "7"],
+        ),
     ],
 )
-def test_a_wrong_file_is_a_sentence(tmp_path: Path, file: str, content: str, problem: str) -> None:
+def test_a_wrong_file_is_a_sentence(
+    tmp_path: Path, file: str, content: str, facts: list[str]
+) -> None:
     write_modules(tmp_path, [old("mean_tokens"), dense(SIZE, 4, TANH)])
     (tmp_path / file).write_text(content)
     with pytest.raises(WrongCheckpoint) as caught:
         SentenceTransformer.read(tmp_path, SIZE)
-    assert problem in str(caught.value)
+    assert str(caught.value) == Sentence(*facts)
     assert "\n" not in str(caught.value)
 
 
 def test_a_missing_config_of_a_module_is_named(tmp_path: Path) -> None:
     write_modules(tmp_path, [old("mean_tokens")])
     (tmp_path / "1_Pooling" / "config.json").unlink()
-    with pytest.raises(WrongCheckpoint, match=r"1_Pooling/config\.json: is missing"):
+    with refused(WrongCheckpoint, "1_Pooling/config.json"):
         SentenceTransformer.read(tmp_path, SIZE)
 
 
 def test_a_normalization_of_other_vectors_is_refused(tmp_path: Path) -> None:
     norm: Module = ("sentence_transformers.models.LayerNorm", {"dimension": 7})
-    with pytest.raises(WrongCheckpoint, match="takes vectors of 7 numbers, and gets 32"):
+    with refused(WrongCheckpoint, 7, 32):
         read(tmp_path, old("mean_tokens"), norm)
 
 
 def test_an_activation_that_is_code_is_refused(tmp_path: Path) -> None:
     found = read(tmp_path, old("mean_tokens"), dense(SIZE, 4, "os.system"))
-    with pytest.raises(WrongCheckpoint, match=r"activation function os\.system"):
+    with refused(WrongCheckpoint, "os.system"):
         found.reduction()
 
 
@@ -124,8 +131,8 @@ def test_weights_in_a_pickle_of_tensors_are_loaded_and_other_pickles_refused(
     for name, each in found.reduction().state_dict().items():
         assert torch.equal(each, expected[name])
     torch.save({"linear.weight": Path("x")}, folder / PICKLE)
-    with pytest.raises(WrongCheckpoint, match=r"2_Dense/pytorch_model\.bin: cannot be loaded"):
+    with refused(WrongCheckpoint, "2_Dense/pytorch_model.bin"):
         found.reduction()
     (folder / PICKLE).unlink()
-    with pytest.raises(WrongCheckpoint, match=r"2_Dense/model\.safetensors: is missing"):
+    with refused(WrongCheckpoint, "2_Dense/model.safetensors"):
         found.reduction()

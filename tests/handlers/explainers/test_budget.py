@@ -9,7 +9,8 @@ import pytest
 
 from handlers.explainers import methods_for, targets
 from handlers.schemas.request import Request
-from tests.samples import explained_modes, explained_text_modes, inputs_of, mode_param
+from tests.modes import representatives
+from tests.samples import explained_modes, explained_text_modes, inputs_of
 from tests.serving import Served
 
 TOKENS, PIXELS = 48, 4 * 32 * 32
@@ -17,9 +18,10 @@ TEXT = "Nina sings in the old bar near the river"
 
 
 def explained_by() -> list[Any]:
-    """Return every mode with every method that explains it."""
+    """Return every mode with every method that explains it; most modes are nightly."""
+    few = representatives()
     return [
-        mode_param(mode, method)
+        pytest.param(mode, method, marks=() if mode in few else pytest.mark.nightly)
         for mode in explained_modes()
         if (target := targets.get(mode))
         for method in methods_for(target.model_type.batch_type, gradients=True)

@@ -49,7 +49,7 @@ def served(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
 def exported_params() -> list[Any]:
     """Return the exported formats; all are slow except one of free and one of fixed shapes."""
     quick = ("torchscript", "neuron")
-    marks = {name: [] if name in quick else [pytest.mark.slow] for name in save_modes()}
+    marks = {name: [] if name in quick else [pytest.mark.nightly] for name in save_modes()}
     marks["openvino"].append(pytest.mark.openvino)
     return [pytest.param(name, marks=marks[name]) for name in marks if name != "pretrained"]
 

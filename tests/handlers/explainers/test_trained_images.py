@@ -12,7 +12,7 @@ from scripts.kit.demo_models.making import make
 from scripts.kit.demo_models.shapes import SIDE, Scene, as_base64, draw
 from tests.serving import Served, explanation_of
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 MODE = "image_classification"
 # Enough to name most shapes, in 20 s of one core.

@@ -12,6 +12,7 @@ import pytest
 openvino_genai = pytest.importorskip("openvino_genai")
 
 from handlers.formats._genai_process import DummyTexts, Process  # noqa: E402
+from tests.sentences import refused  # noqa: E402
 
 pytestmark = pytest.mark.openvino
 
@@ -108,7 +109,7 @@ def test_a_text_beyond_the_limit_begins_after_the_step_that_forgets_a_cancelled_
 def test_a_text_that_is_cancelled_while_it_waits_does_not_begin() -> None:
     turns = [[RUNNING], [text(2, 64)], [end(2)], [text(3, 8)]]
     assert steps_before(3, turns) == 3
-    with pytest.raises(ValueError, match="text 2"):
+    with refused(ValueError):
         steps_before(2, turns)
 
 

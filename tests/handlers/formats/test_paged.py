@@ -32,7 +32,7 @@ def load(folder: Path, *, continuous: bool = True, **handler: Any) -> Engine:
     return Engine.load(folder, ModelConfig.parse(document))
 
 
-@pytest.fixture(scope="module", params=["GPT2", "Llama"])
+@pytest.fixture(scope="module", params=[pytest.param("GPT2", marks=pytest.mark.nightly), "Llama"])
 def folder(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.write(tmp_path_factory.mktemp("tiny"), MODE, family=request.param)
 

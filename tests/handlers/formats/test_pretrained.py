@@ -13,7 +13,8 @@ from handlers import tasks
 from handlers.config.choices import modes
 from handlers.errors import WrongCheckpoint
 from tests import tiny
-from tests.modes import cases
+from tests.modes import cases, each_mode
+from tests.sentences import Sentence, refused
 from tests.serving import Served
 
 MODE = "sequence_classification"
@@ -50,22 +51,22 @@ def pickled(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "facts"),
     [
-        (without_head, "weights: have no classifier"),
-        (truncated, "weights: cannot be loaded (Error while deserializing header"),
-        (resized, "weights: cannot be loaded ("),
-        (pickled, "weights: cannot be loaded ("),
-        (lambda folder: (folder / "model.safetensors").unlink(), "weights: cannot be loaded ("),
+        (without_head, ["weights"]),
+        (truncated, ["weights"]),
+        (resized, ["weights"]),
+        (pickled, ["weights"]),
+        (lambda folder: (folder / "model.safetensors").unlink(), ["weights"]),
     ],
 )
 def test_weights_that_do_not_fit_stop_the_load(
-    tmp_path: Path, change: Callable[[Path], None], sentence: str
+    tmp_path: Path, change: Callable[[Path], None], facts: list[str]
 ) -> None:
     change(tiny.write(tmp_path, MODE))
     with pytest.raises(WrongCheckpoint) as caught:
         Served(tmp_path, MODE)
-    assert str(caught.value).startswith(sentence)
+    assert str(caught.value) == Sentence(*facts)
 
 
 def test_a_random_head_of_any_size_is_served_if_the_yaml_allows_it(tmp_path: Path) -> None:
@@ -96,7 +97,7 @@ def test_a_missing_shard_stops_the_load(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").unlink()
     model.save_pretrained(tmp_path, max_shard_size="30KB")
     next(tmp_path.glob("model-*.safetensors")).unlink()
-    with pytest.raises(WrongCheckpoint, match="weights: cannot be loaded"):
+    with refused(WrongCheckpoint):
         Served(tmp_path, MODE)
 
 
@@ -108,7 +109,7 @@ def test_bfloat16_gives_nearly_the_same_answer(served: Any) -> None:
     assert near["score"] != exact["score"]
 
 
-@pytest.mark.parametrize("mode", [mode for mode in modes() if not tasks.get(mode).draws])
+@pytest.mark.parametrize("mode", each_mode(mode for mode in modes() if not tasks.get(mode).draws))
 def test_no_weight_is_copied_for_each_row(served: Callable[..., Served], mode: str) -> None:
     """torch does so where strided hidden states of several rows meet a weight without gradients."""
     model = served(mode, dtype="bfloat16")

@@ -24,6 +24,7 @@ from handlers.generation.grammar import (
     to_lark,
 )
 from handlers.schemas.structured_output import Grammar
+from tests.sentences import Sentence, refused
 from tests.tiny_tokenizers import write_bert, write_gpt2, write_llama, write_roberta
 
 # More ids than the tokenizers have, as in models whose embeddings are padded.
@@ -202,7 +203,7 @@ def test_a_keyword_that_is_not_supported_is_an_error_or_ignored(
     bytes_vocabulary: Vocabulary,
 ) -> None:
     schema = {"type": "array", "items": {"type": "null"}, "uniqueItems": True, "maxItems": 2}
-    with pytest.raises(BadRequest, match=r"Unimplemented keys: \[\"uniqueItems\"\]; change it"):
+    with refused(BadRequest, "uniqueItems"):
         bytes_vocabulary.compile("json", schema)
     grammar = bytes_vocabulary.compile("json", schema, strict=False)
     assert "[null]" in {re.sub(r"\s", "", text) for text in random_texts(bytes_vocabulary, grammar)}
@@ -292,7 +293,7 @@ def test_a_text_that_exceeds_the_limits_of_the_parser_ends_with_an_error(
     assert row.ended and int(first) == bytes_vocabulary.end
     error: RequestError | None = row.error
     assert error is not None and error.status == 422
-    assert str(error).startswith("The grammar became too complex after 1 tokens (")
+    assert str(error) == Sentence(1)
 
 
 def test_a_grammar_is_compiled_once(bytes_vocabulary: Vocabulary) -> None:
@@ -308,11 +309,11 @@ def test_settings_of_llguidance_in_a_schema_have_no_effect() -> None:
 def test_a_tokenizer_without_bytes_has_no_grammars(tmp_path: Path) -> None:
     write_bert(tmp_path)
     tokenizer: Any = AutoTokenizer.from_pretrained(tmp_path)
-    with pytest.raises(Unprocessable, match="Grammars are not possible with this model's tokenize"):
+    with refused(Unprocessable):
         GrammarCompiler(tokenizer, WIDTH, frozenset([3])).compile("start: /a/")
 
 
 def test_a_model_without_an_end_token_has_no_grammars(bytes_vocabulary: Vocabulary) -> None:
     compiler = GrammarCompiler(bytes_vocabulary.tokenizer, WIDTH, frozenset())
-    with pytest.raises(Unprocessable, match="This model has no end token"):
+    with refused(Unprocessable):
         compiler.compile("start: /a/")

@@ -13,6 +13,7 @@ from handlers.http.request import HttpRequest
 from handlers.schemas.request import GeneratedToken, Request, TextStream
 from handlers.telemetry.meter import Meter
 from tests.samples import FINE, ODD
+from tests.sentences import Sentence
 from tests.serving import Served
 
 MODE = "text_generation"
@@ -190,51 +191,51 @@ def test_a_token_with_a_part_of_a_character_has_its_bytes(model: Served) -> None
 
 
 @pytest.mark.parametrize(
-    ("given", "status", "sentence"),
+    ("given", "status", "facts"),
     [
-        ({"frequency_penalty": 3}, 400, "parameters: frequency_penalty is 3; it should be less"),
-        ({"presence_penalty": -3}, 400, "parameters: presence_penalty is -3; it should be greater"),
-        ({"logit_bias": {"5": 101}}, 400, "parameters: logit_bias.5 is 101; it should be less"),
-        ({"logit_bias": {"5": "a"}}, 400, "parameters: logit_bias.5 is 'a'; it should be a valid"),
-        ({"logit_bias": [5]}, 400, "parameters: logit_bias is [5]; it should be a section"),
+        ({"frequency_penalty": 3}, 400, ["frequency_penalty", "3"]),
+        ({"presence_penalty": -3}, 400, ["presence_penalty", "-3"]),
+        ({"logit_bias": {"5": 101}}, 400, ["logit_bias.5", "101"]),
+        ({"logit_bias": {"5": "a"}}, 400, ["logit_bias.5", "'a'"]),
+        ({"logit_bias": [5]}, 400, ["logit_bias", "[5]"]),
         (
             {"logit_bias": {"-5": 1}},
             400,
-            "parameters: logit_bias has the key '-5'; its keys are ids of tokens",
+            ["-5", "logit_bias"],
         ),
-        ({"logit_bias": {"9" * 5000: 1}}, 400, "parameters: logit_bias has the key '9999"),
+        ({"logit_bias": {"9" * 5000: 1}}, 400, ["logit_bias"]),
         (
             {"logit_bias": {str(token): 1 for token in range(1025)}},
             400,
-            "parameters: logit_bias has 1,025 tokens; send at most 1,024",
+            ["logit_bias", "1,025", "1,024"],
         ),
         (
             {"logit_bias": {"7": 1, "400": 1}},
             400,
-            "parameters: logit_bias has the token 400, and this model's go from 0 to 399; send ids",
+            ["logit_bias", "400", "0", "399"],
         ),
-        ({"top_n_tokens": 21}, 400, "parameters: top_n_tokens is 21; it should be less"),
-        ({"top_logprobs": -1}, 400, "parameters: top_n_tokens is -1; it should be greater"),
+        ({"top_n_tokens": 21}, 400, ["top_n_tokens", "21"]),
+        ({"top_logprobs": -1}, 400, ["top_n_tokens", "-1"]),
         (
             {"logprobs": True, "num_beams": 2},
             422,
-            "logprobs cannot be done with num_beams 2; leave one of them out.",
+            ["logprobs", "num_beams", "2"],
         ),
         (
             {"top_n_tokens": 1, "num_beams": 2},
             422,
-            "top_n_tokens cannot be done with num_beams 2; leave one of them out.",
+            ["top_n_tokens", "num_beams", "2"],
         ),
-        ({"decoder_input_details": True}, 422, "decoder_input_details cannot be done by this serv"),
-        ({"penalty_alpha": 0.6, "top_k": 4}, 422, "penalty_alpha cannot be done by this server"),
+        ({"decoder_input_details": True}, 422, ["decoder_input_details"]),
+        ({"penalty_alpha": 0.6, "top_k": 4}, 422, ["penalty_alpha"]),
     ],
 )
 def test_wrong_settings_are_refused(
-    served: Callable[..., Served], given: Settings, status: int, sentence: str
+    served: Callable[..., Served], given: Settings, status: int, facts: list[str]
 ) -> None:
     model = served(MODE, family="GPT2")
     found, message = model.refuse("Ada", **given)
-    assert (found, message[: len(sentence)]) == (status, sentence)
+    assert (found, message) == (status, Sentence(*facts))
 
 
 def test_details_of_beams_have_no_tokens(model: Served) -> None:

@@ -8,6 +8,7 @@ import pytest
 from handlers.errors import BadRequest, RequestTooLarge
 from handlers.http.decoding import MAX_MEMBERS, decompress
 from handlers.http.request import HttpRequest
+from tests.sentences import Sentence, refused
 
 TEXT = b'{"inputs": "A fine film"}'
 
@@ -50,28 +51,28 @@ def test_a_compressed_request_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "coding", "sentence"),
+    ("body", "coding", "facts"),
     [
-        (TEXT, "br", "The body's Content-Encoding is br; send gzip, deflate or none."),
-        (TEXT, "gzip", "The body's Content-Encoding is gzip, and its bytes are not."),
+        (TEXT, "br", ["Content-Encoding"]),
+        (TEXT, "gzip", ["Content-Encoding"]),
         (
             PACKED[:-9],
             "gzip",
-            "The body's Content-Encoding is gzip, and its bytes ",
+            ["Content-Encoding"],
         ),
-        (TEXT, "deflate", "The body's Content-Encoding is deflate, and its bytes are not."),
-        (b"", "gzip", "The body's Content-Encoding is gzip, and its bytes are not."),
-        (PACKED + b"more", "gzip", "The body's Content-Encoding is gzip, and its bytes are not."),
-        (PACKED + PACKED[:9], "gzip", "The body's Content-Encoding is gzip, and its bytes are"),
-        (raw_deflate(TEXT) + b"more", "deflate", "The body's Content-Encoding is deflate, and"),
+        (TEXT, "deflate", ["Content-Encoding"]),
+        (b"", "gzip", ["Content-Encoding"]),
+        (PACKED + b"more", "gzip", ["Content-Encoding"]),
+        (PACKED + PACKED[:9], "gzip", ["Content-Encoding"]),
+        (raw_deflate(TEXT) + b"more", "deflate", ["Content-Encoding"]),
     ],
 )
 def test_a_body_that_cannot_be_decompressed_is_refused(
-    body: bytes, coding: str, sentence: str
+    body: bytes, coding: str, facts: list[str]
 ) -> None:
     with pytest.raises(BadRequest) as caught:
         decompress(body, coding)
-    assert str(caught.value).startswith(sentence)
+    assert str(caught.value) == Sentence(*facts)
 
 
 @pytest.mark.parametrize(
@@ -84,10 +85,10 @@ def test_a_body_that_cannot_be_decompressed_is_refused(
     ],
 )
 def test_a_body_unpacks_to_no_more_than_a_request_may_have(body: bytes, coding: str) -> None:
-    with pytest.raises(RequestTooLarge, match="unpacks to more than 5,000 bytes"):
+    with refused(RequestTooLarge, 5000):
         decompress(body, coding, 5000)
 
 
 def test_a_body_of_many_empty_members_is_refused() -> None:
-    with pytest.raises(RequestTooLarge, match="more than 1,000 gzip members"):
+    with refused(RequestTooLarge, 1000, "gzip"):
         decompress(packed(b"") * (MAX_MEMBERS + 1), "gzip")

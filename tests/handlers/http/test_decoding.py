@@ -5,6 +5,7 @@ import pytest
 from handlers.errors import BadRequest
 from handlers.http.decoding import decode_text
 from handlers.http.request import HttpRequest
+from tests.sentences import Sentence
 
 TEXT = "Zürich – café"
 NARROW = "Zürich café"
@@ -32,22 +33,22 @@ def test_a_text_is_read_in_the_character_set_that_it_declares(
 def test_an_unknown_character_set_is_refused(charset: str) -> None:
     with pytest.raises(BadRequest) as caught:
         decode_text(b"a", content_type=f"text/plain; charset={charset}")
-    assert str(caught.value) == f"The body's charset {charset} is not known; send UTF-8."
+    assert str(caught.value) == Sentence(charset, "UTF-8")
 
 
 @pytest.mark.parametrize(
-    ("value", "charset", "sentence"),
+    ("value", "charset", "facts"),
     [
-        (b"a\xe9", "utf-8", "The body is not UTF-8: byte 0xe9 at position 1."),
-        (b"\xff\xfea", "utf-16", "The body is not utf-16: byte 0x61 at position 2."),
+        (b"a\xe9", "utf-8", ["UTF-8", "0xe9", "1"]),
+        (b"\xff\xfea", "utf-16", ["utf-16", "0x61", "2"]),
     ],
 )
 def test_bytes_that_do_not_match_the_character_set_are_refused(
-    value: bytes, charset: str, sentence: str
+    value: bytes, charset: str, facts: list[str]
 ) -> None:
     with pytest.raises(BadRequest) as caught:
         decode_text(value, content_type=f"text/plain; charset={charset}")
-    assert str(caught.value) == sentence
+    assert str(caught.value) == Sentence(*facts)
 
 
 def test_decoded_text_ignores_the_character_set() -> None:

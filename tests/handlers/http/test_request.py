@@ -8,6 +8,7 @@ import pytest
 from handlers.errors import BadRequest, RequestTooLarge
 from handlers.http.limits import MIN_VALUES, BodyLimits
 from handlers.http.request import HttpRequest
+from tests.sentences import Sentence, refused
 
 NESTED = 100_000
 WORDS = {"inputs": "A film"}
@@ -54,47 +55,47 @@ def test_a_body_of_any_content_type_is_read(
 
 
 @pytest.mark.parametrize(
-    ("body", "content_type", "sentence"),
+    ("body", "content_type", "facts"),
     [
-        (b"", None, "The body is empty; send a text or JSON."),
-        (" \n\t", TEXT, "The body is empty; send a text or JSON."),
-        ("", JSON, "The body is empty; send a text or JSON."),
-        (b'{"inputs": }', None, "The body is not JSON: Expecting value (line 1, column 12)."),
+        (b"", None, ["body"]),
+        (" \n\t", TEXT, ["body"]),
+        ("", JSON, ["body"]),
+        (b'{"inputs": }', None, ["JSON", "1", "12"]),
         (
             b'{"inputs":\n "A',
             None,
-            "The body is not JSON: Unterminated string starting at (line 2, ",
+            ["JSON", "2"],
         ),
-        (b"A film", JSON, "The body is not JSON: Expecting value (line 1, column 1)."),
-        (b"\xff\xfeA", None, "The body is not UTF-8: byte 0xff at position 0."),
-        ("Zürich".encode("latin-1"), None, "The body is not UTF-8: byte 0xfc at position 1."),
-        (b"{'a': __import__('os')}", None, "The body is not JSON: Expecting property name"),
-        (b"{'a': 1} + {'b': 2}", None, "The body is not JSON: Expecting property name"),
-        (b"{'a', 'b'}", None, "The body is not JSON: Expecting property name"),
-        (b'{"a":' * NESTED, None, "The body is nested more than 64 deep; send it flatter."),
-        (b"{'a':" * 15_000 + b"1" + b"}" * 15_000, None, "The body is nested more than 64 deep"),
-        (b"{'a': " + b"-" * 90_000 + b"1}", None, "The body is not JSON: Expecting property name"),
-        (b"{'a': 1" + b"+1" * 40_000 + b"}", None, "The body is not JSON: Expecting property"),
-        (b"{'a': " + b"'b'," * 90_000 + b"}", None, "The body is not JSON: Expecting property"),
+        (b"A film", JSON, ["JSON", "1"]),
+        (b"\xff\xfeA", None, ["UTF-8", "0xff"]),
+        ("Zürich".encode("latin-1"), None, ["UTF-8", "0xfc"]),
+        (b"{'a': __import__('os')}", None, ["JSON"]),
+        (b"{'a': 1} + {'b': 2}", None, ["JSON"]),
+        (b"{'a', 'b'}", None, ["JSON"]),
+        (b'{"a":' * NESTED, None, ["64"]),
+        (b"{'a':" * 15_000 + b"1" + b"}" * 15_000, None, ["64"]),
+        (b"{'a': " + b"-" * 90_000 + b"1}", None, ["JSON"]),
+        (b"{'a': 1" + b"+1" * 40_000 + b"}", None, ["JSON"]),
+        (b"{'a': " + b"'b'," * 90_000 + b"}", None, ["JSON"]),
         (
             b'{"inputs": ' + b"9" * 5000 + b"}",
             None,
-            "The body is not JSON that can be read: ValueE",
+            ["JSON"],
         ),
     ],
     ids=range(17),
 )
 def test_a_broken_body_is_refused_with_the_place_of_the_mistake(
-    body: Any, content_type: str | None, sentence: str
+    body: Any, content_type: str | None, facts: list[str]
 ) -> None:
     with pytest.raises(BadRequest) as caught:
         read(body, content_type)
-    assert str(caught.value).startswith(sentence)
+    assert str(caught.value) == Sentence(*facts)
     assert len(str(caught.value)) < 120
 
 
 def test_no_body_is_refused() -> None:
-    with pytest.raises(BadRequest, match="The request has no body; send JSON"):
+    with refused(BadRequest, "JSON"):
         _ = HttpRequest({}, {}).content
 
 
@@ -132,8 +133,6 @@ def test_fields_with_json_values_are_read(name: str, value: Any, content: Any) -
     assert HttpRequest({name: value}, {"Content-Type": FORM}).content == {name: content}
 
 
-@pytest.mark.parametrize("decoded", [False, True], ids=["as bytes", "decoded"])
-@pytest.mark.parametrize("kind", [JSON, "application/json; charset=utf-8", "text/json"])
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -149,23 +148,25 @@ def test_fields_with_json_values_are_read(name: str, value: Any, content: Any) -
         ("context", None),
     ],
 )
-def test_a_part_of_json_is_read_whoever_parses_it(
-    name: str, value: Any, kind: str, decoded: bool
-) -> None:
-    sent: Any = bytearray(json.dumps(value).encode())
-    if decoded and kind == JSON:
-        sent = json.loads(sent)
-    elif decoded and kind.startswith("text"):
-        sent = sent.decode()
-    headers = {name: {"content-type": kind}, "k": {"content-type": ""}}
-    row = {name: sent, "k": b'"v"'}
-    assert HttpRequest(row, headers).content == {name: value, "k": '"v"'}
+def test_a_part_of_json_is_read_whoever_parses_it(name: str, value: Any) -> None:
+    text = json.dumps(value)
+    forms: list[tuple[str, Any]] = [
+        (JSON, bytearray(text.encode())),
+        (JSON, value),
+        ("application/json; charset=utf-8", bytearray(text.encode())),
+        ("text/json", bytearray(text.encode())),
+        ("text/json", text),
+    ]
+    for kind, sent in forms:
+        headers = {name: {"content-type": kind}, "k": {"content-type": ""}}
+        row = {name: sent, "k": b'"v"'}
+        assert HttpRequest(row, headers).content == {name: value, "k": '"v"'}, (kind, sent)
 
 
 @pytest.mark.parametrize("name", ["text", "parameters", "messages"])
 def test_a_broken_part_of_json_is_refused(name: str) -> None:
     headers = {name: {"content-type": JSON}}
-    with pytest.raises(BadRequest, match=f"{name} is not JSON: "):
+    with refused(BadRequest, name, "JSON"):
         _ = HttpRequest({name: bytearray(b'["a", '), "k": b"v"}, headers).content
 
 
@@ -179,7 +180,7 @@ def test_the_values_of_all_parts_are_counted() -> None:
     assert sizes == {"a": 2, "b": 6}
     more = {**row, "c": b"[]"}
     headers["c"] = {"content-type": JSON}
-    with pytest.raises(RequestTooLarge, match="c has more than 10 texts, lists and objects"):
+    with refused(RequestTooLarge, "c", 10):
         _ = HttpRequest(more, headers, limits=limits).content
 
 
@@ -187,21 +188,21 @@ def test_a_field_may_have_as_many_values_as_the_body() -> None:
     value = json.dumps([[]] * MIN_VALUES).encode()
     more = BodyLimits(max_values=MIN_VALUES + 1)
     assert len(HttpRequest({"inputs": value}, {}, limits=more).content["inputs"]) == MIN_VALUES
-    with pytest.raises(RequestTooLarge, match="inputs has more than 100,000 texts"):
+    with refused(RequestTooLarge, "inputs", 100_000):
         _ = HttpRequest({"inputs": value}, {}).content
 
 
 @pytest.mark.parametrize(
-    ("value", "sentence"),
+    ("value", "facts"),
     [
-        (b'{"top_k": }', "parameters is not JSON: Expecting value (line 1, column 11)."),
-        (b"\xff", "parameters is not UTF-8: byte 0xff at position 0."),
+        (b'{"top_k": }', ["parameters", "JSON", "1", "11"]),
+        (b"\xff", ["parameters", "UTF-8", "0xff", "0"]),
     ],
 )
-def test_a_broken_field_is_named(value: Any, sentence: str) -> None:
+def test_a_broken_field_is_named(value: Any, facts: list[str]) -> None:
     with pytest.raises(BadRequest) as caught:
         _ = HttpRequest({"inputs": b"a", "parameters": value}, {}).content
-    assert str(caught.value) == sentence
+    assert str(caught.value) == Sentence(*facts)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,7 @@ def test_a_broken_field_is_named(value: Any, sentence: str) -> None:
     [{}, {"a ": b" b"}, {'{"inputs": "a ': b' b"}'}],
 )
 def test_a_body_that_is_read_as_a_form_is_refused_with_the_header_to_add(row: Any) -> None:
-    with pytest.raises(BadRequest, match="add -H 'Content-Type: text/plain' for a text"):
+    with refused(BadRequest, "-H 'Content-Type: text/plain'"):
         _ = HttpRequest(row, {"Content-Type": f"{FORM}; charset=UTF-8"}).content
 
 

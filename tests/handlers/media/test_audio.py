@@ -12,6 +12,7 @@ import soundfile
 
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable
 from handlers.media.audio import AUDIO_TYPES, convert_wav, read_audio, wav_in_base64, wav_to_pcm
+from tests.sentences import refused
 from tests.sounds import file_of, sound_of
 
 RATE = 16_000
@@ -106,30 +107,30 @@ NOT_FINITE = [np.float32(each) for each in ("nan", "inf", "-inf", "1e30")]
 
 
 @pytest.mark.parametrize(
-    ("file", "error", "fragment"),
+    ("file", "error", "facts"),
     [
-        (HOURS, RequestTooLarge, "is longer than the 5 seconds"),
-        (without_length(HOURS), RequestTooLarge, "is longer than the 5 seconds"),
-        (file_of(sound_of(1, 5.1)), RequestTooLarge, "is longer than the 5 seconds"),
+        (HOURS, RequestTooLarge, [5]),
+        (without_length(HOURS), RequestTooLarge, [5]),
+        (file_of(sound_of(1, 5.1)), RequestTooLarge, [5]),
         (
             file_of(np.zeros((4 * 96_000, 8), np.float32), rate=96_000, subtype="PCM_U8"),
             RequestTooLarge,
-            "3,072,000 samples in 8 channels",
+            [3_072_000, 8],
         ),
-        (wav(bytes(64_000), channels=64), Unprocessable, "64 channels; send at most 8"),
-        (wav(bytes(3_200), rate=2**31 - 1), Unprocessable, "2,147,483,647 Hz"),
-        (wav(bytes(3_200), rate=10), Unprocessable, "10 Hz"),
-        (wav(b""), BadRequest, "has no samples"),
+        (wav(bytes(64_000), channels=64), Unprocessable, [64, 8]),
+        (wav(bytes(3_200), rate=2**31 - 1), Unprocessable, ["2,147,483,647 Hz"]),
+        (wav(bytes(3_200), rate=10), Unprocessable, ["10 Hz"]),
+        (wav(b""), BadRequest, ["samples"]),
         *(
-            (wav(struct.pack("<4f", 0, 0.1, value, 0), bits=32, kind=3), BadRequest, "no numbers")
+            (wav(struct.pack("<4f", 0, 0.1, value, 0), bits=32, kind=3), BadRequest, [])
             for value in NOT_FINITE
         ),
     ],
 )
 def test_a_file_is_refused_with_what_it_has(
-    file: bytes, error: type[RequestError], fragment: str
+    file: bytes, error: type[RequestError], facts: list[object]
 ) -> None:
-    with pytest.raises(error, match=fragment):
+    with refused(error, *facts):
         read(file)
 
 
@@ -159,7 +160,7 @@ def test_a_file_is_refused_with_what_it_has(
     ],
 )
 def test_a_broken_file_or_another_format_is_refused(file: bytes) -> None:
-    with pytest.raises(BadRequest, match="inputs is no audio that can be read; send"):
+    with refused(BadRequest, "inputs"):
         read(file)
 
 

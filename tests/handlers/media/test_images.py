@@ -16,6 +16,7 @@ from transformers.image_utils import load_image
 
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable
 from handlers.media.images import read_image
+from tests.sentences import refused
 
 LIMIT = 100_000
 HALVES = np.zeros((8, 12, 3), dtype=np.uint8)
@@ -109,7 +110,7 @@ def test_sixteen_bits_become_eight() -> None:
 def test_a_size_is_refused_before_pixels_are_decoded(
     size: tuple[int, int], error: type[RequestError]
 ) -> None:
-    with pytest.raises(error, match="pixels"):
+    with refused(error, "pixels"):
         read_image(png_header(*size), "inputs", LIMIT)
 
 
@@ -128,7 +129,7 @@ def test_a_size_is_refused_before_pixels_are_decoded(
     ],
 )
 def test_a_broken_file_or_another_format_is_refused(file: bytes) -> None:
-    with pytest.raises(BadRequest, match="inputs is no image that can be read; send"):
+    with refused(BadRequest, "inputs"):
         read_image(file, "inputs", LIMIT)
 
 
@@ -160,7 +161,7 @@ def test_parts_that_take_long_to_decode_are_counted_before(
     make: Callable[[int], bytes], noun: str
 ) -> None:
     assert read_image(make(20), "inputs", LIMIT).mode == "RGB"
-    with pytest.raises(RequestTooLarge, match=f"inputs has 51 {noun}"):
+    with refused(RequestTooLarge, "inputs", 51, noun):
         read_image(make(51), "inputs", LIMIT)
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from handlers.errors import RequestError, RequestTooLarge, Unprocessable
 from handlers.media.remote import RemoteFile, RemoteFiles, addresses_of, connect, is_public
+from tests.sentences import Sentence, refused
 
 LIMIT = 10_000
 CAT = b"the bytes of a cat"
@@ -119,30 +120,30 @@ def test_hosts_of_the_yaml_are_allowed(network: _Network, hosts: list[str], url:
 
 
 @pytest.mark.parametrize(
-    ("url", "fragment"),
+    ("url", "facts"),
     [
-        ("http://images.example.com.evil.test/cat", "of the host"),
-        ("http://example.com/cat", "of the host"),
-        ("http://images.example.com:8080/cat", "of the host"),
-        ("http://images.example.com@evil.test/cat", "no user name"),
-        ("http://evil.test#images.example.com", "of the host"),
-        ("file:///etc/passwd", "is no URL that can be fetched"),
-        ("ftp://images.example.com/cat", "is no URL that can be fetched"),
-        ("http://images.example.com:port/cat", "is no URL that can be fetched"),
-        ("http://[::1/cat", "is no URL that can be fetched"),
-        ("http://images.example.com/a cat", "percent-encode"),
-        ("http://images.example.com/cat\r\nHost: evil", "URL"),
+        ("http://images.example.com.evil.test/cat", ["images.example.com.evil.test"]),
+        ("http://example.com/cat", ["example.com"]),
+        ("http://images.example.com:8080/cat", ["images.example.com:8080"]),
+        ("http://images.example.com@evil.test/cat", ["URL"]),
+        ("http://evil.test#images.example.com", ["evil.test"]),
+        ("file:///etc/passwd", ["URL"]),
+        ("ftp://images.example.com/cat", ["URL"]),
+        ("http://images.example.com:port/cat", ["URL"]),
+        ("http://[::1/cat", ["URL"]),
+        ("http://images.example.com/a cat", ["URL"]),
+        ("http://images.example.com/cat\r\nHost: evil", ["URL"]),
     ],
 )
-def test_other_urls_are_refused(network: _Network, url: str, fragment: str) -> None:
-    with pytest.raises(Unprocessable, match=fragment):
+def test_other_urls_are_refused(network: _Network, url: str, facts: list[str]) -> None:
+    with refused(Unprocessable, *facts):
         _files(network).allow(url, "inputs")
     assert network.connected == []
 
 
 def test_without_hosts_no_url_is_fetched(network: _Network) -> None:
     files = RemoteFiles([], 1, LIMIT, network.resolve, network.connect)
-    with pytest.raises(Unprocessable, match="allowed_media_hosts"):
+    with refused(Unprocessable, "allowed_media_hosts"):
         files.allow("http://images.example.com/cat", "inputs")
 
 
@@ -160,7 +161,7 @@ def test_without_hosts_no_url_is_fetched(network: _Network) -> None:
 def test_addresses_that_are_not_public_are_never_reached(network: _Network, url: str) -> None:
     found = _fetch(_files(network), url)
     assert isinstance(found, Unprocessable)
-    assert "an address that is not public" in str(found)
+    assert str(found) == Sentence("inputs", "URL")
     assert set(network.connected) <= {PUBLIC}
 
 
@@ -231,22 +232,22 @@ def test_redirects_are_followed_to_allowed_hosts_only(network: _Network) -> None
 
 
 @pytest.mark.parametrize(
-    ("url", "reason"),
+    "url",
     [
-        ("http://images.example.com/to/http://[::1", "it redirects to nowhere"),
-        ("http://images.example.com/to/http://a..example.com/cat", "its host is unknown"),
-        ("http://a..example.com/cat", "its host is unknown"),
-        (f"http://{'a' * 64}.example.com/cat", "its host is unknown"),
+        "http://images.example.com/to/http://[::1",
+        "http://images.example.com/to/http://a..example.com/cat",
+        "http://a..example.com/cat",
+        f"http://{'a' * 64}.example.com/cat",
     ],
 )
-def test_a_url_that_no_resolver_reads_is_refused(network: _Network, url: str, reason: str) -> None:
+def test_a_url_that_no_resolver_reads_is_refused(network: _Network, url: str) -> None:
     def resolve(host: str, port: int) -> Sequence[str]:
         return NAMES.get(host) or addresses_of(host, port)
 
     files = RemoteFiles(["*.example.com"], 5, LIMIT, resolve, network.connect)
     found = _fetch(files, url)
     assert isinstance(found, Unprocessable)
-    assert f"could not be fetched: {reason}" in str(found)
+    assert str(found) == Sentence("inputs", "URL")
 
 
 def test_a_server_that_sends_slowly_is_left_after_the_time_limit(network: _Network) -> None:
@@ -257,7 +258,7 @@ def test_a_server_that_sends_slowly_is_left_after_the_time_limit(network: _Netwo
             files.allow("http://images.example.com/cat", "second"),
         ]
     )
-    assert "first is a URL that could not be fetched: its server did not send it" in str(slow)
+    assert str(slow) == Sentence("first", "URL")
     assert good == CAT
 
 
@@ -271,7 +272,7 @@ def test_a_resolver_that_hangs_does_not_keep_the_batch(network: _Network) -> Non
     files = RemoteFiles(["*.example.com"], 0.3, LIMIT, resolve, network.connect)
     found = _fetch(files, "http://images.example.com/cat")
     hangs.set()
-    assert "did not send it within 0.3 s" in str(found)
+    assert str(found) == Sentence("inputs", 0.3)
 
 
 def test_a_large_file_is_refused_while_it_comes(network: _Network) -> None:

@@ -6,9 +6,19 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.embedding_clients import CHECKS, EMBEDDING, RANKING, EmbeddingServer
+from tests.embedding_clients import (
+    CHECKS,
+    EMBEDDING,
+    RANKING,
+    EmbeddingServer,
+    langchain_embeds_and_ranks,
+    llama_index_embeds_and_ranks,
+)
 from tests.http_front import front
 from tests.serving import Served
+
+# Their imports take seconds, and they send what OpenAI's, Cohere's and Hugging Face's clients do.
+FRAMEWORKS = (langchain_embeds_and_ranks, llama_index_embeds_and_ranks)
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +27,15 @@ def server(served: Callable[..., Served]) -> Iterator[EmbeddingServer]:
         yield EmbeddingServer(url, tolerance=1e-5)
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize(
+    "check",
+    [
+        pytest.param(
+            check, id=check.__name__, marks=pytest.mark.nightly if check in FRAMEWORKS else ()
+        )
+        for check in CHECKS
+    ],
+)
 def test_a_client_gets_the_answers_to_plain_requests(
     server: EmbeddingServer, check: Callable[[EmbeddingServer], None]
 ) -> None:

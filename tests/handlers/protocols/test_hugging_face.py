@@ -19,6 +19,7 @@ from handlers.telemetry.meter import Meter
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.handlers.protocols.test_protocols import MODEL
 from tests.samples import FINE, ODD
+from tests.sentences import Sentence, refused
 from tests.serving import Served, read_json
 
 HUB = {"user-agent": "unknown/None; hf_hub/2.4.0; python/3.11.7"}
@@ -111,27 +112,27 @@ def test_a_stream_that_fails_ends_with_an_error_event(model: Served, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("mode", "body", "status", "sentence"),
+    ("mode", "body", "status", "facts"),
     [
-        ("text_generation", {"inputs": "a", "stream": "yes"}, 400, "stream must be true or false"),
-        ("text_generation", {"inputs": ["a", "b"], "stream": True}, 422, "A stream has one text"),
-        ("text_generation", {"inputs": "", "stream": True}, 400, "inputs is empty"),
-        ("sequence_classification", {"inputs": "a", "stream": True}, 422, "Only generated texts"),
+        ("text_generation", {"inputs": "a", "stream": "yes"}, 400, ["stream"]),
+        ("text_generation", {"inputs": ["a", "b"], "stream": True}, 422, ["stream"]),
+        ("text_generation", {"inputs": "", "stream": True}, 400, ["inputs"]),
+        ("sequence_classification", {"inputs": "a", "stream": True}, 422, []),
         (
             "text_generation",
             {"inputs": "a", "parameters": {"num_return_sequences": 2}, "stream": True},
             422,
-            "A stream has one text",
+            ["stream"],
         ),
     ],
 )
 def test_an_impossible_stream_is_refused(
-    served: Callable[..., Served], mode: str, body: Any, status: int, sentence: str
+    served: Callable[..., Served], mode: str, body: Any, status: int, facts: list[str]
 ) -> None:
     sent: Sent = []
     answer = call(served(mode), body, sent)
     assert (answer.status, sent) == (status, [])
-    assert read_json(answer.body)["message"].startswith(sentence)
+    assert read_json(answer.body)["message"] == Sentence(*facts)
 
 
 def test_an_explanation_cannot_be_streamed(model: Served) -> None:
@@ -186,18 +187,18 @@ def test_other_answers_are_the_same_for_every_client(served: Callable[..., Serve
 
 
 @pytest.mark.parametrize(
-    ("parameters", "sentence"),
+    ("parameters", "facts"),
     [
-        ({"top_k": 0}, "parameters: top_k is 0; it should be greater than 0"),
-        ({"größe\n": 1}, "parameters: unknown key gr??e?; use one of "),
+        ({"top_k": 0}, ["top_k", "0"]),
+        ({"größe\n": 1}, []),
     ],
 )
 def test_an_error_message_is_in_the_header_that_the_hubs_clients_read(
-    served: Callable[..., Served], parameters: Any, sentence: str
+    served: Callable[..., Served], parameters: Any, facts: list[str]
 ) -> None:
     answer = call(served("sequence_classification"), {"inputs": FINE, "parameters": parameters})
     message = answer.headers["X-Error-Message"]
-    assert message.startswith(sentence)
+    assert message == Sentence(*facts)
     assert message.isascii() and message.isprintable()
 
 
@@ -208,5 +209,5 @@ def test_parameters_of_embeddings_may_stand_beside_the_inputs() -> None:
     body = {"inputs": "a", "normalize": True, "parameters": {"truncate": False}}
     exchange = protocol.parse(HttpRequest({"body": body}, {}))
     assert exchange.requests == [Request("a", {"normalize": True, "truncate": False})]
-    with pytest.raises(BadRequest, match="The body has the unknown key 'normalise'"):
+    with refused(BadRequest, "normalise"):
         protocol.parse(HttpRequest({"body": {"inputs": "a", "normalise": True}}, {}))

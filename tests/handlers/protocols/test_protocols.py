@@ -21,6 +21,7 @@ from handlers.protocols.open_inference import tensors
 from handlers.protocols.openai import bodies, responses
 from handlers.schemas.model_info import Limits, ModelInfo
 from handlers.schemas.request import Request
+from tests.sentences import Sentence, refused
 from tests.serving import read_json
 
 MODEL = ModelInfo(
@@ -99,38 +100,36 @@ def test_a_target_is_for_explanations_only(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "facts"),
     [
-        ({}, "The body has no keys; send a text, "),
-        ({"txt": "a"}, "The body has the keys txt; send a text, "),
-        ({"\ud83d": "a"}, "The body has the keys \ud83d; send a text, "),
-        ({"text": "a", "extra": 1}, "The body has the keys extra, text; send a text, "),
+        ({}, ["body"]),
+        ({"txt": "a"}, ["txt"]),
+        ({"\ud83d": "a"}, ["body"]),
+        ({"text": "a", "extra": 1}, ["text", "extra"]),
         (
             {"inputs": "a", "paramters": {}},
-            "The body has the unknown key 'paramters'; did you mean",
+            ["paramters"],
         ),
-        ({"parameters": {}}, "The body has no inputs; send them under that key."),
-        ({"input": "a", "parameters": {}}, "The body has the unknown key 'input'; did you mean"),
-        ({"inputs": "a", "parameters": [1]}, "parameters must be an object, and is a list."),
-        ({"inputs": []}, "inputs is an empty list; send at least one item."),
-        ([], "inputs is an empty list; send at least one item."),
-        (5, "The body must be a text, "),
-        (None, "The body must be a text, "),
-        ({1: 2}, "The body has the keys 1; send a text, "),
-        ({1: 2, "inputs": "a"}, "The body has the unknown key '1'; use one of inputs, "),
+        ({"parameters": {}}, ["body"]),
+        ({"input": "a", "parameters": {}}, ["input"]),
+        ({"inputs": "a", "parameters": [1]}, ["parameters"]),
+        ({"inputs": []}, ["inputs"]),
+        ([], ["inputs"]),
+        (5, ["body"]),
+        (None, ["body"]),
+        ({1: 2}, ["1"]),
+        ({1: 2, "inputs": "a"}, ["1"]),
     ],
 )
-def test_a_body_of_another_shape_is_refused(content: Any, sentence: str) -> None:
+def test_a_body_of_another_shape_is_refused(content: Any, facts: list[str]) -> None:
     with pytest.raises(BadRequest) as caught:
         read(content)
-    assert str(caught.value).startswith(sentence)
+    assert str(caught.value) == Sentence(*facts)
 
 
 @pytest.mark.parametrize("content", [{"inputs": ["a"] * 4}, ["a"] * 4])
 def test_too_many_items_are_refused(content: Any) -> None:
-    with pytest.raises(
-        RequestTooLarge, match="inputs has 4 items, and this model takes 3 a request"
-    ):
+    with refused(RequestTooLarge, "inputs", 4, 3):
         read(content)
 
 

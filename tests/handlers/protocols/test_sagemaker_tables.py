@@ -21,9 +21,10 @@ from tests.handlers.protocols.test_sagemaker import (
     every_mode,
     table,
 )
-from tests.modes import cases
+from tests.modes import cases, each_mode
 from tests.modes.question_answering import VOICE
 from tests.samples import FINE, ODD
+from tests.sentences import Sentence
 from tests.serving import differences, read_json
 
 
@@ -41,7 +42,7 @@ def test_a_bad_row_has_its_error_in_its_place(served: Model) -> None:
     body = f'"{FINE}"\r\na,b,c\r\n"a" b\r\n"",\r\n"{ODD}"\r\n'
     fine, columns, quotes, empty, odd = read_json(call(model, CSV, body).body)
     assert not differences([fine, odd], model.ask([FINE, ODD]), 1e-5)
-    assert columns["message"] == "The line has 3 columns; send text or text,text_pair."
+    assert columns["message"] == Sentence("3", "text_pair")
     assert quotes["message"].startswith("Line 3 is not CSV: ")
     assert empty["code"] == 400
     first, *errors, _ = cells(call(model, CSV, body, Accept=CSV))
@@ -76,23 +77,26 @@ def test_a_first_line_of_other_words_is_not_a_header(served: Model) -> None:
 
 def test_a_header_sets_the_columns_of_every_row(served: Model) -> None:
     _, wrong = read_json(call(served(MODE), CSV, "text\nfine\nfine,dull\n").body)
-    assert wrong["message"] == "The line has 2 columns; send text."
+    assert wrong["message"] == Sentence("2")
 
 
-def test_a_table_is_answered_with_a_table_if_accepted(served: Model) -> None:
-    names_of = {mode: tasks.get(mode).result_columns for mode in modes()}
-    assert names_of[MODE] == ("label", "score")
-    assert names_of[QUESTIONS] == ("answer", "score")
-    assert names_of["text_generation"] == ("generated_text",)
-    for mode in (mode for mode in modes() if names_of[mode]):
-        names, model, rows = names_of[mode], served(mode), cases(mode).table
-        found = cells(call(model, CSV, table(rows), Accept=CSV))
-        best = [each[0] if isinstance(each, list) else each for each in model.ask(rows)]
-        assert [row[0] for row in found] == [each[names[0]] for each in best]
-        scores = [[float(cell) for cell in row[1:]] for row in found]
-        assert not differences(
-            scores, [[float(each[name]) for name in names[1:]] for each in best], 1e-5
-        )
+def test_the_columns_of_results_are_those_of_the_pipelines() -> None:
+    assert tasks.get(MODE).result_columns == ("label", "score")
+    assert tasks.get(QUESTIONS).result_columns == ("answer", "score")
+    assert tasks.get("text_generation").result_columns == ("generated_text",)
+
+
+@pytest.mark.parametrize(
+    "mode", each_mode(mode for mode in modes() if tasks.get(mode).result_columns)
+)
+def test_a_table_is_answered_with_a_table_if_accepted(served: Model, mode: str) -> None:
+    names, model, rows = tasks.get(mode).result_columns, served(mode), cases(mode).table
+    found = cells(call(model, CSV, table(rows), Accept=CSV))
+    best = [each[0] if isinstance(each, list) else each for each in model.ask(rows)]
+    assert [row[0] for row in found] == [each[names[0]] for each in best]
+    scores = [[float(cell) for cell in row[1:]] for row in found]
+    expected = [[float(each[name]) for name in names[1:]] for each in best]
+    assert not differences(scores, expected, 1e-5)
 
 
 def test_a_table_contains_tokens_as_json(served: Model) -> None:

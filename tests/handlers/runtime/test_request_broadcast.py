@@ -47,7 +47,7 @@ def test_a_message_is_json() -> None:
     json.loads(encode([asdict(each) for each in REQUESTS]))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_each_process_gets_every_batch(tmp_path: Path) -> None:
     script = tmp_path / "sharing.py"
     script.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{SHARING}", encoding="utf-8")

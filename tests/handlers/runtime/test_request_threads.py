@@ -93,12 +93,9 @@ def test_a_request_whose_client_has_gone_ends(threads: RequestThreads[str]) -> N
     assert threads.take(0) == {}
 
 
-def test_all_requests_end_where_nobody_asks_for_their_responses(
-    threads: RequestThreads[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("handlers.runtime.request_threads.SILENCE_SECONDS", 0.1)
+def test_all_requests_end_where_nobody_asks_for_their_responses() -> None:
     ended = threading.Event()
-    silent = RequestThreads[str](SECONDS)
+    silent = RequestThreads[str](SECONDS, silence=0.1)
     silent.start("gone", until_expired(ended))
     assert ended.wait(SECONDS)
 

@@ -1,25 +1,20 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
-from handlers.runtime import watchdog
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.watchdog import Watchdog, call_stacks
 from tests.clock import Clock
 from tests.waiting import wait_for
 
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchdog, "INTERVAL", 0.001)
+OFTEN = 0.001
 
 
 def test_a_batch_that_hangs_is_noticed_once(caplog: pytest.LogCaptureFixture) -> None:
     hangs, clock = list[str](), Clock()
-    watching = Watchdog(10, lambda: hangs.append(threading.current_thread().name))
+    watching = Watchdog(10, lambda: hangs.append(threading.current_thread().name), OFTEN)
     with watching.watch(Deadline(8, clock)):
         clock.now = 11
         wait_for(lambda: hangs)
@@ -29,12 +24,12 @@ def test_a_batch_that_hangs_is_noticed_once(caplog: pytest.LogCaptureFixture) ->
 
 def test_a_part_that_is_sent_starts_the_time_of_a_batch_again() -> None:
     hangs, clock = list[None](), Clock()
-    watching, deadline = Watchdog(10, lambda: hangs.append(None)), Deadline(8, clock)
+    watching, deadline = Watchdog(10, lambda: hangs.append(None), OFTEN), Deadline(8, clock)
     with watching.watch(deadline):
         clock.now = 9
         deadline.restart()
         clock.now = 18
-        time.sleep(0.02)
+        wait_for(clock.looked_at(3))
         assert not hangs
         clock.now = 20
         wait_for(lambda: hangs)
@@ -42,12 +37,12 @@ def test_a_part_that_is_sent_starts_the_time_of_a_batch_again() -> None:
 
 def test_a_batch_that_ended_is_not_watched() -> None:
     hangs, clock = list[None](), Clock()
-    watching = Watchdog(10, lambda: hangs.append(None))
+    watching = Watchdog(10, lambda: hangs.append(None), OFTEN)
     with watching.watch(Deadline(8, clock)):
         pass
     clock.now = 100
     with watching.watch(Deadline(8, clock)):
-        time.sleep(0.02)
+        wait_for(clock.looked_at(3))
     assert not hangs
 
 

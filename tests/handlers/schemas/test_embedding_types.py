@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.schemas.embedding_types import as_list
@@ -12,7 +12,6 @@ FLOAT32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
 @given(st.lists(FLOAT32, min_size=1))
-@settings(max_examples=300, deadline=None)
 def test_decimals_are_read_as_the_float32_numbers_that_they_stand_for(numbers: list[float]) -> None:
     vector = np.array(numbers, dtype=np.float32)
 

@@ -49,19 +49,25 @@ def test_other_values_are_not_integers(value: Any) -> None:
         Numbers.model_validate({"count": value})
 
 
-@pytest.mark.parametrize(
-    "model",
-    [CompletionBody, ExplanationParameters, *(tasks.get(mode).parameters for mode in modes())],
-)
-def test_every_integer_field_of_a_request_accepts_a_whole_number(model: type[BaseModel]) -> None:
-    needed = NEEDED.get(model.__name__, {})
-    for name, field in model.model_fields.items():
-        if re.search(r"\bint\b", kind := str(field.annotation)) and not re.search(
-            "list|dict", kind
-        ):
-            number = least(model.model_json_schema()["properties"][name])
-            found = getattr(model.model_validate({**needed, name: float(number)}), name)
-            assert (found, type(found)) == (number, int)
+def test_every_integer_field_of_a_request_accepts_a_whole_number() -> None:
+    models: set[type[BaseModel]] = {
+        CompletionBody,
+        ExplanationParameters,
+        *(tasks.get(mode).parameters for mode in modes()),
+    }
+    fields = [
+        (model, name)
+        for model in models
+        for name, field in model.model_fields.items()
+        if re.search(r"\bint\b", str(field.annotation))
+        and not re.search("list|dict", str(field.annotation))
+    ]
+    assert {model for model, _ in fields} > {CompletionBody, ExplanationParameters}
+    for model, name in fields:
+        number = least(model.model_json_schema()["properties"][name])
+        given = {**NEEDED.get(model.__name__, {}), name: float(number)}
+        found = getattr(model.model_validate(given), name)
+        assert (found, type(found)) == (number, int), f"{model.__name__}.{name}"
 
 
 def least(schema: dict[str, Any]) -> int:

@@ -16,6 +16,7 @@ from handlers.runtime.deadline import Deadline
 from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
 from tests import sounds
+from tests.sentences import Sentence, refused
 from tests.serving import Served, differences
 from tests.sounds import SOUNDS, TEXTS, encoded, file_of, sound_of
 
@@ -42,9 +43,10 @@ OF_WHISPER: list[dict[str, Any]] = [
 
 
 @pytest.fixture(scope="module")
-def whisper(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Served]:
+def whisper(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Served]:
+    """The pipeline and the server of a checkpoint."""
     folder = sounds.write(tmp_path_factory.mktemp("whisper") / "model", WHISPER)
-    return folder, Served(folder, MODE)
+    return reference(folder, "AutoModelForSpeechSeq2Seq"), Served(folder, MODE)
 
 
 def reference(folder: Path, auto_class: str) -> Any:
@@ -94,28 +96,30 @@ def test_answers_of_ctc_models_are_those_of_the_pipeline(tmp_path: Path, family:
 
 @pytest.mark.parametrize("number", range(len(OF_WHISPER)))
 def test_answers_of_whisper_are_those_of_the_pipeline(
-    whisper: tuple[Path, Served], number: int
+    whisper: tuple[Any, Served], number: int
 ) -> None:
-    folder, model = whisper
-    pipe, parameters = reference(folder, "AutoModelForSpeechSeq2Seq"), OF_WHISPER[number]
+    (pipe, model), parameters = whisper, OF_WHISPER[number]
     named = ("return_timestamps", "return_language")
     theirs = {name: value for name, value in parameters.items() if name in named}
     theirs["generate_kwargs"] = {
         name: value for name, value in parameters.items() if name not in named
     }
-    compare(model, [pipe(each, **theirs) for each in SOUNDS], SOUNDS, parameters)
+    # Two sounds of different lengths; Whisper writes each token of tiny models as slowly as others.
+    given = SOUNDS[:2]
+    compare(model, [pipe(each, **theirs) for each in given], given, parameters)
 
 
-@pytest.mark.parametrize("timestamps", [None, True, "word"])
-def test_whisper_reads_long_audio_in_chunks(whisper: tuple[Path, Served], timestamps: Any) -> None:
-    folder, model = whisper
-    pipe = reference(folder, "AutoModelForSpeechSeq2Seq")
+@pytest.mark.parametrize(
+    "timestamps", [pytest.param(None, marks=pytest.mark.nightly), True, "word"]
+)
+def test_whisper_reads_long_audio_in_chunks(whisper: tuple[Any, Served], timestamps: Any) -> None:
+    pipe, model = whisper
     parameters = {"return_timestamps": timestamps} if timestamps else {}
     expected = [pipe(each, chunk_length_s=2, **parameters) for each in LONG if len(each) > 32_000]
     compare(model, expected, [each for each in LONG if len(each) > 32_000], parameters)
 
 
-def test_a_seed_makes_sampling_repeatable(whisper: tuple[Path, Served]) -> None:
+def test_a_seed_makes_sampling_repeatable(whisper: tuple[Any, Served]) -> None:
     _, model = whisper
     sampled = {"temperature": 1.0, "num_beams": 1}
     first = model.ask(TEXTS[0], seed=3, **sampled)
@@ -123,7 +127,7 @@ def test_a_seed_makes_sampling_repeatable(whisper: tuple[Path, Served]) -> None:
     assert model.ask(TEXTS[0], seed=4, **sampled) != first
 
 
-def test_a_prompt_comes_before_the_text(whisper: tuple[Path, Served]) -> None:
+def test_a_prompt_comes_before_the_text(whisper: tuple[Any, Served]) -> None:
     _, model = whisper
     found = [model.ask(TEXTS[1], prompt=prompt) for prompt in ("a b c", "h " * 1_000)]
     assert all(each.keys() == {"text"} for each in found)
@@ -131,22 +135,22 @@ def test_a_prompt_comes_before_the_text(whisper: tuple[Path, Served]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "status", "fragment"),
+    ("parameters", "status", "facts"),
     [
-        ({"language": "klingon"}, 400, "language 'klingon' is none of this model"),
-        ({"language": "fr"}, 400, "language 'fr' is none of this model"),
-        ({"return_timestamps": "char"}, 422, "segments and words"),
-        ({"max_new_tokens": 33}, 413, "at most 32 tokens"),
-        ({"chunk_length_s": 3}, 413, "this model reads 2 seconds at once"),
-        ({"chunk_length_s": 2, "stride_length_s": 1}, 400, "leaves nothing of a chunk"),
-        ({"chunk_length_s": 2, "stride_length_s": 0.9}, 413, "overlap too much"),
+        ({"language": "klingon"}, 400, ["klingon", "language"]),
+        ({"language": "fr"}, 400, ["fr", "language"]),
+        ({"return_timestamps": "char"}, 422, []),
+        ({"max_new_tokens": 33}, 413, ["32"]),
+        ({"chunk_length_s": 3}, 413, ["2"]),
+        ({"chunk_length_s": 2, "stride_length_s": 1}, 400, []),
+        ({"chunk_length_s": 2, "stride_length_s": 0.9}, 413, []),
     ],
 )
 def test_what_whisper_cannot_do_is_refused(
-    whisper: tuple[Path, Served], parameters: Any, status: int, fragment: str
+    whisper: tuple[Any, Served], parameters: Any, status: int, facts: list[str]
 ) -> None:
     code, message = whisper[1].refuse(TEXTS[0], **parameters)
-    assert (code, fragment in message) == (status, True), message
+    assert (code, message) == (status, Sentence(*facts))
 
 
 @pytest.mark.parametrize(
@@ -165,7 +169,7 @@ def test_long_audio_is_read_in_chunks_that_a_forward_takes(served: Callable[...,
     assert model.refuse(text, chunk_length_s=2.5)[0] == 413
 
 
-def test_a_deadline_ends_a_text(whisper: tuple[Path, Served]) -> None:
+def test_a_deadline_ends_a_text(whisper: tuple[Any, Served]) -> None:
     steps = iter([0.0] * 8)
     late = Deadline(1.0, lambda: next(steps, 2.0))
     (outcome,) = whisper[1].engine.predict([Request(TEXTS[0])], Meter(), late)
@@ -176,5 +180,5 @@ def test_other_models_that_write_are_refused(tmp_path: Path) -> None:
     folder = sounds.write(tmp_path / "model", WHISPER)
     config = transformers.Speech2TextConfig(architectures=["Speech2TextForConditionalGeneration"])
     config.save_pretrained(folder)
-    with pytest.raises(WrongCheckpoint, match="use a CTC model or Whisper"):
+    with refused(WrongCheckpoint, "CTC", "Whisper"):
         Served(folder, MODE)

@@ -9,16 +9,30 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
+from handlers import tasks
 from handlers.checkpoints.graph_inputs import example_batch
+from handlers.config.choices import modes
 from handlers.config.handler_section import Compile
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.formats.pretrained import PretrainedModel
 from handlers.schemas.request import Request
+from handlers.tasks._audio import AudioTask
 from handlers.tasks._warmup import compile_model
+from tests.samples import requests_of
 from tests.serving import differences
+from tests.sounds import encoded, file_of, sound_of
 
 MODE = "sequence_classification"
+A_SECOND = encoded(file_of(sound_of(1, 1.0)))
+# Their models run images or audio in their own sizes, of which torch compiles several kinds.
+KEEPS_SIZES = (
+    "audio_classification",
+    "automatic_speech_recognition",
+    "depth_estimation",
+    "image_segmentation",
+    "visual_question_answering",
+)
 BATCHES = [
     example_batch(("input_ids", "attention_mask"), 100, *shape) for shape in ((2, 8), (1, 9))
 ]
@@ -67,18 +81,17 @@ def test_a_model_that_does_not_compile_runs_eagerly(
     assert torch.equal(logits(model), expected)
 
 
-@pytest.mark.parametrize(("backend", "packs"), [("eager", False), ("no_such_backend", True)])
-def test_rows_are_padded_for_a_compiled_model_and_packed_for_one_that_did_not_compile(
-    checkpoint: Callable[..., Path], caplog: Any, backend: str, packs: bool
+def test_rows_are_packed_for_a_model_that_did_not_compile(
+    checkpoint: Callable[..., Path], caplog: Any
 ) -> None:
     document = {
         "handler": {"mode": MODE, "dtype": "float32"},
-        "pt2": {"compile": {"enable": True, "backend": backend}},
+        "pt2": {"compile": {"enable": True, "backend": "no_such_backend"}},
     }
     with caplog.at_level(logging.INFO):
         engine = Engine.load(checkpoint(MODE), ModelConfig.parse(document))
-    assert engine.model.packs == packs
-    assert ("Compiled models run padded rows" in caplog.text) == (not packs)
+    assert engine.model.packs
+    assert "Compiled models run padded rows" not in caplog.text
 
 
 def test_explanations_do_not_use_the_compiled_model(checkpoint: Callable[..., Path]) -> None:
@@ -92,7 +105,7 @@ def test_explanations_do_not_use_the_compiled_model(checkpoint: Callable[..., Pa
     assert not differences(explanations[1], explanations[0], 1e-4)
 
 
-@pytest.mark.parametrize("mode", [MODE, "text_generation"])
+@pytest.mark.parametrize("mode", [MODE, pytest.param("text_generation", marks=pytest.mark.nightly)])
 def test_a_model_that_compiles_but_does_not_run_runs_eagerly(
     checkpoint: Callable[..., Path], monkeypatch: Any, caplog: Any, mode: str
 ) -> None:
@@ -121,3 +134,49 @@ def test_a_compiled_model_runs_each_batch_once_at_load(
     monkeypatch.setattr(PretrainedModel, "forward", noted)
     Engine.load(checkpoint(MODE), ModelConfig.parse({"handler": {"mode": MODE}, "pt2": "eager"}))
     assert shapes and len(shapes) == len(set(shapes))
+
+
+# Every mode compiles the same forward passes, of which one mode is enough for `make test`.
+@pytest.mark.parametrize(
+    "mode",
+    [
+        mode if mode == MODE else pytest.param(mode, marks=pytest.mark.nightly)
+        for mode in modes()
+        if not tasks.get(mode).generates
+        and tasks.get(mode).one_forward
+        and not tasks.get(mode).draws
+    ],
+)
+def test_nothing_is_compiled_for_the_first_request(
+    checkpoint: Callable[..., Path], monkeypatch: Any, caplog: Any, mode: str
+) -> None:
+    """The backend is called at load only, whatever requests come later."""
+    graphs: list[Any] = []
+
+    def backend(graph: Any, _inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    torch.compiler.reset()
+    original = torch.compile
+    monkeypatch.setattr(
+        torch, "compile", lambda model, **kw: original(model, **{**kw, "backend": backend})
+    )
+    document = {
+        "handler": {"mode": mode, "dtype": "float32"},
+        "pt2": {"compile": {"enable": True, "backend": "eager"}},
+    }
+    with caplog.at_level(logging.INFO):
+        engine = Engine.load(checkpoint(mode), ModelConfig.parse(document))
+    assert not engine.model.packs
+    assert mode != MODE or "Compiled models run padded rows" in caplog.text
+    compiled_at_load = len(graphs)
+    assert compiled_at_load
+    kept_sizes = mode in KEEPS_SIZES
+    of_warmup = A_SECOND if isinstance(engine.task, AudioTask) else engine.task.sample["inputs"]
+    inputs = [of_warmup] if kept_sizes else [each for each, _ in requests_of(mode)]
+    requests = [Request(each) for each in inputs]
+    for request in requests:
+        engine.predict([request])
+    engine.predict([*requests, *requests])
+    assert len(graphs) == compiled_at_load

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.sentences import Sentence
 from tests.serving import Served, explanation_of
 
 Load = Callable[..., Served]
@@ -47,7 +48,7 @@ def test_a_text_without_a_mask_or_with_too_many_is_refused(
 def test_a_text_is_not_filled_too_often(served: Load) -> None:
     status, sentence = served("fill_mask").refuse("[MASK] " * 20, top_k=26)
     assert status == 413
-    assert "20 mask tokens, and top_k is 26; a text is filled at most 500 times" in sentence
+    assert sentence == Sentence(20, "top_k", 26, 500)
 
 
 def test_the_token_of_another_mask_is_explained(served: Load) -> None:

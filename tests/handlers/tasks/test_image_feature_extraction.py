@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from tests import tiny
 from tests.images import TEXTS
+from tests.sentences import Sentence
 from tests.serving import Served
 
 MODE = "image_feature_extraction"
@@ -32,5 +33,5 @@ def test_a_pooler_with_random_weights_is_not_used(tmp_path: Path) -> None:
     assert np.asarray(model.ask(TEXTS[0])).shape == (1, 17, 32)
     assert model.refuse(TEXTS[0], pool=True) == (
         422,
-        "pool is true, and this model has no pooler; leave pool out for its hidden states.",
+        Sentence("pool"),
     )

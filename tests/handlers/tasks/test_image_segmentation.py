@@ -18,6 +18,7 @@ from handlers.tasks._image import as_batch
 from handlers.tasks.image_segmentation import class_map
 from tests import tiny, vision_families
 from tests.images import IMAGES, TEXTS
+from tests.sentences import Sentence, refused
 from tests.serving import Served, read_png
 
 MODE = "image_segmentation"
@@ -53,7 +54,7 @@ def test_models_are_compared_by_the_class_of_each_pixel(tmp_path: Path, family: 
 def test_a_subtask_of_other_models_is_refused(served: Callable[..., Served]) -> None:
     assert served(MODE).refuse(TEXTS[0], subtask="panoptic") == (
         422,
-        "subtask is panoptic, and this model does semantic; leave it out.",
+        Sentence("subtask", "panoptic", "semantic"),
     )
 
 
@@ -69,5 +70,5 @@ def test_maps_and_masks_are_limited(
 def test_an_image_processor_that_segments_nothing_is_refused(tmp_path: Path) -> None:
     folder = tiny.write(tmp_path / "model", MODE)
     ViTImageProcessorPil().save_pretrained(folder)
-    with pytest.raises(WrongCheckpoint, match="which segments no image that is given alone"):
+    with refused(WrongCheckpoint):
         Served(folder, MODE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ from handlers.schemas.request import Request
 from scripts.kit.demo_models.shapes import as_base64, as_png
 from tests import tiny, vision_families
 from tests.images import BROKEN, FILES, IMAGES, TEXTS, raw
-from tests.modes import cases
+from tests.modes import cases, each_mode
+from tests.sentences import Sentence, refused
 from tests.serving import Served, differences
 
 IMAGE_MODES = [mode for mode in modes() if IMAGE_COLUMN in tasks.get(mode).input_columns]
@@ -34,6 +35,10 @@ CLOSE = 1e-4
 @pytest.fixture(params=IMAGE_MODES)
 def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+# What files are is read in one place for all modes of images.
+of_any_mode = pytest.mark.parametrize("mode", each_mode(IMAGE_MODES), indirect=True)
 
 
 @pytest.fixture
@@ -105,6 +110,7 @@ def _compare(folder: Path, mode: str, model: Served, parameters: dict[str, Any])
         assert not differences(*_comparable(found, expected), CLOSE)
 
 
+@cache
 def _reference(folder: Path, mode: str, task: Any) -> Callable[..., Any]:
     """Return the pipeline of a mode with a checkpoint, or what transformers 4 had as one."""
     auto_class = getattr(transformers, task.auto_class_for(task.checkpoint.config))
@@ -149,11 +155,13 @@ def _as_json(value: Any) -> Any:
     return value.tolist() if isinstance(value, torch.Tensor) else value
 
 
-@pytest.mark.parametrize("content_type", ["", "image/png", "application/octet-stream", "image/*"])
-def test_the_body_may_be_the_file(model: Served, content_type: str) -> None:
-    ((status, answer),) = model.post(raw(FILES[1], content_type))
-    assert status == 200
-    assert not differences(answer, model.ask(TEXTS[1]), 1e-6)
+@of_any_mode
+def test_the_body_may_be_the_file(model: Served) -> None:
+    expected = model.ask(TEXTS[1])
+    for content_type in ("", "image/png", "application/octet-stream", "image/*"):
+        ((status, answer),) = model.post(raw(FILES[1], content_type))
+        assert status == 200, content_type
+        assert not differences(answer, expected, 1e-6)
 
 
 def test_a_broken_file_fails_alone(model: Served) -> None:
@@ -168,37 +176,38 @@ def test_a_broken_file_fails_alone(model: Served) -> None:
     assert not differences([found[0], found[2]], good[2:], CLOSE)
 
 
+@of_any_mode
 def test_large_images_are_refused_with_the_limit(served: Callable[..., Served], mode: str) -> None:
     limits = {"max_image_pixels": 2_000, "max_image_bytes": 2_000}
     model = served(mode, **cases(mode).settings, **limits)
     assert model.refuse(TEXTS[0]) == (
         413,
-        "The image has 48 x 48 pixels, and this model takes 2,000 in all; send a smaller image.",
+        Sentence("48", "2,000"),
     )
     status, message = model.refuse(base64.b64encode(bytes(2_001)).decode())
     assert (status, "2,001 bytes, and this model takes 2,000" in message) == (413, True)
 
 
-@pytest.mark.parametrize("size", [(1, 1), (1, 40), (3, 2)])
-def test_a_tiny_image_is_answered_or_refused_by_itself(
-    model: Served, size: tuple[int, int]
-) -> None:
-    text = base64.b64encode(as_png(Image.new("RGB", size))).decode()
+def test_a_tiny_image_is_answered_or_refused_by_itself(model: Served) -> None:
     good = model.ask(TEXTS[0])
-    tiny_one, other = model.ask([text, TEXTS[0]])
-    assert not differences(other, good, CLOSE)
-    if isinstance(tiny_one, dict) and "code" in tiny_one:
-        assert tiny_one["code"] == 422
-        assert f"{size[0]} x {size[1]} pixels, which the image processor" in tiny_one["message"]
+    for width, height in ((1, 1), (1, 40), (3, 2)):
+        text = base64.b64encode(as_png(Image.new("RGB", (width, height)))).decode()
+        tiny_one, other = model.ask([text, TEXTS[0]])
+        assert not differences(other, good, CLOSE)
+        if isinstance(tiny_one, dict) and "code" in tiny_one:
+            assert tiny_one["code"] == 422
+            assert f"{width} x {height} pixels, which the image processor" in tiny_one["message"]
 
 
+@of_any_mode
 def test_a_checkpoint_without_its_image_processor_is_refused(tmp_path: Path, mode: str) -> None:
     folder = tiny.write(tmp_path / "model", mode)
     (folder / "preprocessor_config.json").unlink()
-    with pytest.raises(WrongCheckpoint, match=r"preprocessor_config\.json: cannot be read"):
+    with refused(WrongCheckpoint, "preprocessor_config.json"):
         Served(folder, mode)
 
 
+@of_any_mode
 def test_a_model_of_images_tokenizes_no_texts(model: Served, mode: str) -> None:
     (outcome,) = model.engine.tokenize([Request("a text")])
-    assert str(outcome) == f"This model's mode is {mode}; it has no tokenizer."
+    assert str(outcome) == Sentence(mode)

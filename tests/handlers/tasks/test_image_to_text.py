@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from handlers.errors import WrongCheckpoint
 from tests import tiny
 from tests.images import TEXTS
+from tests.sentences import Sentence, refused
 from tests.serving import Served
 
 MODE = "image_to_text"
@@ -31,11 +30,11 @@ def test_seeded_sampling_repeats(served: Callable[..., Served]) -> None:
 def test_a_text_longer_than_the_decoder_is_refused(served: Callable[..., Served]) -> None:
     assert served(MODE).refuse(TEXTS[0], max_new_tokens=128) == (
         413,
-        "max_new_tokens is 128, and this model's texts have at most 127 tokens; ask for fewer.",
+        Sentence("max_new_tokens", "128", "127"),
     )
 
 
 def test_a_model_that_needs_a_prompt_is_refused(tmp_path: Path) -> None:
     folder = tiny.write(tmp_path / "model", "image_classification")
-    with pytest.raises(WrongCheckpoint, match="AutoModelForImageTextToText does not support"):
+    with refused(WrongCheckpoint, "AutoModelForImageTextToText"):
         Served(folder, MODE)

@@ -20,6 +20,7 @@ from handlers.schemas.request import Request, TokenIds
 from tests import tiny
 from tests.reference.embedding_checkpoints import MODE, PROMPTS, write
 from tests.samples import FINE, LONG
+from tests.sentences import Sentence
 from tests.serving import Served, differences, explanation_of
 
 TYPES = "sentence_transformers.models"
@@ -48,7 +49,7 @@ def test_a_prompt_is_named_or_written(model: Served) -> None:
 def test_a_prompt_without_room_for_a_text_is_refused(model: Served) -> None:
     assert model.refuse(FINE, prompt=LONG) == (
         413,
-        "The prompt leaves no tokens for the text; send a shorter one.",
+        Sentence("prompt", "tokens"),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from handlers.errors import WrongConfig
+from tests.sentences import Sentence, refused
 from tests.serving import Served, explanation_of
 
 Load = Callable[..., Served]
@@ -61,41 +62,41 @@ def test_questions_in_turn_are_read_with_the_answer_before(served: Load) -> None
 
 
 @pytest.mark.parametrize(
-    ("inputs", "status", "fragment"),
+    ("inputs", "status", "facts"),
     [
-        ("Who sings?", 400, "inputs must be {"),
-        ({"table": TABLE}, 400, "send {"),
-        (about(5), 400, "table must be {column: [cells]} or a list of rows, and is a number"),
-        (about("Ada"), 400, "table is a text that is not JSON"),
-        (about("[" * 10_000), 400, "table is a text that is not JSON"),
-        (about({}), 400, "table is empty"),
-        (about([]), 400, "table must be"),
-        (about({"Name": []}), 400, "table is empty"),
-        (about({"Name": "Ada"}), 400, "each column of table must be a list, and one is a text"),
-        (about({"Name": None}), 400, "each column of table must be a list, and one is null"),
-        (about({"Name": ["Ada"], "Age": ["1", "2"]}), 400, "columns of 1 to 2 cells"),
-        (about([{"Name": "Ada"}, {"Age": 3}]), 400, "rows with different columns"),
-        (about({"Name": [None]}), 400, "table's column 0, row 0 must be a text or a number"),
-        (about({"Name": [["Ada"]]}), 400, "table's column 0, row 0 must be a text or a number"),
-        (about({"Name": [True]}), 400, "and is true or false"),
-        (about({"Name": ["half \ud83d"]}), 400, "is not a whole text"),
-        (about({"\ud83d": ["Ada"]}), 400, "is not a whole text"),
-        (about(TABLE, []), 400, "query is an empty list"),
-        (about(TABLE, ["Who?", 5]), 400, "query[1] must be a text"),
-        (about({"Name": ["Ada"] * 2001}), 413, "2,001 cells, and 2,000 are allowed"),
-        (about({"Name": ["Ada"] * 700}, QUESTIONS), 413, "2,100 cells of the table, for each"),
-        (about({"Name": ["a" * 7000]}, QUESTIONS), 413, "20,000 are allowed"),
-        (about({"Name": ["7"] * 2000}, "1 " * 51), 413, "102,000 pairs of a cell and a"),
-        (about(TABLE, "Ada sings. " * 200), 413, "too many tokens"),
-        (about({str(number): ["1"] for number in range(200)}), 413, "columns"),
+        ("Who sings?", 400, ["inputs"]),
+        ({"table": TABLE}, 400, []),
+        (about(5), 400, ["table"]),
+        (about("Ada"), 400, ["table"]),
+        (about("[" * 10_000), 400, ["table"]),
+        (about({}), 400, ["table"]),
+        (about([]), 400, ["table"]),
+        (about({"Name": []}), 400, ["table"]),
+        (about({"Name": "Ada"}), 400, ["table"]),
+        (about({"Name": None}), 400, ["table"]),
+        (about({"Name": ["Ada"], "Age": ["1", "2"]}), 400, ["1", "2"]),
+        (about([{"Name": "Ada"}, {"Age": 3}]), 400, []),
+        (about({"Name": [None]}), 400, ["0"]),
+        (about({"Name": [["Ada"]]}), 400, ["0"]),
+        (about({"Name": [True]}), 400, ["and"]),
+        (about({"Name": ["half \ud83d"]}), 400, []),
+        (about({"\ud83d": ["Ada"]}), 400, []),
+        (about(TABLE, []), 400, ["query"]),
+        (about(TABLE, ["Who?", 5]), 400, ["query[1]"]),
+        (about({"Name": ["Ada"] * 2001}), 413, ["2,001", "2,000"]),
+        (about({"Name": ["Ada"] * 700}, QUESTIONS), 413, ["2,100"]),
+        (about({"Name": ["a" * 7000]}, QUESTIONS), 413, ["20,000"]),
+        (about({"Name": ["7"] * 2000}, "1 " * 51), 413, ["102,000"]),
+        (about(TABLE, "Ada sings. " * 200), 413, []),
+        (about({str(number): ["1"] for number in range(200)}), 413, []),
     ],
 )
 def test_a_wrong_table_is_refused_beside_others(
-    served: Load, inputs: Any, status: int, fragment: str
+    served: Load, inputs: Any, status: int, facts: list[str]
 ) -> None:
     model, good = served(MODE), {"inputs": about(TABLE)}
     first, bad, last = model.post(good, {"inputs": inputs}, good)
-    assert (bad[0], fragment in bad[1]["message"]) == (status, True), bad
+    assert (bad[0], bad[1]["message"]) == (status, Sentence(*facts))
     assert first == last == (200, model.ask(about(TABLE)))
 
 
@@ -126,7 +127,7 @@ def test_without_pandas_the_load_stops_with_the_install_command(
     checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(WrongConfig, match="pip install 'pandas<3'"):
+    with refused(WrongConfig, "pip install 'pandas<3'"):
         Served(checkpoint(MODE), MODE)
 
 

@@ -22,6 +22,7 @@ from handlers.runtime.deadline import Deadline
 from handlers.schemas.request import Request, StepStream
 from handlers.telemetry.meter import Meter
 from tests.modes.text_to_image import FEW, SIDE
+from tests.sentences import Sentence
 from tests.serving import Served, read_png
 
 MODE = "text_to_image"
@@ -142,22 +143,22 @@ def test_a_stream_has_an_event_for_each_step_and_then_the_images(model: Served) 
 
 
 @pytest.mark.parametrize(
-    ("parameters", "status", "fragment"),
+    ("parameters", "status", "facts"),
     [
-        ({"height": 2048, "width": 2048}, 413, "larger than the 1,048,576 pixels"),
-        ({"height": 20, "width": 16}, 422, "multiple of 8; send 16 and 16"),
-        ({"height": 16}, 400, "height and width belong together"),
-        ({"num_inference_steps": 101}, 413, "is 101, and this model takes 100"),
-        ({"num_images_per_prompt": 5}, 413, "is 5, and this model makes 4"),
-        ({"scheduler": "MyScheduler"}, 422, "has no scheduler 'MyScheduler'; there are DDIM"),
-        ({"negative_prompt": "half \ud83d"}, 400, "negative_prompt has half of a surrogate pair"),
+        ({"height": 2048, "width": 2048}, 413, ["1,048,576"]),
+        ({"height": 20, "width": 16}, 422, ["8", "16"]),
+        ({"height": 16}, 400, ["height"]),
+        ({"num_inference_steps": 101}, 413, ["101"]),
+        ({"num_images_per_prompt": 5}, 413, ["5"]),
+        ({"scheduler": "MyScheduler"}, 422, ["MyScheduler"]),
+        ({"negative_prompt": "half \ud83d"}, 400, ["negative_prompt"]),
     ],
 )
 def test_what_the_model_does_not_make_is_refused(
-    model: Served, parameters: dict[str, Any], status: int, fragment: str
+    model: Served, parameters: dict[str, Any], status: int, facts: list[str]
 ) -> None:
     found, sentence = model.refuse("a fox", **parameters)
-    assert (found, fragment in sentence) == (status, True), sentence
+    assert (found, sentence) == (status, Sentence(*facts))
 
 
 @pytest.mark.parametrize(("text", "fragment"), [("", "is empty"), (5, "a number"), (None, "null")])
@@ -206,22 +207,22 @@ def test_a_stream_of_openai_has_comments_and_the_image(model: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "status", "fragment"),
+    ("more", "status", "facts"),
     [
-        ({"response_format": "url"}, 422, "set response_format to b64_json"),
-        ({"background": "transparent"}, 422, "no transparent background"),
-        ({"stream": True, "partial_images": 2}, 422, "leave partial_images out"),
-        ({"size": "large"}, 400, "size"),
-        ({"n": 9}, 413, "num_images_per_prompt is 9"),
+        ({"response_format": "url"}, 422, ["response_format"]),
+        ({"background": "transparent"}, 422, ["background", "transparent"]),
+        ({"stream": True, "partial_images": 2}, 422, ["partial_images"]),
+        ({"size": "large"}, 400, ["size"]),
+        ({"n": 9}, 413, ["num_images_per_prompt"]),
     ],
 )
 def test_what_openai_has_and_this_server_has_not_is_refused(
-    model: Served, more: dict[str, Any], status: int, fragment: str
+    model: Served, more: dict[str, Any], status: int, facts: list[str]
 ) -> None:
     request = sent({"prompt": "a fox", **more}, url_path="v1/images/generations")
     (response,) = respond(model, request)
     sentence = json.loads(response.body)["error"]["message"]
-    assert (response.status, fragment in sentence) == (status, True), sentence
+    assert (response.status, sentence) == (status, Sentence(*facts))
 
 
 def test_another_model_makes_no_images(served: Callable[..., Served]) -> None:

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from tests.samples import FINE, LONG, ODD
+from tests.sentences import Sentence
 from tests.serving import Served
 
 MODE = "token_classification"
@@ -46,7 +47,7 @@ def test_special_tokens_are_in_no_entity(served: Callable[..., Served]) -> None:
     given = {"special_tokens": True, "aggregation_strategy": "simple"}
     assert served(MODE).refuse(FINE, **given) == (
         400,
-        "parameters: special_tokens is true; it needs aggregation_strategy none",
+        Sentence("special_tokens", "aggregation_strategy"),
     )
 
 
@@ -83,7 +84,7 @@ def test_a_stride_needs_entities(served: Callable[..., Served]) -> None:
     status, sentence = served(MODE).refuse(FINE, stride=5)
     assert (status, sentence) == (
         400,
-        "parameters: stride is given; it needs an aggregation_strategy other than none",
+        Sentence("stride", "aggregation_strategy"),
     )
 
 

@@ -13,11 +13,16 @@ from handlers.schemas.request import Request, TokenIds
 from handlers.schemas.tokenized_text import TokenizedText
 from handlers.telemetry.meter import Meter
 from tests.handlers.generation.test_chat import CHAT, PROMPT, TEMPLATE
+from tests.modes import each_mode
 from tests.samples import FINE, LONG, ODD, text_modes
+from tests.sentences import Sentence
 from tests.serving import Served
 
 Load = Callable[..., Served]
-every_mode = pytest.mark.parametrize("mode", text_modes())
+# The tokenizer of encoder-decoders is of another kind.
+every_mode = pytest.mark.parametrize(
+    "mode", each_mode(text_modes(), also=("text2text_generation",))
+)
 
 
 @pytest.fixture
@@ -39,14 +44,14 @@ def detokenize(model: Served, ids: Any) -> Any:
 
 
 @every_mode
-@pytest.mark.parametrize("text", [FINE, ODD, LONG * 9])
-def test_the_tokens_are_the_tokenizers_own_and_whole(served: Load, mode: str, text: str) -> None:
+def test_the_tokens_are_the_tokenizers_own_and_whole(served: Load, mode: str) -> None:
     model = served(mode)
     tokenizer = model.engine.task.checkpoint.tokenizer
-    found = tokenize(model, text)
-    assert found.ids.tolist() == tokenizer(text)["input_ids"]
-    assert len(found) == len(found.ids) == len(found.offsets)
-    assert [text[start:stop] for start, stop in found.offsets.tolist() if stop]
+    for text in (FINE, ODD, LONG * 9):
+        found = tokenize(model, text)
+        assert found.ids.tolist() == tokenizer(text)["input_ids"]
+        assert len(found) == len(found.ids) == len(found.offsets)
+        assert [text[start:stop] for start, stop in found.offsets.tolist() if stop]
 
 
 @every_mode
@@ -86,21 +91,21 @@ def test_a_chat_has_the_tokens_of_its_templates_prompt(chat_model: Served) -> No
 
 
 @pytest.mark.parametrize(
-    ("inputs", "parameters", "status", "sentence"),
+    ("inputs", "parameters", "status", "facts"),
     [
-        ("", {}, 400, "inputs is empty; send a text."),
-        (5, {}, 400, "inputs must be a text, and is a number."),
-        ("half \ud83d of it", {}, 400, "inputs has half of a surrogate pair"),
-        ("a" * 201, {}, 413, "inputs has 201 characters, and this model takes 200"),
-        ("\U0001f389" * 60, {}, 413, "The text has 240 tokens, and this model takes 200"),
-        ("a", {"add_special_token": True}, 400, "parameters: unknown key add_special_token;"),
-        ("a", {"add_special_tokens": "no"}, 400, "parameters: add_special_tokens is 'no'; "),
-        (CHAT, {}, 422, "This model has no chat template"),
-        (["a"], {}, 400, "messages[0] must be"),
+        ("", {}, 400, ["inputs"]),
+        (5, {}, 400, ["inputs"]),
+        ("half \ud83d of it", {}, 400, ["inputs"]),
+        ("a" * 201, {}, 413, ["inputs", "201"]),
+        ("\U0001f389" * 60, {}, 413, ["240"]),
+        ("a", {"add_special_token": True}, 400, ["add_special_token"]),
+        ("a", {"add_special_tokens": "no"}, 400, ["no", "add_special_tokens"]),
+        (CHAT, {}, 422, []),
+        (["a"], {}, 400, ["messages[0]"]),
     ],
 )
 def test_what_cannot_be_tokenized_is_refused_alone(
-    served: Load, inputs: Any, parameters: Any, status: int, sentence: str
+    served: Load, inputs: Any, parameters: Any, status: int, facts: list[str]
 ) -> None:
     model = served("text_generation", max_characters=200)
     first, wrong, last = model.engine.tokenize(
@@ -108,24 +113,23 @@ def test_what_cannot_be_tokenized_is_refused_alone(
     )
     assert isinstance(first, TokenizedText) and isinstance(last, TokenizedText)
     assert isinstance(wrong, RequestError) and wrong.status == status
-    assert str(wrong).startswith(sentence)
+    assert str(wrong) == Sentence(*facts)
 
 
 @pytest.mark.parametrize(
-    ("ids", "status", "sentence"),
+    ("ids", "status", "facts"),
     [
-        ([], 400, "The prompt is an empty list of token ids"),
-        ([5, 10**9], 400, "The prompt has the token 1000000000, and this model's go from 0 to"),
-        ([-1], 400, "The prompt has the token -1"),
-        ([5] * 201, 413, "The prompt has 201 token ids, and this model takes 200 characters"),
+        ([], 400, ["prompt"]),
+        ([5, 10**9], 400, ["1000000000", "0"]),
+        ([-1], 400, ["prompt"]),
+        ([5] * 201, 413, ["201", "200"]),
     ],
 )
-@every_mode
 def test_ids_that_are_none_of_the_models_are_refused(
-    served: Load, mode: str, ids: Any, status: int, sentence: str
+    served: Load, ids: Any, status: int, facts: list[str]
 ) -> None:
-    wrong = detokenize(served(mode, max_characters=200), ids)
-    assert (wrong.status, str(wrong).startswith(sentence)) == (status, True), wrong
+    wrong = detokenize(served("text_generation", max_characters=200), ids)
+    assert (wrong.status, str(wrong)) == (status, Sentence(*facts))
 
 
 def test_texts_after_the_time_limit_are_refused(served: Load) -> None:

@@ -5,31 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from handlers import tasks
 from handlers.batching.packing import PackedBatch
-from handlers.config.choices import modes
 from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
 from handlers.formats.pretrained import PretrainedModel
-from handlers.schemas.request import Request
-from handlers.tasks._audio import AudioTask
 from handlers.tasks._text import TextTask
-from tests.samples import FINE, requests_of
+from tests.samples import FINE
 from tests.serving import Served
-from tests.sounds import encoded, file_of, sound_of
 
 MODE = "sequence_classification"
-A_SECOND = encoded(file_of(sound_of(1, 1.0)))
-# Their models run images or audio in their own sizes, of which torch compiles several kinds.
-KEEPS_SIZES = (
-    "audio_classification",
-    "automatic_speech_recognition",
-    "depth_estimation",
-    "image_segmentation",
-    "visual_question_answering",
-)
 
 
 def config(**settings: Any) -> ModelConfig:
@@ -87,49 +71,6 @@ def test_warm_up_runs_rows_as_requests_run(
     Served(checkpoint(MODE), MODE, BetterTransformer=packs)
     # One row alone is never packed.
     assert set(ran) == ({"forward", "forward_packed"} if packs else {"forward"})
-
-
-# Every mode compiles the same forward passes, of which one mode is enough for `make test`.
-@pytest.mark.parametrize(
-    "mode",
-    [
-        mode if mode == MODE else pytest.param(mode, marks=pytest.mark.slow)
-        for mode in modes()
-        if not tasks.get(mode).generates
-        and tasks.get(mode).one_forward
-        and not tasks.get(mode).draws
-    ],
-)
-def test_nothing_is_compiled_for_the_first_request(
-    checkpoint: Callable[..., Path], monkeypatch: Any, mode: str
-) -> None:
-    """The backend is called at load only, whatever requests come later."""
-    graphs: list[Any] = []
-
-    def backend(graph: Any, _inputs: Any) -> Any:
-        graphs.append(graph)
-        return graph.forward
-
-    torch.compiler.reset()
-    original = torch.compile
-    monkeypatch.setattr(
-        torch, "compile", lambda model, **kw: original(model, **{**kw, "backend": backend})
-    )
-    document = {
-        "handler": {"mode": mode, "dtype": "float32"},
-        "pt2": {"compile": {"enable": True, "backend": "eager"}},
-    }
-    engine = Engine.load(checkpoint(mode), ModelConfig.parse(document))
-    compiled_at_load = len(graphs)
-    assert compiled_at_load
-    kept_sizes = mode in KEEPS_SIZES
-    of_warmup = A_SECOND if isinstance(engine.task, AudioTask) else engine.task.sample["inputs"]
-    inputs = [of_warmup] if kept_sizes else [each for each, _ in requests_of(mode)]
-    requests = [Request(each) for each in inputs]
-    for request in requests:
-        engine.predict([request])
-    engine.predict([*requests, *requests])
-    assert len(graphs) == compiled_at_load
 
 
 def test_a_failed_warm_up_does_not_stop_the_load(

@@ -9,6 +9,7 @@ import pytest
 
 from handlers.schemas.request import Request
 from tests.images import FILES, TEXTS, raw
+from tests.sentences import Sentence
 from tests.serving import Served, differences
 
 MODE = "zero_shot_image_classification"
@@ -45,22 +46,22 @@ def test_a_file_alone_is_refused_without_labels(model: Served) -> None:
     ((status, answer),) = model.post(raw(FILES[0], "image/png"))
     assert (status, answer["message"]) == (
         400,
-        "parameters has no candidate_labels; send the labels to choose from.",
+        Sentence("parameters", "candidate_labels"),
     )
 
 
 @pytest.mark.parametrize(
-    ("parameters", "status", "fragment"),
+    ("parameters", "status", "facts"),
     [
-        ({"candidate_labels": []}, 400, "candidate_labels is empty"),
-        ({"candidate_labels": ["a"] * 129}, 413, "has 129 labels, and this model takes 128"),
-        ({"candidate_labels": ["word " * 200]}, 413, "a label with the template has"),
-        ({"candidate_labels": LABELS, "hypothesis_template": "none"}, 400, "{} 0 times"),
-        ({"candidate_labels": ["half \ud83d of it"]}, 400, "half of a surrogate pair"),
+        ({"candidate_labels": []}, 400, ["candidate_labels"]),
+        ({"candidate_labels": ["a"] * 129}, 413, ["129"]),
+        ({"candidate_labels": ["word " * 200]}, 413, ["template"]),
+        ({"candidate_labels": LABELS, "hypothesis_template": "none"}, 400, ["0"]),
+        ({"candidate_labels": ["half \ud83d of it"]}, 400, []),
     ],
 )
 def test_wrong_labels_are_refused_with_a_reason(
-    model: Served, parameters: dict[str, Any], status: int, fragment: str
+    model: Served, parameters: dict[str, Any], status: int, facts: list[str]
 ) -> None:
     found, message = model.refuse(TEXTS[0], **parameters)
-    assert (found, fragment in message) == (status, True), message
+    assert (found, message) == (status, Sentence(*facts))

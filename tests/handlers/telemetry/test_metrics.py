@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import time
+import threading
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from handlers.telemetry.metrics import (
     MetricsReporter,
     limit_prediction_time,
 )
+from tests.clock import Clock
 from tests.waiting import wait_for
 
 
@@ -62,7 +63,7 @@ def test_the_first_batch_is_reported_at_once_with_every_counter() -> None:
 
 
 def test_batches_within_an_interval_are_reported_together_without_another_one() -> None:
-    metrics, reporter = Recorded(), MetricsReporter(None, interval=0.2)
+    metrics, reporter = Recorded(), MetricsReporter(None, 0.2, Clock())
     for rows in (2, 3, 4):
         reporter.report(metrics, batch_of(rows), 0.1)
     assert metrics.values_of("rows") == [2]
@@ -76,6 +77,7 @@ def test_batches_within_an_interval_are_reported_together_without_another_one() 
 
 def test_the_load_is_reported_until_no_text_runs_although_no_batch_follows() -> None:
     metrics, reporter = Recorded(), MetricsReporter(None, interval=0.05)
+    others = set(threading.enumerate())
     load = {"running_texts": 2, "waiting_texts": 1}
     reporter.report(metrics, batch_of(1), 0.1, lambda: load)
     assert metrics.gauges["hf_running_texts"] == 2
@@ -83,9 +85,8 @@ def test_the_load_is_reported_until_no_text_runs_although_no_batch_follows() -> 
     wait_for(lambda: metrics.gauges["hf_running_texts"] == 0)
     load = {"running_texts": 0, "waiting_texts": 0}
     wait_for(lambda: metrics.gauges["hf_waiting_texts"] == 0)
-    reports = metrics.times.count("hf_running_texts")
-    time.sleep(0.2)
-    assert metrics.times.count("hf_running_texts") == reports
+    # A thread waits for the time of the next report, and there is none.
+    wait_for(lambda: not set(threading.enumerate()) - others)
 
 
 def test_the_load_is_reported_although_no_batch_has_ended() -> None:
@@ -102,10 +103,11 @@ def test_where_no_thread_can_start_the_next_report_has_the_counts(monkeypatch: A
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr("threading.Timer.start", fail)
-    metrics, reporter = Recorded(), MetricsReporter(None, interval=0.1)
+    metrics, clock = Recorded(), Clock()
+    reporter = MetricsReporter(None, 1.0, clock)
     for rows in (2, 3):
         reporter.report(metrics, batch_of(rows), 0.1)
-    time.sleep(0.1)
+    clock.now = 1.0
     reporter.report(metrics, batch_of(4), 0.1)
     assert metrics.values_of("rows") == [2, 7]
 

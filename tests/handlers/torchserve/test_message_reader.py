@@ -95,14 +95,11 @@ def test_a_body_is_decoded_as_torchserve_is_told(decode: str, read: Read) -> Non
     assert isinstance(found[0]["parameters"][0]["value"], str if decode == "true" else bytearray)
 
 
-def test_the_pieces_of_the_connection_make_no_difference(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_pieces_of_the_connection_make_no_difference() -> None:
     messages = [message(request(1, b"ab"), request(2, b"c")), message(request(1, b"ab"))]
     expected = [[parsed(1, b"ab"), parsed(2, b"c")], [parsed(1, b"ab")]]
     for size in range(1, 24):
-        reader = MessageReader()
-        monkeypatch.setattr("handlers.torchserve.message_reader.BLOCK", size)
+        reader = MessageReader(size)
         with closing_pair() as (ours, theirs):
             theirs.sendall(b"".join(messages))
             for requests in expected:
@@ -165,8 +162,7 @@ def test_short_requests_of_the_last_message_are_not_taken_apart_again(
 
 def test_each_field_of_a_request_is_read_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fields of a form that comes in many pieces."""
-    reader, (ours, theirs) = MessageReader(), pair
-    monkeypatch.setattr("handlers.torchserve.message_reader.BLOCK", 64)
+    reader, (ours, theirs) = MessageReader(block=64), pair
     parameter = field(b"a") + field(b"") + field(b"1")
     content = field(b"%036d" % 1) + END + parameter * 500 + END + END
     theirs.sendall(content)

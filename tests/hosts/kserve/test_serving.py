@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -191,7 +190,8 @@ def test_a_full_queue_answers_at_once_and_sigterm_lets_requests_finish(
     question = Question(f"/predictions/{SLEEPING}", b"A film.", {})
     with serving(tmp_path, sleeping.parent) as server, ThreadPoolExecutor(12) as threads:
         asked = [threads.submit(server.ask, question) for _ in range(12)]
-        time.sleep(SECONDS / 2)
+        # The others wait for the model, or in the queue, when these have been refused.
+        wait_for(lambda: sum(each.done() for each in asked) >= 11 - QUEUE)
         os.kill(server.pid, signal.SIGTERM)
         responses = [each.result() for each in asked]
         wait_for(lambda: not server.is_alive())

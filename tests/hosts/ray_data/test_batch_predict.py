@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from handlers.schemas.request import Request
 from scripts.kit.places import ROOT
 from tests.hosts.host_python import RAY_PYTHON, run_script, run_successfully
 from tests.serving import Served, differences
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.ray
 
@@ -349,10 +349,7 @@ def test_every_row_is_there_once_though_an_actor_and_a_node_end(
 
 
 def wait_for_files(folder: Path, count: int) -> None:
-    end = time.monotonic() + 300
-    while len(list(folder.glob("part-*"))) < count:
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    wait_for(lambda: len(list(folder.glob("part-*"))) >= count, seconds=300)
 
 
 def refusal(*arguments: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -32,6 +31,7 @@ from tests.hosts.models import (
     pack_modes,
 )
 from tests.serving import Served
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.ray
 
@@ -175,7 +175,7 @@ def test_a_new_version_answers_without_a_failed_request(
     for client in clients:
         client.start()
     run_successfully(RAY_PYTHON, "serve_ray", "deploy", archive, "--workdir", server.workdir)
-    wait_for(lambda: ask_json(server, f"/predictions/{MODEL}/1.0", {"inputs": "A."}).is_error)
+    wait_for(lambda: ask_json(server, f"/predictions/{MODEL}/1.0", {"inputs": "A."}).is_error, 240)
     ended.set()
     for client in clients:
         client.join()
@@ -187,7 +187,7 @@ def test_a_new_version_answers_without_a_failed_request(
 def test_a_replica_that_is_killed_is_replaced(server: RayServer) -> None:
     [replica] = processes(server, f"ray::ServeReplica:{MODEL}:")
     psutil.Process(replica).kill()
-    wait_for(lambda: ask_json(server, f"/predictions/{MODEL}", {"inputs": "A."}).is_success)
+    wait_for(lambda: ask_json(server, f"/predictions/{MODEL}", {"inputs": "A."}).is_success, 240)
     assert processes(server, f"ray::ServeReplica:{MODEL}:") != [replica]
 
 
@@ -235,10 +235,3 @@ def processes(server: RayServer, title: str) -> list[int]:
     """Return the processes of the server whose title begins so."""
     children = psutil.Process(server.pid).children(recursive=True)
     return [each.pid for each in children if "".join(each.cmdline()).startswith(title)]
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 240) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.5)

@@ -17,6 +17,7 @@ from scripts.kit.load_check import ArchiveLoadError
 from scripts.kit.places import ROOT
 from scripts.kit.staging import InsufficientDiskSpace
 from tests import tiny
+from tests.sentences import refused
 from tests.standins.archives import write_handlers, write_yaml
 from tests.standins.checkpoints import write_checkpoint, write_config
 from tests.tiny_tokenizers import write_llama
@@ -59,7 +60,7 @@ def test_an_archive_that_does_not_load_does_not_replace_the_previous_one(
     old = pack(config_path, export_path=tmp_path / "store", handlers=handlers).path.read_bytes()
     broken = write_handlers(tmp_path / "broken", "raise ValueError('wrong labels')")
 
-    with pytest.raises(ArchiveLoadError, match="does not load: ValueError: wrong labels"):
+    with refused(ArchiveLoadError, "ValueError", "wrong labels"):
         pack(config_path, export_path=tmp_path / "store", handlers=broken)
 
     (left,) = (tmp_path / "store").iterdir()
@@ -166,7 +167,7 @@ def test_torch_model_archiver_packs_the_same_handler(tmp_path: Path, weightless:
     assert json.loads(manifest)["model"]["handler"] == "transformers_handler.py"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_model_is_packed_with_a_draft_model_of_the_same_tokens(tmp_path: Path) -> None:
     main = tiny.write(tmp_path / "main", "text_generation")
     draft = tiny.write(tmp_path / "draft", "text_generation", seed=1, n_layer=1)
@@ -177,7 +178,7 @@ def test_a_model_is_packed_with_a_draft_model_of_the_same_tokens(tmp_path: Path)
 
     assert "assistant_model/model.safetensors" in zipfile.ZipFile(archive.path).namelist()
     write_llama(draft)
-    with pytest.raises(ArchiveLoadError, match="has another tokenizer than the model"):
+    with refused(ArchiveLoadError):
         pack(config_path, export_path=tmp_path / "store")
 
 
@@ -190,6 +191,6 @@ def test_a_full_disk_is_said_and_leaves_nothing(
     store = tmp_path / "store"
     container = dataclasses.replace(ARCHIVE_FORMATS["mar"], write=write)
     monkeypatch.setitem(ARCHIVE_FORMATS, "mar", container)
-    with pytest.raises(InsufficientDiskSpace, match=r"store needs 0 MB more and its disk has"):
+    with refused(InsufficientDiskSpace, 0):
         pack(config_path, export_path=store, handlers=handlers, checked=False)
     assert not list(store.iterdir())

@@ -10,6 +10,7 @@ from handlers.export.parity_report import ParityReport
 from handlers.formats import Choice
 from scripts.kit.archive_contents import contents
 from tests import tiny
+from tests.sentences import refused
 from tests.standins.archives import write_weightless, write_yaml
 
 CHECKPOINT = {"config.json", "index_to_name.json", "tokenizer.json", "tokenizer_config.json"}
@@ -24,15 +25,14 @@ def test_an_archive_contains_only_the_required_files(config_path: Path, handlers
 
 
 def test_a_checkpoint_in_fewer_bits_is_packed_with_its_weights_and_its_agreement(
-    tmp_path: Path, handlers: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, handlers: Path
 ) -> None:
-    monkeypatch.setattr("scripts.kit.exports.BUILD", tmp_path / "build")
     mode = "sequence_classification"
     (tmp_path / "rows.jsonl").write_text('{"inputs": "Ada sings"}', encoding="utf-8")
     keys = {"mode": mode, "dtype": "auto", "calibration": "rows.jsonl"}
     path = write_yaml(tmp_path / "fewer.yaml", tiny.write(tmp_path / "model", mode), **keys)
 
-    parts = contents(path, handlers=handlers)
+    parts = contents(path, handlers=handlers, build=tmp_path / "build")
 
     assert {"model.safetensors", "quality.json"} < set(parts)
     report = ParityReport.read(Path(str(parts["quality.json"])))
@@ -43,25 +43,24 @@ def test_a_checkpoint_in_fewer_bits_is_packed_with_its_weights_and_its_agreement
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("explains", [True, False])
 def test_an_exported_model_is_packed_with_its_weights_if_they_explain_it(
-    tmp_path: Path, handlers: Path, monkeypatch: pytest.MonkeyPatch, explains: bool
+    tmp_path: Path, handlers: Path, explains: bool
 ) -> None:
-    monkeypatch.setattr("scripts.kit.exports.BUILD", tmp_path / "build")
     keys = {"mode": "fill_mask", "save_mode": "torchscript", "explain_with_checkpoint": True}
     keys |= {"captum_explanation": explains}
     checkpoint = tiny.write(tmp_path / "model", "fill_mask")
     path = write_yaml(tmp_path / "exported.yaml", checkpoint, **keys)
 
-    assert ("model.safetensors" in contents(path, handlers=handlers)) == explains
+    parts = contents(path, handlers=handlers, build=tmp_path / "build")
+    assert ("model.safetensors" in parts) == explains
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.openvino
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 def test_the_fastest_format_is_packed_with_its_name_and_the_weights_for_explanations(
     tmp_path: Path, handlers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scripts.kit.exports.BUILD", tmp_path / "build")
     monkeypatch.setattr("handlers.checkpoints.devices.find_accelerator", lambda: None)
     (tmp_path / "rows.jsonl").write_text('{"inputs": "Once upon a time"}', encoding="utf-8")
     checkpoint = tiny.write(tmp_path / "model", "text_generation")
@@ -71,7 +70,7 @@ def test_the_fastest_format_is_packed_with_its_name_and_the_weights_for_explanat
     path = tmp_path / "auto.yaml"
     path.write_text(json.dumps(document), encoding="utf-8")
 
-    parts = contents(path, handlers=handlers)
+    parts = contents(path, handlers=handlers, build=tmp_path / "build")
 
     assert {"openvino_model.bin", "model.safetensors", "quality.json"} < set(parts)
     assert Choice.read(Path(str(parts["save_mode.json"]))).save_mode == "openvino"
@@ -134,7 +133,7 @@ def test_pickled_weights_are_packed_only_if_allowed(
     strict = write_yaml(tmp_path / "strict.yaml", weightless)
     trusting = write_yaml(tmp_path / "trusting.yaml", weightless, allow_pickle=True)
 
-    with pytest.raises(WrongCheckpoint, match=r"handler\.allow_pickle: true"):
+    with refused(WrongCheckpoint, "handler.allow_pickle: true"):
         contents(strict, handlers=handlers)
     assert "pytorch_model.bin" in contents(trusting, handlers=handlers)
 
@@ -154,7 +153,7 @@ def test_extra_files_go_to_the_root_and_replace_checkpoint_files(
 
 
 def test_a_missing_extra_file_is_an_error(config_path: Path, handlers: Path) -> None:
-    with pytest.raises(WrongConfig, match=r"there is no nowhere\.txt"):
+    with refused(WrongConfig, "nowhere.txt"):
         contents(config_path, extra_files=[Path("nowhere.txt")], handlers=handlers)
 
 
@@ -175,5 +174,5 @@ def test_an_invalid_model_name_is_rejected(
 ) -> None:
     config_path = write_yaml(tmp_path / "my model.yaml", weightless)
 
-    with pytest.raises(WrongConfig, match="letters, digits"):
+    with refused(WrongConfig):
         contents(config_path, handlers=handlers)

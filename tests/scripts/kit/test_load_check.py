@@ -7,6 +7,7 @@ import pytest
 from scripts.kit.archive_contents import contents
 from scripts.kit.archive_formats import ARCHIVE_FORMATS
 from scripts.kit.load_check import ArchiveLoadError, check_loads
+from tests.sentences import refused
 from tests.standins.archives import write_handlers
 
 
@@ -35,7 +36,7 @@ def test_modules_of_the_repository_cannot_be_imported(
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[3]))
     handlers = write_handlers(tmp_path / "h", "import scripts")
 
-    with pytest.raises(ArchiveLoadError, match="No module named 'scripts'"):
+    with refused(ArchiveLoadError, "scripts"):
         check_loads(unpacked(tmp_path / "qa", config_path, handlers), "qa")
 
 
@@ -62,7 +63,7 @@ def test_handlers_imported_from_another_folder_are_rejected(
     reach = f"import sys; sys.path.insert(0, {str(elsewhere.parent)!r})\n"
     entry.write_text(reach + entry.read_text())
 
-    with pytest.raises(ArchiveLoadError, match=r"handlers comes from .*not from the archive"):
+    with refused(ArchiveLoadError, "handlers"):
         check_loads(unpacked(tmp_path / "qa", config_path, handlers), "qa")
 
 
@@ -71,7 +72,7 @@ def test_an_exit_without_a_traceback_is_reported_with_its_code(
 ) -> None:
     handlers = write_handlers(tmp_path / "h", "import os; os._exit(7)")
 
-    with pytest.raises(ArchiveLoadError, match="code 7"):
+    with refused(ArchiveLoadError, 7):
         check_loads(unpacked(tmp_path / "qa", config_path, handlers), "qa")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from scripts.kit.ports import Ports, free_ports
 from scripts.kit.processes import started_at
-from scripts.kit.readiness import ModelsFailed, failures, wait_until_ready
+from scripts.kit.readiness import ModelsFailed, failures, start_seconds, wait_until_ready
 from scripts.kit.server import Server
 
 MODELS = {"qa": "qa.mar", "qa_large": "qa_large.mar"}
@@ -23,7 +23,7 @@ java.util.zip.ZipException: unexpected EOF
 
 
 def reasons(folder: Path, log: str) -> dict[str, str]:
-    (folder / "logs").mkdir()
+    (folder / "logs").mkdir(exist_ok=True)
     (folder / "logs" / "ts_log.log").write_text(log)
     return failures(Server(1, 0.0, MODELS, Ports(), folder, folder), list(MODELS))
 
@@ -66,3 +66,41 @@ def test_a_traceback_that_is_logged_late_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ModelsFailed, match="qa_large did not load: KeyError: 'x'"):
         wait_until_ready(Server(*alive, MODELS, free_ports(), tmp_path, tmp_path), timeout=30)
     late.join()
+
+
+TIME_LIMIT = """[ERROR] W-9-qa_large_1.0 org.pytorch.serve.wlm.WorkerThread - Backend worker error
+org.pytorch.serve.wlm.WorkerInitializationException: {reason}
+\tat org.pytorch.serve.wlm.WorkerThread.run(WorkerThread.java:247) [model-server.jar:?]
+"""
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("Backend worker did not respond in given time", "startupTimeout of its YAML"),
+        ("Backend worker startup time out.", "two minutes"),
+        ("Backend stream closed.", "Backend stream closed."),
+    ],
+)
+def test_a_time_limit_of_torchserve_is_reported(reason: str, told: str, tmp_path: Path) -> None:
+    log = worker_output("Torch worker started.") + TIME_LIMIT.format(reason=reason) + WORKER_EXITED
+
+    assert told in reasons(tmp_path, log)["qa_large"]
+
+
+@pytest.mark.parametrize(
+    "end", ["was ended by SIGKILL", "was ended by SIGKILL, as the system was out of memory"]
+)
+def test_the_end_of_the_last_worker_is_reported(end: str, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "fork_server.log").write_text(
+        f"Worker 16 exited with code 3\nWorker 17 {end}\nWorker 18 was ended by SIGTERM\n"
+    )
+
+    log = worker_output("[PID]16", "[PID]17") + WORKER_EXITED
+    assert reasons(tmp_path, log) == {"qa_large": f"its worker {end}"}
+
+
+def test_more_models_on_fewer_cores_may_take_longer() -> None:
+    assert start_seconds(1, cores=2) == start_seconds(2, cores=2)
+    assert start_seconds(5, cores=2) - start_seconds(2, cores=2) == 240

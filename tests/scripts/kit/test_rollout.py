@@ -15,6 +15,7 @@ import pytest
 from scripts.kit.rollout import Rollout, RolloutFailed
 from scripts.kit.tokens import Tokens, WrongKeyFile
 from scripts.kit.versions import newest, read_defaults
+from tests.sentences import Sentence, refused
 
 SAMPLE = {"inputs": "A fine film"}
 
@@ -105,12 +106,12 @@ def test_the_former_version_is_unloaded_if_asked_for(rollout: Rollout, server: S
 def test_a_dry_run_changes_nothing(rollout: Rollout, server: StandIn, said: list[str]) -> None:
     rollout.to("2.0", dry_run=True)
     assert not server.calls and not server.asked and not read_defaults(rollout.store)
-    assert said[0] == "would load m@2.0.mar with 2 workers beside 1.0"
+    assert said[0] == Sentence("m@2.0.mar", 2, "1.0")
 
 
 def test_a_version_that_fails_is_unloaded_again(rollout: Rollout, server: StandIn) -> None:
     server.broken = {"2.0"}
-    with pytest.raises(RolloutFailed, match=r"m 2\.0 answered request 1 of 20 with status 500"):
+    with refused(RolloutFailed, "m 2.0", 1, 20, 500):
         rollout.to("2.0")
     assert (server.default, server.versions) == ("1.0", ["1.0"])
 
@@ -120,22 +121,22 @@ def test_a_version_that_fails_as_the_default_is_taken_back(
 ) -> None:
     server.broken = {"2.0"}
     monkeypatch.setattr(Rollout, "_try", lambda *_: None)
-    with pytest.raises(RolloutFailed, match=r"status 500 as the default: .* 1\.0 is the default"):
+    with refused(RolloutFailed, 500, "1.0"):
         rollout.to("2.0", watch=1)
     assert (server.default, server.versions) == ("1.0", ["1.0"])
     assert read_defaults(rollout.store) == {"m": "1.0"}
 
 
 def test_what_cannot_be_rolled_out_is_said(rollout: Rollout, server: StandIn) -> None:
-    with pytest.raises(RolloutFailed, match=r"has no m@3\.0\.mar; pack it with"):
+    with refused(RolloutFailed, "m@3.0.mar"):
         rollout.to("3.0")
-    with pytest.raises(RolloutFailed, match=r"m 1\.0 is the default already"):
+    with refused(RolloutFailed, "m 1.0"):
         rollout.to("1.0")
     server.unloadable = {"2.0"}
-    with pytest.raises(RolloutFailed, match=r"m 2\.0 was not loaded: .*Failed to start workers"):
+    with refused(RolloutFailed, "m 2.0", "Failed to start workers"):
         rollout.to("2.0")
     server.allows = False
-    with pytest.raises(RolloutFailed, match="set enable_model_api=true"):
+    with refused(RolloutFailed, "enable_model_api=true"):
         rollout.to("2.0")
     assert server.default == "1.0"
 
@@ -179,14 +180,14 @@ def test_a_key_file_that_is_being_written_is_read_when_it_is_whole(tmp_path: Pat
     path.touch()
     writer = threading.Timer(0.2, key_file, [path, 60])
     writer.start()
-    assert Tokens(path, "").header("management") == {"Authorization": "Bearer old"}
+    tokens = Tokens(path, "", write_seconds=60)
+    assert tokens.header("management") == {"Authorization": "Bearer old"}
     writer.join()
 
 
-def test_a_key_file_without_keys_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scripts.kit.tokens.WRITE_SECONDS", 0.0)
+def test_a_key_file_without_keys_is_named(tmp_path: Path) -> None:
     for content in ("", "{}", "[]"):
         (tmp_path / "key_file.json").write_text(content)
-        with pytest.raises(WrongKeyFile, match=r"key_file\.json has no management key"):
-            Tokens(tmp_path / "key_file.json", "").header("management")
+        with refused(WrongKeyFile, "key_file.json", "management"):
+            Tokens(tmp_path / "key_file.json", "", write_seconds=0).header("management")
     assert Tokens(None, "").header("management") == {}

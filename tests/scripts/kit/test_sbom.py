@@ -11,6 +11,7 @@ from handlers.runtime.integrity import SUMS, DamagedArchive, UntrustedArchive, r
 from scripts.kit.archive import pack
 from scripts.kit.sbom import NoSums, write_sbom
 from scripts.kit.verification import verify_archive
+from tests.sentences import refused
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def test_an_archive_has_the_sum_of_each_of_its_files(archive: Path) -> None:
 def test_a_file_that_was_added_or_changed_is_found_before_it_runs(
     archive: Path, tmp_path: Path
 ) -> None:
-    for name, message in (("sitecustomize.py", "has no sum"), ("config.json", "another SHA-256")):
+    for name in ("sitecustomize.py", "config.json"):
         changed = tmp_path / name / "m.mar"
         changed.parent.mkdir()
         with zipfile.ZipFile(archive) as source, zipfile.ZipFile(changed, "w") as target:
@@ -36,12 +37,12 @@ def test_a_file_that_was_added_or_changed_is_found_before_it_runs(
                 if entry != name:
                     target.writestr(entry, source.read(entry))
             target.writestr(name, b"changed")
-        with pytest.raises(DamagedArchive, match=message):
+        with refused(DamagedArchive, name):
             verify_archive(changed)
 
 
 def test_an_archive_without_a_signature_is_not_trusted(archive: Path, keys: Path) -> None:
-    with pytest.raises(UntrustedArchive, match="it has no signature"):
+    with refused(UntrustedArchive):
         verify_archive(archive, keys / "own.pub")
 
 
@@ -65,5 +66,5 @@ def test_an_sbom_names_the_model_the_files_and_the_packages(archive: Path) -> No
 def test_an_archive_without_sums_has_no_sbom(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "m.mar", "w") as archive:
         archive.writestr("config.json", "{}")
-    with pytest.raises(NoSums, match=r"has no MAR-INF/SHA256SUMS; pack it again"):
+    with refused(NoSums, "MAR-INF/SHA256SUMS"):
         write_sbom(tmp_path / "m.mar")

@@ -6,6 +6,7 @@ import pytest
 
 from handlers.errors import WrongCheckpoint
 from scripts.kit.staging import AlreadyRunning, InsufficientDiskSpace, Staging
+from tests.sentences import refused
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def test_an_interrupted_installation_is_reverted(target: Path) -> None:
 def test_concurrent_downloads_to_one_target_are_rejected(target: Path) -> None:
     with (
         Staging.open(target),
-        pytest.raises(AlreadyRunning, match=str(target)),
+        refused(AlreadyRunning, target),
         Staging.open(target),
     ):
         pytest.fail("both hold the lock")
@@ -109,5 +110,5 @@ def test_concurrent_downloads_to_one_target_are_rejected(target: Path) -> None:
 def test_insufficient_disk_space_is_an_error(target: Path) -> None:
     with Staging.open(target) as staging:
         staging.check_free_space(1)
-        with pytest.raises(InsufficientDiskSpace, match="free disk space"):
+        with refused(InsufficientDiskSpace):
             staging.check_free_space(1 << 60)

@@ -14,7 +14,7 @@ from scripts.kit.processes import group_members
 from scripts.kit.readiness import ModelsFailed, NotReadyInTime, ServerFailed
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
-from tests.standins.archives import BROKEN, ECHO, write_archive
+from tests.standins.archives import BROKEN, ECHO, KILLED, SLOW, write_archive
 from tests.waiting import wait_for
 
 
@@ -47,6 +47,32 @@ def test_workers_run_offline_and_without_the_pythonpath_of_the_caller(server: Se
 
     assert "/poison" not in seen["path"]
     assert seen["offline"] == "1"
+
+
+def test_a_worker_is_forked_and_a_killed_one_is_replaced(server: Server) -> None:
+    """The fork server is the child of Java, workers are its children."""
+    (worker,) = server.describe("echo")[0]["workers"]
+    process = psutil.Process(worker["pid"])
+    parents = [each.pid for each in process.parents()]
+
+    process.kill()
+
+    wait_for(lambda: server.describe("echo")[0]["workers"][0]["pid"] not in (worker["pid"], -1))
+    wait_for(lambda: server.is_ready("echo"))
+    assert ask(server).is_success
+    assert parents[1] == server.pid
+    assert "model_service_worker.py" in process_command(server)
+
+
+def process_command(server: Server) -> str:
+    (worker,) = server.describe("echo")[0]["workers"]
+    return " ".join(psutil.Process(worker["pid"]).cmdline()[:2])
+
+
+def test_without_a_fork_server_torchserve_starts_workers(store: Path, tmp_path: Path) -> None:
+    with TorchServe(tmp_path, model_store=store, fork_server=False) as running:
+        (worker,) = running.describe("echo")[0]["workers"]
+        assert psutil.Process(worker["pid"]).ppid() == running.pid
 
 
 def test_logs_are_written_to_the_work_folder(server: Server) -> None:
@@ -101,7 +127,7 @@ def test_several_servers_can_run_and_stop_leaves_no_processes_or_files(
         assert ask(second).is_success
         processes = group_members(second.pid)
 
-    assert len(processes) == 2
+    assert len(processes) == 4
     assert not group_members(second.pid)
     assert not second.scratch.exists()
     assert Server.of(tmp_path) is None
@@ -115,6 +141,22 @@ def test_the_error_of_a_model_that_does_not_load_is_reported(tmp_path: Path) -> 
         TorchServe(tmp_path / "work", model_store=tmp_path).start()
 
     assert Server.of(tmp_path / "work") is None
+
+
+@pytest.mark.parametrize(
+    ("handler", "reason"),
+    [
+        (KILLED, "its worker was ended by SIGKILL"),
+        (SLOW, "it did not load within the startupTimeout"),
+    ],
+)
+def test_the_end_of_a_worker_without_an_error_is_reported(
+    handler: str, reason: str, tmp_path: Path
+) -> None:
+    write_archive(tmp_path, "broken", handler, "startupTimeout: 2\n")
+
+    with pytest.raises(ModelsFailed, match=f"broken did not load: {reason}"):
+        TorchServe(tmp_path / "work", model_store=tmp_path).start()
 
 
 def test_a_setting_that_java_rejects_is_reported(store: Path, tmp_path: Path) -> None:

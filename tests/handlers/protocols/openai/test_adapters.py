@@ -10,6 +10,7 @@ import pytest
 from tests import tiny, tiny_adapters
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.handlers.protocols.openai.test_openai import Sent, call, events
+from tests.sentences import Sentence
 from tests.serving import Served, read_json
 
 NAMES = ("french", "dutch")
@@ -87,7 +88,7 @@ def test_an_unknown_name_is_not_found(model: Served, path: str, body: Any) -> No
     answer = call(model, path, {**body, "model": "german"})
     assert answer.status == 404
     assert read_json(answer.body)["error"] == {
-        "message": "There is no model 'german' here; there are model, french, dutch.",
+        "message": Sentence("german", "model", "french", "dutch"),
         "type": "invalid_request_error",
         "param": "model",
         "code": "model_not_found",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.e2e.clients import run_client
 from tests.http_front import front
 from tests.images import TEXTS
@@ -13,6 +15,7 @@ from tests.serving import Served
 MODE = "image_text_to_text"
 
 
+@pytest.mark.nightly  # A process with the clients starts.
 def test_clients_send_images_to_a_chat(served: Callable[..., Served]) -> None:
     model, messages = served(MODE), chat_about(TEXTS[1], "What is it?")
     with front({MODE: model}) as url:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.e2e.clients import run_client
 from tests.http_front import front
 from tests.serving import Served, read_png
@@ -12,6 +14,7 @@ MODE = "text_to_image"
 SETTINGS = {"num_inference_steps": 2, "seed": 4}
 
 
+@pytest.mark.nightly  # A process with the clients starts.
 def test_images_of_both_clients_are_those_of_plain_requests(served: Callable[..., Served]) -> None:
     model = served(MODE)
     with front({MODE: model}) as url:

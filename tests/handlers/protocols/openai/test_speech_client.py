@@ -6,6 +6,7 @@ import base64
 from collections.abc import Callable
 from io import BytesIO
 
+import pytest
 import soundfile
 
 from handlers.media.audio import convert_wav
@@ -18,6 +19,7 @@ SETTINGS = {"seed": 4}
 FORMATS = {"mp3": "MP3", "opus": "OGG", "flac": "FLAC", "wav": "WAV"}
 
 
+@pytest.mark.nightly  # A process with the clients starts.
 def test_speech_of_both_clients_is_that_of_plain_requests(served: Callable[..., Served]) -> None:
     model, text = served(MODE), "a red fox sings"
     with front({MODE: model}) as url:

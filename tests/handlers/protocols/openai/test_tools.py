@@ -11,6 +11,7 @@ import pytest
 
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.handlers.protocols.openai.test_openai import Sent, ask, call, ends, events
+from tests.sentences import Sentence
 from tests.serving import Served, read_json
 
 SCHEMA = {
@@ -143,28 +144,32 @@ def test_a_model_that_may_call_is_free_to_write(model: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "status", "sentence"),
+    ("given", "status", "facts"),
     [
-        ({"tools": [{}]}, 400, "tools.0.type is missing; add it"),
-        ({"tools": [{"type": "x", "function": {"name": "f"}}]}, 400, "tools.0.type is 'x'; it sho"),
-        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, 400, "tools.0.function.n"),
-        ({"tools": [TOOLS[0]] * 129}, 400, "tools is [{"),
-        ({"tools": TOOLS, "tool_choice": "always"}, 400, 'tool_choice is none of "none", "auto" '),
-        ({"tool_choice": "required"}, 400, "parameters: tool_choice requires a call of a function"),
+        ({"tools": [{}]}, 400, ["tools.0.type"]),
+        ({"tools": [{"type": "x", "function": {"name": "f"}}]}, 400, ["x", "tools.0.type"]),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a b"}}]},
+            400,
+            ["tools", "function"],
+        ),
+        ({"tools": [TOOLS[0]] * 129}, 400, ["tools"]),
+        ({"tools": TOOLS, "tool_choice": "always"}, 400, ["tool_choice"]),
+        ({"tool_choice": "required"}, 400, ["tool_choice"]),
         (
             {
                 "tools": TOOLS,
                 "tool_choice": {"type": "function", "function": {"name": "other"}},
             },
             400,
-            "parameters: tool_choice requires a call of a function that is not among the tools",
+            ["tool_choice"],
         ),
-        ({"response_format": {"type": "xml"}}, 400, "response_format.type is 'xml'; it should be"),
-        ({"response_format": {"type": "json_schema"}}, 400, "response_format has no json_schema; "),
+        ({"response_format": {"type": "xml"}}, 400, ["xml", "response_format.type"]),
+        ({"response_format": {"type": "json_schema"}}, 400, ["response_format", "json_schema"]),
         (
             {"response_format": {"type": "regex", "value": "("}},
             400,
-            "The grammar cannot be compile",
+            ["grammar"],
         ),
         (
             {
@@ -174,14 +179,14 @@ def test_a_model_that_may_call_is_free_to_write(model: Served) -> None:
                 }
             },
             400,
-            'The grammar cannot be compiled: failed to compile JSON schema: Unimplemented keys: ["',
+            ["JSON"],
         ),
-        ({"functions": [{"name": "f"}]}, 422, "functions cannot be done"),
+        ({"functions": [{"name": "f"}]}, 422, ["functions"]),
     ],
 )
 def test_what_cannot_be_understood_is_refused(
-    model: Served, given: Any, status: int, sentence: str
+    model: Served, given: Any, status: int, facts: list[str]
 ) -> None:
     answer = call(model, "v1/chat/completions", {"messages": CHAT, **given})
     error = read_json(answer.body)["error"]
-    assert (answer.status, error["message"][: len(sentence)]) == (status, sentence)
+    assert (answer.status, error["message"]) == (status, Sentence(*facts))
