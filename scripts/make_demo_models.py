@@ -37,13 +37,21 @@ def main(
 
 
 def table(made: list[Made]) -> Table:
-    """Return a table of scores on held-out rows and the times that making them took."""
-    rows = Table("mode", "held-out rows", Column("score", overflow="fold"), "made in", box=None)
+    """Return a table of scores on held-out rows and the times that it took to make them."""
+    whole, folded = Column("mode", no_wrap=True), Column("score", overflow="fold")
+    rows = Table(whole, "held-out rows", folded, Column("time", no_wrap=True), box=None)
     for one in made:
         score = (str(one.score.rows), str(one.score)) if one.score else ("-", "-")
-        times = f"{one.seconds:.0f} s ({one.cpu_seconds:.0f} s CPU)"
-        rows.add_row(one.mode, *score, times if one.seconds else "here already")
+        rows.add_row(one.mode, *score, _time(one))
     return rows
+
+
+def _time(made: Made) -> str:
+    if not made.seconds:
+        return "here already"
+    if made.included:
+        return f"installed in {made.seconds:.0f} s"
+    return f"trained in {made.seconds:.0f} s ({made.cpu_seconds:.0f} s CPU)"
 
 
 def run() -> None:

@@ -71,9 +71,9 @@ class Course:
 
 
 COURSES = {
-    "question_answering": Course(4000, 48, 4e-4, rank=32, noise=0.05),
-    "sequence_classification": Course(2000, 64, 2e-4, rank=8, layers=4, noise=0.1, smoothing=0.1),
-    "token_classification": Course(2000, 64, 3e-4, rank=16, noise=0.1, smoothing=0.05),
+    "question_answering": Course(3600, 48, 4e-4, rank=32, noise=0.05),
+    "sequence_classification": Course(2000, 64, 6e-4, rank=28, noise=0.15, smoothing=0.1),
+    "token_classification": Course(2000, 64, 8e-4, rank=32, noise=0.1, smoothing=0.05),
     "text_generation": Course(8000, 64, 2e-3),
 }
 MODES = tuple(COURSES)

@@ -35,10 +35,14 @@ class UnknownMode(KitError):
 
 @dataclass(frozen=True)
 class Made:
-    """One checkpoint after `make_all`; `seconds` is 0 if it existed already."""
+    """One checkpoint after `make_all`; `seconds` is 0 if it existed already.
+
+    `included` tells that it comes with the kit, so it has been installed, not trained.
+    """
 
     mode: str
     score: Score | None
+    included: bool
     seconds: float = 0.0
     cpu_seconds: float = 0.0
 
@@ -63,15 +67,16 @@ def make(
     """
     check(mode)
     lesson = lesson_of(mode)
-    ready = seed == SEED and rows is exam_rows is None
+    ready = lesson.included and seed == SEED and rows is exam_rows is None
     rows, exam_rows = rows or lesson.plan.rows, exam_rows or lesson.exam_rows
     with Staging.open(target) as staging:
         staging.keep_only(())
         folder = staging.folder
-        score = lesson.installed(folder) if ready else None
-        if not score:
+        if ready:
+            measures = lesson.install(folder)
+        else:
             measures = lesson.teach(folder, seed=seed, rows=rows, exam_rows=exam_rows, tick=tick)
-            score = Score(mode, seed, exam_rows, measures)
+        score = Score(mode, seed, exam_rows, measures)
         score.write(folder)
         _source(mode, seed, folder).write(folder)
         staging.install()
@@ -119,12 +124,13 @@ def check(mode: str) -> None:
 
 
 def _make_or_keep(mode: str, target: Path, force: bool, progress: Progress) -> Made:
+    included = lesson_of(mode).included
     if not force and _is_finished(target):
-        return Made(mode, Score.read(target))
+        return Made(mode, Score.read(target), included)
     wall, cpu = time.monotonic(), time.process_time()
     bar = progress.add_task(mode, total=1.0)
     score = make(mode, target, tick=lambda done: progress.update(bar, completed=done))
-    return Made(mode, score, time.monotonic() - wall, time.process_time() - cpu)
+    return Made(mode, score, included, time.monotonic() - wall, time.process_time() - cpu)
 
 
 def _is_finished(target: Path) -> bool:

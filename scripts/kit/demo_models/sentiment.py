@@ -9,6 +9,8 @@ from scripts.kit.demo_models.grammar import Expansion, Rules, Split, rules_of
 from scripts.kit.demo_models.written import entries, repeated
 
 LABELS = ("NEGATIVE", "POSITIVE")
+# The shares of training rows that are written by hand and that are a few phrases.
+WRITTEN, SHORT = 0.5, 0.125
 
 
 class Review(NamedTuple):
@@ -37,10 +39,10 @@ def written_reviews(split: Split) -> list[Review]:
 
 
 def mixed_reviews(count: int, seed: int) -> list[Review]:
-    """Return reviews for training: half are written by hand, an eighth are a few phrases."""
+    """Return reviews for training: most are written by hand, some are a few phrases."""
     rng = Random(f"mixed reviews {seed}")
-    written = repeated(written_reviews("train"), count // 2, rng)
-    short = [_phrases(row % 2, rng) for row in range(count // 8)]
+    written = repeated(written_reviews("train"), round(count * WRITTEN), rng)
+    short = [_phrases(row % 2, rng) for row in range(round(count * SHORT))]
     generated = reviews("train", count - len(written) - len(short), seed)
     return rng.sample(written + short + generated, count)
 

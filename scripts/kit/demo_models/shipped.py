@@ -78,9 +78,14 @@ class ShippedLesson(Lesson):
         """The file with the weights, which is named after the mode and need not exist."""
         return FOLDER / f"{type(self).__module__.rpartition('.')[2]}.safetensors"
 
-    def installed(self, folder: Path) -> Score | None:
-        """Install the model that comes with the kit; None if its file is missing."""
-        return install(self, self.path, folder) if self.path.is_file() else None
+    @property
+    def included(self) -> bool:
+        """Whether the file with the weights exists."""
+        return self.path.is_file()
+
+    def install(self, folder: Path) -> dict[str, float]:
+        """Install the model that comes with the kit and return its measures on all exam rows."""
+        return install(self, self.path, folder).measures
 
 
 def pack(

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from scripts.kit.demo_models.batches import Feature
-from scripts.kit.demo_models.score import Score
 from scripts.kit.demo_models.training import Plan, Tick, fit, quiet, repeatable
 
 
@@ -45,9 +44,14 @@ class Lesson(ABC):
         """Write the requests of the mode's calibration file, with parameters where it has any."""
         return [{"inputs": each} for each in self.calibration_inputs(rows, seed)]
 
-    def installed(self, folder: Path) -> Score | None:
-        """Install a model that comes with the kit; None where there is none and it is trained."""
-        return None
+    @property
+    def included(self) -> bool:
+        """Whether the model comes with the kit, so that none need be trained."""
+        return False
+
+    def install(self, folder: Path) -> dict[str, float]:
+        """Install the model that comes with the kit and return its measures on all exam rows."""
+        raise NotImplementedError
 
     def teach(
         self, folder: Path, *, seed: int, rows: int, exam_rows: int, tick: Tick
