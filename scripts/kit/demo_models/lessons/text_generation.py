@@ -29,7 +29,7 @@ END = "<|endoftext|>"
 # would fill most positions.
 CHAT_TEMPLATE = (
     "{% if tools %}{{ tools | map(attribute='function.name') | join(' ') }} {% endif %}"
-    "{% for message in messages %}{{ message.content }}{% if not loop.last %} {% endif %}{% endfor %}"
+    "{{ messages | map(attribute='content') | join(' ') }}"
 )
 ENTRIES = 2000
 POSITIONS = 256
