@@ -65,7 +65,7 @@ SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.kit.default_modes))
 
 .DEFAULT_GOAL := help
 .PHONY: archives bench bench-embeddings bench-generation bench-images browser clean demo docs durations golden help install lint lock models serve serve-kserve serve-ray soak stop \
-  stop-kserve stop-ray test test-e2e test-kserve test-latest test-nightly test-ray test-soak test-vllm wrk
+  stop-kserve stop-ray test test-e2e test-kserve test-latest test-nightly test-ray test-soak test-vllm train-demo-models wrk
 
 help:
 	@echo "make demo         serve small models, send each a request, stop"
@@ -94,6 +94,7 @@ help:
 	@echo "make bench-images      measure image classification beside LitServe, in about 20 minutes"
 	@echo "make bench-generation  measure text generation beside other engines, in about two hours"
 	@echo "make soak         serve under faults and load for 30 minutes; SOAK=90 takes 90 seconds"
+	@echo "make train-demo-models  train the models in artifacts/demo_weights again, on a GPU in minutes"
 	@echo "make lock         write requirements/*.txt from pyproject.toml; UPGRADE=1 takes newer versions"
 	@echo "make clean        remove archives, demo models, logs and build/"
 
@@ -259,6 +260,10 @@ test-kserve: $(TEST_READY) $(KSERVE)/.ready $(CLIENTS)/.ready
 
 docs: $(DOCS)/.ready
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict --site-dir build/site
+
+# What the default demo models add to MiniLM, and a tiny model; without a GPU it takes hours.
+train-demo-models: $(READY)
+	$(RUN) -m scripts.kit.demo_models.long_training
 
 lint: $(TEST_READY)
 	$(RUN) -m ruff check .

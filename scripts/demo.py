@@ -41,7 +41,7 @@ def main(
         typer.Option(help="A mode, repeated or with commas; default: the most used ones."),
     ] = None,
 ) -> None:
-    """Train, pack, serve and query the demo models; the exit code is 1 when a request failed."""
+    """Make, pack, serve and query the demo models; the exit code is 1 when a request failed."""
     named = split_names(mode)
     modes = named or default_modes()
     with plain_errors():

@@ -1,4 +1,4 @@
-"""Train the demo models: small checkpoints for the modes, without a model hub."""
+"""Make the demo models: small checkpoints for the modes, without a model hub."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def main(
     modes: Annotated[
         list[str] | None, typer.Argument(help="Modes; default: the most used ones.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Train them again.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Make them again.")] = False,
 ) -> None:
-    """Train the demo models into artifacts/models/<mode>/; existing ones are kept."""
+    """Install or train the demo models into artifacts/models/<mode>/; existing ones are kept."""
     with plain_errors(), short_spins():
         try:
             made = make_all(modes or (), force=force, console=err)
@@ -32,19 +32,27 @@ def main(
             raise typer.Exit(INTERRUPTED) from None
     out.print(table(made))
     out.print(
-        f"In {MODELS.relative_to(ROOT)}/. The scores are on held-out rows: other sentence patterns"
-        " and other words than in training, from the same kind of generator."
+        f"In {MODELS.relative_to(ROOT)}/. The scores are on texts that were not trained on, written"
+        " by hand, or from a generator with other sentence patterns and words than in training."
     )
 
 
 def table(made: list[Made]) -> Table:
-    """Return a table of scores on held-out rows and training times."""
-    rows = Table("mode", "held-out rows", Column("score", overflow="fold"), "made in", box=None)
+    """Return a table of scores on held-out rows and the times that it took to make them."""
+    whole, folded = Column("mode", no_wrap=True), Column("score", overflow="fold")
+    rows = Table(whole, "held-out rows", folded, Column("time", no_wrap=True), box=None)
     for one in made:
         score = (str(one.score.rows), str(one.score)) if one.score else ("-", "-")
-        times = f"{one.seconds:.0f} s ({one.cpu_seconds:.0f} s CPU)"
-        rows.add_row(one.mode, *score, times if one.seconds else "here already")
+        rows.add_row(one.mode, *score, _time(one))
     return rows
+
+
+def _time(made: Made) -> str:
+    if not made.seconds:
+        return "here already"
+    if made.included:
+        return f"installed in {made.seconds:.0f} s"
+    return f"trained in {made.seconds:.0f} s ({made.cpu_seconds:.0f} s CPU)"
 
 
 def run() -> None:

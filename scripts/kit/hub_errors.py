@@ -29,7 +29,7 @@ from huggingface_hub.errors import (
 
 from handlers.errors import KitError, WrongConfig, summarize
 
-ALTERNATIVE = "`python scripts/make_demo_models.py` trains small models without a hub"
+ALTERNATIVE = "`python scripts/make_demo_models.py` makes small models without a hub"
 
 
 class HubError(KitError):

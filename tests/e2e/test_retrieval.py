@@ -73,7 +73,7 @@ def test_an_explanation_is_a_page(block: Block, server: Server, tmp_path: Path) 
     subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, timeout=SECONDS)
     page = (tmp_path / "explanation.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
-    assert "Hughes" in page
+    assert "Osborne" in page
 
 
 def texts(output: str) -> list[str]:

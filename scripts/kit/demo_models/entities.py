@@ -1,13 +1,17 @@
-"""Sentences with the names in them marked."""
+"""Sentences with the names in them marked: from a grammar, or written by hand."""
 
 from __future__ import annotations
 
+import re
 from random import Random
 from typing import NamedTuple
 
-from scripts.kit.demo_models.grammar import Expansion, Span, Split, read_marks, rules_of
+from scripts.kit.demo_models.grammar import MARK, Expansion, Span, Split, read_marks, rules_of
+from scripts.kit.demo_models.written import entries, repeated
 
 LABELS = ("O", "B-MISC", "I-MISC", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC")
+# The names of these kinds are exchanged for others in so many cases.
+RENAMED, RENAMING = ("PER", "ORG", "LOC"), 0.4
 
 
 class Tagged(NamedTuple):
@@ -30,8 +34,21 @@ class Tagged(NamedTuple):
 def sentences(split: Split, count: int, seed: int) -> list[Tagged]:
     """Write texts of one or two sentences; some have no name."""
     rules, rng = rules_of("entities", split), Random(f"entities {split} {seed}")
-    texts = (read_marks(Expansion(rules, rng).expand("{sentence}")) for _ in range(count))
-    return [Tagged(text, [_without_article(text, span) for span in spans]) for text, spans in texts]
+    return [_tagged(Expansion(rules, rng).expand("{sentence}")) for _ in range(count)]
+
+
+def written_sentences(split: Split) -> list[Tagged]:
+    """Return the sentences that are written by hand."""
+    return [_tagged(marked) for marked in entries("sentences", split)]
+
+
+def mixed_sentences(count: int, seed: int) -> list[Tagged]:
+    """Return sentences for training; half are written by hand, often with names of others."""
+    rng = Random(f"mixed sentences {seed}")
+    marked = entries("sentences", "train")
+    names = _names(marked)
+    written = [_tagged(_renamed(each, names, rng)) for each in repeated(marked, count // 2, rng)]
+    return rng.sample(written + sentences("train", count - len(written), seed), count)
 
 
 def spans_of(labels: list[str], offsets: list[tuple[int, int]]) -> list[Span]:
@@ -45,6 +62,30 @@ def spans_of(labels: list[str], offsets: list[tuple[int, int]]) -> list[Span]:
             spans.append(Span(label[2:], start, end))
         previous = label
     return spans
+
+
+def _tagged(marked: str) -> Tagged:
+    text, spans = read_marks(marked)
+    return Tagged(text, [_without_article(text, span) for span in spans])
+
+
+def _names(marked: list[str]) -> dict[str, list[str]]:
+    """The names of each kind in the texts."""
+    names: dict[str, list[str]] = {}
+    for kind, name in (found.groups() for text in marked for found in MARK.finditer(text)):
+        names.setdefault(kind, []).append(name)
+    return names
+
+
+def _renamed(marked: str, names: dict[str, list[str]], rng: Random) -> str:
+    """The text with another name of the same kind for some of the people, firms and places."""
+
+    def other(found: re.Match[str]) -> str:
+        kind, name = found.groups()
+        changes = kind in RENAMED and rng.random() < RENAMING
+        return f"[{kind} {rng.choice(names[kind]) if changes else name}]"
+
+    return MARK.sub(other, marked)
 
 
 def _without_article(text: str, span: Span) -> Span:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -21,7 +23,14 @@ def forward(model: PreTrainedModel, features: list[Feature]) -> list[dict[str, T
     for rows in chunks(sorted(range(len(features)), key=lambda row: length(features[row])), ROWS):
         pad_id = getattr(model.config, "pad_token_id", None)
         batch = collate([features[row] for row in rows], pad_id)
-        output = model(**batch)
+        output = model(**to_device(batch, model.device))
         for place, row in enumerate(rows):
-            results[row] = {name: values[place] for name, values in output.items()}
+            results[row] = {name: values[place].cpu() for name, values in output.items()}
     return [results[row] for row in range(len(features))]
+
+
+def to_device(batch: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """Return a batch with its tensors on a device; the boxes of images stay where they are."""
+    return {
+        name: each.to(device) if isinstance(each, Tensor) else each for name, each in batch.items()
+    }

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import BertTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from handlers.errors import KitError
@@ -67,7 +68,7 @@ def load_model(
     if labels:
         config["id2label"] = dict(enumerate(labels))
         config["label2id"] = {label: index for index, label in enumerate(labels)}
-    model: PreTrainedModel = auto_class.from_pretrained(minilm(), **config)
+    model: PreTrainedModel = auto_class.from_pretrained(minilm(), dtype=torch.float32, **config)
     for layer in [model.bert.embeddings, *model.bert.encoder.layer[:FROZEN_LAYERS]]:
         layer.requires_grad_(False)
     return model

@@ -13,16 +13,20 @@ Fact = dict[str, Any]
 # of no use, and how often a question has no question mark.
 UNANSWERED, DISTRACTOR, FILLER, BARE = 0.15, 0.3, 0.4, 0.15
 # How many sentences about other things a passage has; one is drawn.
-UNRELATED = (0, 0, 0, 0, 0, 0, 1, 1, 1, 4)
+UNRELATED = (0, 0, 0, 0, 0, 1, 1, 2, 4)
 
 
 class Question(NamedTuple):
-    """A question, its context, and the answer's characters there; (0, 0) if there is none."""
+    """A question, its context, and the answer's characters there; (0, 0) if there is none.
+
+    `others` are right, too.
+    """
 
     question: str
     context: str
     start: int
     end: int
+    others: tuple[str, ...] = ()
 
     @property
     def answer(self) -> str:
@@ -41,20 +45,28 @@ class _Exam:
         self._rules, self._rng = rules, rng
         self._frame: list[Fact] = rng.choice(rules["frames"])
         self._expansion = Expansion(rules, rng)
-        self._stated = [self._frame[0], *(fact for fact in self._frame[1:] if rng.random() < 0.7)]
+        facts = [self._frame[0], *(fact for fact in self._frame[1:] if rng.random() < 0.7)]
+        self._stated = [(fact, rng.choice(fact["says"])) for fact in facts]
 
     def pose(self) -> Question:
-        queried = self._rng.choice(self._stated)
-        word = self._rng.choice(list(queried["asks"]))
-        wording = self._rng.choice(queried["asks"][word])
+        asked = [
+            (place, word)
+            for place, (fact, saying) in enumerate(self._stated)
+            for word in fact["asks"]
+            if f"<{word}>" in saying
+        ]
+        queried, word = self._rng.choice(asked)
+        wording = self._rng.choice(self._stated[queried][0]["asks"][word])
         passage = [
-            self._sentence(self._expansion, fact, marked=fact is queried) for fact in self._stated
+            self._expansion.expand(saying, marked=place == queried)
+            for place, (_, saying) in enumerate(self._stated)
         ]
         question = self._expansion.expand(wording)
         distractor_question, distractor = self._distractor(wording)
-        unanswered = [text for text in (distractor_question, self._missing()) if text]
-        if unanswered and self._rng.random() < UNANSWERED:
-            question, word, distractor = self._rng.choice(unanswered), "", []
+        if self._rng.random() < UNANSWERED:
+            unanswered = [text for text in (distractor_question, self._missing()) if text]
+            if unanswered:
+                question, word, distractor = self._rng.choice(unanswered), "", []
         return self._question(question, word, self._surround(passage, distractor))
 
     def _question(self, question: str, word: str, marked: str) -> Question:
@@ -70,19 +82,23 @@ class _Exam:
             return "", []
         for _ in range(9):
             expansion = Expansion(self._rules, self._rng)
-            passage = [self._sentence(expansion, fact) for fact in self._stated]
+            passage = [expansion.expand(saying) for _, saying in self._stated]
             question = expansion.expand(wording)
             if not expansion.values & self._expansion.values:
                 return question, passage
         return "", []
 
     def _missing(self) -> str:
-        """A question about a fact that the passage leaves out."""
-        missing = [fact for fact in self._frame if fact not in self._stated]
-        if not missing:
-            return ""
-        wordings = self._rng.choice(list(self._rng.choice(missing)["asks"].values()))
-        return self._expansion.expand(self._rng.choice(wordings))
+        """A question about something that the passage leaves out."""
+        said = " ".join(saying for _, saying in self._stated)
+        missing = [
+            wording
+            for fact in self._frame
+            for word, wordings in fact["asks"].items()
+            if f"<{word}>" not in said
+            for wording in wordings
+        ]
+        return self._expansion.expand(self._rng.choice(missing)) if missing else ""
 
     def _surround(self, passage: list[str], distractor: list[str]) -> str:
         others: list[list[str]] = []
@@ -98,7 +114,5 @@ class _Exam:
 
     def _unrelated(self) -> str:
         unrelated = [frame for frame in self._rules["frames"] if frame is not self._frame]
-        return self._sentence(Expansion(self._rules, self._rng), self._rng.choice(unrelated)[0])
-
-    def _sentence(self, expansion: Expansion, fact: Fact, *, marked: bool = False) -> str:
-        return expansion.expand(self._rng.choice(fact["says"]), marked=marked)
+        fact = self._rng.choice(unrelated)[0]
+        return Expansion(self._rules, self._rng).expand(self._rng.choice(fact["says"]))

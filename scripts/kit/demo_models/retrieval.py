@@ -14,6 +14,7 @@ from scripts.kit.demo_models.entities import sentences
 from scripts.kit.demo_models.forward import forward
 from scripts.kit.demo_models.lessons.base import Lesson
 from scripts.kit.demo_models.minilm import load_tokenizer, minilm
+from scripts.kit.demo_models.passages import asked, passages
 from scripts.kit.demo_models.questions import questions
 from scripts.kit.demo_models.score import mean
 from scripts.kit.demo_models.sentiment import reviews
@@ -26,31 +27,49 @@ FILES = (
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
 )
+# What `examine` finds for all exam rows, so that the installation need not take half a minute.
+RECALL = {"recall at 1": 163 / 173, "recall at 5": 170 / 173}
 
 
 class Retrieval(Lesson):
     """MiniLM without training: questions and the passages that have their answers."""
 
     plan = Plan(rows=1, batch=1, rate=0.0)
-    exam_rows = 100
+    exam_rows = 173
 
     def start(self, seed: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         """Return MiniLM."""
-        model: PreTrainedModel = AutoModel.from_pretrained(minilm())
+        model: PreTrainedModel = AutoModel.from_pretrained(minilm(), dtype=torch.float32)
         return model.eval(), load_tokenizer()
 
     def features(self, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int) -> list[Feature]:
         """Return nothing: the model is not trained."""
         return []
 
-    def teach(
-        self, folder: Path, *, seed: int, rows: int, exam_rows: int, tick: Tick
-    ) -> dict[str, float]:
-        """Copy the model with the files of sentence-transformers, and measure it."""
-        measures = super().teach(folder, seed=seed, rows=rows, exam_rows=exam_rows, tick=tick)
+    @property
+    def included(self) -> bool:
+        """Whether a package brings the model, which it does."""
+        return True
+
+    def install(self, folder: Path) -> dict[str, float]:
+        """Copy the model, whose measures are known."""
+        self.save(*self.start(seed=0), folder)
+        return RECALL
+
+    def save(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path
+    ) -> None:
+        """Write the checkpoint with the files of sentence-transformers."""
+        super().save(model, tokenizer, folder)
         for name in FILES:
             (folder / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(minilm() / name, folder / name)
+
+    def teach(
+        self, folder: Path, *, seed: int, rows: int, exam_rows: int, tick: Tick
+    ) -> dict[str, float]:
+        """Copy the model and measure it."""
+        measures = super().teach(folder, seed=seed, rows=rows, exam_rows=exam_rows, tick=tick)
         tick(1.0)
         return measures
 
@@ -59,13 +78,13 @@ class Retrieval(Lesson):
     ) -> dict[str, float]:
         """Return the share of questions whose passage is the nearest, or one of the five nearest.
 
-        Passages without the answer are left out.
+        The passages are written by hand, as are the questions.
         """
-        exam = [row for row in questions("held_out", rows, seed) if row.answer]
-        asked = _vectors(model, tokenizer, [row.question for row in exam])
-        passages = _vectors(model, tokenizer, [row.context for row in exam])
-        similar = asked @ passages.T
-        ranks = (similar > similar.diagonal()[:, None]).sum(1).tolist()
+        exam = asked()[:rows]
+        questioned = _vectors(model, tokenizer, [row.question for _, row in exam])
+        similar = questioned @ _vectors(model, tokenizer, passages()).T
+        right = similar[range(len(exam)), [number for number, _ in exam]]
+        ranks = (similar > right[:, None]).sum(1).tolist()
         return {
             "recall at 1": mean(rank < 1 for rank in ranks),
             "recall at 5": mean(rank < 5 for rank in ranks),
@@ -74,10 +93,10 @@ class Retrieval(Lesson):
     def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
         """Write texts of different kinds and lengths: questions, passages, reviews, sentences."""
         quarter = rows // 4
-        asked = questions("held_out", quarter, seed)
+        written = questions("held_out", quarter, seed)
         texts = [
-            *(row.question for row in asked),
-            *(row.context for row in asked),
+            *(row.question for row in written),
+            *(row.context for row in written),
             *(row.text for row in reviews("held_out", quarter, seed)),
             *(row.text for row in sentences("held_out", quarter, seed)),
         ]

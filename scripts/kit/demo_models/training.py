@@ -35,7 +35,7 @@ def fit(model: PreTrainedModel, features: list[Feature], plan: Plan, seed: int, 
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = AdamW(weights, lr=plan.rate, weight_decay=0.01, fused=True)
     steps = -(-len(features) // plan.batch)
-    schedule = LambdaLR(optimizer, lambda step: _slope(step, steps))
+    schedule = LambdaLR(optimizer, lambda step: slope((step + 1) / (steps + 1)))
     # Dropout stays off: a single pass over rows that do not repeat has little to memorize.
     model.eval()
     pad_id = getattr(model.config, "pad_token_id", None)
@@ -75,6 +75,6 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _slope(step: int, steps: int) -> float:
-    warm = max(1, round(WARM_UP * steps))
-    return min((step + 1) / warm, (steps - step) / max(1, steps - warm))
+def slope(done: float) -> float:
+    """Return the share of the highest learning rate at a completed share of the training."""
+    return min(done / WARM_UP, (1 - done) / (1 - WARM_UP))

@@ -44,6 +44,15 @@ class Lesson(ABC):
         """Write the requests of the mode's calibration file, with parameters where it has any."""
         return [{"inputs": each} for each in self.calibration_inputs(rows, seed)]
 
+    @property
+    def included(self) -> bool:
+        """Whether the model comes with the kit, so that none need be trained."""
+        return False
+
+    def install(self, folder: Path) -> dict[str, float]:
+        """Install the model that comes with the kit and return its measures on all exam rows."""
+        raise NotImplementedError
+
     def teach(
         self, folder: Path, *, seed: int, rows: int, exam_rows: int, tick: Tick
     ) -> dict[str, float]:
@@ -52,9 +61,16 @@ class Lesson(ABC):
             model, tokenizer = self.start(seed)
             fit(self.trained(model), self.features(tokenizer, rows, seed), self.plan, seed, tick)
             measures = self.examine(model, tokenizer, exam_rows, seed)
+        self.save(model, tokenizer, folder)
+        return measures
+
+    def save(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path
+    ) -> None:
+        """Write the checkpoint to a folder."""
+        with quiet():
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
         for path in folder.iterdir():
             # safetensors writes for the owner alone; a worker may run as another user.
             path.chmod(0o644)
-        return measures

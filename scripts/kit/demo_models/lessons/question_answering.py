@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from typing import Any
 
 import torch
@@ -10,16 +11,18 @@ from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrai
 
 from scripts.kit.demo_models.batches import Feature
 from scripts.kit.demo_models.forward import forward
-from scripts.kit.demo_models.lessons.base import Lesson
+from scripts.kit.demo_models.grammar import Split
 from scripts.kit.demo_models.minilm import load_model, load_tokenizer
+from scripts.kit.demo_models.passages import asked, mixed_questions, unanswerable
 from scripts.kit.demo_models.questions import Question, questions
 from scripts.kit.demo_models.score import f1, mean
+from scripts.kit.demo_models.shipped import ShippedLesson
 from scripts.kit.demo_models.training import Plan
 
 Offsets = list[tuple[int, int] | None]
 
 
-class QuestionAnswering(Lesson):
+class QuestionAnswering(ShippedLesson):
     """The answer's first and last token; [CLS] for both if the context does not have it."""
 
     plan = Plan(rows=3600, batch=24, rate=3e-4)
@@ -31,24 +34,24 @@ class QuestionAnswering(Lesson):
 
     def features(self, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int) -> list[Feature]:
         """Write questions with the answer's tokens."""
-        return [_with_answer(tokenizer, row) for row in questions("train", rows, seed)]
+        return [_with_answer(tokenizer, row) for row in mixed_questions(rows, seed)]
 
-    def examine(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int
+    def measure(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        split: Split,
+        rows: int,
+        seed: int,
     ) -> dict[str, float]:
-        """Compare answers: as a whole, and the words that they share."""
-        exam = questions("held_out", rows, seed)
-        encoded = [_encode(tokenizer, row) for row in exam]
-        outputs = forward(model, [features for features, _ in encoded])
-        found = []
-        for row, output, (_, offsets) in zip(exam, outputs, encoded, strict=True):
-            starts, ends = output["start_logits"], output["end_logits"]
-            found.append(_answer(row.context, offsets, starts, ends))
-        pairs = list(zip(found, [row.answer for row in exam], strict=True))
-        return {
-            "exact match": mean(answer == truth for answer, truth in pairs),
-            "F1": mean(f1([_words(answer)], [_words(truth)]) for answer, truth in pairs),
-        }
+        """Compare answers: the words that they share, and as a whole.
+
+        The questions are about passages that are written by hand, or come from the grammar.
+        """
+        written = [question for _, question in asked(split)] + unanswerable(split)
+        shared, exact = _compare(model, tokenizer, written)
+        generated, _ = _compare(model, tokenizer, questions(split, rows, seed))
+        return {"F1": shared, "F1 on the grammar": generated, "exact match": exact}
 
     def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
         """Write questions that are not among the training rows."""
@@ -61,9 +64,39 @@ class QuestionAnswering(Lesson):
 LESSON = QuestionAnswering()
 
 
+def _compare(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, exam: list[Question]
+) -> tuple[float, float]:
+    """Return the F1 of the answers' words, and the share of answers that are exactly right."""
+    encoded = [_encode(tokenizer, row) for row in exam]
+    outputs = forward(model, [features for features, _ in encoded])
+    found = []
+    for row, output, (_, offsets) in zip(exam, outputs, encoded, strict=True):
+        starts, ends = output["start_logits"], output["end_logits"]
+        found.append(_answer(row.context, offsets, starts, ends))
+    pairs = list(zip(found, exam, strict=True))
+    return (
+        mean(
+            max(f1([_words(answer)], [_words(truth)]) for truth in _right(row))
+            for answer, row in pairs
+        ),
+        mean(
+            any(_words(answer) == _words(truth) for truth in _right(row)) for answer, row in pairs
+        ),
+    )
+
+
+def _right(row: Question) -> tuple[str, ...]:
+    return (row.answer, *row.others)
+
+
 def _words(answer: str) -> list[str]:
-    # No answer counts as a word, which is equal to another "no answer" only.
-    return answer.lower().split() or [""]
+    """The words that count, as in SQuAD: without articles, punctuation and case.
+
+    No answer counts as a word, which is equal to another "no answer" only.
+    """
+    plain = "".join(letter for letter in answer.lower() if letter not in string.punctuation)
+    return [word for word in plain.split() if word not in ("a", "an", "the")] or [""]
 
 
 def _encode(tokenizer: PreTrainedTokenizerBase, row: Question) -> tuple[Feature, Offsets]:

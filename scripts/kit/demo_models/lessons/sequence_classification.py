@@ -12,14 +12,21 @@ from transformers import (
 
 from scripts.kit.demo_models.batches import Feature
 from scripts.kit.demo_models.forward import forward
-from scripts.kit.demo_models.lessons.base import Lesson
+from scripts.kit.demo_models.grammar import Split
 from scripts.kit.demo_models.minilm import load_model, load_tokenizer
 from scripts.kit.demo_models.score import mean
-from scripts.kit.demo_models.sentiment import LABELS, reviews
+from scripts.kit.demo_models.sentiment import (
+    LABELS,
+    Review,
+    mixed_reviews,
+    reviews,
+    written_reviews,
+)
+from scripts.kit.demo_models.shipped import ShippedLesson
 from scripts.kit.demo_models.training import Plan
 
 
-class SequenceClassification(Lesson):
+class SequenceClassification(ShippedLesson):
     """Reviews, NEGATIVE or POSITIVE."""
 
     plan = Plan(rows=2200, batch=32, rate=1e-4)
@@ -36,17 +43,23 @@ class SequenceClassification(Lesson):
 
     def features(self, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int) -> list[Feature]:
         """Write reviews with their labels."""
-        written = reviews("train", rows, seed)
+        written = mixed_reviews(rows, seed)
         return [{**tokenizer(review.text), "labels": review.label} for review in written]
 
-    def examine(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int
+    def measure(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        split: Split,
+        rows: int,
+        seed: int,
     ) -> dict[str, float]:
-        """Return the share of reviews with the right label."""
-        exam = reviews("held_out", rows, seed)
-        outputs = forward(model, [tokenizer(review.text) for review in exam])
-        pairs = zip(outputs, exam, strict=True)
-        return {"accuracy": mean(int(out["logits"].argmax()) == row.label for out, row in pairs)}
+        """Return the share of reviews with the right label, by hand and from the grammar."""
+        exams = {
+            "accuracy": written_reviews(split),
+            "accuracy on the grammar": reviews(split, rows, seed),
+        }
+        return {name: _accuracy(model, tokenizer, exam) for name, exam in exams.items()}
 
     def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
         """Write reviews, more because each has one label, that are not among the training rows."""
@@ -54,3 +67,11 @@ class SequenceClassification(Lesson):
 
 
 LESSON = SequenceClassification()
+
+
+def _accuracy(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, exam: list[Review]
+) -> float:
+    outputs = forward(model, [tokenizer(review.text) for review in exam])
+    pairs = zip(outputs, exam, strict=True)
+    return mean(int(out["logits"].argmax()) == row.label for out, row in pairs)

@@ -7,17 +7,25 @@ from typing import Any
 from transformers import AutoModelForTokenClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from scripts.kit.demo_models.batches import Feature
-from scripts.kit.demo_models.entities import LABELS, sentences, spans_of
+from scripts.kit.demo_models.entities import (
+    LABELS,
+    Tagged,
+    mixed_sentences,
+    sentences,
+    spans_of,
+    written_sentences,
+)
 from scripts.kit.demo_models.forward import forward
-from scripts.kit.demo_models.lessons.base import Lesson
+from scripts.kit.demo_models.grammar import Split
 from scripts.kit.demo_models.minilm import load_model, load_tokenizer
 from scripts.kit.demo_models.score import f1
+from scripts.kit.demo_models.shipped import ShippedLesson
 from scripts.kit.demo_models.training import Plan
 
 Offsets = list[tuple[int, int]]
 
 
-class TokenClassification(Lesson):
+class TokenClassification(ShippedLesson):
     """People, organisations, places and other names, as B- and I- labels of tokens."""
 
     plan = Plan(rows=3000, batch=32, rate=3e-4)
@@ -30,24 +38,26 @@ class TokenClassification(Lesson):
     def features(self, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int) -> list[Feature]:
         """Write sentences with a label for each token except [CLS] and [SEP]."""
         features = []
-        for sentence in sentences("train", rows, seed):
+        for sentence in mixed_sentences(rows, seed):
             encoded, offsets = _encode(tokenizer, sentence.text)
             labels = [-100, *sentence.labels(offsets[1:-1]), -100]
             features.append({**encoded, "labels": labels})
         return features
 
-    def examine(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int
+    def measure(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        split: Split,
+        rows: int,
+        seed: int,
     ) -> dict[str, float]:
         """Compare whole names: kind, first and last character have to be right."""
-        exam = sentences("held_out", rows, seed)
-        encoded = [_encode(tokenizer, sentence.text) for sentence in exam]
-        outputs = forward(model, [features for features, _ in encoded])
-        found = []
-        for output, (_, offsets) in zip(outputs, encoded, strict=True):
-            best = output["logits"].argmax(-1).tolist()[1 : len(offsets) - 1]
-            found.append(spans_of([LABELS[index] for index in best], offsets[1:-1]))
-        return {"entity F1": f1(found, [sentence.spans for sentence in exam])}
+        exams = {
+            "entity F1": written_sentences(split),
+            "entity F1 on the grammar": sentences(split, rows, seed),
+        }
+        return {name: _compare(model, tokenizer, exam) for name, exam in exams.items()}
 
     def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
         """Write sentences that are not among the training rows."""
@@ -55,6 +65,18 @@ class TokenClassification(Lesson):
 
 
 LESSON = TokenClassification()
+
+
+def _compare(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, exam: list[Tagged]
+) -> float:
+    encoded = [_encode(tokenizer, sentence.text) for sentence in exam]
+    outputs = forward(model, [features for features, _ in encoded])
+    found = []
+    for output, (_, offsets) in zip(outputs, encoded, strict=True):
+        best = output["logits"].argmax(-1).tolist()[1 : len(offsets) - 1]
+        found.append(spans_of([LABELS[index] for index in best], offsets[1:-1]))
+    return f1(found, [sentence.spans for sentence in exam])
 
 
 def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[Feature, Offsets]:

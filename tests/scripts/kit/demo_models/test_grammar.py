@@ -3,13 +3,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from random import Random
+from typing import Any
 
 import pytest
 
-from scripts.kit.demo_models.grammar import Expansion, Rules, Span, read_marks, rules_of
+from scripts.kit.demo_models.grammar import (
+    Expansion,
+    Rules,
+    Span,
+    Split,
+    has_words,
+    read_marks,
+    rules_of,
+    written,
+)
 
 GRAMMARS = ("sentiment", "entities", "questions", "stories")
-REFERENCE = re.compile(r"[{<](\w+)[}>]")
+REFERENCE = re.compile(r"[{<](\w+)(?:/\d)?[}>]")
+SPLITS: tuple[Split, ...] = ("train", "validation", "held_out")
+# Rules that consist of references and the forms of pronouns, in every split.
+ALIKE = {"person", "other_person"}
 RULES: Rules = {
     "animal": ["owl", "ape"],
     "noise": ["{animal} hum"],
@@ -17,29 +30,26 @@ RULES: Rules = {
 }
 
 
-def texts(rules: Rules) -> Iterator[str]:
-    for word, entries in rules.items():
-        for entry in entries:
-            if word != "frames":
-                yield entry
-                continue
-            for fact in entry:
-                yield from fact["says"]
-                for wordings in fact["asks"].values():
-                    yield from wordings
+def texts(rules: Any) -> Iterator[str]:
+    """Every text of rules, of their domains and of their facts."""
+    if isinstance(rules, str):
+        yield rules
+    else:
+        for entry in rules.values() if isinstance(rules, dict) else rules:
+            yield from texts(entry)
 
 
-def own_texts(grammar: str) -> tuple[set[str], set[str]]:
-    """The texts of the two splits, without those that both have or that consist of references."""
-    train, held_out = rules_of(grammar, "train"), rules_of(grammar, "held_out")
-    shared = {word for word in train if train[word] == held_out.get(word)}
-    splits = ({word: rules[word] for word in rules.keys() - shared} for rules in (train, held_out))
-    ours, theirs = ({text.lower() for text in texts(rules)} for rules in splits)
-    with_words = re.compile("[a-z]")
-    return (
-        {text for text in ours if with_words.search(REFERENCE.sub("", text))},
-        {text for text in theirs if with_words.search(REFERENCE.sub("", text))},
-    )
+def own_texts(grammar: str, split: Split) -> set[str]:
+    """The texts of a split that have words, without those that all splits share."""
+    shared = ALIKE | written(grammar).get("shared", {}).keys()
+    rules = {word: own for word, own in rules_of(grammar, split).items() if word not in shared}
+    return {text.lower() for text in texts(rules) if has_words(text)}
+
+
+def words_of(rules: Rules) -> set[str]:
+    """The words that have rules, also those of a domain."""
+    domains = rules.get("domains", {}).values()
+    return set(rules).union(*domains)
 
 
 def expand(text: str, *, seed: int = 1, marked: bool = False) -> str:
@@ -47,19 +57,38 @@ def expand(text: str, *, seed: int = 1, marked: bool = False) -> str:
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS)
-def test_held_out_templates_and_words_never_occur_in_training(grammar: str) -> None:
-    train, held_out = own_texts(grammar)
-    assert len(train) > len(held_out) > 40
-    assert not train & held_out
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_held_out_templates_and_words_never_occur_in_training(grammar: str, split: Split) -> None:
+    ours, held_out = own_texts(grammar, split), own_texts(grammar, "held_out")
+    assert len(held_out) > 100
+    assert not ours & held_out
 
 
-@pytest.mark.parametrize("split", ["train", "held_out"])
 @pytest.mark.parametrize("grammar", GRAMMARS)
-def test_every_word_that_a_rule_names_has_rules(grammar: str, split: str) -> None:
-    rules = rules_of(grammar, "train" if split == "train" else "held_out")
+def test_long_lists_of_rules_are_divided_between_training_and_validation(grammar: str) -> None:
+    train, validation = rules_of(grammar, "train"), rules_of(grammar, "validation")
+    both = {
+        word: [rule for rule in rules if rule in validation[word] and has_words(str(rule))]
+        for word, rules in train.items()
+        if word not in ("domains", *ALIKE) and train[word] != validation[word]
+    }
+    assert len(both) > 5
+    assert not any(both.values())
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("grammar", GRAMMARS)
+def test_every_word_that_a_rule_names_has_rules(grammar: str, split: Split) -> None:
+    rules = rules_of(grammar, split)
     named = {word for text in texts(rules) for word in REFERENCE.findall(text)}
     assert named
-    assert named <= rules.keys()
+    assert named <= words_of(rules)
+
+
+def test_a_form_of_a_word_is_chosen_by_its_number() -> None:
+    rules: Rules = {"deed": ["wrote/write"], "who": ["{deed}r/her"]}
+    expanded = Expansion(rules, Random(1)).expand("I <deed>, <deed/2>, <who/2>", marked=True)
+    assert expanded == "I [deed wrote], write, her"
 
 
 def test_a_kept_word_stays_the_same_and_a_fresh_one_is_drawn_again() -> None:
