@@ -13,10 +13,10 @@ from tests.e2e.clients import run_client
 
 MESSAGES = [
     {"role": "system", "content": "Once upon a time"},
-    {"role": "user", "content": "there was a little fox"},
+    {"role": "user", "content": "there was a little bear"},
 ]
-PROMPT = "Once upon a time there was a little fox "
-PROMPTS = ["Once upon a time", "There was a little fox"]
+PROMPT = "Once upon a time there was a little bear"
+PROMPTS = ["Once upon a time", "There was a little bear"]
 STREAM = {"messages": MESSAGES, "max_tokens": 60, "stream": True}
 
 
