@@ -37,12 +37,12 @@ class UnknownMode(KitError):
 class Made:
     """One checkpoint after `make_all`; `seconds` is 0 if it existed already.
 
-    `included` tells that it comes with the kit, so it has been installed, not trained.
+    `included` tells that it comes with the kit, and was installed now, not trained.
     """
 
     mode: str
     score: Score | None
-    included: bool
+    included: bool = False
     seconds: float = 0.0
     cpu_seconds: float = 0.0
 
@@ -124,9 +124,9 @@ def check(mode: str) -> None:
 
 
 def _make_or_keep(mode: str, target: Path, force: bool, progress: Progress) -> Made:
-    included = lesson_of(mode).included
     if not force and _is_finished(target):
-        return Made(mode, Score.read(target), included)
+        return Made(mode, Score.read(target))
+    included = lesson_of(mode).included
     wall, cpu = time.monotonic(), time.process_time()
     bar = progress.add_task(mode, total=1.0)
     score = make(mode, target, tick=lambda done: progress.update(bar, completed=done))
