@@ -9,17 +9,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import BoundedSemaphore, Lock
 from typing import Any
 
-from handlers.errors import (
-    LackingInEngine,
-    Overloaded,
-    RequestError,
-    summarize,
-    without_frames,
-)
+from handlers.errors import LackingInEngine, summarize
 from handlers.generation.compact_json import BY_NAME, LISTED, SINGLE
+from handlers.generation.compile_cache import CompileCache, TooBusyToCompile
 from handlers.generation.text_grammar import TextGrammar
 from handlers.runtime.threads import available_cores
 
@@ -29,7 +23,6 @@ TRIAL = Path(__file__).with_name("_genai_trial.py")
 TRIAL_CPU_SECONDS, TRIAL_BYTES, TRIAL_TIMEOUT = 1, 4 * 2**30, 30.0
 # The exit statuses of a trial, beside those of a program that fails or is killed.
 REFUSED, TOO_LARGE = 3, 4
-# Clients send the same few grammars again and again.
 CACHED_GRAMMARS = 64
 # A warning that a part of a grammar is ignored.
 IGNORED = re.compile(r"(?:json_schema|regex)_converter\.cc:\d+: Warning: (.*)")
@@ -79,10 +72,10 @@ class GrammarTrials:
         content = {"tokens": [each.hex() for each in tokens], "ends": sorted(ends)}
         command = [sys.executable, "-P", str(VOCABULARY), str(self.folder)]
         subprocess.run(command, input=json.dumps(content).encode(), check=True)
-        self._outcomes: dict[str, str | RequestError] = {}
-        self._remembering = Lock()
         # Each trial is a process with limits of its own.
-        self._trying = BoundedSemaphore(available_cores())
+        self._ignored = CompileCache(
+            self._try, size=CACHED_GRAMMARS, at_once=available_cores(), seconds=TRIAL_TIMEOUT
+        )
 
     @property
     def folder(self) -> Path:
@@ -106,62 +99,37 @@ class GrammarTrials:
             check_pattern(pattern)
         grammar.compile()
         tag = json.dumps({"type": "structural_tag", "format": grammar.format})
-        outcome = self._try_once(tag)
-        if isinstance(outcome, RequestError):
-            raise outcome
-        if outcome and (grammar.strict_schemas or grammar.patterns):
-            raise _cannot(outcome)
+        ignored = self._ignored.get(tag)
+        if ignored and (grammar.strict_schemas or grammar.patterns):
+            raise _cannot(ignored)
         return tag
 
-    def _try_once(self, tag: str) -> str | RequestError:
-        known = self._outcomes.get(tag)
-        if known is not None:
-            return known
-        if not self._trying.acquire(timeout=TRIAL_TIMEOUT):
-            raise _busy()
-        try:
-            # Another thread may have tried it meanwhile.
-            known = self._outcomes.get(tag)
-            return self._remember(tag, self._outcome(tag)) if known is None else known
-        finally:
-            self._trying.release()
+    def _try(self, tag: str) -> str:
+        """Return what is ignored of a grammar.
 
-    def _remember(self, tag: str, outcome: str | RequestError) -> str | RequestError:
-        with self._remembering:
-            while len(self._outcomes) >= CACHED_GRAMMARS:
-                del self._outcomes[next(iter(self._outcomes))]
-            self._outcomes[tag] = outcome
-        return outcome
-
-    def _outcome(self, tag: str) -> str | RequestError:
-        """Return what is ignored of a grammar, or why it cannot be followed."""
+        Raises:
+            LackingInEngine: it cannot be followed.
+            Overloaded: the process had too little CPU time to tell.
+        """
         limits = (str(TRIAL_CPU_SECONDS), str(TRIAL_BYTES))
         command = [sys.executable, "-P", str(TRIAL), str(self.folder), str(self._end), *limits]
-        too_complex = LackingInEngine(
-            "The engine of this model, which has continuousBatching, needs too much time or memory"
-            " to compile the grammar; simplify it."
-        )
         try:
             done = subprocess.run(
                 command, input=tag.encode(), capture_output=True, timeout=TRIAL_TIMEOUT, check=False
             )
-        except subprocess.TimeoutExpired:  # It had less CPU time than it may take.
-            raise _busy() from None
+        except subprocess.TimeoutExpired:
+            raise TooBusyToCompile from None
         if done.returncode == REFUSED:
-            reason = PLACE.sub("", done.stdout.decode(errors="replace"))
-            return without_frames(_cannot(reason))
+            raise _cannot(PLACE.sub("", done.stdout.decode(errors="replace")))
         if done.returncode < 0 or done.returncode == TOO_LARGE:
-            return too_complex
+            raise LackingInEngine(
+                "The engine of this model, which has continuousBatching, needs too much time or"
+                " memory to compile the grammar; simplify it."
+            )
         if done.returncode > 0:
             raise RuntimeError("the trial of grammars does not start")
         ignored = IGNORED.search(done.stderr.decode(errors="replace"))
         return ignored[1] if ignored else ""
-
-
-def _busy() -> Overloaded:
-    return Overloaded(
-        "The server is too busy to compile the grammar; send the request again later."
-    )
 
 
 def check_values(schema: Mapping[str, Any] | bool) -> None:

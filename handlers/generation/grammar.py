@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from enum import IntEnum
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -30,12 +30,11 @@ from transformers import LogitsProcessor, PreTrainedTokenizerBase
 
 from handlers.errors import (
     BadRequest,
-    RequestError,
     RequestTooLarge,
     Unprocessable,
     summarize,
-    without_frames,
 )
+from handlers.generation.compile_cache import CompileCache, TooBusyToCompile
 from handlers.runtime.ranks import broadcast_from_rank0
 from handlers.schemas.structured_output import MAX_SCHEMA_DEPTH, Grammar, is_too_deep
 from handlers.schemas.text_checks import check_text, json_type
@@ -52,10 +51,12 @@ LIMITS: dict[str, Any] = {
     "step_max_items": 10_000,
     "verbose_errors": False,
 }
-# What a trial may take. On a busy machine the wall clock shows a multiple of the CPU time.
+# What a trial may take. On a busy machine the wall clock shows a multiple of the CPU time: a trial
+# that it ends says nothing about the grammar.
 TRIAL = Path(__file__).with_name("_grammar_trial.py")
 TRIAL_CPU_SECONDS, TRIAL_BYTES, TRIAL_TIMEOUT = 1, 4 * 2**30, 20.0
-# Clients send the same few grammars again and again.
+# Each may take the memory of a trial.
+TRIALS_AT_ONCE = 2
 CACHED_GRAMMARS = 16
 # A small model may write whitespace without end. A space, or a line break with its indentation, is
 # what models write between the parts of JSON.
@@ -192,9 +193,11 @@ class GrammarCompiler:
         self, tokenizer: PreTrainedTokenizerBase, vocab_size: int, ends: frozenset[int]
     ) -> None:
         self._tokenizer, self._vocab_size, self._ends = tokenizer, vocab_size, ends
-        self._compile_once = lru_cache(CACHED_GRAMMARS)(self._compile_or_error)
-        # Threads compile in turn: the limits hold for one grammar.
-        self._lock = Lock()
+        self._building = Lock()
+        self._tables: LLTokenizer | None = None
+        self._compiled = CompileCache(
+            self._compile, size=CACHED_GRAMMARS, at_once=TRIALS_AT_ONCE, seconds=TRIAL_TIMEOUT
+        )
 
     def compile(self, lark: str) -> CompiledGrammar:
         """Compile a grammar in llguidance's variant of Lark.
@@ -202,6 +205,7 @@ class GrammarCompiler:
         Raises:
             RequestTooLarge: it has too many characters.
             BadRequest: it has a mistake, or no text of this model's vocabulary matches it.
+            Overloaded: the server has no time for a new grammar.
             Unprocessable: this model cannot have grammars.
         """
         if len(lark) > MAX_CHARACTERS:
@@ -209,22 +213,11 @@ class GrammarCompiler:
                 f"The grammar has {len(lark):,} characters, and at most {MAX_CHARACTERS:,} are"
                 " compiled; send a smaller one."
             )
-        with self._lock:
-            compiled = self._compile_once(lark)
-        if isinstance(compiled, RequestError):
-            raise compiled
-        return compiled
-
-    def _compile_or_error(self, lark: str) -> CompiledGrammar | RequestError:
-        try:
-            return self._compile(lark)
-        except RequestError as error:
-            return without_frames(error)
+        return self._compiled.get(lark)
 
     def _compile(self, lark: str) -> CompiledGrammar:
         vocabulary = self._vocabulary
-        if not bool(broadcast_from_rank0(_is_tractable(lark))):
-            raise BadRequest("The grammar takes too much time or memory to compile; simplify it.")
+        _check_tractable(lark)
         limits = LLParserLimits(**LIMITS)
         start = LLMatcher(vocabulary, lark, log_level=0, limits=limits)
         # An impossible grammar fails at its first token.
@@ -242,9 +235,12 @@ class GrammarCompiler:
             return f"<[{token}]>"
         return json.dumps(text)
 
-    @cached_property
+    @property
     def _vocabulary(self) -> LLTokenizer:
-        return _vocabulary(self._tokenizer, self._vocab_size, self._ends)
+        with self._building:
+            if self._tables is None:
+                self._tables = _vocabulary(self._tokenizer, self._vocab_size, self._ends)
+            return self._tables
 
 
 def token_bytes(
@@ -285,8 +281,32 @@ def _vocabulary(
         ) from None
 
 
-def _is_tractable(lark: str) -> bool:
-    """Return whether another process can compile a grammar within its limits."""
+class _Trial(IntEnum):
+    """How the trial of a grammar ended."""
+
+    COMPILED = 0
+    TOO_COMPLEX = 1
+    OUT_OF_TIME = 2
+    NOT_STARTED = 3
+
+
+def _check_tractable(lark: str) -> None:
+    """Check that another process can compile a grammar within its limits.
+
+    Raises:
+        BadRequest: it takes too much CPU time or memory.
+        Overloaded: the process had too little CPU time to tell.
+    """
+    ended = broadcast_from_rank0(_try(lark))
+    if ended == _Trial.TOO_COMPLEX:
+        raise BadRequest("The grammar takes too much time or memory to compile; simplify it.")
+    if ended == _Trial.OUT_OF_TIME:
+        raise TooBusyToCompile
+    if ended == _Trial.NOT_STARTED:
+        raise RuntimeError("the trial of grammars does not start")
+
+
+def _try(lark: str) -> _Trial:
     limits = (json.dumps(LIMITS), str(TRIAL_CPU_SECONDS), str(TRIAL_BYTES))
     command = [sys.executable, "-P", str(TRIAL), *limits]
     try:
@@ -294,10 +314,10 @@ def _is_tractable(lark: str) -> bool:
             command, input=lark.encode(), capture_output=True, timeout=TRIAL_TIMEOUT, check=False
         )
     except subprocess.TimeoutExpired:
-        return False
+        return _Trial.OUT_OF_TIME
     if done.returncode > 0:
-        raise RuntimeError("the trial of grammars does not start")
-    return done.returncode == 0
+        return _Trial.NOT_STARTED
+    return _Trial.TOO_COMPLEX if done.returncode < 0 else _Trial.COMPILED
 
 
 def to_lark(grammar: Grammar) -> str:
