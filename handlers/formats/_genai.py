@@ -157,7 +157,9 @@ class GenAiModel(EngineModel):
         if self._trials is None:
             grammar.compile()
             raise Unprocessable("Grammars are not possible with this model; leave them out.")
-        return {"structural_tag": self._trials.structural_tag(grammar)}
+        # The weights of the checkpoint generate what the engine lacks.
+        tag = self._trials.structural_tag(grammar, relaxes=self._groups is None)
+        return {"structural_tag": tag}
 
     def _settings(self, prompt: Prompt, number: int) -> dict[str, Any]:
         """Return the values of openvino-genai's `GenerationConfig` for a prompt.

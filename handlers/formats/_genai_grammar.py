@@ -6,14 +6,14 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from handlers.errors import LackingInEngine, summarize
-from handlers.generation.compact_json import BY_NAME, LISTED, SINGLE
 from handlers.generation.compile_cache import CompileCache, TooBusyToCompile
+from handlers.generation.json_schemas import Schema, relaxed, schemas_in
 from handlers.generation.text_grammar import TextGrammar
 from handlers.runtime.threads import available_cores
 
@@ -82,8 +82,13 @@ class GrammarTrials:
         """The folder of the vocabulary."""
         return Path(self._folder.name)
 
-    def structural_tag(self, grammar: TextGrammar) -> str:
+    def structural_tag(self, grammar: TextGrammar, *, relaxes: bool) -> str:
         """Return the structural tag of a grammar that the engine can compile.
+
+        Args:
+            grammar: the grammar.
+            relaxes: whether constraints that the engine lacks are left out of schemas that are not
+                strict.
 
         Raises:
             BadRequest: the grammar has a mistake.
@@ -91,13 +96,15 @@ class GrammarTrials:
             RequestTooLarge: it has too many characters.
             LackingInEngine: the engine cannot follow it.
         """
+        if relaxes:
+            grammar = grammar.relaxed(_without_lacking)
         for schema in grammar.schemas:
             check_values(schema)
         for schema in grammar.strict_schemas:
             check_schema(schema)
         for pattern in grammar.patterns:
             check_pattern(pattern)
-        grammar.compile()
+        grammar = grammar.followed()
         tag = json.dumps({"type": "structural_tag", "format": grammar.format})
         ignored = self._ignored.get(tag)
         if ignored and (grammar.strict_schemas or grammar.patterns):
@@ -132,13 +139,13 @@ class GrammarTrials:
         return ignored[1] if ignored else ""
 
 
-def check_values(schema: Mapping[str, Any] | bool) -> None:
+def check_values(schema: Schema) -> None:
     """Check that all values that xgrammar allows for a JSON schema are JSON, and within its bounds.
 
     Raises:
         LackingInEngine: with a keyword for which it allows others.
     """
-    for each in _schemas_in(schema):
+    for _, each in schemas_in(schema):
         types = each.get("type")
         is_number = "number" in ([types] if isinstance(types, str) else _list(types))
         if bounds := sorted(each.keys() & RANGE) if is_number else []:
@@ -152,6 +159,20 @@ def check_values(schema: Mapping[str, Any] | bool) -> None:
                 "The engine of this model, which has continuousBatching, knows simple patterns in a"
                 " JSON schema alone, without quotes, backslashes and dots; simplify it."
             )
+
+
+def _without_lacking(schemas: Sequence[Schema]) -> list[Schema]:
+    """Return schemas without the constraints that :func:`check_values` refuses."""
+    return [relaxed(schema, _lacks) for schema in schemas]
+
+
+def _lacks(constraint: Schema) -> bool:
+    """Return whether xgrammar cannot follow the one constraint of a schema."""
+    try:
+        check_values(constraint)
+    except LackingInEngine:
+        return True
+    return False
 
 
 def is_plain(pattern: str) -> bool:
@@ -171,13 +192,13 @@ def is_plain(pattern: str) -> bool:
     return True
 
 
-def check_schema(schema: Mapping[str, Any] | bool) -> None:
+def check_schema(schema: Schema) -> None:
     """Check that xgrammar ignores no keyword of a JSON schema.
 
     Raises:
         LackingInEngine: with one that it ignores.
     """
-    for each in _schemas_in(schema):
+    for _, each in schemas_in(schema):
         if ignored := _ignored(each):
             raise LackingInEngine(
                 f"The engine of this model, which has continuousBatching, may ignore {ignored}"
@@ -227,26 +248,6 @@ def _ignored(schema: Mapping[str, Any]) -> str | None:
 def _known(types: Any) -> set[str]:
     names = [types] if isinstance(types, str) else _list(types)
     return {keyword for name in names for keyword in OF_TYPE.get(str(name), ())}
-
-
-def _schemas_in(schema: Mapping[str, Any] | bool) -> Iterator[dict[str, Any]]:
-    """Yield a schema and all those in it that have keywords."""
-    waiting: list[Any] = [schema]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            yield each
-            waiting.extend(_parts(each))
-
-
-def _parts(schema: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the schemas in a schema."""
-    for name in BY_NAME:
-        yield from _dict(schema.get(name)).values()
-    for name in LISTED:
-        yield from _list(schema.get(name))
-    for name in SINGLE:
-        yield schema.get(name)
 
 
 def _dict(value: Any) -> dict[str, Any]:

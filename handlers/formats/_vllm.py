@@ -128,13 +128,13 @@ class VllmModel(EngineModel):
         return {**settings, "max_tokens": prompt.new_tokens, "stop_token_ids": self._ends}
 
     def _constraints(self, grammar: TextGrammar) -> dict[str, Any]:
-        grammar.compile()
+        followed = grammar.followed()
         if not self._has_grammars:
             raise Unprocessable(
                 "response_format, grammar and tools cannot be done by this model with"
                 f" {ENGINE}: the end token of its tokenizer ends no text; leave them out."
             )
-        return {"grammar": grammar.lark}
+        return {"grammar": followed.lark}
 
     def _failure(self, reason: str) -> RequestError:
         logger.error("vLLM failed at a text: %s", reason)

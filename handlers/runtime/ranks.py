@@ -6,8 +6,11 @@ Each process receives every request; TorchServe sends the responses of local ran
 from __future__ import annotations
 
 import os
+from typing import TypeVar
 
 from torch import distributed
+
+Value = TypeVar("Value")
 
 
 def world_size() -> int:
@@ -30,7 +33,7 @@ def is_rank0() -> bool:
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
-def broadcast_from_rank0(value: int) -> int:
+def broadcast_from_rank0(value: Value) -> Value:
     """Return the value of rank 0 in every process.
 
     Decisions that depend on random numbers or on time must use it: processes that take different

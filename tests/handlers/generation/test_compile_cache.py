@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -29,9 +30,10 @@ class Trials:
         self.hostile_runs, self.release = threading.Event(), threading.Event()
 
     def run(self, command: Any, *, input: bytes, timeout: float, **_: Any) -> Trial:  # noqa: A002
-        self.tried.append(input.decode())
-        if input.decode() != HOSTILE:
-            return Trial(command, 0)
+        (lark,) = json.loads(input)
+        self.tried.append(lark)
+        if lark != HOSTILE:
+            return Trial(command, 0, b"1\n")
         self.hostile_runs.set()
         assert self.release.wait(WAIT)
         raise subprocess.TimeoutExpired(command, timeout)
@@ -91,7 +93,7 @@ def test_a_trial_that_exceeds_its_cpu_time_is_the_last_of_its_grammar(
 
     def killed(command: Any, **_: Any) -> Trial:
         tried.append(command)
-        return Trial(command, -9)
+        return Trial(command, -9, b"")
 
     monkeypatch.setattr(subprocess, "run", killed)
     for _ in range(2):
