@@ -158,7 +158,13 @@ def load_vllm(spec: ModelSpec, dtype: str, load_static: Callable[[], Model]) -> 
     python = handler.vllm_python or sys.executable
     _check_python(python, handler.vllm_python)
     environment = _environment(spec.device)
-    process = EngineProcess(PROGRAM, engine_arguments(spec, dtype), python, environment)
+    process = EngineProcess(
+        PROGRAM,
+        engine_arguments(spec, dtype),
+        python,
+        environment,
+        hang_seconds=spec.config.hang_seconds,
+    )
     limit = handler.max_num_seqs + handler.max_waiting
     return VllmModel(process, limit, base, _has_grammars(spec), load_static)
 
