@@ -49,7 +49,7 @@ class LanguageModel(torch.nn.Module):
 
     def run(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Return the logits of rows without padding. Shape: (rows, tokens, vocabulary)."""
-        self._model.deadline.check()
+        self._model.deadline.check_together()
         mask = torch.ones_like(inputs["input_ids"])
         return self._model.forward({**inputs, "attention_mask": mask})["logits"].float().cpu()
 

@@ -33,6 +33,16 @@ def is_rank0() -> bool:
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
+def agree(decision: bool) -> bool:
+    """Return the decision of rank 0 in every process.
+
+    This is a collective operation: each process has to call it in the same place, and equally
+    often. So it belongs to the borders of chunks, before the model runs, and not to loops whose
+    length depends on time.
+    """
+    return bool(broadcast_from_rank0(decision))
+
+
 def broadcast_from_rank0(value: Value) -> Value:
     """Return the value of rank 0 in every process.
 
