@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from handlers.errors import KitError
+from scripts.kit.signed_store import SignedStore
 from scripts.kit.tokens import Tokens
 from scripts.kit.versions import versioned, write_default
 
@@ -35,6 +36,7 @@ class Rollout:
         management_url: its management address, which has to allow registration.
         tokens: its tokens.
         say: is called with each step.
+        signed: the store of a server with a key: an archive is checked before it is registered.
     """
 
     model: str
@@ -44,6 +46,7 @@ class Rollout:
     tokens: Tokens
     say: Callable[[str], None] = print
     client: httpx.Client = field(default_factory=lambda: httpx.Client(trust_env=False))
+    signed: SignedStore | None = None
 
     def to(
         self,
@@ -70,6 +73,7 @@ class Rollout:
 
         Raises:
             RolloutFailed: a step failed. The former version is the default.
+            KitError: the server has a key, and the archive is not signed with it.
         """
         file, former = self._archive(version), self.default()
         workers = int(former["minWorkers"])
@@ -147,7 +151,7 @@ class Rollout:
         if version in self.versions():
             return
         parameters = {
-            "url": file,
+            "url": self.signed.add(file) if self.signed else file,
             "model_name": self.model,
             "initial_workers": str(workers),
             "synchronous": "true",
@@ -198,6 +202,8 @@ class Rollout:
         """Unload a version once it answers nothing; it gets no new requests."""
         time.sleep(2 * INTERVAL)
         self._manage("DELETE", f"/models/{self.model}/{version}", timeout=LOAD_SECONDS)
+        if self.signed:
+            self.signed.remove(versioned(self.model, version))
 
     def _predict(self, version: str, body: Any) -> httpx.Response:
         return self._call(
