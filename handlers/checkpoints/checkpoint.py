@@ -34,6 +34,7 @@ with hide_packages("sklearn", silence="transformers"):
 
 from handlers.checkpoints.heads import check_head
 from handlers.checkpoints.labels import read_labels
+from handlers.checkpoints.made_up_rows import RowMaker
 from handlers.checkpoints.own_code import check_computation
 from handlers.checkpoints.pillow_processors import read_pillow_processor
 from handlers.checkpoints.processor import read_processor
@@ -192,6 +193,11 @@ class Checkpoint:
         """The number of ids that the model has embeddings for."""
         named = getattr(self.config.get_text_config(), "vocab_size", None)
         return int(named or len(self.tokenizer))
+
+    @cached_property
+    def row_maker(self) -> RowMaker:
+        """What makes rows of random tokens, framed as those of a text."""
+        return RowMaker.of(self.tokenizer, self.vocab_size, self.pad_token_id)
 
     @cached_property
     def baseline_token_id(self) -> int:
