@@ -286,7 +286,8 @@ class Format(BaseFormat):
             ) from None
         if is_gemma:
             module = read_weights(spec.in_float32()).eval()
-            batches = TokenInputs(("input_ids", "attention_mask")).batches(module)
+            names = ("input_ids", "attention_mask")
+            batches = TokenInputs(names, spec.checkpoint.row_maker).batches(module)
             check_parity(module, OpenVinoModel(model, spec.outputs), batches, FILE)
         return model
 
