@@ -185,6 +185,7 @@ class Format(BaseFormat):
             partial(self._load_static, spec, settings),
             partial(load_checkpoint, checkpoint) if checkpoint else None,
             _grammar_trials(spec.checkpoint),
+            spec.config.hang_seconds,
         )
 
     def _checkpoint_of(self, spec: ModelSpec) -> ModelSpec | None:
