@@ -8,6 +8,7 @@ KitError
     ├── BadRequest           400  malformed request
     ├── NotFound             404  unknown path below the path of the model
     ├── RequestTooLarge      413  too many rows or too long a text
+    │   └── TextTooLong      413  more text, or more new tokens, than the model takes
     ├── Unprocessable        422  well-formed, but not supported by this model
     │   ├── LackingInEngine  422  not supported by the engine of its texts, but by `generate`
     │   └── NotFinite        422  the outputs of the model have NaN or infinity
@@ -95,6 +96,13 @@ class RequestTooLarge(RequestError):
 
     status = 413
     kind = "RequestEntityTooLargeException"
+
+
+class TextTooLong(RequestTooLarge):
+    """A text of the request, or it and the new one that it asks for, is longer than allowed.
+
+    A client mends it by sending less of the text. Some protocols have an error of their own for it.
+    """
 
 
 class Unprocessable(RequestError):

@@ -38,7 +38,7 @@ from handlers.errors import (
 )
 from handlers.runtime.ranks import broadcast_from_rank0
 from handlers.schemas.structured_output import MAX_SCHEMA_DEPTH, Grammar, is_too_deep
-from handlers.schemas.text_checks import check_text, json_type
+from handlers.schemas.text_checks import check_setting, json_type
 
 Mask = npt.NDArray[np.bool_]
 
@@ -321,7 +321,7 @@ def grammar_content(grammar: Grammar) -> str | Mapping[str, Any] | bool:
         RequestTooLarge: its value is too long.
     """
     if grammar.type == "regex":
-        return check_text(grammar.value, "The regex of the grammar", MAX_CHARACTERS)
+        return check_setting(grammar.value, "The regex of the grammar", MAX_CHARACTERS)
     value = grammar.value
     if grammar.type == "json_schema":
         if not isinstance(value, dict) or "schema" not in value:
@@ -355,7 +355,7 @@ def _parse_schema(value: Any) -> Mapping[str, Any] | bool:
 
 
 def _parse_json(text: str) -> Any:
-    check_text(text, "The schema of the grammar", MAX_CHARACTERS)
+    check_setting(text, "The schema of the grammar", MAX_CHARACTERS)
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
