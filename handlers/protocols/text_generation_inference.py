@@ -19,7 +19,6 @@ from typing import Any
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols import hugging_face
 from handlers.protocols.base import Exchange, check_generates
 from handlers.protocols.inference_server import InferenceServer, read_object
 from handlers.protocols.items import read_parameters
@@ -53,7 +52,7 @@ class Protocol(InferenceServer):
         }
 
     def error_body(self, error: RequestError) -> Any:
-        return hugging_face.tgi_error_body(error)
+        return error.hub_body()
 
     def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
         response = super().error_response(http_request, error)
