@@ -8,6 +8,7 @@ KitError
     ├── BadRequest           400  malformed request
     ├── NotFound             404  unknown path below the path of the model
     ├── RequestTooLarge      413  too many rows or too long a text
+    │   └── TextTooLong      413  more text, or more new tokens, than the model takes
     ├── Unprocessable        422  well-formed, but not supported by this model
     │   ├── LackingInEngine  422  not supported by the engine of its texts, but by `generate`
     │   └── NotFinite        422  the outputs of the model have NaN or infinity
@@ -67,15 +68,36 @@ class WrongCheckpoint(ConfigError):
 
 
 class RequestError(KitError):
-    """The error of a single request, which has the error as its response."""
+    """The error of a single request, which has the error as its response.
+
+    Attributes:
+        status: the HTTP status.
+        kind: the type that TorchServe has for such errors.
+        hub_type: the type that text-generation-inference has for them; None where it has none.
+        headers: further headers of the response.
+    """
 
     status: ClassVar[int]
     kind: ClassVar[str]
+    hub_type: ClassVar[str | None] = "generation"
     headers: ClassVar[Mapping[str, str]] = {}
 
     def body(self) -> dict[str, Any]:
         """Return the error in the shape that TorchServe uses for its own errors."""
         return {"code": self.status, "type": self.kind, "message": str(self)}
+
+    def hub_body(self) -> dict[str, str]:
+        """Return the error in the shape of text-generation-inference."""
+        kind = {} if self.hub_type is None else {"error_type": self.hub_type}
+        return {"error": str(self), **kind}
+
+    def whole_body(self) -> dict[str, Any]:
+        """Return the body of a response that is the error, in both shapes.
+
+        Hugging Face's clients, and those of text-generation-inference, send requests to the path of
+        a model.
+        """
+        return {**self.body(), **self.hub_body()}
 
 
 class BadRequest(RequestError):
@@ -83,6 +105,7 @@ class BadRequest(RequestError):
 
     status = 400
     kind = "BadRequestException"
+    hub_type = "validation"
 
 
 class NotFound(RequestError):
@@ -90,6 +113,7 @@ class NotFound(RequestError):
 
     status = 404
     kind = "ResourceNotFoundException"
+    hub_type = None
 
 
 class RequestTooLarge(RequestError):
@@ -97,6 +121,14 @@ class RequestTooLarge(RequestError):
 
     status = 413
     kind = "RequestEntityTooLargeException"
+    hub_type = "validation"
+
+
+class TextTooLong(RequestTooLarge):
+    """A text of the request, or it and the new one that it asks for, is longer than allowed.
+
+    A client mends it by sending less of the text. Some protocols have an error of their own for it.
+    """
 
 
 class Unprocessable(RequestError):
@@ -104,6 +136,7 @@ class Unprocessable(RequestError):
 
     status = 422
     kind = "UnprocessableEntityException"
+    hub_type = "validation"
 
 
 class LackingInEngine(Unprocessable):
@@ -119,6 +152,7 @@ class Overloaded(RequestError):
 
     status = 503
     kind = "ServiceUnavailableException"
+    hub_type = "overloaded"
     headers = {"Retry-After": "1"}
 
 

@@ -107,7 +107,7 @@ class ArchiveModel:
             self._answer(batch, deadline, answered)
         except Exception as error:  # noqa: BLE001 - every client gets a response
             failure = classify(error)
-            response = HttpResponse(encode_json(failure.body()), failure.status)
+            response = HttpResponse(encode_json(failure.whole_body()), failure.status)
             for number, incoming in enumerate(batch):
                 if number not in answered:
                     incoming.respond(response, True)

@@ -441,8 +441,8 @@ class EngineModel(ContinuousModel, ABC):
         return self._has_gradients
 
     @property
-    def embeddings(self) -> torch.nn.Module | None:
-        return self._static.get().embeddings if self._has_gradients else None
+    def embeddings(self) -> Sequence[torch.nn.Module]:
+        return self._static.get().embeddings if self._has_gradients else ()
 
     def forward_with_gradients(
         self, batch: Mapping[str, torch.Tensor]

@@ -20,6 +20,7 @@ from transformers import GenerationConfig
 
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.prequantized import quantization_method
+from handlers.checkpoints.weights import check_weights
 from handlers.errors import InternalError, RequestError, Unprocessable, WrongConfig
 from handlers.formats._cache import GIGABYTE, bytes_per_token, cache_bytes, longest_text
 from handlers.formats._engine_process import EngineModel, EngineProcess, EngineProgram
@@ -157,6 +158,7 @@ def load_vllm(spec: ModelSpec, dtype: str, load_static: Callable[[], Model]) -> 
     _base_of(base)
     python = handler.vllm_python or sys.executable
     _check_python(python, handler.vllm_python)
+    check_weights(spec.directory, spec.checkpoint.config, allow_pickle=handler.allow_pickle)
     environment = _environment(spec.device)
     process = EngineProcess(
         PROGRAM,

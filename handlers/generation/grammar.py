@@ -38,7 +38,7 @@ from handlers.generation.compile_cache import CompileCache, TooBusyToCompile
 from handlers.generation.json_schemas import Schema, closed, constraints_in, relaxed
 from handlers.runtime.ranks import broadcast_from_rank0
 from handlers.schemas.structured_output import MAX_SCHEMA_DEPTH, Grammar, is_too_deep
-from handlers.schemas.text_checks import check_text, json_type
+from handlers.schemas.text_checks import check_setting, json_type
 
 Mask = npt.NDArray[np.bool_]
 
@@ -438,7 +438,7 @@ def _parse_json(text: str, max_characters: int) -> Any:
 def _check_text(text: Any, name: str, limit: int) -> str:
     if isinstance(text, str):
         _check_length(text, name, limit)
-    return check_text(text, name, limit)
+    return check_setting(text, name, limit)
 
 
 def _check_length(text: str, name: str, limit: int) -> None:

@@ -113,7 +113,7 @@ class StaticGroups(Model):
         return True
 
     @property
-    def embeddings(self) -> torch.nn.Module | None:
+    def embeddings(self) -> Sequence[torch.nn.Module]:
         return self._model.embeddings
 
     @property

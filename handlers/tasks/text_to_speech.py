@@ -30,7 +30,7 @@ from handlers.errors import (
     BadRequest,
     OutOfTime,
     RequestError,
-    RequestTooLarge,
+    TextTooLong,
     Unprocessable,
     WrongConfig,
     attempt,
@@ -219,7 +219,7 @@ class Task(BaseTask[SpeechQuery, SpeechRow]):
                 "inputs has a letter that the vocabulary of this model does not have; leave it out."
             )
         if len(ids) > self.max_tokens:
-            raise RequestTooLarge(
+            raise TextTooLong(
                 f"inputs has {len(ids):,} tokens, and this model takes {self.max_tokens:,}; send"
                 " the text in parts."
             )

@@ -214,7 +214,7 @@ def _merged(ready: Ready[HttpResponse]) -> HttpResponse:
     if ready.error is not None:
         error = ready.error if isinstance(ready.error, RequestError) else classify(ready.error)
         headers = dict(error.headers)
-        parts.append(HttpResponse(encode_json(error.body()), error.status, headers=headers))
+        parts.append(HttpResponse(encode_json(error.whole_body()), error.status, headers=headers))
     elif ready.last is not None:
         parts.append(ready.last)
     return replace(parts[0], body=b"".join(part.body for part in parts))
