@@ -25,6 +25,8 @@ from scripts.kit.signed_store import SignedStore
 from scripts.kit.tokens import KEY_FILE, Tokens, TokenType
 
 STATE_FILE = "server.json"
+# What begins an exception in the logs, which is on a line of its own.
+EXCEPTION = "  "
 
 
 @cache
@@ -90,7 +92,7 @@ class Server:
         """Return a log file such as ts_log.log or model_log.log, or "" if it does not exist yet."""
         path = self.workdir / "logs" / name
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        return "".join(map(_plain, text.splitlines(keepends=True)))
+        return "".join(f"{_plain(line)}\n" for line in text.removesuffix("\n").split("\n") if text)
 
     def is_alive(self) -> bool:
         """Return whether the server process is running."""
@@ -148,7 +150,9 @@ class Server:
 
 
 def _plain(line: str) -> str:
-    """Return a line of a log that is JSON as the plain log has it; any other as it is."""
+    """Return a line of a log as TorchServe would write it, with the first line of an exception."""
+    if line.startswith(EXCEPTION):
+        return _first(line.removeprefix(EXCEPTION), "\\n")
     if not line.startswith('{"time"'):
         return line
     try:
@@ -156,4 +160,10 @@ def _plain(line: str) -> str:
     except ValueError:
         return line
     head = f"{found['time']} [{found.get('level', '')}] {found.get('thread', '')}"
-    return f"{head} {found['logger']} - {found['message']}\n"
+    message = f"{head} {found['logger']} - {found['message']}"
+    exception = found.get("exception")
+    return f"{message}\n{_first(exception, chr(10))}" if exception else message
+
+
+def _first(text: str, end: str) -> str:
+    return text.partition(end)[0].removesuffix("\\r").rstrip()

@@ -15,6 +15,7 @@ from scripts.kit.processes import group_members
 from scripts.kit.readiness import ModelsFailed, NotReadyInTime, ServerFailed
 from scripts.kit.rollout import Rollout
 from scripts.kit.server import Server
+from scripts.kit.server_command import JSON_LOGGING
 from scripts.kit.tokens import Tokens
 from scripts.kit.torchserve import TorchServe
 from tests.sentences import refused
@@ -77,6 +78,25 @@ def test_without_a_fork_server_torchserve_starts_workers(store: Path, tmp_path: 
     with TorchServe(tmp_path, model_store=store, fork_server=False) as running:
         (worker,) = running.describe("echo")[0]["workers"]
         assert psutil.Process(worker["pid"]).ppid() == running.pid
+
+
+def test_what_a_client_sends_makes_no_line_of_a_log(server: Server) -> None:
+    """Neither is the query, which can have a text, in a log."""
+    line = "2026-01-01T00:00:00,000 [ERROR] forged"
+    encoded = f"%0d%0a%1b%E2%80%A8{line.replace(' ', '%20')}"
+    for path in (
+        f"predictions/echo/1.0/x{encoded}",
+        f"predictions/x{encoded}",
+        f"models/x{encoded}",
+    ):
+        httpx.get(f"{server.inference_url}/{path}{encoded}?text=quetzalcoatl", timeout=30)
+        httpx.get(f"{server.management_url}/{path}{encoded}?text=quetzalcoatl", timeout=30)
+    wait_for(lambda: server.log("access_log.log").count("models/x") == 2)
+    logs = [path.read_bytes() for path in (server.workdir / "logs").glob("*.log")]
+    assert any(b"forged" in log for log in logs)
+    lines = [line for log in logs for line in log.decode().splitlines()]
+    assert not [each for each in lines if each.startswith("2026-01-01") or "\x1b" in each]
+    assert not [each for each in lines if "quetzalcoatl" in each]
 
 
 def test_logs_are_written_to_the_work_folder(server: Server) -> None:
@@ -193,6 +213,7 @@ def test_the_key_of_a_server_holds_for_every_way_in(tmp_path: Path, keys: Path) 
         model_store=store,
         public_key=keys / "own.pub",
         config_overrides={"enable_model_api": "true"},
+        log_config=JSON_LOGGING,
     )
     with served as server:
         (store / "echo@1.0.mar").write_bytes(b"")
@@ -218,6 +239,9 @@ def test_the_key_of_a_server_holds_for_every_way_in(tmp_path: Path, keys: Path) 
         found = Server.of(tmp_path / "work")
         assert found and found.signed_store(store) == server.signed_store(store)
         assert [path.name for path in (server.scratch / "signed").iterdir()] == ["echo@3.0"]
+        httpx.get(f"{server.inference_url}/predictions/echo/3.0/x%0d%0aLINE", timeout=30)
+        lines = (server.workdir / "logs" / "ts_log.log").read_text(encoding="utf-8").splitlines()
+        assert any("Exception" in json.loads(line).get("exception", "") for line in lines)
     assert not server.scratch.exists()
 
 
