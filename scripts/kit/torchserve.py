@@ -144,11 +144,12 @@ class TorchServe:
     def _settings(self, server: Server) -> dict[str, str]:
         signed = server.signed_store(self.model_store)
         store = signed.folder if signed else self.model_store.resolve()
+        models = ",".join(f"{name}={file}" for name, file in server.models.items())
         return {
             **read_properties(self.config),
             **self.ports.properties(),
             "model_store": escape(store),
-            "load_models": ",".join(f"{name}={file}" for name, file in server.models.items()),
+            "load_models": escape(models),
             **self.config_overrides,
         }
 

@@ -25,7 +25,8 @@ from tests.waiting import wait_for
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("store")
+    folder = tmp_path_factory.mktemp("store") / "mod\u00e8les \u6a21 \U0001f600"
+    folder.mkdir()
     write_archive(folder, "echo", ECHO)
     return folder
 
@@ -35,6 +36,7 @@ def server(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", "/poison")
         patch.delenv("HF_HUB_OFFLINE", raising=False)
+        patch.setenv("LC_ALL", "C")
         with TorchServe(tmp_path_factory.mktemp("work"), model_store=store) as running:
             yield running
 
@@ -45,6 +47,14 @@ def ask(server: Server) -> httpx.Response:
 
 def test_a_model_is_served_under_its_file_name(server: Server) -> None:
     assert ask(server).json()["folder"].startswith(str(server.scratch))
+
+
+def test_a_store_whose_path_is_not_ascii_is_found_in_every_locale(
+    server: Server, store: Path
+) -> None:
+    settings = (server.workdir / "config.properties").read_bytes()
+    assert not str(store).isascii() and settings.isascii()
+    assert ask(server).is_success
 
 
 def test_workers_run_offline_and_without_the_pythonpath_of_the_caller(server: Server) -> None:
