@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ class Server:
         workdir: the settings and, in `logs/`, the logs.
         scratch: temporary folder for unpacked archives, removed when the server stops.
         public_key: the key that its archives are signed with; None for any archives.
+        left_out: why archives are not served that were to be, by the name of their model.
     """
 
     pid: int
@@ -56,6 +57,7 @@ class Server:
     workdir: Path
     scratch: Path
     public_key: Path | None = None
+    left_out: dict[str, str] = field(default_factory=dict)
 
     def signed_store(self, source: Path) -> SignedStore | None:
         """Return the model store of a server with a key, given the folder of archives."""

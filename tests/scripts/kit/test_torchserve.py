@@ -10,6 +10,8 @@ import psutil
 import pytest
 
 from handlers.runtime.integrity import UntrustedArchive
+from scripts.kit.archive_formats import ARCHIVE_FORMATS
+from scripts.kit.manifest import manifest
 from scripts.kit.ports import PortInUse
 from scripts.kit.processes import group_members
 from scripts.kit.readiness import ModelsFailed, NotReadyInTime, ServerFailed
@@ -174,6 +176,59 @@ def test_the_error_of_a_model_that_does_not_load_is_reported(tmp_path: Path) -> 
     with pytest.raises(ModelsFailed, match=r"broken did not load: ValueError: .* did you mean"):
         TorchServe(tmp_path / "work", model_store=tmp_path).start()
 
+    assert Server.of(tmp_path / "work") is None
+
+
+def break_archives(store: Path) -> dict[str, Path]:
+    """Write archives that cannot be loaded, each broken in another way."""
+    parts: dict[str, dict[str, bytes]] = {
+        "no_manifest": {"transformers_handler.py": b""},
+        "manifest": {"MAR-INF/MANIFEST.json": b"{"},
+        "empty_manifest": {"MAR-INF/MANIFEST.json": b"null"},
+        "no_model": {"MAR-INF/MANIFEST.json": b'{"model": {}}'},
+        "no_yaml": {"MAR-INF/MANIFEST.json": manifest("no_yaml", "1.0")},
+        "yaml": {"MAR-INF/MANIFEST.json": manifest("yaml", "1.0"), "model-config.yaml": b"{"},
+        "list": {"MAR-INF/MANIFEST.json": manifest("list", "1.0"), "model-config.yaml": b"[]"},
+    }
+    made = {name: store / f"{name}.mar" for name in parts}
+    for name, files in parts.items():
+        ARCHIVE_FORMATS["mar"].write(made[name], name, {**files}, lambda _: None)
+    made["cut"] = write_archive(store, "cut", ECHO)
+    made["cut"].write_bytes(made["cut"].read_bytes()[:-40])
+    for name in ("empty", "text"):
+        made[name] = store / f"{name}.mar"
+        made[name].write_text("no archive" if name == "text" else "")
+    made["tar"] = store / "tar.tar.gz"
+    made["tar"].write_text("no archive")
+    return made
+
+
+def test_broken_archives_are_named_and_the_others_are_served(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    for name, handler in (("echo", ECHO), ("broken", BROKEN)):
+        write_archive(store, name, handler)
+    content = bytearray(write_archive(store, "changed", ECHO).read_bytes())
+    content[content.index(b"class Echo") + 6] ^= 1  # Only unpacking finds that.
+    (store / "changed.mar").write_bytes(content)
+    names = {*break_archives(store), "broken", "changed"}
+    reasons = dict[str, str]()
+    served = TorchServe(tmp_path / "work", model_store=store, on_failed=reasons.__setitem__)
+    with served as server:
+        assert ask(server).is_success
+        assert reasons.keys() == names
+        assert "did you mean" in reasons["broken"]
+        assert server.models.keys() == {"echo", "broken", "changed"}
+        assert server.left_out.keys() == names - {"broken", "changed"}
+
+
+def test_broken_archives_alone_are_not_served(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    made = break_archives(store)
+    with pytest.raises(ModelsFailed) as caught:
+        TorchServe(tmp_path / "work", model_store=store, on_failed=lambda *_: None).start()
+    assert caught.value.reasons.keys() == made.keys()
     assert Server.of(tmp_path / "work") is None
 
 
