@@ -20,7 +20,9 @@ from scripts.kit.tokens import KEY_FILE, Tokens
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
 PORTS = Ports.of(read_properties(ROOT / "config.properties"))
 INFERENCE, MANAGEMENT = f"http://{HOST}:{PORTS.inference}", f"http://{HOST}:{PORTS.management}"
+METRICS = f"http://{HOST}:{PORTS.metrics}/metrics"
 Model = Annotated[str, typer.Argument(help="The name of the model.")]
+Force = Annotated[bool, typer.Option("--force", help="Unload a version that clients may ask for.")]
 
 
 @app.callback()
@@ -29,6 +31,7 @@ def server(
     model_store: Annotated[Path, typer.Option(help="Its model store.")] = MODEL_STORE,
     inference: Annotated[str, typer.Option(help="Its address.")] = INFERENCE,
     management: Annotated[str, typer.Option(help="Its address.")] = MANAGEMENT,
+    metrics: Annotated[str, typer.Option(help="The address of its metrics.")] = METRICS,
     key_file: Annotated[
         Path | None, typer.Option(help="Its key_file.json; default: that of --workdir.")
     ] = None,
@@ -49,6 +52,7 @@ def server(
         store=model_store,
         inference_url=inference,
         management_url=management,
+        metrics_url=metrics,
         tokens=tokens,
         say=typer.echo,
         signed=server.signed_store(model_store) if server and is_own else None,
@@ -65,7 +69,10 @@ def to(
     ] = None,
     requests: Annotated[int, typer.Option(min=1, help="Requests before the switch.")] = 20,
     watch: Annotated[float, typer.Option(min=0, help="Seconds to watch after it.")] = 10,
-    retire: Annotated[bool, typer.Option("--retire", help="Unload the former default.")] = False,
+    retire: Annotated[
+        bool, typer.Option("--retire", help="Unload the former default, unless clients ask for it.")
+    ] = False,
+    force: Force = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
 ) -> None:
     """Load a version beside the default, try it, make it the default, and go back if it fails."""
@@ -76,6 +83,7 @@ def to(
             requests=requests,
             watch=watch,
             retire=retire,
+            force=force,
             dry_run=dry_run,
         )
     if not dry_run:
@@ -92,6 +100,20 @@ def back(
     with plain_errors():
         context.obj(model).set_default(version)
     typer.echo(f"{model} {version} is the default.")
+
+
+@app.command()
+def retire(
+    context: typer.Context,
+    model: Model,
+    version: Annotated[str, typer.Argument(help="A version that is loaded.")],
+    watch: Annotated[float, typer.Option(min=0, help="Seconds to count its requests.")] = 10,
+    force: Force = False,
+) -> None:
+    """Unload a version that is not the default, unless clients ask for it by its number."""
+    with plain_errors():
+        context.obj(model).retire(version, watch, force=force)
+    typer.echo(f"{model} {version} is unloaded.")
 
 
 @app.command()

@@ -185,6 +185,7 @@ class Format(BaseFormat):
             partial(self._load_static, spec, settings),
             partial(load_checkpoint, checkpoint) if checkpoint else None,
             _grammar_trials(spec.checkpoint),
+            spec.config.hang_seconds,
         )
 
     def _checkpoint_of(self, spec: ModelSpec) -> ModelSpec | None:
@@ -286,7 +287,8 @@ class Format(BaseFormat):
             ) from None
         if is_gemma:
             module = read_weights(spec.in_float32()).eval()
-            batches = TokenInputs(("input_ids", "attention_mask")).batches(module)
+            names = ("input_ids", "attention_mask")
+            batches = TokenInputs(names, spec.checkpoint.row_maker).batches(module)
             check_parity(module, OpenVinoModel(model, spec.outputs), batches, FILE)
         return model
 

@@ -293,6 +293,7 @@ def test_the_key_of_a_server_holds_for_every_way_in(tmp_path: Path, keys: Path) 
             store,
             server.inference_url,
             server.management_url,
+            server.metrics_url,
             Tokens(None, server.management_url),
             signed=server.signed_store(store),
         )
