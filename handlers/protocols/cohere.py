@@ -35,6 +35,7 @@ from handlers.protocols.base import (
     check_operation,
     first_error,
     tokens_read,
+    with_names,
 )
 from handlers.schemas.embedding_types import in_base64, quantized
 from handlers.schemas.model_info import ModelInfo
@@ -215,6 +216,7 @@ class Protocol(BaseProtocol):
     def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
         call: Call = exchange.context
         if error := call.error_in(outcomes):
+            error = with_names(error, {"inputs": "texts"})
             return self.error_response(exchange.http_request, error)
         return HttpResponse(encode_json(call.body(exchange, outcomes)))
 

@@ -185,6 +185,7 @@ class Protocol(InferenceServer):
         typed = {"model_type": {kind: {} if kind == "embedding" else facts}}
         return {
             **super()._info(exchange, results),
+            "served_model_name": self.model.name,
             **(typed if self.model.operation else {}),
             "max_batch_tokens": self.model.settings.max_batch_tokens,
             "auto_truncate": limits.truncation,
