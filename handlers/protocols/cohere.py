@@ -252,8 +252,10 @@ class Protocol(BaseProtocol):
         self.check_count(len(body.documents), "documents")
         documents = [_text_of(document) for document in body.documents]
         inputs = {"query": body.query, "documents": documents}
-        request = Request(inputs, body.parameters, token_count=TokenCount())
         version = http_request.path.rpartition("/")[0].removeprefix("v")
+        # Clients of Jina and vLLM read the documents without asking for them; Cohere's need not.
+        defaults = {"return_documents": True} if version == "1" else {}
+        request = Request(inputs, {**defaults, **body.parameters}, token_count=TokenCount())
         call = RerankCall(version or "1", self.model.name, nests=bool(version))
         return Exchange(http_request, [request], call)
 

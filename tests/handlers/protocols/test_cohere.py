@@ -122,6 +122,18 @@ def test_documents_become_one_request(path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "returned"), [("v1/rerank", True), ("v2/rerank", None), ("rerank", None)]
+)
+def test_the_clients_of_jina_and_vllm_get_documents_without_asking(
+    path: str, returned: bool | None
+) -> None:
+    (request,) = read(path, QUERY)
+    assert request.parameters.get("return_documents") == returned
+    (request,) = read(path, {**QUERY, "return_documents": False})
+    assert request.parameters["return_documents"] is False
+
+
+@pytest.mark.parametrize(
     ("path", "document"),
     [("v1/rerank", {"text": "c"}), ("v2/rerank", {"text": "c"}), ("rerank", "c")],
 )

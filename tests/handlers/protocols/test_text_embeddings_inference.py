@@ -284,6 +284,7 @@ QUERY = {"query": "Who sings?", "texts": [FINE, ODD, "Nina"]}
     [
         ({}, {}),
         ({"raw_scores": True, "return_text": True}, {"raw_scores": True, "return_documents": True}),
+        ({"top_n": 1}, {"top_n": 1}),
     ],
 )
 def test_texts_are_ranked(ranker: Served, settings: Any, parameters: Any) -> None:
