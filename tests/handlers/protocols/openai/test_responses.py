@@ -12,6 +12,8 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.telemetry.meter import Meter
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
+from tests.images import TEXTS
+from tests.modes.image_text_to_text import chat_about
 from tests.sentences import Sentence
 from tests.serving import Served, read_json
 
@@ -218,3 +220,33 @@ def test_a_model_without_texts_or_template_refuses(served: Callable[..., Served]
     for mode, word in (("sequence_classification", "writes no texts"), ("text_generation", "chat")):
         answer = call(served(mode), {"input": "a"})
         assert (answer.status, word in answer.body.decode()) == (422, True)
+
+
+def test_a_model_that_reads_images_takes_them(served: Callable[..., Served]) -> None:
+    vision = served("image_text_to_text")
+    url = chat_about(TEXTS[0], "?")[0]["content"][0]["image_url"]["url"]
+    parts = [
+        {"type": "input_text", "text": "What is it?"},
+        {"type": "input_image", "image_url": url},
+    ]
+    body = {"input": [{"role": "user", "content": parts}], "max_output_tokens": 5}
+    answer = call(vision, body)
+    assert answer.status == 200, answer.body
+    chat = [
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "What is it?"},
+                {"type": "image_url", "image_url": {"url": url}},
+            ],
+        }
+    ]
+    (same,) = vision.ask(chat, max_new_tokens=5, return_full_text=False)
+    assert read_json(answer.body)["output"][0]["content"][0]["text"] == same["generated_text"]
+    for part, status, facts in (
+        ({"type": "input_file"}, 422, ["input_file", "images"]),
+        ({"type": "input_image", "file_id": "file-1"}, 400, ["image_url"]),
+    ):
+        answer = call(vision, {"input": [{"role": "user", "content": [part]}]})
+        assert answer.status == status
+        assert read_json(answer.body)["error"]["message"] == Sentence(*facts)
