@@ -235,6 +235,7 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
+Failure = TypeVar("Failure", bound=BaseException)
 
 
 def attempt(function: Callable[..., Result], *arguments: Any) -> Result | RequestError:
@@ -259,6 +260,20 @@ def without_frames(error: RequestError) -> RequestError:
     """
     error.__traceback__ = error.__context__ = error.__cause__ = None
     return error
+
+
+def copied(error: Failure) -> Failure:
+    """Return an equal error to raise, of one that is kept for several callers.
+
+    An error changes when it is raised: it gets the frames of each caller, and the error that the
+    caller was handling. Threads that raise the same object change it for each other.
+    """
+    kind = type(error)
+    # The constructors of this hierarchy take facts and not the message, so they are not called.
+    copy = kind.__new__(kind, *error.args)
+    copy.args = error.args
+    copy.__dict__.update(error.__dict__)
+    return copy
 
 
 def classify(error: BaseException) -> RequestError:

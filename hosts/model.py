@@ -88,6 +88,11 @@ class ArchiveModel:
         """Whether each request is answered in a thread of its own, with `continuousBatching`."""
         return bool(self.config.continuousBatching)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether this process has to be replaced, because the model cannot answer any more."""
+        return self.engine.device_failed or self.engine.model.has_failed
+
     def incoming(
         self, row: Mapping[str, Any], headers: Mapping[str, Any], respond: Respond
     ) -> Incoming:

@@ -14,6 +14,7 @@ from scripts.kit.places import BUILD, MODEL_STORE, ROOT
 from scripts.kit.ports import HOST, Ports
 from scripts.kit.properties import read_properties
 from scripts.kit.rollout import Rollout
+from scripts.kit.server import Server
 from scripts.kit.tokens import KEY_FILE, Tokens
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
@@ -32,12 +33,20 @@ def server(
     management: Annotated[str, typer.Option(help="Its address.")] = MANAGEMENT,
     metrics: Annotated[str, typer.Option(help="The address of its metrics.")] = METRICS,
     key_file: Annotated[
-        Path | None, typer.Option(help="Its key_file.json; default: that of build/server.")
+        Path | None, typer.Option(help="Its key_file.json; default: that of --workdir.")
     ] = None,
+    workdir: Annotated[
+        Path, typer.Option(help="The work folder that serve.py started it with.")
+    ] = BUILD / "server",
 ) -> None:
-    """Roll out a new version of a model of a server: by default that of `scripts/serve.py`."""
-    own = BUILD / "server" / KEY_FILE
+    """Roll out a new version of a model of a server: by default that of `scripts/serve.py`.
+
+    With the server's --public-key, the version must be signed, too.
+    """
+    own = workdir / KEY_FILE
     tokens = Tokens(key_file or (own if own.is_file() else None), management)
+    server = Server.of(workdir)
+    is_own = server is not None and server.is_alive() and server.management_url == management
     context.obj = partial(
         Rollout,
         store=model_store,
@@ -46,6 +55,7 @@ def server(
         metrics_url=metrics,
         tokens=tokens,
         say=typer.echo,
+        signed=server.signed_store(model_store) if server and is_own else None,
     )
 
 

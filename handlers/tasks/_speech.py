@@ -21,7 +21,7 @@ from handlers.batching.padding import Batch
 from handlers.batching.rows import Outputs
 from handlers.batching.shapes import ArrayRow, stack
 from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.graph_inputs import WRITTEN
+from handlers.checkpoints.made_up_rows import WRITTEN
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, OutOfTime, TextTooLong, Unprocessable, WrongCheckpoint
 from handlers.generation.randomness import seeded

@@ -191,7 +191,12 @@ class Task(GenerationTask[PromptQuery]):
 
     @cached_property
     def _grammars(self) -> GrammarCompiler:
-        return GrammarCompiler(self.tokenizer, self.checkpoint.vocab_size, end_tokens(self.base))
+        return GrammarCompiler(
+            self.tokenizer,
+            self.checkpoint.vocab_size,
+            end_tokens(self.base),
+            self.settings.max_grammar_characters,
+        )
 
     def _fit_ids(self, ids: TokenIds, truncate: int | None) -> TokenIds:
         """Return the ids of a prompt, truncated if there are too many, before they are decoded.

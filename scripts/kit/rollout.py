@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from handlers.errors import KitError
+from scripts.kit.signed_store import SignedStore
 from scripts.kit.tokens import Tokens
 from scripts.kit.versions import versioned, write_default
 
@@ -42,6 +43,7 @@ class Rollout:
         metrics_url: the address of its metrics.
         tokens: its tokens.
         say: is called with each step.
+        signed: the store of a server with a key: an archive is checked before it is registered.
     """
 
     model: str
@@ -52,6 +54,7 @@ class Rollout:
     tokens: Tokens
     say: Callable[[str], None] = print
     client: httpx.Client = field(default_factory=lambda: httpx.Client(trust_env=False))
+    signed: SignedStore | None = None
 
     def to(
         self,
@@ -81,6 +84,7 @@ class Rollout:
         Raises:
             RolloutFailed: a step failed. The former version is the default, unless only its
                 unloading failed.
+            KitError: the server has a key, and the archive is not signed with it.
         """
         file, former = self._archive(version), self.default()
         workers = int(former["minWorkers"])
@@ -201,7 +205,7 @@ class Rollout:
         if version in self.versions():
             return
         parameters = {
-            "url": file,
+            "url": self.signed.add(file) if self.signed else file,
             "model_name": self.model,
             "initial_workers": str(workers),
             "synchronous": "true",
@@ -252,6 +256,8 @@ class Rollout:
         """Unload a version once it answers nothing; it gets no new requests."""
         time.sleep(2 * INTERVAL)
         self._manage("DELETE", f"/models/{self.model}/{version}", timeout=LOAD_SECONDS)
+        if self.signed:
+            self.signed.remove(versioned(self.model, version))
 
     def _predict(self, version: str, body: Any) -> httpx.Response:
         return self._call(

@@ -67,6 +67,7 @@ class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
     """
 
     default_method = "feature_ablation"
+    has_own_decoder = True
     default_parameters = {"max_new_tokens": 10}
 
     def attribute(
