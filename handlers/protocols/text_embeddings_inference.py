@@ -116,7 +116,8 @@ class Protocol(InferenceServer):
 
     def _parse_rerank(self, http_request: HttpRequest) -> Exchange:
         check_operation(self.model, "rerank")
-        settings = ["raw_scores", "return_text", *TRUNCATION]
+        # LiteLLM sends Cohere's top_n.
+        settings = ["raw_scores", "return_text", "top_n", *TRUNCATION]
         content = read_object(http_request.content, ["query", "texts"], settings)
         inputs = {name: content[name] for name in ("query", "texts")}
         self._check_texts(inputs["texts"], "texts")
@@ -185,6 +186,7 @@ class Protocol(InferenceServer):
         typed = {"model_type": {kind: {} if kind == "embedding" else facts}}
         return {
             **super()._info(exchange, results),
+            "served_model_name": self.model.name,
             **(typed if self.model.operation else {}),
             "max_batch_tokens": self.model.settings.max_batch_tokens,
             "auto_truncate": limits.truncation,
