@@ -6,8 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from handlers.errors import Unprocessable
 from handlers.generation.compact_json import compact_json
-from handlers.generation.grammar import CompiledGrammar, GrammarCompiler, grammar_content, to_lark
+from handlers.generation.grammar import (
+    CompiledGrammar,
+    GrammarCompiler,
+    grammar_content,
+    lark_text,
+    to_lark,
+)
 from handlers.generation.structural_tag import Format, matching
 from handlers.generation.tool_calls import ToolUse
 from handlers.schemas.structured_output import Grammar
@@ -36,8 +43,20 @@ class TextGrammar:
         Raises:
             RequestError: it cannot be written so, or this model cannot have grammars.
         """
+        if self.answer and self.answer.type == "lark":
+            return self._own_lark(self.answer)
         answer = to_lark(self.answer) if self.answer else None
         return self.calls.lark(self.compiler.literal, answer) if self.calls else f"start: {answer}"
+
+    @property
+    def is_lark(self) -> bool:
+        """Whether it is given in Lark, which xgrammar does not read."""
+        return self.answer is not None and self.answer.type == "lark"
+
+    def _own_lark(self, answer: Grammar) -> str:
+        if self.calls:
+            raise Unprocessable("A grammar in Lark and tools exclude one another; leave one out.")
+        return lark_text(answer.value)
 
     def compile(self) -> CompiledGrammar:
         """Return the grammar as llguidance compiles it.

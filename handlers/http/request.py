@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +44,7 @@ class HttpRequest:
     `send` sends a part of the response before it is complete; None where that is not possible.
     `takes_bytes` is False where the response has to be text. `limits` are those of its body.
     `reads_media` is whether the body or a field of a form may be a file that is no text.
+    `response_headers` are further headers of its response.
     """
 
     row: Mapping[str, Any]
@@ -51,6 +53,14 @@ class HttpRequest:
     takes_bytes: bool = True
     limits: BodyLimits = DEFAULTS
     reads_media: bool = False
+    response_headers: Mapping[str, str] = field(default_factory=dict)
+
+    def with_response_headers(self, headers: Mapping[str, str]) -> HttpRequest:
+        """Return the request, whose response has further headers."""
+        # A copy has what was decoded, too.
+        other = copy(self)
+        object.__setattr__(other, "response_headers", {**self.response_headers, **headers})
+        return other
 
     @cached_property
     def explains(self) -> bool:

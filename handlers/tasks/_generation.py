@@ -17,7 +17,6 @@ from handlers.batching.rows import Outputs, RowOutcome, require_outputs
 from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.errors import Unprocessable
 from handlers.generation.continuous import ContinuousModel
 from handlers.generation.generator import Generator, Prompt, with_grammars
 from handlers.generation.layout import Layout
@@ -121,9 +120,6 @@ class GenerationTask(TextTask[QueryT, Prompt]):
 
     def read_parameters(self, given: Mapping[str, Any]) -> Any:
         parameters = dict(given)
-        requested, own = parameters.pop("eos_token_id", None), self.base.eos_token_id
-        if requested not in (None, own, [own]):
-            raise Unprocessable(f"eos_token_id can only be this model's own, {own}; use stop.")
         if parameters.get("max_length") is not None:
             # Otherwise the YAML's default would take precedence over max_length.
             parameters.setdefault("max_new_tokens")
@@ -150,7 +146,7 @@ class GenerationTask(TextTask[QueryT, Prompt]):
         """
         parameters.check_sequences(self.settings.max_sequences)
         parameters.check_logprobs()
-        parameters.check_bias(self.vocabulary)
+        parameters.check_token_ids(self.vocabulary)
 
 
 def details(row: Window, text: GeneratedText, parameters: SamplingParameters) -> dict[str, Details]:

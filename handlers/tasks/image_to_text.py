@@ -129,7 +129,7 @@ class Task(ImageTask):
         parameters: ImageToTextParameters = query.parameters
         parameters.check_sequences(self.settings.max_sequences)
         parameters.check_logprobs()
-        parameters.check_bias(int(self._decoder.vocab_size))
+        parameters.check_token_ids(int(self._decoder.vocab_size))
         if parameters.max_new_tokens and parameters.max_new_tokens > self.most_new_tokens:
             raise RequestTooLarge(
                 f"max_new_tokens is {parameters.max_new_tokens:,}, and this model's texts have at"
