@@ -23,6 +23,7 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError, RequestTooLarge, WrongCheckpoint
+from handlers.generation.checkpoint_defaults import with_checked_defaults
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.layout import IMAGE_TO_TEXT
 from handlers.generation.parameters import (
@@ -217,7 +218,7 @@ def _generation_config(checkpoint: Checkpoint) -> GenerationConfig:
 
     BLIP ends a text at its separator, whatever the generation config says.
     """
-    base = checkpoint.generation_config
+    base = with_checked_defaults(checkpoint.generation_config)
     if checkpoint.config.model_type == "blip":
         base.eos_token_id = checkpoint.config.get_text_config().sep_token_id
     return base
