@@ -34,6 +34,8 @@ with hide_packages("sklearn", silence="transformers"):
 
 from handlers.checkpoints.heads import check_head
 from handlers.checkpoints.labels import read_labels
+from handlers.checkpoints.made_up_rows import RowMaker
+from handlers.checkpoints.own_code import check_computation
 from handlers.checkpoints.pillow_processors import read_pillow_processor
 from handlers.checkpoints.processor import read_processor
 from handlers.checkpoints.sentencepiece_files import has_sentencepiece_only, read_tokenizer
@@ -99,9 +101,10 @@ class Checkpoint:
         """Check that a model of an auto class can be loaded, without reading its weights.
 
         Raises:
-            WrongCheckpoint: it has another head or needs custom code.
+            WrongCheckpoint: it has another head, or needs custom code.
         """
         check_head(self.config, self.handler, auto_class)
+        check_computation(self.config, auto_class, self.handler.model_name or str(self.directory))
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -190,6 +193,11 @@ class Checkpoint:
         """The number of ids that the model has embeddings for."""
         named = getattr(self.config.get_text_config(), "vocab_size", None)
         return int(named or len(self.tokenizer))
+
+    @cached_property
+    def row_maker(self) -> RowMaker:
+        """What makes rows of random tokens, framed as those of a text."""
+        return RowMaker.of(self.tokenizer, self.vocab_size, self.pad_token_id)
 
     @cached_property
     def baseline_token_id(self) -> int:

@@ -17,13 +17,11 @@ from transformers import PreTrainedModel
 from handlers.batching.padding import Batch
 from handlers.batching.rows import RowKind
 from handlers.checkpoints.checkpoint import UNLIMITED, first_position
+from handlers.checkpoints.made_up_rows import MASK, WRITTEN, RowMaker
 from handlers.checkpoints.trial_rows import row_beyond, windows
 
 SHAPES = ((2, 16), (3, 29), (1, 7))
 COUNTS = (2, 3, 1)
-MASK = "attention_mask"
-# The tokens of a text that a decoder writes.
-WRITTEN = "decoder_input_ids"
 # Texts beside arrays, whose number is another one, and their tokens.
 TEXT_SHAPES = ((4, 9), (5, 16), (2, 7))
 WIDTHS = (9, 16, 7)
@@ -58,9 +56,11 @@ class TokenInputs(GraphInputs):
 
     Attributes:
         inputs: names of the inputs, including the attention mask.
+        maker: makes the rows; None for rows without special tokens.
     """
 
     inputs: tuple[str, ...]
+    maker: RowMaker | None = None
     kind = "tokens"
 
     @property
@@ -70,6 +70,12 @@ class TokenInputs(GraphInputs):
     def free_axes(self, name: str, tensor: torch.Tensor) -> Sequence[int]:
         return range(tensor.ndim)
 
+    def batch(self, module: PreTrainedModel, rows: int, width: int) -> Batch:
+        """Return a random batch; a third of the last row is padding."""
+        vocabulary = int(module.config.get_text_config().vocab_size)
+        maker = self.maker or RowMaker.unframed(vocabulary)
+        return maker.batch(self.names, rows, width)
+
     def batches(self, module: PreTrainedModel) -> list[Batch]:
         """Return random batches, one of them wider than the windows of the config."""
         config = module.config.get_text_config()
@@ -77,10 +83,7 @@ class TokenInputs(GraphInputs):
         longest = int(getattr(config, "max_position_embeddings", None) or UNLIMITED) - offset
         reached = [width for width in windows(module.config) if width < longest]
         shapes = (*SHAPES, (2, row_beyond(reached))) if reached else SHAPES
-        return [
-            example_batch(self.names, int(config.vocab_size), rows, min(width, longest))
-            for rows, width in shapes
-        ]
+        return [self.batch(module, rows, min(width, longest)) for rows, width in shapes]
 
 
 @dataclass(frozen=True)
@@ -184,19 +187,14 @@ class ArrayTextInputs(ArrayInputs):
         return [
             {
                 **arrays,
-                **example_batch(
-                    self.texts.names,
-                    int(config.vocab_size),
-                    rows,
-                    self.width or min(width, longest),
-                ),
+                **self.texts.batch(module, rows, self.width or min(width, longest)),
             }
             for arrays, (rows, width) in zip(super().batches(module), TEXT_SHAPES, strict=True)
         ]
 
 
 def example_batch(names: Sequence[str], vocabulary: int, rows: int, width: int) -> Batch:
-    """Return rows of random tokens; a third of the last row is padding.
+    """Return rows of random tokens without special ones; a third of the last row is padding.
 
     Args:
         names: names of the model inputs.
@@ -204,15 +202,7 @@ def example_batch(names: Sequence[str], vocabulary: int, rows: int, width: int) 
         rows: the number of rows.
         width: the number of tokens per row.
     """
-    generator = torch.Generator().manual_seed(rows * width)
-    batch = {name: torch.zeros(rows, width, dtype=torch.long) for name in names}
-    batch["input_ids"] = torch.randint(
-        vocabulary // 2, vocabulary, (rows, width), generator=generator, dtype=torch.long
-    )
-    batch[WRITTEN] = batch["input_ids"]
-    batch["attention_mask"] = torch.ones(rows, width, dtype=torch.long)
-    batch["attention_mask"][-1, width - width // 3 :] = 0
-    return {name: batch[name] for name in names}
+    return RowMaker.unframed(vocabulary).batch(names, rows, width)
 
 
 def _random(array: np.ndarray[Any, Any], rows: int) -> torch.Tensor:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import torch
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig
 
-from handlers.batching.rows import Row, TrialRows
+from handlers.batching.rows import TrialRows
 from handlers.checkpoints.checkpoint import UNLIMITED, Checkpoint
 
 SHORT = (7, 12, 3, 7)
@@ -39,9 +37,9 @@ def trial_rows(checkpoint: Checkpoint, max_tokens: int | None) -> TrialRows:
     # A window of this width reaches half of it to either side.
     limit = max(tried, min(beyond) // 2) if beyond else math.inf
     limit = min(limit, short_positions(checkpoint.config) or math.inf)
-    frame = _Frame.of(checkpoint)
+    maker = checkpoint.row_maker
     return TrialRows(
-        [frame.rows([min(each, positions) for each in batch]) for batch in lengths], limit
+        [maker.rows([min(each, positions) for each in batch]) for batch in lengths], limit
     )
 
 
@@ -73,42 +71,3 @@ def _named(values: Mapping[Any, Any]) -> Iterator[int]:
         elif WINDOW.search(str(key)):
             each = value if isinstance(value, (list, tuple)) else [value]
             yield from (width for width in each if type(width) is int)
-
-
-@dataclass(frozen=True)
-class _Frame:
-    """What a tokenizer puts around the tokens of a text, and the ids that texts have."""
-
-    names: Sequence[str]
-    before: Sequence[int]
-    after: Sequence[int]
-    ids: Sequence[int]
-
-    @classmethod
-    def of(cls, checkpoint: Checkpoint) -> _Frame:
-        tokenizer = checkpoint.tokenizer
-        names = [name for name in tokenizer.model_input_names if name != "attention_mask"]
-        size = checkpoint.vocab_size
-        special = set(tokenizer.all_special_ids)
-        ids = [each for each in range(size // 2, size) if each not in special]
-        return cls(names, *_special_tokens(tokenizer), ids)
-
-    def rows(self, lengths: Sequence[int]) -> list[Row]:
-        generator = torch.Generator().manual_seed(0)
-        return [self._row(length, generator) for length in lengths]
-
-    def _row(self, length: int, generator: torch.Generator) -> Row:
-        inside = max(1, length - len(self.before) - len(self.after))
-        drawn = torch.randint(len(self.ids), (inside,), generator=generator).tolist()
-        ids = [*self.before, *(self.ids[each] for each in drawn), *self.after]
-        return Row({name: ids if name == "input_ids" else [0] * len(ids) for name in self.names})
-
-
-def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
-    """Return the special tokens before and after those of a text."""
-    encoding = tokenizer("a", return_special_tokens_mask=True)
-    ids, special = encoding["input_ids"], encoding["special_tokens_mask"]
-    if 0 not in special:
-        return [], ids
-    first, last = special.index(0), len(special) - special[::-1].index(0)
-    return ids[:first], ids[last:]

@@ -152,6 +152,11 @@ class Attribution:
         return abs(self.delta) / difference if difference else float("inf")
 
     @property
+    def is_finite(self) -> bool:
+        """Whether all of its numbers are finite."""
+        return bool(np.isfinite([*self.values, self.output, self.baseline]).all())
+
+    @property
     def converged(self) -> bool:
         """Whether the values sum to `output - baseline` within 5%."""
         return self.relative_error <= CONVERGENCE_TOLERANCE

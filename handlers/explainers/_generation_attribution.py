@@ -7,6 +7,7 @@ It processes one prompt at a time: `LLMAttribution` wraps the perturbation metho
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +28,8 @@ from captum.attr import (
 from transformers import PreTrainedTokenizerBase
 
 from handlers.batching.tokenization import Window
-from handlers.explainers._tokens import ExplainedTextModel, differentiable
+from handlers.explainers._tokens import ExplainedTextModel
+from handlers.explainers._vectors import TokenVectors
 from handlers.generation.randomness import seeded
 from handlers.schemas.explanation_parameters import ExplanationParameters
 
@@ -35,13 +37,19 @@ Values = npt.NDArray[np.float64]
 
 
 class LanguageModel(torch.nn.Module):
-    """Adapts a model to the interface that Captum expects: token ids to logits."""
+    """Adapts a model to the interface that Captum expects: token ids to logits.
+
+    Args:
+        model: the model.
+        vectors: what looks up the vectors of the prompt's tokens, whose output Captum explains;
+            None where it explains token ids.
+    """
 
     device = torch.device("cpu")
 
-    def __init__(self, model: ExplainedTextModel) -> None:
+    def __init__(self, model: ExplainedTextModel, vectors: TokenVectors | None = None) -> None:
         super().__init__()
-        self._model = model
+        self._model, self._vectors = model, vectors
 
     def forward(self, input_ids: torch.Tensor, **_: Any) -> SimpleNamespace:
         """Return an object with `logits` of shape (rows, tokens, vocabulary)."""
@@ -49,9 +57,11 @@ class LanguageModel(torch.nn.Module):
 
     def run(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Return the logits of rows without padding. Shape: (rows, tokens, vocabulary)."""
-        self._model.deadline.check()
-        mask = torch.ones_like(inputs["input_ids"])
-        return self._model.forward({**inputs, "attention_mask": mask})["logits"].float().cpu()
+        self._model.deadline.check_together()
+        ids = inputs["input_ids"]
+        batch = {**inputs, "attention_mask": torch.ones_like(ids)}
+        with self._vectors.replaced(ids, self._vectors(ids)) if self._vectors else nullcontext():
+            return self._model.forward(batch)["logits"].float().cpu()
 
 
 class EncoderDecoderModel(LanguageModel):
@@ -61,10 +71,17 @@ class EncoderDecoderModel(LanguageModel):
         model: the model.
         length: the number of tokens that the encoder reads; those after them are the text's.
         start: the tokens that the decoder reads before those of the text.
+        vectors: see :class:`LanguageModel`.
     """
 
-    def __init__(self, model: ExplainedTextModel, length: int, start: Sequence[int]) -> None:
-        super().__init__(model)
+    def __init__(
+        self,
+        model: ExplainedTextModel,
+        length: int,
+        start: Sequence[int],
+        vectors: TokenVectors | None = None,
+    ) -> None:
+        super().__init__(model, vectors)
         self._length, self._start = length, torch.tensor([start])
 
     def forward(self, input_ids: torch.Tensor, **_: Any) -> SimpleNamespace:
@@ -156,19 +173,18 @@ class GenerationAttribution:
     settings: ExplanationParameters
     decoder_start: Sequence[int] = ()
 
-    @property
-    def language_model(self) -> LanguageModel:
-        """The model as Captum expects it."""
+    def language_model(self, vectors: TokenVectors | None = None) -> LanguageModel:
+        """Return the model as Captum expects it, to explain token ids or their vectors."""
         if not self.decoder_start:
-            return LanguageModel(self.model)
-        return EncoderDecoderModel(self.model, len(self.row), self.decoder_start)
+            return LanguageModel(self.model, vectors)
+        return EncoderDecoderModel(self.model, len(self.row), self.decoder_start, vectors)
 
     @property
-    def embeddings(self) -> torch.nn.Module:
-        """The input embedding layer of the model."""
-        if self.model.embeddings is None:
+    def vectors(self) -> TokenVectors:
+        """The vectors of the prompt's tokens."""
+        if self.model.vectors is None:
             raise NotImplementedError
-        return self.model.embeddings
+        return self.model.vectors
 
     def attribute(self, method: str) -> Values:
         """Attribute the log-probability of each target token to the prompt tokens.
@@ -179,7 +195,7 @@ class GenerationAttribution:
         """
         prompt = Prompt(self.row, self.tokenizer, self.model.baseline_token_id)
         with seeded(0):
-            attributions = METHODS[method](self, self.language_model, prompt)
+            attributions = METHODS[method](self, prompt)
         values = np.zeros((len(attributions), len(self.row)))
         values[:, prompt.itp_mask[0].numpy()] = attributions.detach().double().cpu().numpy()
         return values
@@ -195,17 +211,16 @@ class GenerationAttribution:
 
     def _log_probabilities(self, prompt: torch.Tensor, target: torch.Tensor) -> Values:
         row = torch.cat([prompt, target])[None]
-        logits = self.language_model(row).logits[0, len(prompt) - 1 : -1]
+        logits = self.language_model()(row).logits[0, len(prompt) - 1 : -1]
         selected = logits.log_softmax(-1)[torch.arange(len(target)), target]
         return np.asarray(selected.double().numpy())
 
 
 def _perturbation(
     captum_class: Callable[[Any], Any], default_samples: int | None = None
-) -> Callable[[GenerationAttribution, LanguageModel, Prompt], torch.Tensor]:
-    def attribute(
-        attribution: GenerationAttribution, model: LanguageModel, prompt: Prompt
-    ) -> torch.Tensor:
+) -> Callable[[GenerationAttribution, Prompt], torch.Tensor]:
+    def attribute(attribution: GenerationAttribution, prompt: Prompt) -> torch.Tensor:
+        model = attribution.language_model()
         samples = attribution.settings.n_samples or default_samples
         options = {"n_samples": samples} if default_samples else {}
         with torch.no_grad():
@@ -217,11 +232,9 @@ def _perturbation(
     return attribute
 
 
-def _integrated_gradients(
-    attribution: GenerationAttribution, model: LanguageModel, prompt: Prompt
-) -> torch.Tensor:
+def _integrated_gradients(attribution: GenerationAttribution, prompt: Prompt) -> torch.Tensor:
     kind = EncoderIntegratedGradients if attribution.decoder_start else LayerIntegratedGradients
-    captum = kind(model, attribution.embeddings)
+    captum = kind(attribution.language_model(attribution.vectors), attribution.vectors)
     steps = attribution.settings.n_steps or 24
     rows = max(1, attribution.model.budget // (len(attribution.row) + len(attribution.target)))
     return _attribute_gradients(
@@ -229,13 +242,10 @@ def _integrated_gradients(
     )
 
 
-def _input_x_gradient(
-    attribution: GenerationAttribution, model: LanguageModel, prompt: Prompt
-) -> torch.Tensor:
+def _input_x_gradient(attribution: GenerationAttribution, prompt: Prompt) -> torch.Tensor:
     kind = EncoderGradientXActivation if attribution.decoder_start else LayerGradientXActivation
-    with differentiable(attribution.embeddings):
-        captum = kind(model, attribution.embeddings)
-        return _attribute_gradients(captum, attribution, prompt)
+    captum = kind(attribution.language_model(attribution.vectors), attribution.vectors)
+    return _attribute_gradients(captum, attribution, prompt)
 
 
 def _attribute_gradients(
@@ -245,7 +255,7 @@ def _attribute_gradients(
     return wrapped.attribute(prompt, torch.tensor(attribution.target), **options).token_attr
 
 
-METHODS: dict[str, Callable[[GenerationAttribution, LanguageModel, Prompt], torch.Tensor]] = {
+METHODS: dict[str, Callable[[GenerationAttribution, Prompt], torch.Tensor]] = {
     "layer_integrated_gradients": _integrated_gradients,
     "input_x_gradient": _input_x_gradient,
     "feature_ablation": _perturbation(FeatureAblation),

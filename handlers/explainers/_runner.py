@@ -10,7 +10,14 @@ from typing import Any, Protocol
 from handlers import explainers
 from handlers.batching.memory import memory_errors
 from handlers.config.quoting import enumerate_names
-from handlers.errors import DeviceFailed, OutOfMemory, RequestError, Unprocessable, attempt
+from handlers.errors import (
+    DeviceFailed,
+    NotFinite,
+    OutOfMemory,
+    RequestError,
+    Unprocessable,
+    attempt,
+)
 from handlers.explainers._attribution import Attribution
 from handlers.explainers._time_shares import TimeShares, weights_of
 from handlers.explainers.base import AnyTarget, BaseExplainer, ExplainedModel
@@ -21,6 +28,10 @@ from handlers.schemas.explanation_parameters import ExplanationParameters
 NOT_CONVERGED = (
     "The attributions do not sum to the difference that they explain within 5%; set a larger "
     "n_steps or n_samples, or use them with caution."
+)
+NOT_FINITE = (
+    "The attributions of this request are no finite numbers; use method feature_ablation, or set "
+    "dtype: float32 in the YAML of the model."
 )
 
 
@@ -151,6 +162,8 @@ class ExplanationRunner:
             outcome = outcomes[id(item)]
             if isinstance(outcome, RequestError):
                 raise outcome
+            if not outcome.is_finite:
+                raise NotFinite(NOT_FINITE)
             attributions.append(outcome)
         response = self._target.to_response(job, [item.target for item in plan], attributions)
         return with_method(response, plan[0].method)
@@ -188,7 +201,7 @@ def method_for(
     if not issubclass(model.batch_type, explainers.get(method).takes):
         reason = f"does not explain {model.rows_name}"
     else:
-        reason = "needs gradients, and this model's save_mode has none"
+        reason = "needs gradients, which this model or its save_mode does not have"
     raise Unprocessable(f"method {method} {reason}; use {enumerate_names(fitting)}.")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,6 +13,7 @@ import torch
 from handlers.batching.padding import Batch, Padding, group_by_length, pad, unpadded
 from handlers.explainers._attribution import AttributionTarget
 from handlers.explainers._segments import Segment
+from handlers.explainers._vectors import TokenVectors
 from handlers.explainers.base import AnyTarget, AttributionBatch, ExplainedModel, Values
 
 # Each row is computed many times, so a group has less padding than that of a prediction.
@@ -35,11 +35,10 @@ class TokenBatch(AttributionBatch):
         return torch.where(replaced, self.model.baseline_token_id, self.inputs)
 
     @property
-    def embeddings(self) -> torch.nn.Module:
-        """The input embedding layer of the model."""
-        if self.model.embeddings is None:
+    def _vectors(self) -> TokenVectors:
+        if self.model.vectors is None:
             raise NotImplementedError
-        return self.model.embeddings
+        return self.model.vectors
 
     @property
     def max_rows(self) -> int:
@@ -55,14 +54,13 @@ class TokenBatch(AttributionBatch):
     @torch.no_grad()
     def vectors(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the embeddings of tokens. Shape: (rows, width, size)."""
-        device = next(self.embeddings.parameters()).device
-        embedded: torch.Tensor = self.embeddings(inputs.to(device))
-        return embedded
+        found: torch.Tensor = self._vectors(inputs)
+        return found
 
     def score_vectors(
         self, vectors: torch.Tensor, inputs: torch.Tensor, *extra: torch.Tensor
     ) -> torch.Tensor:
-        with _replaced(self.embeddings, vectors):
+        with self._vectors.replaced(inputs, vectors):
             return self.score(inputs, *extra)
 
     def sum_vectors(self, values: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
@@ -70,7 +68,7 @@ class TokenBatch(AttributionBatch):
 
     @property
     def dtype(self) -> torch.dtype:
-        return next(self.embeddings.parameters()).dtype
+        return self._vectors.dtype
 
     def segment_values(self, row: int, values: Values, *, per_segment: bool) -> Values:
         target = self.targets[row]
@@ -97,13 +95,13 @@ class ExplainedTextModel(ExplainedModel):
     """A model whose rows are tokens.
 
     Attributes:
-        embeddings: the input embedding layer; None if the format has no gradients.
+        vectors: the vectors of its tokens; None if the format has no gradients.
         padding: padding ids and side.
         baseline_token_id: the id that replaces tokens in the baseline.
         padded_limit: the longest row that may share a forward with shorter ones.
     """
 
-    embeddings: torch.nn.Module | None
+    vectors: TokenVectors | None
     padding: Padding
     baseline_token_id: int
     padded_limit: float = math.inf
@@ -118,26 +116,6 @@ class ExplainedTextModel(ExplainedModel):
     def group(self, targets: Sequence[AnyTarget]) -> Iterator[list[int]]:
         lengths = [len(target.row) for target in targets]
         return group_by_length(lengths, self.budget, MAX_PADDING_SHARE, self.padded_limit)
-
-
-@contextmanager
-def differentiable(embeddings: torch.nn.Module) -> Iterator[None]:
-    """Make the output of the embeddings require gradients, although the weights do not."""
-    handle = embeddings.register_forward_hook(lambda _module, _inputs, out: out.requires_grad_())
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-@contextmanager
-def _replaced(embeddings: torch.nn.Module, vectors: torch.Tensor) -> Iterator[None]:
-    """Replace the output of the embeddings by fixed vectors within the block."""
-    handle = embeddings.register_forward_hook(lambda _module, _inputs, _output: vectors)
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 def _sum(row: Values, segment: Segment) -> float:

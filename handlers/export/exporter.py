@@ -189,11 +189,13 @@ def _specify(directory: Path, config: ModelConfig) -> tuple[BaseTask[Any, Any], 
     task_class = tasks.get(config.handler.mode)
     checkpoint = task_class.checkpoint_class.read(directory, config.handler)
     task_class = task_class.for_config(checkpoint.config)
+    auto_class = task_class.auto_class_for(checkpoint.config)
+    checkpoint.check(auto_class)
     task = task_class(checkpoint, config.handler)
     spec = ModelSpec(
         directory,
         task.checkpoint,
-        task_class.auto_class_for(task.checkpoint.config),
+        auto_class,
         task_class.outputs,
         config,
         torch.device("cpu"),

@@ -109,9 +109,9 @@ class PaddedGraph(torch.nn.Module):
         return tuple(outputs[name] for name in self.signature.outputs)
 
 
-def padded_graph(module: PreTrainedModel, signature: Signature) -> PaddedGraph:
+def padded_graph(module: PreTrainedModel, signature: Signature, inputs: TokenInputs) -> PaddedGraph:
     """Return a graph for padded rows, with the first attention mask that keeps the outputs."""
-    batches = TokenInputs(signature.inputs).batches(module)
+    batches = inputs.batches(module)
     graphs = [PaddedGraph(module, signature, mask).eval() for mask in PADDING_MASKS]
     return next((graph for graph in graphs if _keeps_outputs(graph, batches)), graphs[-1])
 
@@ -214,7 +214,9 @@ def build_graph(module: PreTrainedModel, spec: ModelSpec, inputs: GraphInputs) -
         )
     if isinstance(inputs, ArrayInputs):
         return _stacked_graph(module, spec, inputs)
-    return _token_graph(module, spec, inputs.names)
+    if not isinstance(inputs, TokenInputs):
+        raise NotImplementedError(type(inputs).__name__)
+    return _token_graph(module, spec, inputs)
 
 
 def _stacked_graph(module: PreTrainedModel, spec: ModelSpec, inputs: ArrayInputs) -> StackedGraph:
@@ -232,15 +234,15 @@ def _stacked_graph(module: PreTrainedModel, spec: ModelSpec, inputs: ArrayInputs
 
 
 def _token_graph(
-    module: PreTrainedModel, spec: ModelSpec, inputs: tuple[str, ...]
+    module: PreTrainedModel, spec: ModelSpec, inputs: TokenInputs
 ) -> PaddedGraph | PackedGraph:
     trial = trial_rows(spec.checkpoint, spec.checkpoint.limit)
     packable = spec.padding and as_packable(
         module, trial, spec.padding, spec.outputs, spec.per_token
     )
     if not packable:
-        return padded_graph(module, Signature(inputs, spec.outputs))
-    model_inputs = [name for name in inputs if name != "attention_mask"]
+        return padded_graph(module, Signature(inputs.names, spec.outputs), inputs)
+    model_inputs = [name for name in inputs.names if name != "attention_mask"]
     starts = (ROWS, COLUMNS) if packable.pools else ()
     names = (*model_inputs, "position_ids", SEGMENTS, *starts)
     return PackedGraph(packable, Signature(names, spec.outputs)).eval()

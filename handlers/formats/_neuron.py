@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 from transformers import PreTrainedModel
 
 from handlers.batching.tokenization import check_length
-from handlers.checkpoints.graph_inputs import GraphInputs, example_batch
+from handlers.checkpoints.graph_inputs import GraphInputs, TokenInputs
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.errors import WrongCheckpoint, WrongConfig, summarize
 from handlers.export.manifest import FILE as MANIFEST
@@ -60,20 +60,21 @@ class NeuronFormat(TorchGraphFormat):
     pattern = torchscript.Format.pattern
 
     def export(self, spec: ModelSpec, target: Path, inputs: GraphInputs) -> None:
+        if not isinstance(inputs, TokenInputs):
+            raise NotImplementedError(type(inputs).__name__)
         trace = self._import_package().trace
         module = read_weights(spec).eval()
         signature = Signature(inputs.names, spec.outputs)
         rows, width = _rows(spec), _width(spec)
-        shape = Shape(rows, width, _per_token(module, signature, width))
-        vocabulary = int(module.config.get_text_config().vocab_size)
+        shape = Shape(rows, width, _per_token(module, signature, inputs, width))
         with translate_export_errors(module):
-            batch = example_batch(inputs.names, vocabulary, rows, width)
-            graph = trace(padded_graph(module, signature), tuple(batch.values()))
+            batch = inputs.batch(module, rows, width)
+            graph = trace(padded_graph(module, signature, inputs), tuple(batch.values()))
             torch.jit.save(graph, target / self.file)
         ExportManifest(signature, shape=shape).write(target)
         model = FixedShapeModel(_DeviceModel(GraphModel(graph, signature)), shape, _pad_ids(spec))
         shapes = ((rows + 1, width), (1, -(-width // 2)))
-        batches = [example_batch(inputs.names, vocabulary, *each) for each in shapes]
+        batches = [inputs.batch(module, *each) for each in shapes]
         check_parity(module, model, batches, self.file, TOLERANCE)
 
     def load(self, spec: ModelSpec) -> Model:
@@ -190,10 +191,12 @@ def _pad_ids(spec: ModelSpec) -> dict[str, int]:
 
 
 @torch.no_grad()
-def _per_token(module: PreTrainedModel, signature: Signature, width: int) -> tuple[str, ...]:
+def _per_token(
+    module: PreTrainedModel, signature: Signature, inputs: TokenInputs, width: int
+) -> tuple[str, ...]:
     """Return the outputs whose second dimension follows the width of the input."""
     widths = (width, width - 1)
-    results = [module(**example_batch(signature.inputs, 2, 1, each)) for each in widths]
+    results = [module(**inputs.batch(module, 1, each)) for each in widths]
     return tuple(
         name
         for name in signature.outputs

@@ -27,6 +27,7 @@ from handlers.checkpoints.prequantized import check_dtype, missing_package, quan
 from handlers.checkpoints.text_reduction import ReducedModel
 from handlers.checkpoints.trial_rows import short_positions
 from handlers.checkpoints.vits import VitsCheckpoint
+from handlers.checkpoints.weights import check_weights
 from handlers.config.handler_section import Compile, HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig, summarize
@@ -44,6 +45,8 @@ from handlers.runtime.model import Model
 
 # Where transformers' continuous batching was tested.
 PAGED_DEVICES = ("cpu", "cuda")
+# Model types whose layers have gradients in training alone: those of Reformer are reversible.
+WITHOUT_GRADIENTS = ("reformer",)
 
 
 class Format(BaseFormat):
@@ -80,7 +83,8 @@ class Format(BaseFormat):
         module = read_weights(spec)
         log_placement(spec.config, module)
         adapters = load_adapters(module, spec.directory, spec.config.handler.adapters)
-        model = PretrainedModel(_frozen(module), spec.outputs, adapters)
+        reads_tokens = spec.row_kind == "tokens"
+        model = PretrainedModel(_frozen(module), spec.outputs, adapters, reads_tokens=reads_tokens)
         if spec.config.handler.assistant_model is not None:
             model.assistant = _read_assistant(spec, module)
         return model
@@ -99,6 +103,7 @@ class PretrainedModel(Model):
         module: the module.
         outputs: names of the outputs that the task reads.
         adapters: its LoRA adapters, if it has any.
+        reads_tokens: whether its rows are tokens, whose vectors explanations need gradients of.
     """
 
     def __init__(
@@ -106,8 +111,11 @@ class PretrainedModel(Model):
         module: PreTrainedModel,
         outputs: tuple[str, ...],
         adapters: LoraAdapters | None = None,
+        *,
+        reads_tokens: bool = True,
     ) -> None:
         self.module = module
+        self._reads_tokens = reads_tokens
         # Explanations register hooks on layers, which a compiled graph ignores.
         self._eager = module.forward
         self._outputs = outputs
@@ -124,13 +132,22 @@ class PretrainedModel(Model):
         return torch.as_tensor(self.module.get_image_embeddings(**self._to_device(batch)))
 
     @property
-    def embeddings(self) -> torch.nn.Module | None:
+    def embeddings(self) -> Sequence[torch.nn.Module]:
         module = self.module.module if isinstance(self.module, ReducedModel) else self.module
         # An encoder may have a module of its own, which only shares its weights with the decoder's.
         has_encoder = module.config.is_encoder_decoder or is_encoder(module)
         reader = module.get_encoder() if has_encoder else module
-        embeddings: torch.nn.Module = reader.get_input_embeddings()
-        return embeddings
+        try:
+            first = reader.get_input_embeddings()
+        except NotImplementedError:  # CANINE makes vectors of hashes.
+            return ()
+        weight = getattr(first, "weight", None)
+        # Perceiver has a parameter, which is no layer.
+        is_layer = isinstance(first, torch.nn.Module) and weight is not None
+        if not is_layer or module.config.model_type in WITHOUT_GRADIENTS:
+            return ()
+        layers = (each for each in module.modules() if isinstance(each, torch.nn.Embedding))
+        return first, *(each for each in layers if each is not first and each.weight is weight)
 
     @property
     def on_accelerator(self) -> bool:
@@ -138,7 +155,7 @@ class PretrainedModel(Model):
 
     @property
     def has_gradients(self) -> bool:
-        return True
+        return not self._reads_tokens or bool(self.embeddings)
 
     def forward_with_gradients(
         self, batch: Mapping[str, torch.Tensor]
@@ -253,6 +270,7 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
     config = spec.checkpoint.config
     if quantization_method(config):
         check_dtype(config, handler)
+    check_weights(spec.directory, config, allow_pickle=handler.allow_pickle)
     placement = placement_arguments(spec.config, config, spec.directory, spec.device)
     try:
         module, info = _from_pretrained(spec, config, placement)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from handlers.config.quoting import enumerate_names, quote
-from handlers.errors import BadRequest, RequestTooLarge, Unprocessable
+from handlers.errors import BadRequest, RequestTooLarge, TextTooLong, Unprocessable
 from handlers.generation.template_options import TemplateOptions
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
@@ -69,27 +69,30 @@ TopTokens = Annotated[int, Field(ge=0, le=MAX_TOP_TOKENS)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
-def _as_tuple(value: Any) -> Any:
-    """Return a list as a tuple, and a single id or text as a tuple of it."""
-    if isinstance(value, list):
-        return tuple(value)
-    return (value,) if isinstance(value, int | str) else value
+def _tuple_of(most: int, least: int = 0) -> Callable[[Any], Any]:
+    """Return a function from a list, or a single id or text, to a tuple of so many items."""
+
+    def read(value: Any) -> Any:
+        items = value if isinstance(value, list | tuple) else [value]
+        if not least <= len(items) <= most:
+            bound = f"at most {most:,}" if len(items) > most else f"at least {least}"
+            raise ValueError(f"has {len(items):,} items; send {bound}")
+        return tuple(items)
+
+    return read
 
 
 StopTokens = Annotated[
     tuple[TokenId, ...],
-    Field(max_length=MAX_STOP_TOKENS),
-    BeforeValidator(_as_tuple, json_schema_input_type=TokenId | list[TokenId]),
+    BeforeValidator(_tuple_of(MAX_STOP_TOKENS), json_schema_input_type=TokenId | list[TokenId]),
 ]
 AllowedTokens = Annotated[
     tuple[TokenId, ...],
-    Field(min_length=1, max_length=MAX_ALLOWED_TOKENS),
-    BeforeValidator(_as_tuple, json_schema_input_type=list[TokenId]),
+    BeforeValidator(_tuple_of(MAX_ALLOWED_TOKENS, 1), json_schema_input_type=list[TokenId]),
 ]
 BadWords = Annotated[
     tuple[StopText, ...],
-    Field(max_length=MAX_BAD_WORDS),
-    BeforeValidator(_as_tuple, json_schema_input_type=list[StopText]),
+    BeforeValidator(_tuple_of(MAX_BAD_WORDS), json_schema_input_type=list[StopText]),
 ]
 
 # The first are sent by all clients of text-generation-inference, the others are a pipeline's.
@@ -468,7 +471,7 @@ class GenerationParameters(SamplingParameters):
         if self.max_new_tokens or total is None:
             return self.max_new_tokens
         if total <= length:
-            raise RequestTooLarge(
+            raise TextTooLong(
                 f"the prompt has {length:,} tokens and max_length is {total:,}"
                 "; raise it, or set max_new_tokens, which counts new ones only."
             )

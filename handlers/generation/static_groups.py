@@ -108,7 +108,7 @@ class StaticGroups(Model):
         return self._queue.load_metrics
 
     @property
-    def embeddings(self) -> torch.nn.Module | None:
+    def embeddings(self) -> Sequence[torch.nn.Module]:
         return self._model.embeddings
 
     @property

@@ -120,6 +120,11 @@ class Model(ABC):
         """Numbers about the texts that run, of a model that runs them side by side."""
         return {}
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether what runs it has ended, so that its process has to be replaced."""
+        return False
+
     def compile(self, options: Compile | None) -> bool:
         """Compile the forward pass with torch.compile at its next call, or undo that with None.
 
@@ -129,14 +134,17 @@ class Model(ABC):
         return False
 
     @property
-    def embeddings(self) -> torch.nn.Module | None:
-        """The input embedding layer; None if the format has no gradients."""
-        return None
+    def embeddings(self) -> Sequence[torch.nn.Module]:
+        """The input embedding layer, and others that share its weights.
+
+        There are none if the format has no gradients, or the model has no such layer.
+        """
+        return ()
 
     @property
     def has_gradients(self) -> bool:
         """Whether explanations may use gradients."""
-        return self.embeddings is not None
+        return bool(self.embeddings)
 
     def forward_with_gradients(
         self, batch: Mapping[str, torch.Tensor]

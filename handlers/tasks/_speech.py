@@ -21,9 +21,9 @@ from handlers.batching.padding import Batch
 from handlers.batching.rows import Outputs
 from handlers.batching.shapes import ArrayRow, stack
 from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.graph_inputs import WRITTEN
+from handlers.checkpoints.made_up_rows import WRITTEN
 from handlers.config.quoting import quote
-from handlers.errors import BadRequest, OutOfTime, RequestTooLarge, Unprocessable, WrongCheckpoint
+from handlers.errors import BadRequest, OutOfTime, TextTooLong, Unprocessable, WrongCheckpoint
 from handlers.generation.checkpoint_defaults import with_checked_defaults
 from handlers.generation.randomness import seeded
 from handlers.generation.stopping import DeadlineCriterion
@@ -209,7 +209,7 @@ class WhisperRecognizer(Recognizer):
         self._check_language(parameters)
         available = self._positions // 2
         if (parameters.max_new_tokens or 0) > available:
-            raise RequestTooLarge(
+            raise TextTooLong(
                 f"max_new_tokens is {parameters.max_new_tokens:,}, and this model's texts have at"
                 f" most {available:,} tokens; ask for fewer."
             )

@@ -123,7 +123,7 @@ class TextTask(BaseTask[QueryT, RowT]):
     @property
     def graph_inputs(self) -> TokenInputs:
         names = dict.fromkeys((*self.tokenizer.model_input_names, "attention_mask"))
-        return TokenInputs(tuple(names))
+        return TokenInputs(tuple(names), self.checkpoint.row_maker)
 
     @property
     def budget(self) -> int:
@@ -242,9 +242,7 @@ class TextTask(BaseTask[QueryT, RowT]):
         return [window(encoding, number, self.tokenizer.model_input_names)]
 
     def _made_up_row(self, length: int) -> Row:
-        names = [name for name in self.tokenizer.model_input_names if name != "attention_mask"]
-        word = len(self.tokenizer) // 2
-        return Row({name: [word if name == "input_ids" else 0] * length for name in names})
+        return self.checkpoint.row_maker.rows([length])[0]
 
     def _check_max_tokens(self) -> None:
         special = self.tokenizer.num_special_tokens_to_add()

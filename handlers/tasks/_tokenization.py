@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from handlers.batching.tokenization import tokenize
-from handlers.errors import BadRequest, RequestTooLarge, Unprocessable
+from handlers.errors import BadRequest, TextTooLong, Unprocessable
 from handlers.generation.chat import check_messages, prompt_of
 from handlers.generation.parameters import MAX_TEMPLATE_ARGUMENTS
 from handlers.generation.template_options import TemplateOptions
@@ -61,7 +61,7 @@ def tokenize_request(task: BaseTask[Any, Any], request: Request) -> TokenizedTex
     }
     encoding = tokenize(task.tokenizer, [(text, None)], **options)[0]
     if len(encoding) > task.max_characters:
-        raise RequestTooLarge(
+        raise TextTooLong(
             f"The text has {len(encoding):,} tokens, and this model takes"
             f" {task.max_characters:,} characters; send less."
         )

@@ -17,14 +17,16 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
+from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.own_code import is_decoder
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import quote
-from handlers.errors import BadRequest, Unprocessable
+from handlers.errors import BadRequest, Unprocessable, WrongCheckpoint
 from handlers.schemas.request import Request
 from handlers.schemas.text_checks import check_text, json_type
 from handlers.tasks._cross_encoder import read_activation
@@ -37,7 +39,7 @@ from handlers.tasks._ranking import (
     read_texts,
 )
 from handlers.tasks._text_pairs import PairTask
-from handlers.tasks.base import Label
+from handlers.tasks.base import BaseTask, Label
 
 FORMS = '{"query": …, "texts": […]} or {"text": …, "text_pair": …}'
 
@@ -101,6 +103,24 @@ class Task(PairTask[RankingQuery]):
         super().__init__(checkpoint, settings)
         self._activation = read_activation(checkpoint)
         self.labels = checkpoint.labels if checkpoint.config.num_labels > 1 else ()
+
+    @classmethod
+    def for_config(cls, config: PreTrainedConfig) -> type[BaseTask[Any, Any]]:
+        """Return this class for a cross-encoder.
+
+        Raises:
+            WrongCheckpoint: it is a causal model, which is trained with a template of its own.
+        """
+        if is_decoder(config):
+            kind = next(iter(config.architectures or ()), config.model_type)
+            raise WrongCheckpoint(
+                "handler.mode",
+                f"is sentence_ranking, and the checkpoint is a {kind}: rerankers made from causal"
+                " models read query and text in a template, which this mode does not write",
+                "use a cross-encoder, or mode: sequence_classification with texts that have the"
+                " template",
+            )
+        return cls
 
     @classmethod
     def example_inputs(cls, text: str) -> Pair:

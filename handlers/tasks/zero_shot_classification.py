@@ -23,7 +23,8 @@ from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.errors import BadRequest
+from handlers.config.quoting import enumerate_names
+from handlers.errors import BadRequest, WrongCheckpoint
 from handlers.schemas.model_info import HubResult
 from handlers.schemas.pipeline_names import ANY, TRUNCATED, PipelineNames
 from handlers.schemas.request import Request
@@ -123,7 +124,7 @@ class Task(PairTask[ZeroShotQuery]):
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
         self.labels = checkpoint.labels
-        self.entailment = _entailment_of(checkpoint.config.label2id)
+        self.entailment = _entailment_of(self.labels)
 
     @classmethod
     def example_inputs(cls, text: str) -> dict[str, str]:
@@ -195,7 +196,20 @@ def _named_text(inputs: Any) -> tuple[str, Any]:
     return next(iter(inputs.items()))
 
 
-def _entailment_of(numbers: Mapping[str, int]) -> int:
-    """Return the class of entailment by its name, the last one where none is named so."""
-    named = (number for name, number in numbers.items() if name.lower().startswith("entail"))
-    return next(named, -1)
+def _entailment_of(labels: Sequence[str]) -> int:
+    """Return the class of entailment, which its name tells.
+
+    Raises:
+        WrongCheckpoint: no class is named so.
+    """
+    named = (number for number, name in enumerate(labels) if name.lower().startswith("entail"))
+    found = next(named, None)
+    if found is None:
+        raise WrongCheckpoint(
+            "labels",
+            f"are {enumerate_names(labels)}, and this mode reads the score of a class whose name"
+            " begins with entail",
+            "use a checkpoint of natural language inference, or name its classes in"
+            " index_to_name.json beside it",
+        )
+    return found

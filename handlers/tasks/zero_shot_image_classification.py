@@ -135,7 +135,9 @@ class Task(ImageTask):
     @property
     def graph_inputs(self) -> ArrayTextInputs:
         return ArrayTextInputs(
-            super().graph_inputs.example, TokenInputs(self.text_inputs), self._least_tokens or None
+            super().graph_inputs.example,
+            TokenInputs(self.text_inputs, self.checkpoint.row_maker),
+            self._least_tokens or None,
         )
 
     def parse(self, request: Request) -> ZeroShotImageQuery:

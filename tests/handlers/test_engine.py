@@ -123,7 +123,7 @@ class LoadedForExplanations(Summing):
     """A model that another one is loaded for, which takes longer than the deadline."""
 
     @property
-    def embeddings(self) -> torch.nn.Module | None:
+    def embeddings(self) -> Sequence[torch.nn.Module]:
         raise AssertionError("this would load the other model, whatever the deadline is")
 
     def run_exclusively(self, function: Callable[[], Any], deadline: Any = None) -> Any:

@@ -28,7 +28,6 @@ KINDS: dict[str, dict[str, Any]] = {
         "id2label": {0: "ENTAILMENT", 1: "no"},
         "label2id": {"ENTAILMENT": 0, "no": 1},
     },
-    "unnamed": {"seed": 7, "id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}},
 }
 TASKS = {
     "summarization": {"max_length": 12, "min_length": 6, "num_beams": 2, "prefix": "summarize: "},

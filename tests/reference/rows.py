@@ -138,7 +138,7 @@ CASES: dict[str, tuple[str, list[str], list[PipelineCall]]] = {
     "fill_mask": ("fill-mask", ["bert", "roberta"], FILLED),
     "zero_shot_classification": (
         "zero-shot-classification",
-        ["bert", "roberta", "entailment_first", "unnamed"],
+        ["bert", "roberta", "entailment_first"],
         CHOSEN,
     ),
 }

@@ -14,6 +14,7 @@ from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._page import View, target_view
 from handlers.explainers._segments import Segment
 from handlers.explainers._tokens import ExplainedTextModel
+from handlers.explainers._vectors import TokenVectors
 from handlers.explainers.targets.base import BaseExplanationTarget, as_integer, require_keys
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.jobs import Job
@@ -76,6 +77,8 @@ class TextExplanationTarget(BaseExplanationTarget[TaskT]):
     legacy_keys: ClassVar[Sequence[str]] = ("words", "importances", "delta")
     default_method: ClassVar[str] = "layer_integrated_gradients"
     default_without_gradients: ClassVar[str] = "feature_ablation"
+    # Whether a decoder reads other tokens than those that are explained.
+    has_own_decoder: ClassVar[bool] = False
 
     @staticmethod
     def views(explanation: Mapping[str, Any]) -> Iterator[View]:
@@ -83,17 +86,17 @@ class TextExplanationTarget(BaseExplanationTarget[TaskT]):
 
     def explained(self, model: Model, deadline: Deadline) -> ExplainedTextModel:
         # A model that is loaded for explanations has embeddings only now.
-        embeddings = model.embeddings
+        layers = model.embeddings
         padding = self.task.padding
         if self.task.per_token:
             # The index of a token is that in its row.
             padding = replace(padding, side="right")
         return ExplainedTextModel(
             forward=model.forward_with_gradients,
-            has_gradients=embeddings is not None,
+            has_gradients=bool(layers),
             budget=0 if model.runs_alone else self.task.budget,
             deadline=deadline,
-            embeddings=embeddings,
+            vectors=TokenVectors(layers, has_own_decoder=self.has_own_decoder) if layers else None,
             padding=padding,
             baseline_token_id=self.task.checkpoint.baseline_token_id,
             padded_limit=model.padded_limit,

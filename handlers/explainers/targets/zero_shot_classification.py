@@ -44,8 +44,7 @@ class ExplanationTarget(TextExplanationTarget[Task]):
         segments = segment_tokens(
             job.rows[number], _texts(job.query, number), job.settings.granularity
         )
-        entailment = self.task.entailment % len(job.outputs[number]["logits"])
-        return [target_at(job, number, segments, "logits", (entailment,))]
+        return [target_at(job, number, segments, "logits", (self.task.entailment,))]
 
     def to_response(
         self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.sentences import Sentence
+from handlers.errors import WrongCheckpoint
+from tests import tiny
+from tests.sentences import Sentence, refused
 from tests.serving import Served, explanation_of
 
 Load = Callable[..., Served]
@@ -82,3 +86,35 @@ def test_an_unknown_label_is_a_bad_request(served: Load, target: Any) -> None:
     body = {"inputs": TEXT, "parameters": {"candidate_labels": LABELS}, "target": target}
     ((status, _),) = served(MODE).post(explanation_of(body))
     assert status == 400
+
+
+def loaded(folder: Path, names: Sequence[str], file: dict[str, str] | None = None) -> Served:
+    """Load a model whose config has names of classes, and no `label2id`."""
+    tiny.write(folder, MODE, id2label=dict(enumerate(names)))
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config.pop("label2id")
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    if file:
+        (folder / "index_to_name.json").write_text(json.dumps(file), encoding="utf-8")
+    return Served(folder, MODE)
+
+
+def test_entailment_is_a_class_among_the_labels_that_are_served(tmp_path: Path) -> None:
+    names = ("entailment", "neutral", "contradiction")
+    by_config = loaded(tmp_path / "config", names)
+    plain = ("entailment", "b", "c")
+    by_file = loaded(tmp_path / "file", plain[::-1], {str(n): each for n, each in enumerate(names)})
+    other = loaded(tmp_path / "other", names[::-1])
+    for parameters in ({}, {"multi_label": True}):
+        asked = {"candidate_labels": LABELS, **parameters}
+        assert by_file.ask(TEXT, **asked) == by_config.ask(TEXT, **asked)
+        assert by_file.ask(TEXT, **asked)["scores"] != other.ask(TEXT, **asked)["scores"]
+
+
+@pytest.mark.parametrize("file", [None, {"0": "yes", "1": "no", "2": "perhaps"}])
+def test_a_model_without_a_class_of_entailment_is_refused(
+    tmp_path: Path, file: dict[str, str] | None
+) -> None:
+    names = ("entailment", "neutral", "contradiction") if file else ("yes", "no", "perhaps")
+    with refused(WrongCheckpoint, "entail", "yes", "no", "perhaps", "index_to_name.json"):
+        loaded(tmp_path / "model", names, file)

@@ -138,7 +138,7 @@ def test_settings_become_generation_parameters(model: Served, given: Any, parame
 
 def test_the_last_tokens_of_a_long_prompt_are_those_of_the_model(model: Served) -> None:
     body = {"prompt": "Ada sings. " * 60, "max_tokens": 1}
-    assert call(model, "completions", body).status == 413
+    assert call(model, "completions", body).status == 400
     usage = ask(model, "completions", **body, truncate_prompt_tokens=4)["usage"]
     assert usage["prompt_tokens"] == 4
 
@@ -265,7 +265,7 @@ def test_the_model_is_described(model: Served) -> None:
         ("chat/completions", {"messages": [1]}, 400, ["messages.0", "1"]),
         ("chat/completions", {"messages": CHAT, "temperature": 3}, 400, ["temperature", "3"]),
         ("chat/completions", {"messages": CHAT, "max_tokens": 0}, 400, ["max_tokens", "0"]),
-        ("chat/completions", {"messages": CHAT, "max_tokens": 999}, 413, ["prompt"]),
+        ("chat/completions", {"messages": CHAT, "max_tokens": 999}, 400, ["prompt"]),
         (
             "completions",
             {"prompt": "Ada", "logprobs": 0, "echo": True},
@@ -336,6 +336,12 @@ def test_the_model_is_described(model: Served) -> None:
         ("completions", {"prompt": "a", "allowed_token_ids": []}, 400, ["allowed_token_ids"]),
         (
             "completions",
+            {"prompt": "a", "stop_token_ids": [1] * 129},
+            400,
+            ["stop_token_ids", 129, 128],
+        ),
+        (
+            "completions",
             {"prompt": "a", "stream_options": {"continuous_usage_stats": True}},
             422,
             ["continuous_usage_stats"],
@@ -350,7 +356,7 @@ def test_the_model_is_described(model: Served) -> None:
             400,
             ["prompt[1]", "1"],
         ),
-        ("completions", {"prompt": [1] * 999}, 413, ["999"]),
+        ("completions", {"prompt": [1] * 999}, 400, ["999"]),
         ("completions", {"prompt": [[1]] * 129}, 413, ["prompt", "129"]),
         ("completions", {"prompt": [1, True]}, 400, ["prompt"]),
         ("completions", {"prompt": [1.5, "a"]}, 400, ["prompt"]),
