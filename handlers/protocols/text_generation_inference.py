@@ -22,11 +22,36 @@ from handlers.http.response import HttpResponse
 from handlers.protocols.base import Exchange, check_generates
 from handlers.protocols.inference_server import InferenceServer, read_object
 from handlers.protocols.items import read_parameters
+from handlers.protocols.keys import KeyTable, honoured, ignored, refused
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.request import Request
 from handlers.schemas.text_checks import json_type
 
-KEYS = ["parameters", "options", "stream"]
+BODY = KeyTable({**honoured("inputs", "parameters"), **ignored("options", "stream")})
+# Those of TGI; the parameters of the task are accepted as well.
+PARAMETERS = KeyTable(
+    {
+        **honoured(
+            "adapter_id",
+            "details",
+            "do_sample",
+            "frequency_penalty",
+            "grammar",
+            "max_new_tokens",
+            "repetition_penalty",
+            "return_full_text",
+            "seed",
+            "stop",
+            "temperature",
+            "top_k",
+            "top_n_tokens",
+            "top_p",
+            "truncate",
+            "typical_p",
+        ),
+        **refused(best_of=[0, 1], decoder_input_details=False, watermark=False),
+    }
+)
 MAX_NEW_TOKENS = 100
 # TGI's statuses of errors that have others here.
 STATUSES = {413: 422, 503: 429}
@@ -66,7 +91,7 @@ class Protocol(InferenceServer):
 
     def _prompt(self, http_request: HttpRequest) -> Request:
         check_generates(self.model)
-        content = read_object(http_request.content, ["inputs"], KEYS)
+        content = read_object(http_request.content, ["inputs"], BODY)
         inputs = content["inputs"]
         if not isinstance(inputs, str):
             raise BadRequest(f"inputs must be a text, and is {json_type(inputs)}.")
@@ -74,6 +99,7 @@ class Protocol(InferenceServer):
 
     def _parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters of a request with TGI's defaults; null means the default there."""
+        PARAMETERS.check_values(given)
         given = {name: value for name, value in given.items() if value is not None}
         if given.get("num_return_sequences", 1) != 1:
             raise Unprocessable("The response has one text; leave num_return_sequences out.")

@@ -24,6 +24,7 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.made_up_rows import WRITTEN
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, OutOfTime, TextTooLong, Unprocessable, WrongCheckpoint
+from handlers.generation.checkpoint_defaults import with_checked_defaults
 from handlers.generation.randomness import seeded
 from handlers.generation.stopping import DeadlineCriterion
 from handlers.runtime.deadline import Deadline
@@ -183,7 +184,7 @@ class WhisperRecognizer(Recognizer):
         super().__init__(checkpoint)
         extractor: Any = checkpoint.feature_extractor
         self.chunk_seconds = self.max_chunk_seconds = float(extractor.chunk_length)
-        self.base = checkpoint.generation_config
+        self.base = with_checked_defaults(checkpoint.generation_config)
         self._time_precision = extractor.chunk_length / checkpoint.config.max_source_positions
         self._positions = int(checkpoint.config.max_target_positions)
 
@@ -237,6 +238,7 @@ class WhisperRecognizer(Recognizer):
         options = dict(settings)
         config = copy.deepcopy(self.base)
         config.num_beams = options.pop("num_beams", NUM_BEAMS)
+        config.num_return_sequences = 1
         has_limit = self.base.max_length not in (None, UNSET_MAX_LENGTH)
         config.max_new_tokens = options.pop("max_new_tokens", None if has_limit else NEW_TOKENS)
         if "prompt_ids" in options:
@@ -254,7 +256,7 @@ class WhisperRecognizer(Recognizer):
 
     def with_text(self, model: Model, row: ArrayRow) -> ArrayRow:
         config = copy.deepcopy(self.base)
-        config.num_beams = 1
+        config.num_beams = config.num_return_sequences = 1
         config.max_new_tokens = min(COMPARED_TOKENS, self._positions // 2)
         found = model.generate_outputs(stack([row]), config, return_dict_in_generate=True)
         # The last token is compared only: none is read after it.

@@ -39,25 +39,12 @@ from handlers.protocols.base import (
 )
 from handlers.protocols.openai.adapters import adapter_parameters, served_name
 from handlers.protocols.openai.bodies import Items, Sampling
+from handlers.protocols.openai.keys import TABLES
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.parameters import WholeNumbers, parse_body
 from handlers.schemas.request import MAX_MESSAGES, GeneratedToken, Request
 from handlers.schemas.text_checks import json_type
 
-# Settings that are not supported, and the values that change nothing.
-UNSUPPORTED: Mapping[str, Sequence[Any]] = {
-    "background": [False],
-    "conversation": [],
-    "include": [[]],
-    "previous_response_id": [],
-    "prompt": [],
-    "reasoning": [{}],
-    "text": [{}, {"format": {"type": "text"}}],
-    "tools": [[]],
-    "top_logprobs": [0],
-    "truncation": ["disabled"],
-}
-STATEFUL = ("conversation", "previous_response_id")
 TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"}
 IMAGE_PART = "input_image"
 # The only message of a response, and the only part of it.
@@ -65,7 +52,7 @@ PLACE = {"output_index": 0, "content_index": 0}
 
 
 class ResponseBody(WholeNumbers):
-    """The body of `responses`; unknown keys are ignored, and so is `store`."""
+    """The body of `responses`; others are left to the table of keys."""
 
     model_config = ConfigDict(
         extra="ignore", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=()
@@ -95,11 +82,8 @@ class ResponseBody(WholeNumbers):
 
         Raises:
             BadRequest: with the first mistake.
-            Unprocessable: it has a setting that is not supported.
         """
-        body = parse_body(cls, content)
-        _check_supported(content)
-        return body
+        return parse_body(cls, content)
 
     def messages(self, *, reads_images: bool) -> list[dict[str, Any]]:
         """Return the messages of the chat: the instructions, and the input.
@@ -275,6 +259,7 @@ class Responses:
         """
         check_continues_prompts(self.model)
         check_not_explained(http_request, self.path)
+        http_request = TABLES[self.path].check(http_request)
         content = http_request.content
         given = content.get("input") if isinstance(content, dict) else None
         if isinstance(given, list):
@@ -301,15 +286,6 @@ class Responses:
         """Return the event of an error that ends a stream."""
         stream: Any = exchange.requests[0].stream
         return bytes(stream.failure(error))
-
-
-def _check_supported(content: Mapping[str, Any]) -> None:
-    for name, neutral in UNSUPPORTED.items():
-        if content.get(name) is not None and content[name] not in neutral:
-            remedy = "leave it out"
-            if name in STATEFUL:
-                remedy = "nothing is stored, so send the whole conversation as input"
-            raise Unprocessable(f"{name} cannot be done by this server; {remedy}.")
 
 
 def _read_item(item: Mapping[str, Any], name: str, reads_images: bool) -> dict[str, Any]:

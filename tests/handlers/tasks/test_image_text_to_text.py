@@ -12,6 +12,7 @@ import pytest
 from transformers import AutoModelForImageTextToText, pipeline
 
 from handlers.errors import WrongCheckpoint
+from handlers.http.repeated_fields import distinct_names
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.schemas.request import Request
@@ -140,6 +141,16 @@ def test_a_form_has_a_file_and_a_text(models: Callable[..., Served]) -> None:
     found, refused = model.post(HttpRequest(row, {}), HttpRequest(broken, {}))
     assert found == (200, model.ask(CHATS[0], **FEW))
     assert refused[0] == 400
+
+
+def test_a_form_has_several_files(models: Callable[..., Served]) -> None:
+    """Each is in the field image, as clients send files of one name."""
+    model = models()
+    names = distinct_names(["image", "image"])
+    files = dict(zip(names, map(bytearray, FILES[:2]), strict=True))
+    row = {**files, "text": b"What is it?", "parameters": json.dumps(FEW)}
+    expected = model.ask({"images": TEXTS[:2], "text": "What is it?"}, **FEW)
+    assert model.post(HttpRequest(row, {})) == [(200, expected)]
 
 
 def test_a_whole_chat_is_returned_without_its_images(models: Callable[..., Served]) -> None:

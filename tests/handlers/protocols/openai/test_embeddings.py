@@ -77,6 +77,12 @@ def test_texts_and_token_ids_become_requests(path: str, given: Any, texts: Any) 
         ),
         ({"encoding_format": "base64", "modality": "text"}, {"encoding_format": "base64"}),
         ({"encoding_format": None, "dimensions": None}, {}),
+        ({"normalize": False}, {"normalize": False}),
+        ({"normalized": True}, {"normalize": True}),
+        ({"use_activation": False}, {"normalize": False}),
+        ({"truncate": False}, {"truncate": False}),
+        ({"truncate_prompt_tokens": -1}, {"truncate": True}),
+        ({"truncate_prompt_tokens": 4}, {"truncate": True, "max_length": 4}),
     ],
 )
 def test_settings_become_parameters(settings: Any, parameters: Any) -> None:
