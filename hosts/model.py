@@ -88,7 +88,9 @@ class ArchiveModel:
     @property
     def has_failed(self) -> bool:
         """Whether this process has to be replaced, because the model cannot answer any more."""
-        return self.engine.device_failed or self.engine.model.has_failed
+        # The models of older archives do not say it.
+        has_ended = bool(getattr(self.engine.model, "has_failed", False))
+        return self.engine.device_failed or has_ended
 
     def incoming(
         self, row: Mapping[str, Any], headers: Mapping[str, Any], respond: Respond

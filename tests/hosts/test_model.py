@@ -62,4 +62,12 @@ def test_a_model_that_fails_and_no_longer_answers_its_sample_needs_a_new_process
     failure = InternalError(ValueError("broken"))
     monkeypatch.setattr(model.engine, "predict", lambda *_, **__: [failure])
     ask(model, b"A film.")
-    assert model.engine.device_failed
+    assert model.engine.device_failed and model.has_failed
+
+
+def test_a_model_whose_engine_has_ended_needs_a_new_process(
+    model: ArchiveModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not model.has_failed
+    monkeypatch.setattr(type(model.engine.model), "has_failed", True)
+    assert model.has_failed
