@@ -250,6 +250,10 @@ class ContinuousGenerator:
 class ContinuousModel(Model, TextEngine, ABC):
     """A model whose engine generates its texts."""
 
+    @property
+    def runs_side_by_side(self) -> bool:
+        return True
+
     def generate_prompts(
         self, generator: Generator, prompts: Sequence[Prompt], budget: int
     ) -> list[RowOutcome]:

@@ -111,6 +111,12 @@ class HttpRequest:
         return decompress(body, coding, self.limits.max_request_bytes)
 
     @property
+    def has_body(self) -> bool:
+        """Whether it has a body that is not empty, or the fields of a form."""
+        name = self._body_name
+        return bool(self._names) if name is None else self.row[name] not in ("", b"", None)
+
+    @property
     def text(self) -> Any:
         """The text of the body's bytes; other values as they are.
 

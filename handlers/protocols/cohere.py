@@ -35,6 +35,7 @@ from handlers.protocols.base import (
     check_operation,
     first_error,
     tokens_read,
+    with_names,
 )
 from handlers.protocols.keys import KeyTable, honoured, ignored, refused
 from handlers.schemas.embedding_types import in_base64, quantized
@@ -282,6 +283,7 @@ class Protocol(BaseProtocol):
     def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
         call: Call = exchange.context
         if error := call.error_in(outcomes):
+            error = with_names(error, {"inputs": "texts"})
             return self.error_response(exchange.http_request, error)
         return HttpResponse(encode_json(call.body(exchange, outcomes)))
 
@@ -317,8 +319,12 @@ class Protocol(BaseProtocol):
         self.check_count(len(body.documents), "documents")
         documents = [_text_of(document) for document in body.documents]
         inputs = {"query": body.query, "documents": documents}
-        request = Request(inputs, body.parameters(self.model.parameters), token_count=TokenCount())
         version = http_request.path.rpartition("/")[0].removeprefix("v")
+        # Clients of Jina and vLLM read the documents without asking for them; Cohere's need not.
+        defaults = {"return_documents": True} if version == "1" else {}
+        request = Request(
+            inputs, {**defaults, **body.parameters(self.model.parameters)}, token_count=TokenCount()
+        )
         call = RerankCall(version or "1", self.model.name, nests=bool(version))
         return Exchange(http_request, [request], call)
 

@@ -67,11 +67,13 @@ LISTS = {
     **dict.fromkeys(("embed", "embed_all", "embed_sparse", "predict", "tokenize"), "inputs"),
     "decode": "ids",
 }
+# LiteLLM sends Cohere's top_n.
+RERANK_SETTINGS = ("raw_scores", "return_text", "top_n", *TRUNCATION)
 TABLES: Mapping[str, KeyTable] = {
     "embed": KeyTable(honoured("inputs", *EMBED_SETTINGS)),
     "embed_all": KeyTable(honoured("inputs", *TEXT_SETTINGS)),
     "embed_sparse": KeyTable(honoured("inputs", *TEXT_SETTINGS)),
-    "rerank": KeyTable(honoured("query", "texts", "raw_scores", "return_text", *TRUNCATION)),
+    "rerank": KeyTable(honoured("query", "texts", *RERANK_SETTINGS)),
     "similarity": KeyTable(honoured("inputs", "parameters")),
     "predict": KeyTable(honoured("inputs", "raw_scores", *TRUNCATION)),
     "decode": KeyTable(honoured("ids", "skip_special_tokens")),
@@ -131,11 +133,10 @@ class Protocol(InferenceServer):
 
     def _parse_rerank(self, http_request: HttpRequest) -> Exchange:
         check_operation(self.model, "rerank")
-        settings = ["raw_scores", "return_text", *TRUNCATION]
         content = read_object(http_request.content, ["query", "texts"], TABLES["rerank"])
         inputs = {name: content[name] for name in ("query", "texts")}
         self._check_texts(inputs["texts"], "texts")
-        parameters = _cut_at_their_end(_parameters(content, settings))
+        parameters = _cut_at_their_end(_parameters(content, RERANK_SETTINGS))
         if "return_text" in parameters:
             parameters["return_documents"] = parameters.pop("return_text")
         return Exchange(http_request, [Request(inputs, parameters)], _first)
@@ -200,6 +201,7 @@ class Protocol(InferenceServer):
         typed = {"model_type": {kind: {} if kind == "embedding" else facts}}
         return {
             **super()._info(exchange, results),
+            "served_model_name": self.model.name,
             **(typed if self.model.operation else {}),
             "max_batch_tokens": self.model.settings.max_batch_tokens,
             "auto_truncate": limits.truncation,

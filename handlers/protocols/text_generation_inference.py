@@ -87,16 +87,7 @@ class Protocol(InferenceServer):
         return Exchange(http_request, [self._prompt(http_request)], self._generated)
 
     def _parse_generate_stream(self, http_request: HttpRequest) -> Exchange:
-        request, stream = self._prompt(http_request), self.stream(http_request)
-        parameters = {"logprobs": self._records_tokens(request), **request.parameters}
-        return Exchange(http_request, [replace(request, parameters=parameters, stream=stream)])
-
-    def _records_tokens(self, request: Request) -> bool:
-        """Return whether each token of a request has an event of its own, with its probability."""
-        beams, lookup = (
-            self._parameter(name, request) for name in ("num_beams", "prompt_lookup_num_tokens")
-        )
-        return beams in (None, 1) and not lookup
+        return Exchange(http_request, [self.streamed(http_request, self._prompt(http_request))])
 
     def _prompt(self, http_request: HttpRequest) -> Request:
         check_generates(self.model)

@@ -36,6 +36,7 @@ WHISPER = "whisper"
 # The defaults of the pipeline.
 NUM_BEAMS = 5
 NEW_TOKENS = 256
+ENGLISH = "en"
 # GenerationConfig's own default, which a checkpoint without a limit may have written.
 UNSET_MAX_LENGTH = 20
 CTC_CHUNK_SECONDS = 30.0
@@ -195,8 +196,8 @@ class WhisperRecognizer(Recognizer):
             )
         needed = {
             "return_timestamps": (parameters.return_timestamps, "no_timestamps_token_id"),
-            "language": (parameters.language, "lang_to_id"),
-            "task": (parameters.task, "task_to_id"),
+            "language": (self._language(parameters), "lang_to_id"),
+            "task": (self._task(parameters), "task_to_id"),
         }
         if parameters.return_timestamps == "word":
             needed["word"] = (True, "alignment_heads")
@@ -216,6 +217,12 @@ class WhisperRecognizer(Recognizer):
 
     def settings(self, parameters: Any) -> dict[str, Any]:
         own = parameters.for_generate
+        for name, value in (
+            ("language", self._language(parameters)),
+            ("task", self._task(parameters)),
+        ):
+            if value is None:
+                own.pop(name, None)
         timestamps = parameters.return_timestamps
         if timestamps or getattr(self.base, "return_timestamps", False):
             own["return_timestamps"] = True
@@ -279,11 +286,26 @@ class WhisperRecognizer(Recognizer):
             chunk["stride"] = tuple(each / self.sampling_rate for each in row.stride)
         return chunk
 
+    def _language(self, parameters: Any) -> str | None:
+        """Return the language of a request; None where the model has only that one."""
+        given: str | None = parameters.language
+        is_only = given and not self._languages and _code(given) == ENGLISH
+        return None if is_only else given
+
+    def _task(self, parameters: Any) -> str | None:
+        """Return the task of a request; None where the model has only that one."""
+        given: str | None = parameters.task
+        return None if given == "transcribe" and not self._languages else given
+
+    @property
+    def _languages(self) -> Mapping[str, int]:
+        """The tokens of languages; none of a model of English alone."""
+        return getattr(self.base, "lang_to_id", None) or {}
+
     def _check_language(self, parameters: Any) -> None:
-        if parameters.language is None:
+        if self._language(parameters) is None:
             return
-        word = parameters.language.lower()
-        code = TO_LANGUAGE_CODE.get(word, word.removeprefix("<|").removesuffix("|>"))
+        code = _code(parameters.language)
         if code not in LANGUAGES or f"<|{code}|>" not in self.base.lang_to_id:
             raise BadRequest(
                 f"language {quote(parameters.language)} is none of this model; send a code such as"
@@ -298,6 +320,12 @@ class WhisperRecognizer(Recognizer):
             raise BadRequest("prompt has a special token of this model; leave it out.") from None
         most = self._positions // 2 - 1 - SPECIAL_TOKENS
         return [first, *others[-most:]]
+
+
+def _code(language: str) -> str:
+    """Return the code of a language, from its code, its name or its token."""
+    word = language.lower()
+    return str(TO_LANGUAGE_CODE.get(word, word.removeprefix("<|").removesuffix("|>")))
 
 
 def _timestamps(found: Mapping[str, Any]) -> torch.Tensor:

@@ -188,9 +188,8 @@ class Task(text_generation.Task):
         template = chat_template(self.tokenizer, parameters.offered_tools)
         if parameters.offered_tools and "tools" not in template:
             raise Unprocessable("The chat template of this model takes no tools; leave tools out.")
-        for message in chat.messages:
-            self._check_placeholders(message["content"], 0)
-        turns = chat.for_template(template, self._image_token)
+        spelled = chat.spelled([self._image_token, *self._media_tokens])
+        turns = spelled.for_template(template, self._image_token)
         tools = parameters.offered_tools
         options = parameters.template_options
         prompt = prompt_of(turns, self.tokenizer, self.max_characters, tools, options)

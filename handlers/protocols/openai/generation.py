@@ -19,7 +19,7 @@ from handlers.protocols.base import (
     check_count,
     check_not_explained,
 )
-from handlers.protocols.openai.adapters import adapter_parameters, served_name
+from handlers.protocols.openai.adapters import adapter_parameters, fingerprint, served_name
 from handlers.protocols.openai.bodies import ChatBody, CompletionBody, Sampling
 from handlers.protocols.openai.errors import error_body
 from handlers.protocols.openai.keys import STREAM_OPTIONS, TABLES
@@ -250,6 +250,7 @@ class GenerationEndpoint(ABC):
             "object": self.chunk_kind if body.stream else self.kind,
             "created": int(time.time()),
             "model": served_name(self.model, body.model),
+            "system_fingerprint": fingerprint(self.model),
         }
 
 

@@ -46,6 +46,7 @@ from handlers.schemas.request import MAX_MESSAGES, GeneratedToken, Request
 from handlers.schemas.text_checks import json_type
 
 TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"}
+IMAGE_PART = "input_image"
 # The only message of a response, and the only part of it.
 PLACE = {"output_index": 0, "content_index": 0}
 
@@ -84,9 +85,11 @@ class ResponseBody(WholeNumbers):
         """
         return parse_body(cls, content)
 
-    @property
-    def messages(self) -> list[dict[str, Any]]:
-        """The messages of the chat: the instructions, and the input.
+    def messages(self, *, reads_images: bool) -> list[dict[str, Any]]:
+        """Return the messages of the chat: the instructions, and the input.
+
+        Args:
+            reads_images: whether the model reads images in chats.
 
         Raises:
             Unprocessable: the input has something else than messages of texts.
@@ -94,7 +97,8 @@ class ResponseBody(WholeNumbers):
         system = [] if self.instructions is None else [_message("system", self.instructions)]
         if isinstance(self.input, str):
             return [*system, _message("user", self.input)]
-        return [*system, *(_read_item(item, f"input[{at}]") for at, item in enumerate(self.input))]
+        items = enumerate(self.input)
+        return [*system, *(_read_item(item, f"input[{at}]", reads_images) for at, item in items)]
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -266,7 +270,8 @@ class Responses:
         )
         stream = ResponseStream(http_request, template) if body.stream else None
         parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
-        request = Request(body.messages, parameters, stream=stream, fills_limit=True)
+        messages = body.messages(reads_images=self.model.reads_media)
+        request = Request(messages, parameters, stream=stream, fills_limit=True)
         return Exchange(http_request, [request], template)
 
     def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
@@ -283,7 +288,7 @@ class Responses:
         return bytes(stream.failure(error))
 
 
-def _read_item(item: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _read_item(item: Mapping[str, Any], name: str, reads_images: bool) -> dict[str, Any]:
     """Return an item of the input as a message of a chat."""
     kind = item.get("type", "message")
     if kind != "message":
@@ -292,17 +297,24 @@ def _read_item(item: Mapping[str, Any], name: str) -> dict[str, Any]:
         )
     content = item.get("content")
     if isinstance(content, list):
-        content = [_read_part(part, f"{name}.content") for part in content]
+        content = [_read_part(part, f"{name}.content", reads_images) for part in content]
     return _message(item.get("role"), content)
 
 
-def _read_part(part: Any, name: str) -> dict[str, Any]:
+def _read_part(part: Any, name: str, reads_images: bool) -> dict[str, Any]:
     if not isinstance(part, dict):
         raise BadRequest(f"{name} must be a list of objects, and has {json_type(part)}.")
     kind = part.get("type")
+    if reads_images and kind == IMAGE_PART:
+        if part.get("image_url") is None:
+            raise BadRequest(
+                f"{name} has an image without image_url; files have no other ids here."
+            )
+        return {"type": "image_url", "image_url": {"url": part["image_url"]}}
     if not isinstance(kind, str) or kind not in TEXT_PARTS:
+        read = "texts and images" if reads_images else "texts"
         raise Unprocessable(
-            f"{name} has a part of the type {quote(kind)}, and this model reads texts only."
+            f"{name} has a part of the type {quote(kind)}, and this model reads {read} only."
         )
     key = TEXT_PARTS[kind]
     return {"type": key, key: part.get(key)}

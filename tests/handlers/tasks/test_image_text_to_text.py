@@ -15,6 +15,7 @@ from handlers.errors import WrongCheckpoint
 from handlers.http.repeated_fields import distinct_names
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
+from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
 from tests import tiny_multimodal
 from tests.images import BROKEN, FILES, IMAGES, TEXTS
@@ -197,7 +198,6 @@ def test_a_stream_has_the_same_text(models: Callable[..., Served]) -> None:
 @pytest.mark.parametrize(
     ("inputs", "parameters", "status", "facts"),
     [
-        (chat_about(TEXTS[0], "<image>?"), {}, 400, ["<image>", "1"]),
         ("<image>", {}, 400, ["<image>", "1"]),
         ({"images": TEXTS[:2], "text": "<image>?"}, {}, 400, ["<image>", "1"]),
         ({"image": TEXTS[0]}, {}, 400, ["image", "inputs"]),
@@ -216,6 +216,28 @@ def test_what_cannot_be_read_is_refused(
 ) -> None:
     found, sentence = models().refuse(inputs, **parameters)
     assert (found, sentence) == (status, Sentence(*facts))
+
+
+@pytest.mark.parametrize(
+    "chat",
+    [chat_about(TEXTS[0], "What is <image>?"), [{"role": "user", "content": "What is <image>?"}]],
+)
+def test_a_message_may_have_the_name_of_the_image_token(
+    models: Callable[..., Served], chat: Any
+) -> None:
+    model = models()
+    task: Any = model.engine.task
+    query = task.parse(Request(chat, FEW))
+    (rows,) = task.encode([query])
+    token = task.tokenizer.convert_tokens_to_ids("<image>")
+    plain = task.encode([task.parse(Request(_without_name(chat), FEW))])[0]
+    count = list(rows[0].features["input_ids"]).count(token)
+    assert count == list(plain[0].features["input_ids"]).count(token)
+    assert model.ask(chat, **FEW)[0]["generated_text"]
+
+
+def _without_name(chat: Any) -> Any:
+    return json.loads(json.dumps(chat).replace("<image>", "it"))
 
 
 def test_tokens_of_other_files_are_refused(models: Callable[..., Served]) -> None:

@@ -131,7 +131,7 @@ def test_one_wrong_text_is_named_in_the_error() -> None:
     answer = written("v1/embeddings", {"input": ["a", ""]}, outcomes)
     error = read_json(answer.body)["error"]
     assert (answer.status, error["type"]) == (400, "invalid_request_error")
-    assert error["message"] == Sentence("input[1]", "inputs")
+    assert error["message"] == Sentence("input[1]")
 
 
 def test_a_text_to_explain_is_no_embedding() -> None:

@@ -251,9 +251,38 @@ def test_a_stream_that_fails_ends_with_an_error_event(model: Served, monkeypatch
 def test_the_model_is_described(model: Served) -> None:
     for path in ("models", "v1/models"):
         assert [each["id"] for each in ask(model, path)["data"]] == ["model"]
-    for name in ("model", "org/model"):
-        listed = ask(model, f"v1/models/{name}")
-        assert (listed["id"], listed["name"], listed["ready"]) == ("model", "model", True)
+    listed = ask(model, "v1/models/model")
+    assert (listed["id"], listed["name"], listed["ready"]) == ("model", "model", True)
+
+
+@pytest.mark.parametrize("name", ["another", "org/model"])
+def test_another_model_is_not_found(model: Served, name: str) -> None:
+    answer = call(model, f"v1/models/{name}")
+    error = read_json(answer.body)["error"]
+    assert (answer.status, error["code"]) == (404, "model_not_found")
+    assert error["message"] == Sentence(name, "model")
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "completions"])
+def test_each_part_has_the_fingerprint_of_the_system(model: Served, path: str) -> None:
+    body = {"messages": CHAT} if path.startswith("chat") else {"prompt": "Ada"}
+    whole = ask(model, path, **body, **FEW)
+    parts = events(call(model, path, {**body, "stream": True, **FEW}))
+    found = {each["system_fingerprint"] for each in [whole, *parts]}
+    assert len(found) == 1 and found.pop().startswith("fp_")
+
+
+def test_an_error_has_the_names_of_the_body(model: Served) -> None:
+    for path, body, facts in (
+        ("completions", {"prompt": ""}, ["prompt"]),
+        ("chat/completions", {"messages": CHAT, "max_tokens": 999}, ["max_tokens", 999]),
+        ("completions", {"prompt": ["Ada", 5]}, ["prompt"]),
+        ("responses", {"input": ""}, ["input"]),
+        ("responses", {"input": "a", "max_output_tokens": 999}, ["max_output_tokens"]),
+    ):
+        message = read_json(call(model, path, body).body)["error"]["message"]
+        assert message == Sentence(*facts)
+        assert not {"inputs", "max_new_tokens", "num_return_sequences"} & set(message.split())
 
 
 @pytest.mark.parametrize(
@@ -348,7 +377,7 @@ def test_the_model_is_described(model: Served) -> None:
         ),
         ("completions", {"prompt": []}, 400, ["prompt"]),
         ("completions", {"prompt": ["a"] * 129}, 413, ["prompt", "129"]),
-        ("completions", {"prompt": ["a", ""]}, 400, ["prompt[1]", "inputs"]),
+        ("completions", {"prompt": ["a", ""]}, 400, ["prompt[1]"]),
         ("completions", {"prompt": [1, 9999]}, 400, ["9999"]),
         (
             "completions",
