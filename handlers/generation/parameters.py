@@ -69,11 +69,19 @@ TopTokens = Annotated[int, Field(ge=0, le=MAX_TOP_TOKENS)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
-def _tuple_of(most: int, least: int = 0) -> Callable[[Any], Any]:
-    """Return a function from a list, or a single id or text, to a tuple of so many items."""
+def _tuple_of(most: int, least: int = 0, *, alone: bool = False) -> Callable[[Any], Any]:
+    """Return a function from a list to a tuple of so many items.
+
+    Args:
+        most: the maximum number of items.
+        least: the minimum number of items.
+        alone: whether an item may stand alone, without a list.
+    """
 
     def read(value: Any) -> Any:
-        items = value if isinstance(value, list | tuple) else [value]
+        if not isinstance(value, list | tuple):
+            return (value,) if alone else value
+        items = value
         if not least <= len(items) <= most:
             bound = f"at most {most:,}" if len(items) > most else f"at least {least}"
             raise ValueError(f"has {len(items):,} items; send {bound}")
@@ -84,7 +92,9 @@ def _tuple_of(most: int, least: int = 0) -> Callable[[Any], Any]:
 
 StopTokens = Annotated[
     tuple[TokenId, ...],
-    BeforeValidator(_tuple_of(MAX_STOP_TOKENS), json_schema_input_type=TokenId | list[TokenId]),
+    BeforeValidator(
+        _tuple_of(MAX_STOP_TOKENS, alone=True), json_schema_input_type=TokenId | list[TokenId]
+    ),
 ]
 AllowedTokens = Annotated[
     tuple[TokenId, ...],

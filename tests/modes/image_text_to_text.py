@@ -33,6 +33,6 @@ CASES = ModeCases(
     rows=["Once upon a time", FINE],
     tensor="text",
     settings={"parameters": {"max_new_tokens": 4}},
-    accepted=[("stop", "x" * 100), ("logit_bias", {})],
+    accepted=[("stop", "x" * 100), ("logit_bias", {}), ("chat_template_kwargs", {})],
     write=write_llava,
 )

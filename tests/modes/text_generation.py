@@ -16,5 +16,5 @@ CASES = ModeCases(
     brief={"max_new_tokens": 4},
     tensor="prompt",
     settings={"max_length": 60},
-    accepted=[("stop", "x" * 100), ("logit_bias", {})],
+    accepted=[("stop", "x" * 100), ("logit_bias", {}), ("chat_template_kwargs", {})],
 )

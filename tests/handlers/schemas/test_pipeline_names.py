@@ -65,7 +65,7 @@ def test_old_parameter_names_are_translated(
         (CLASSES, {"function_to_apply": "SIGMA"}, 400, ["sigma", "function_to_apply"]),
         (TOKENS, {"grouped_entities": "yes"}, 400, ["grouped_entities"]),
         (TOKENS, {"aggregation_strategy": 5}, 400, ["aggregation_strategy", "5"]),
-        (GENERATION, {"eos_token_id": 5}, 422, ["eos_token_id", "0"]),
+        (GENERATION, {"eos_token_id": 9999}, 400, ["eos_token_id", 9999]),
     ],
 )
 def test_an_invalid_pipeline_parameter_is_refused(

@@ -60,7 +60,7 @@ def test_every_integer_field_of_a_request_accepts_a_whole_number() -> None:
         for model in models
         for name, field in model.model_fields.items()
         if re.search(r"\bint\b", str(field.annotation))
-        and not re.search("list|dict", str(field.annotation))
+        and not re.search("list|dict|tuple", str(field.annotation))
     ]
     assert {model for model, _ in fields} > {CompletionBody, ExplanationParameters}
     for model, name in fields:
