@@ -17,6 +17,7 @@ from handlers.runtime.imports import hide_packages
 # seconds to every start.
 with hide_packages("sklearn", silence="transformers"):
     from transformers import (
+        CONFIG_MAPPING,
         AutoConfig,
         AutoFeatureExtractor,
         AutoTokenizer,
@@ -37,6 +38,7 @@ with hide_packages("sklearn", silence="transformers"):
         tokenizer_class_from_name,
     )
 
+from handlers.checkpoints.folder_kinds import files_in, missing_config
 from handlers.checkpoints.heads import check_head
 from handlers.checkpoints.labels import read_labels
 from handlers.checkpoints.made_up_rows import RowMaker
@@ -280,6 +282,9 @@ def read_checkpoint(directory: Path, handler: HandlerSection) -> Checkpoint:
 
 def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:
     labels = {"num_labels": handler.num_labels} if handler.allow_random_head else {}
+    path = directory / "config.json"
+    if not path.is_file():
+        raise missing_config(files_in(directory), str(directory), directory.joinpath)
     try:
         return AutoConfig.from_pretrained(
             directory,
@@ -288,11 +293,29 @@ def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:
             **{name: value for name, value in labels.items() if value},
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if unknown := _unknown_type(path):
+            raise unknown from None
         raise WrongCheckpoint(
             "config.json",
             f"cannot be read ({summarize(error)})",
             "pack the checkpoint's config.json",
         ) from None
+
+
+def _unknown_type(path: Path) -> WrongCheckpoint | None:
+    """Return the error of a model type that only the code of its repository knows."""
+    with suppress(OSError, ValueError, AttributeError):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        named = next(iter((document.get("auto_map") or {}).values()), None)
+        kind = document.get("model_type", "of no name")
+        if named and kind not in CONFIG_MAPPING:
+            return WrongCheckpoint(
+                str(path),
+                f"has the model type {kind!s:.80}, which only code of its repository knows"
+                f" ({named!s:.120} in auto_map), and this kit never runs such code",
+                "use a checkpoint of a model type that transformers has",
+            )
+    return None
 
 
 def _tokenizer(

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
 
+from handlers.checkpoints.folder_kinds import missing_config, missing_weights
 from handlers.checkpoints.lora import FILES as LORA_FILES
 from handlers.checkpoints.lora import FOLDER as ADAPTERS
 from handlers.checkpoints.lora import LoraFiles, adapter_folder
@@ -65,7 +66,10 @@ class ShardIndex(BaseModel):
     weight_map: dict[str, str] = Field(min_length=1)
 
 
-def config_files(names: Collection[str], place: str) -> list[str]:
+Read = Callable[[str], Path]
+
+
+def config_files(names: Collection[str], place: str, read: Read | None = None) -> list[str]:
     """Return the config files of a repository, with those of its tokenizer and image processor.
 
     Those of sentence-transformers belong to them. A module in a folder has its few weights there; a
@@ -75,18 +79,10 @@ def config_files(names: Collection[str], place: str) -> list[str]:
         WrongCheckpoint: there is no config.json.
     """
     if "config.json" not in names:
-        raise WrongCheckpoint(
-            place, "has no config.json", "use a checkpoint that transformers can load"
-        )
+        raise missing_config(names, place, read)
     root = [name for name in names if "/" not in name]
     found = {name for name in root if any(fnmatchcase(name, each) for each in CONFIG_FILES)}
     return sorted(found | _module_files(names))
-
-
-def files_in(folder: Path) -> set[str]:
-    """Return the names of the files of a folder and of the folders in it."""
-    paths = (path for pattern in ("*", "*/*") for path in folder.glob(pattern) if path.is_file())
-    return {path.relative_to(folder).as_posix() for path in paths}
 
 
 def _module_files(names: Collection[str]) -> set[str]:
@@ -97,7 +93,9 @@ def _module_files(names: Collection[str]) -> set[str]:
     return found - {each for each in pickles if f"{Path(each).parent}/model.safetensors" in found}
 
 
-def weights_file(names: Collection[str], place: str, *, allow_pickle: bool) -> str:
+def weights_file(
+    names: Collection[str], place: str, *, allow_pickle: bool, read: Read | None = None
+) -> str:
     """Return the file with the weights, or the index file of sharded weights.
 
     Raises:
@@ -106,11 +104,7 @@ def weights_file(names: Collection[str], place: str, *, allow_pickle: bool) -> s
     safe = [name for name in SAFETENSORS if name in names]
     pickled = [name for name in PICKLES if name in names]
     if not safe and not pickled:
-        raise WrongCheckpoint(
-            place,
-            "has no weights that transformers loads (model.safetensors)",
-            "use a checkpoint or a handler.revision that has them",
-        )
+        raise missing_weights(names, place, read)
     if not safe and not allow_pickle:
         raise WrongCheckpoint(
             place,
@@ -190,14 +184,21 @@ class CheckpointFiles(ABC):
         return [f"{parent}{shard}" for shard in shard_files(folder / weights, beside, self.place)]
 
 
+@dataclass(frozen=True)
 class TransformersFiles(CheckpointFiles):
-    """The files of a checkpoint of transformers."""
+    """The files of a checkpoint of transformers.
+
+    Attributes:
+        read: returns the path of one of its files, which may have to be downloaded.
+    """
+
+    read: Read | None = None
 
     def configs(self) -> list[str]:
-        return config_files(self.names, self.place)
+        return config_files(self.names, self.place, self.read)
 
     def weights(self, *, allow_pickle: bool) -> list[str]:
-        return [weights_file(self.names, self.place, allow_pickle=allow_pickle)]
+        return [weights_file(self.names, self.place, allow_pickle=allow_pickle, read=self.read)]
 
 
 @dataclass(frozen=True)
@@ -262,9 +263,7 @@ class DiffusersFiles(CheckpointFiles):
         )
 
 
-def checkpoint_files(
-    names: Collection[str], place: str, read: Callable[[str], Path]
-) -> CheckpointFiles:
+def checkpoint_files(names: Collection[str], place: str, read: Read) -> CheckpointFiles:
     """Return the files of a checkpoint: of diffusers where it has a `model_index.json`.
 
     Args:
@@ -277,7 +276,7 @@ def checkpoint_files(
     """
     if MODEL_INDEX in names:
         return DiffusersFiles(names, place, ModelIndex.read(read(MODEL_INDEX)))
-    return TransformersFiles(names, place)
+    return TransformersFiles(names, place, read)
 
 
 def adapter_files(handler: HandlerSection, checkpoint: Path) -> dict[str, Path]:
