@@ -70,8 +70,8 @@ def require_folder(config_path: Path, key: str, name: str | None) -> None:
     raise WrongConfig(
         key,
         f"is {name}, and {kind} (searched {' and '.join(map(str, searched))})",
-        "correct the path, which is relative to the YAML or to the working folder, and check it with"
-        f" `python scripts/download_models.py {config_path}`",
+        "correct the path, which is relative to the YAML or to the working folder, and check it"
+        f" with `python scripts/download_models.py {config_path}`",
     )
 
 
