@@ -8,6 +8,7 @@ KitError
     ├── BadRequest           400  malformed request
     ├── NotFound             404  unknown path below the path of the model
     ├── RequestTooLarge      413  too many rows or too long a text
+    │   └── TextTooLong      413  more text, or more new tokens, than the model takes
     ├── Unprocessable        422  well-formed, but not supported by this model
     │   ├── LackingInEngine  422  not supported by the engine of its texts, but by `generate`
     │   └── NotFinite        422  the outputs of the model have NaN or infinity
@@ -65,15 +66,36 @@ class WrongCheckpoint(ConfigError):
 
 
 class RequestError(KitError):
-    """The error of a single request, which has the error as its response."""
+    """The error of a single request, which has the error as its response.
+
+    Attributes:
+        status: the HTTP status.
+        kind: the type that TorchServe has for such errors.
+        hub_type: the type that text-generation-inference has for them; None where it has none.
+        headers: further headers of the response.
+    """
 
     status: ClassVar[int]
     kind: ClassVar[str]
+    hub_type: ClassVar[str | None] = "generation"
     headers: ClassVar[Mapping[str, str]] = {}
 
     def body(self) -> dict[str, Any]:
         """Return the error in the shape that TorchServe uses for its own errors."""
         return {"code": self.status, "type": self.kind, "message": str(self)}
+
+    def hub_body(self) -> dict[str, str]:
+        """Return the error in the shape of text-generation-inference."""
+        kind = {} if self.hub_type is None else {"error_type": self.hub_type}
+        return {"error": str(self), **kind}
+
+    def whole_body(self) -> dict[str, Any]:
+        """Return the body of a response that is the error, in both shapes.
+
+        Hugging Face's clients, and those of text-generation-inference, send requests to the path of
+        a model.
+        """
+        return {**self.body(), **self.hub_body()}
 
 
 class BadRequest(RequestError):
@@ -81,6 +103,7 @@ class BadRequest(RequestError):
 
     status = 400
     kind = "BadRequestException"
+    hub_type = "validation"
 
 
 class NotFound(RequestError):
@@ -88,6 +111,7 @@ class NotFound(RequestError):
 
     status = 404
     kind = "ResourceNotFoundException"
+    hub_type = None
 
 
 class RequestTooLarge(RequestError):
@@ -95,6 +119,14 @@ class RequestTooLarge(RequestError):
 
     status = 413
     kind = "RequestEntityTooLargeException"
+    hub_type = "validation"
+
+
+class TextTooLong(RequestTooLarge):
+    """A text of the request, or it and the new one that it asks for, is longer than allowed.
+
+    A client mends it by sending less of the text. Some protocols have an error of their own for it.
+    """
 
 
 class Unprocessable(RequestError):
@@ -102,6 +134,7 @@ class Unprocessable(RequestError):
 
     status = 422
     kind = "UnprocessableEntityException"
+    hub_type = "validation"
 
 
 class LackingInEngine(Unprocessable):
@@ -117,6 +150,7 @@ class Overloaded(RequestError):
 
     status = 503
     kind = "ServiceUnavailableException"
+    hub_type = "overloaded"
     headers = {"Retry-After": "1"}
 
 
@@ -201,6 +235,7 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
+Failure = TypeVar("Failure", bound=BaseException)
 
 
 def attempt(function: Callable[..., Result], *arguments: Any) -> Result | RequestError:
@@ -225,6 +260,20 @@ def without_frames(error: RequestError) -> RequestError:
     """
     error.__traceback__ = error.__context__ = error.__cause__ = None
     return error
+
+
+def copied(error: Failure) -> Failure:
+    """Return an equal error to raise, of one that is kept for several callers.
+
+    An error changes when it is raised: it gets the frames of each caller, and the error that the
+    caller was handling. Threads that raise the same object change it for each other.
+    """
+    kind = type(error)
+    # The constructors of this hierarchy take facts and not the message, so they are not called.
+    copy = kind.__new__(kind, *error.args)
+    copy.args = error.args
+    copy.__dict__.update(error.__dict__)
+    return copy
 
 
 def classify(error: BaseException) -> RequestError:

@@ -282,7 +282,9 @@ def _send_failures(
     Each of them is an error, after which TorchServe closes the connection. So neither the part to
     follow nor the error that TorchServe adds when the worker ends reaches a client.
     """
-    failure = HttpResponse(encode_json(error.body()), error.status, headers=dict(error.headers))
+    failure = HttpResponse(
+        encode_json(error.whole_body()), error.status, headers=dict(error.headers)
+    )
     errors = [response or failure for response in responses]
     for index, response in enumerate(errors):
         set_response(context, index, response)

@@ -10,15 +10,15 @@ import hashlib
 import importlib
 import json
 import os
-import shutil
 import sys
 import tarfile
 import tempfile
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from hosts.mar import Mar, WrongMar, is_mar
 
 MANIFEST = Path("MAR-INF") / "MANIFEST.json"
 FOLDER_VARIABLE = "UNPACKED_ARCHIVES"
@@ -46,20 +46,23 @@ class Archive:
     sha256: str
 
 
-def open_archive(path: Path) -> Archive:
+def open_archive(path: Path, expected: str | None = None) -> Archive:
     """Unpack a .mar, a .tar.gz or nothing (a folder), and read its manifest.
 
     The files are in a folder that is named after the archive's digest, so an archive is unpacked
     once on a machine. `UNPACKED_ARCHIVES` names the folder of these folders.
 
+    Args:
+        path: the archive.
+        expected: the digest that it must have; None for any.
+
     Raises:
-        ArchiveError: it is no archive, or the folder belongs to another user.
+        ArchiveError: it is no archive, has another digest, or the folder belongs to another user.
     """
-    if path.is_dir():
-        folder, digest = path, sha256(path / MANIFEST)
-    else:
-        digest = sha256(path)
-        folder = _unpack_once(path, _cache() / digest)
+    digest = sha256(path / MANIFEST if path.is_dir() else path)
+    if digest != (expected or digest):
+        raise ArchiveError(f"{path} has changed since this command read it; run the command again.")
+    folder = path if path.is_dir() else _unpack_once(path, _cache() / digest)
     model = _manifest(folder, path)["model"]
     return Archive(folder, model["modelName"], str(model.get("modelVersion", "1.0")), digest)
 
@@ -147,7 +150,8 @@ def _unpack_once(path: Path, target: Path) -> Path:
         return target
     with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=target.parent) as scratch:
         draft = Path(scratch) / "archive"
-        _unpack(path, draft)
+        if _unpack(path, draft) != target.name:
+            raise ArchiveError(f"{path} changed while it was read; unpack it again.")
         inside = draft if (draft / MANIFEST).is_file() else _only_folder(draft)
         try:
             inside.rename(target)
@@ -157,19 +161,25 @@ def _unpack_once(path: Path, target: Path) -> Path:
     return target
 
 
-def _unpack(path: Path, folder: Path) -> None:
-    """Unpack an archive; no entry is written outside of the folder.
+def _unpack(path: Path, folder: Path) -> str:
+    """Unpack an archive, and return its digest; no entry is written outside of the folder.
 
     Raises:
-        ArchiveError: it is neither a zip file nor a tar file.
+        ArchiveError: it is neither a .mar nor a tar file.
     """
-    if zipfile.is_zipfile(path):
-        shutil.unpack_archive(path, folder, "zip")
-    elif tarfile.is_tarfile(path):
+    if not is_mar(path) and tarfile.is_tarfile(path):
+        digest = sha256(path)
         with tarfile.open(path) as archive:
             archive.extractall(folder, filter="data")
-    else:
-        raise ArchiveError(f"{path} is no archive; pack one with scripts/create_archive.py.")
+        return digest
+    try:
+        with Mar(path) as mar:
+            mar.unpack(folder)
+            return mar.sha256
+    except WrongMar as error:
+        raise ArchiveError(
+            f"{path.parent / str(error)}; pack one with scripts/create_archive.py."
+        ) from None
 
 
 def _only_folder(folder: Path) -> Path:

@@ -88,6 +88,11 @@ class ArchiveModel:
         """Whether each request is answered in a thread of its own, with `continuousBatching`."""
         return bool(self.config.continuousBatching)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether this process has to be replaced, because the model cannot answer any more."""
+        return self.engine.device_failed or self.engine.model.has_failed
+
     def incoming(
         self, row: Mapping[str, Any], headers: Mapping[str, Any], respond: Respond
     ) -> Incoming:
@@ -105,7 +110,7 @@ class ArchiveModel:
             self._answer(batch, deadline, answered)
         except Exception as error:  # noqa: BLE001 - every client gets a response
             failure = classify(error)
-            response = HttpResponse(encode_json(failure.body()), failure.status)
+            response = HttpResponse(encode_json(failure.whole_body()), failure.status)
             for number, incoming in enumerate(batch):
                 if number not in answered:
                     incoming.respond(response, True)

@@ -44,7 +44,7 @@ async def to_response(parts: AsyncIterator[Part]) -> Response:
 
 def error_response(error: RequestError) -> Response:
     """Return the response to a request that fails, in TorchServe's shape."""
-    body = encode_json(error.body())
+    body = encode_json(error.whole_body())
     return Response(body, error.status, dict(error.headers), media_type="application/json")
 
 

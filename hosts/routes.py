@@ -4,7 +4,7 @@ POST /predictions/<model>[/<version>[/<path>]]
 POST /explanations/<model>[/<version>[/<path>]]
 POST /v1/models/<model>:predict, :explain
 POST /v2/models/<model>[/versions/<version>]/infer, /explain
-POST /invocations?model_name=<model>, /models/<model>/invoke
+POST /invocations?model_name=<model>[&path=<path>], /models/<model>/invoke[?path=<path>]
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from handlers.errors import NotFound, RequestError
+from handlers.http.request import PATH_FIELD
 
 MODEL_ROUTES = (
     re.compile(
@@ -79,7 +80,8 @@ def find_route(path: str, query: Mapping[str, Any]) -> Route:
         UnknownRoute: there is none.
     """
     if path == INVOCATIONS:
-        return Route(str(query.get("model_name", "")), "", {"url_path": ""})
+        url_path = str(query.get(PATH_FIELD, ""))
+        return Route(str(query.get("model_name", "")), "", {"url_path": url_path})
     for pattern in MODEL_ROUTES:
         if found := pattern.fullmatch(path):
             groups = found.groupdict(default="")
@@ -87,5 +89,7 @@ def find_route(path: str, query: Mapping[str, Any]) -> Route:
             # The other routes leave this header as the client has set it, as TorchServe does.
             if "path" in groups:
                 headers["url_path"] = groups["path"]
+            elif groups["verb"] == "invoke" and PATH_FIELD in query:
+                headers["url_path"] = str(query[PATH_FIELD])
             return Route(groups["model"], groups.get("version", ""), headers)
     raise UnknownRoute

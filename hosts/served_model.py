@@ -96,8 +96,10 @@ class ServedModel:
         Raises:
             RuntimeError: the model fails, or a batch hangs.
         """
-        if self._model.engine.device_failed:
-            raise RuntimeError("The accelerator failed, or the model no longer answers its sample.")
+        if self._model.has_failed:
+            raise RuntimeError(
+                "The accelerator or the engine failed, or the model no longer answers its sample."
+            )
         longest = time.monotonic() - min(self._running.values(), default=time.monotonic())
         if longest > self._seconds:
             raise RuntimeError(f"A batch runs for more than responseTimeout, {self._seconds} s.")

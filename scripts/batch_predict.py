@@ -20,7 +20,7 @@ from hosts.ray_environment import import_ray
 from scripts.kit.command import plain_errors
 from scripts.kit.host_commands import require_environment
 from scripts.kit.tracebacks import last_line
-from scripts.kit.verification import require_signed
+from scripts.kit.verification import signed_digest
 
 if TYPE_CHECKING:
     from hosts.ray_data.job import Actors, Planned
@@ -62,8 +62,7 @@ def main(
     """Write each row with its columns, and `result` or `error`."""
     with plain_errors():
         require_environment("ray")
-        if public_key:
-            require_signed([archive], public_key)
+        sha256 = signed_digest(archive, public_key) if public_key else None
         ray = import_ray(local=address is None)
         from hosts.ray_data.job import Actors, plan_job  # noqa: PLC0415
 
@@ -76,6 +75,7 @@ def main(
                 output_format=output_format,
                 parameters=_parsed(parameters),
                 chunk_rows=chunk_rows,
+                sha256=sha256,
             )
         except ArchiveError as error:
             raise KitError(str(error)) from None

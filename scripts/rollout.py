@@ -14,12 +14,15 @@ from scripts.kit.places import BUILD, MODEL_STORE, ROOT
 from scripts.kit.ports import HOST, Ports
 from scripts.kit.properties import read_properties
 from scripts.kit.rollout import Rollout
+from scripts.kit.server import Server
 from scripts.kit.tokens import KEY_FILE, Tokens
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
 PORTS = Ports.of(read_properties(ROOT / "config.properties"))
 INFERENCE, MANAGEMENT = f"http://{HOST}:{PORTS.inference}", f"http://{HOST}:{PORTS.management}"
+METRICS = f"http://{HOST}:{PORTS.metrics}/metrics"
 Model = Annotated[str, typer.Argument(help="The name of the model.")]
+Force = Annotated[bool, typer.Option("--force", help="Unload a version that clients may ask for.")]
 
 
 @app.callback()
@@ -28,20 +31,31 @@ def server(
     model_store: Annotated[Path, typer.Option(help="Its model store.")] = MODEL_STORE,
     inference: Annotated[str, typer.Option(help="Its address.")] = INFERENCE,
     management: Annotated[str, typer.Option(help="Its address.")] = MANAGEMENT,
+    metrics: Annotated[str, typer.Option(help="The address of its metrics.")] = METRICS,
     key_file: Annotated[
-        Path | None, typer.Option(help="Its key_file.json; default: that of build/server.")
+        Path | None, typer.Option(help="Its key_file.json; default: that of --workdir.")
     ] = None,
+    workdir: Annotated[
+        Path, typer.Option(help="The work folder that serve.py started it with.")
+    ] = BUILD / "server",
 ) -> None:
-    """Roll out a new version of a model of a server: by default that of `scripts/serve.py`."""
-    own = BUILD / "server" / KEY_FILE
+    """Roll out a new version of a model of a server: by default that of `scripts/serve.py`.
+
+    With the server's --public-key, the version must be signed, too.
+    """
+    own = workdir / KEY_FILE
     tokens = Tokens(key_file or (own if own.is_file() else None), management)
+    server = Server.of(workdir)
+    is_own = server is not None and server.is_alive() and server.management_url == management
     context.obj = partial(
         Rollout,
         store=model_store,
         inference_url=inference,
         management_url=management,
+        metrics_url=metrics,
         tokens=tokens,
         say=typer.echo,
+        signed=server.signed_store(model_store) if server and is_own else None,
     )
 
 
@@ -55,7 +69,10 @@ def to(
     ] = None,
     requests: Annotated[int, typer.Option(min=1, help="Requests before the switch.")] = 20,
     watch: Annotated[float, typer.Option(min=0, help="Seconds to watch after it.")] = 10,
-    retire: Annotated[bool, typer.Option("--retire", help="Unload the former default.")] = False,
+    retire: Annotated[
+        bool, typer.Option("--retire", help="Unload the former default, unless clients ask for it.")
+    ] = False,
+    force: Force = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
 ) -> None:
     """Load a version beside the default, try it, make it the default, and go back if it fails."""
@@ -66,6 +83,7 @@ def to(
             requests=requests,
             watch=watch,
             retire=retire,
+            force=force,
             dry_run=dry_run,
         )
     if not dry_run:
@@ -82,6 +100,20 @@ def back(
     with plain_errors():
         context.obj(model).set_default(version)
     typer.echo(f"{model} {version} is the default.")
+
+
+@app.command()
+def retire(
+    context: typer.Context,
+    model: Model,
+    version: Annotated[str, typer.Argument(help="A version that is loaded.")],
+    watch: Annotated[float, typer.Option(min=0, help="Seconds to count its requests.")] = 10,
+    force: Force = False,
+) -> None:
+    """Unload a version that is not the default, unless clients ask for it by its number."""
+    with plain_errors():
+        context.obj(model).retire(version, watch, force=force)
+    typer.echo(f"{model} {version} is unloaded.")
 
 
 @app.command()

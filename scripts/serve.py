@@ -21,7 +21,6 @@ from scripts.kit.properties import read_properties
 from scripts.kit.server import Server
 from scripts.kit.server_command import JSON_LOGGING, LOGGING
 from scripts.kit.torchserve import TorchServe
-from scripts.kit.verification import require_signed
 
 CONFIG = ROOT / "config.properties"
 PORTS = Ports.of(read_properties(CONFIG))
@@ -73,8 +72,6 @@ def start(
     with plain_errors():
         _leave_if_running(workdir)
         archives = list_archives(model_store, split_names(models))
-        if public_key:
-            require_signed((model_store / file for file in archives.values()), public_key)
         torchserve = TorchServe(
             workdir=workdir,
             model_store=model_store,
@@ -85,6 +82,7 @@ def start(
             console=foreground,
             log_config=JSON_LOGGING if json_logs else LOGGING,
             fork_server=fork_server,
+            public_key=public_key,
             on_ready=lambda name, seconds: console.print(f"{name} is ready ({seconds:.1f} s)"),
         )
         if foreground:

@@ -45,7 +45,7 @@ def start(
     with plain_errors():
         require_environment("kserve")
         leave_if_running(KServeServer, workdir)
-        archives = find_archives(model_store, models, public_key)
+        archives = find_archives(model_store, models, public_key, workdir)
         with console.status("Starting the server and loading models"):
             server = start_kserve_server(archives, workdir, port, body_limits(), timeout=timeout)
         announce(server)

@@ -26,12 +26,12 @@ from scripts.kit.host_commands import (
     leave_if_running,
     require_environment,
     show_status,
+    unpack_all,
 )
 from scripts.kit.host_commands import stop as stop_server
 from scripts.kit.places import BUILD, MODEL_STORE
 from scripts.kit.ray_server import RayServer, start_ray_server
 from scripts.kit.tracebacks import last_line
-from scripts.kit.verification import require_signed
 
 WORKDIR = BUILD / "ray_server"
 
@@ -54,7 +54,7 @@ def start(
     with plain_errors():
         require_environment("ray")
         leave_if_running(RayServer, workdir)
-        archives = find_archives(model_store, models, public_key)
+        archives = find_archives(model_store, models, public_key, workdir)
         with console.status("Starting Ray Serve and loading models"):
             server = start_ray_server(
                 archives,
@@ -105,7 +105,7 @@ def _deploy(server: RayServer, archives: list[Path]) -> None:
 
     settings = LocalSettings.model_validate(server.settings)
     if settings.public_key:
-        require_signed(archives, settings.public_key)
+        archives = unpack_all(archives, settings.public_key, server.workdir)
     try:
         with connected(server.address):
             deploy(archives, settings)

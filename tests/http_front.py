@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from handlers.http.request import HttpRequest
 from handlers.telemetry.meter import Meter
@@ -31,11 +32,14 @@ def front(models: Mapping[str, Served]) -> Iterator[str]:
 
         def do_POST(self) -> None:
             size = int(self.headers.get("Content-Length") or 0)
-            _, _, name, *rest = self.path.partition("?")[0].split("/")
+            url = urlsplit(self.path)
+            _, _, name, *rest = url.path.split("/")
             headers = {**dict(self.headers.items()), "url_path": "/".join(rest[1:])}
             body = self.rfile.read(size)
             row, described = _row(body, self.headers.get("Content-Type", ""))
-            http_request = HttpRequest(row, {**headers, **described})
+            http_request = HttpRequest(
+                {**dict(parse_qsl(url.query)), **row}, {**headers, **described}
+            )
             with lock:
                 (answer,) = models[name].dispatcher.dispatch([http_request], Meter())
             self.send_response(answer.status)

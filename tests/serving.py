@@ -51,7 +51,7 @@ class Served:
         """Return status and message of one request, which must fail."""
         ((status, answer),) = self.post({"inputs": inputs, "parameters": parameters})
         assert status >= 400, answer
-        assert answer.keys() == {"code", "type", "message"}
+        assert answer.keys() == {"code", "type", "message", "error", "error_type"}
         return status, str(answer["message"])
 
 

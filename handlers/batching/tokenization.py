@@ -15,7 +15,7 @@ from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from handlers.batching.padding import Side
 from handlers.batching.rows import Row
-from handlers.errors import RequestTooLarge, WrongCheckpoint
+from handlers.errors import TextTooLong, WrongCheckpoint
 
 Text = tuple[str, str | None]
 # Tokens of a text beyond those that its truncation keeps: without them, these may be others.
@@ -184,7 +184,7 @@ def _check_windows_of_pair(sizes: Sequence[int], rooms: Sequence[int | None]) ->
     whole = sum(size for size, room in zip(sizes, rooms, strict=True) if room is None)
     size, room = max(truncated)
     if windows * (whole + room) > MAX_WINDOW_TOKENS:
-        raise RequestTooLarge(
+        raise TextTooLong(
             f"a text of the pair has {size:,} tokens, {room:,} of which fit at most, and it is"
             " truncated at its beginning; shorten it, or truncate it at its end."
         )
@@ -214,7 +214,7 @@ def check_length(length: int, max_tokens: int | None, what: str) -> None:
         RequestTooLarge: the row is longer; the message has both lengths.
     """
     if max_tokens is not None and length > max_tokens:
-        raise RequestTooLarge(
+        raise TextTooLong(
             f"{what} has {length:,} tokens, and this model takes {max_tokens:,}"
             "; shorten it, or set truncation: true in the YAML of the model."
         )
@@ -278,7 +278,7 @@ def check_windows(tokens: int, *, size: int, stride: int, limit: int) -> None:
     """
     count = 1 + max(0, -(-(tokens - size) // (size - stride)))
     if count > limit:
-        raise RequestTooLarge(
+        raise TextTooLong(
             f"the text makes {count:,} windows of {size} tokens that overlap by {stride}, and this "
             f"model takes {limit:,} a request; send a shorter text, or let windows overlap less."
         )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import platform
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 CPUINFO = Path("/proc/cpuinfo")
 AMX_FLAG = "amx_bf16"
@@ -18,6 +20,8 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
     `auto` is bfloat16 if the device supports it in hardware, float16 on older GPUs, and float32
     otherwise.
     """
+    import torch  # noqa: PLC0415 - packing asks for the flags of the processor without it
+
     if name != "auto":
         dtype: torch.dtype = getattr(torch, name)
         return dtype
@@ -35,15 +39,16 @@ def name_of(dtype: torch.dtype) -> str:
 
 def cpu_has_bfloat16() -> bool:
     """Return whether the processor supports bfloat16 in hardware; emulation is slow."""
-    return bool(BFLOAT16_FLAGS & _cpu_flags())
+    return bool(BFLOAT16_FLAGS & cpu_flags())
 
 
 def cpu_has_amx() -> bool:
     """Return whether the processor has Intel's matrix extensions."""
-    return AMX_FLAG in _cpu_flags()
+    return AMX_FLAG in cpu_flags()
 
 
-def _cpu_flags() -> set[str]:
+def cpu_flags() -> set[str]:
+    """Return the flags of the processor; none where they are not known."""
     if platform.system() != "Linux" or not CPUINFO.exists():
         return set()
     lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -324,6 +324,11 @@ class HandlerSection(_Section):
     max_characters: PositiveInt = Field(
         default=200_000, description="Maximum characters of one text."
     )
+    max_grammar_characters: PositiveInt = Field(
+        default=262_144,
+        description="Maximum characters of a grammar: of the schemas of all tools together, of a "
+        "JSON schema, or of a regular expression.",
+    )
     health_check: bool = Field(
         default=True,
         description="Predicts the sample of the mode at load, and after a request got status"

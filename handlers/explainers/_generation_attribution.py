@@ -57,7 +57,7 @@ class LanguageModel(torch.nn.Module):
 
     def run(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Return the logits of rows without padding. Shape: (rows, tokens, vocabulary)."""
-        self._model.deadline.check()
+        self._model.deadline.check_together()
         ids = inputs["input_ids"]
         batch = {**inputs, "attention_mask": torch.ones_like(ids)}
         with self._vectors.replaced(ids, self._vectors(ids)) if self._vectors else nullcontext():

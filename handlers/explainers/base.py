@@ -140,7 +140,7 @@ class AttributionBatch(ABC):
 
     def score(self, inputs: torch.Tensor, *extra: torch.Tensor) -> torch.Tensor:
         """Return F of each row; the function that Captum attributes. Shape: (rows,)."""
-        self.model.deadline.check()
+        self.model.deadline.check_together()
         *others, places = extra
         of_rows = dict(zip(self._names, others, strict=True))
         batch = {self.input_name: inputs, **of_rows, **self._shared}

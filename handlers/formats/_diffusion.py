@@ -10,6 +10,7 @@ import torch
 from handlers.checkpoints.diffusion import DiffusionCheckpoint, import_diffusers
 from handlers.checkpoints.dtypes import pick_dtype
 from handlers.checkpoints.model_spec import ModelSpec
+from handlers.checkpoints.weights import check_components
 from handlers.config.model_config import ModelConfig
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import Unprocessable, WrongCheckpoint, WrongConfig, summarize
@@ -35,6 +36,7 @@ def load_pipeline(spec: ModelSpec, checkpoint: DiffusionCheckpoint) -> ImageMode
         WrongConfig: the YAML sets a key that pipelines do not have.
     """
     _check_keys(spec.config)
+    check_components(spec.directory)
     diffusers = import_diffusers()
     try:
         pipeline = diffusers.AutoPipelineForText2Image.from_pretrained(

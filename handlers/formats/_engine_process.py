@@ -7,8 +7,10 @@ one JSON object in each line:
 
     {"start": 1, "prompt": [464, 3290], "settings": {"max_new_tokens": 8}, "in_parts": true}
     {"cancel": 1}
+    {"ping": true}
 
     {"ready": true}
+    {"pong": true}
     {"texts": [{"id": 1, "sequences": [[318, 257]], "logprobs": [-0.5, -2.1], "finished": false}],
      "cache_usage": 3.2}
     {"texts": [{"id": 2, "sequences": [[44]], "logprobs": [-0.1],
@@ -18,6 +20,9 @@ one JSON object in each line:
 
 A text without `in_parts` comes in two events, at its first token and at its end: to read the new
 tokens of each text after each step takes a tenth of the time.
+
+A pong is the sign of life of a process. It answers a ping between two steps, so that one that is
+stopped, or whose step does not end, gives none.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import math
 import os
 import signal
 import socket
@@ -64,6 +70,8 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 START_SECONDS = 600
 END_SECONDS = 10.0
+# How often a process is asked for a sign of life, in seconds; at least so often in its time limit.
+PING_SECONDS, PINGS = 5.0, 16
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,7 @@ class EngineProcess:
         python: the interpreter; by default that of this process.
         environment: its variables; by default those of this process.
         end_seconds: how long it may take to end, before it is killed.
+        hang_seconds: how long it may give no sign of life, before it is killed.
 
     Raises:
         WrongCheckpoint: the process does not load the model.
@@ -121,8 +130,12 @@ class EngineProcess:
         python: str = sys.executable,
         environment: Mapping[str, str] | None = None,
         end_seconds: float = END_SECONDS,
+        hang_seconds: float = math.inf,
     ) -> None:
         self._program, self._end_seconds = program, end_seconds
+        self._hang_seconds = hang_seconds
+        self._ponged, self._ended = threading.Event(), threading.Event()
+        self._ponged.set()
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -149,10 +162,15 @@ class EngineProcess:
         # The threads end with the socket, and hold no reference to the model.
         self._threads = [
             threading.Thread(target=run, name=program.name, daemon=True)
-            for run in (self._read, self._write)
+            for run in (self._read, self._write, self._watch)
         ]
         for thread in self._threads:
             thread.start()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the process has ended, so that it generates no text any more."""
+        return self._failed
 
     @property
     def texts(self) -> int:
@@ -162,13 +180,13 @@ class EngineProcess:
     @property
     def load_metrics(self) -> Mapping[str, float]:
         """The numbers of running and waiting texts, and the used share of the cache in percent."""
-        running = len(self._running & self._receivers.keys())
-        waiting = self.texts - running
+        with self._lock:
+            texts, running = len(self._receivers), len(self._running)
         return {
             "running_texts": running,
-            "waiting_texts": max(0, waiting),
+            "waiting_texts": texts - running,
             # A text whose client hangs up ends without an event.
-            "cache_usage": self._cache_usage if self.texts else 0.0,
+            "cache_usage": self._cache_usage if texts else 0.0,
         }
 
     def start(self, text: Text, limit: int, receive: Callable[[Mapping[str, Any]], None]) -> None:
@@ -201,18 +219,25 @@ class EngineProcess:
 
     def cancel(self, number: int) -> None:
         """End a text; nothing where it has ended."""
-        if self._forget(number):
+        with self._lock:
+            is_known = self._forget(number)
+        if is_known:
             self._commands.put(_line({"cancel": number}))
 
     def close(self) -> None:
         """End the process and those that it has started; nothing where they have ended."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, first: signal.Signals) -> None:
+        """Close the connection and send a signal, then SIGKILL if the process does not end."""
         if not self._closing.acquire(blocking=False):
             return
+        self._ended.set()
         self._commands.put(None)
         with suppress(OSError):  # It has ended.
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        self._signal(signal.SIGTERM)
+        self._signal(first)
         try:
             self._process.wait(self._end_seconds)
         except subprocess.TimeoutExpired:
@@ -249,6 +274,9 @@ class EngineProcess:
                     kind = event["failed"].partition(":")[0]
                     logger.error("%s failed: %s", self._program.name, kind)
                     break
+                if "pong" in event:
+                    self._ponged.set()
+                    continue
                 self._cache_usage = event["cache_usage"]
                 for text in event["texts"]:
                     self._pass_on(text)
@@ -260,16 +288,18 @@ class EngineProcess:
 
     def _pass_on(self, text: Mapping[str, Any]) -> None:
         number = text["id"]
-        receive = self._receivers.get(number)
-        if receive is None:
-            return
-        if text.get("finished", True):
-            self._forget(number)
-        else:
-            self._running.add(number)
+        with self._lock:
+            receive = self._receivers.get(number)
+            if receive is None:  # It was cancelled.
+                return
+            if text.get("finished", True):
+                self._forget(number)
+            else:
+                self._running.add(number)
         receive(text)
 
     def _forget(self, number: int) -> bool:
+        """Forget a text, with the lock held; return whether it was known."""
         self._running.discard(number)
         return self._receivers.pop(number, None) is not None
 
@@ -277,8 +307,32 @@ class EngineProcess:
         with self._lock:
             self._failed = True
             receivers, self._receivers = self._receivers, {}
+            self._running.clear()
         for receive in receivers.values():
             receive({"error": None})
+
+    def _watch(self) -> None:
+        """Ask the process for signs of life; kill it where it gives none for too long."""
+        if math.isinf(self._hang_seconds):
+            return
+        seconds = min(PING_SECONDS, self._hang_seconds / PINGS)
+        # Pauses are counted instead of time: this process may have been stopped, too.
+        silent = 0
+        while not self._ended.wait(seconds):
+            if self._ponged.is_set():
+                self._ponged.clear()
+                silent = 0
+                self._commands.put(_line({"ping": True}))
+            silent += 1
+            if silent * seconds > self._hang_seconds:
+                logger.error(
+                    "The process of %s gave no sign of life for %g s; it is killed",
+                    self._program.name,
+                    self._hang_seconds,
+                )
+                self._fail()
+                # A process that is stopped does not notice a milder signal.
+                self._end(signal.SIGKILL)
 
     def _write(self) -> None:
         """Send the commands; the process reads them after a step, so this can take a while."""
@@ -357,6 +411,10 @@ class EngineModel(ContinuousModel, ABC):
             text, self.max_texts - static - (new - 1), partial(self._receive, receive)
         )
         return partial(self._process.cancel, own)
+
+    @property
+    def has_failed(self) -> bool:
+        return self._process.has_failed
 
     @property
     def load_metrics(self) -> Mapping[str, float]:

@@ -86,6 +86,7 @@ class GenAiModel(EngineModel):
         load_checkpoint: loads the checkpoint instead, for explanations with gradients and for
             prompts with settings that openvino-genai lacks; None where there are no weights.
         trials: tries grammars; None for a model that cannot have any.
+        hang_seconds: how long the process may give no sign of life.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class GenAiModel(EngineModel):
         load_graph: Callable[[], Model],
         load_checkpoint: Callable[[], Model] | None,
         trials: GrammarTrials | None,
+        hang_seconds: float,
     ) -> None:
         self._trials = trials
         self._base = _base_of(base)
@@ -115,7 +117,7 @@ class GenAiModel(EngineModel):
             "dummy_tokens": dummy_tokens,
             "vocabulary": str(trials.folder) if trials else None,
         }
-        process = EngineProcess(PROGRAM, arguments)
+        process = EngineProcess(PROGRAM, arguments, hang_seconds=hang_seconds)
         self._groups = load_checkpoint and LazyLoad(
             partial(_side_by_side, load_checkpoint, max_running, max_waiting, process)
         )
@@ -157,7 +159,9 @@ class GenAiModel(EngineModel):
         if self._trials is None:
             grammar.compile()
             raise Unprocessable("Grammars are not possible with this model; leave them out.")
-        return {"structural_tag": self._trials.structural_tag(grammar)}
+        # The weights of the checkpoint generate what the engine lacks.
+        tag = self._trials.structural_tag(grammar, relaxes=self._groups is None)
+        return {"structural_tag": tag}
 
     def _settings(self, prompt: Prompt, number: int) -> dict[str, Any]:
         """Return the values of openvino-genai's `GenerationConfig` for a prompt.

@@ -6,20 +6,14 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import BoundedSemaphore, Lock
 from typing import Any
 
-from handlers.errors import (
-    LackingInEngine,
-    Overloaded,
-    RequestError,
-    summarize,
-    without_frames,
-)
-from handlers.generation.compact_json import BY_NAME, LISTED, SINGLE
+from handlers.errors import LackingInEngine, summarize
+from handlers.generation.compile_cache import CompileCache, TooBusyToCompile
+from handlers.generation.json_schemas import Schema, relaxed, schemas_in
 from handlers.generation.text_grammar import TextGrammar
 from handlers.runtime.threads import available_cores
 
@@ -29,7 +23,6 @@ TRIAL = Path(__file__).with_name("_genai_trial.py")
 TRIAL_CPU_SECONDS, TRIAL_BYTES, TRIAL_TIMEOUT = 1, 4 * 2**30, 30.0
 # The exit statuses of a trial, beside those of a program that fails or is killed.
 REFUSED, TOO_LARGE = 3, 4
-# Clients send the same few grammars again and again.
 CACHED_GRAMMARS = 64
 # A warning that a part of a grammar is ignored.
 IGNORED = re.compile(r"(?:json_schema|regex)_converter\.cc:\d+: Warning: (.*)")
@@ -79,18 +72,23 @@ class GrammarTrials:
         content = {"tokens": [each.hex() for each in tokens], "ends": sorted(ends)}
         command = [sys.executable, "-P", str(VOCABULARY), str(self.folder)]
         subprocess.run(command, input=json.dumps(content).encode(), check=True)
-        self._outcomes: dict[str, str | RequestError] = {}
-        self._remembering = Lock()
         # Each trial is a process with limits of its own.
-        self._trying = BoundedSemaphore(available_cores())
+        self._ignored = CompileCache(
+            self._try, size=CACHED_GRAMMARS, at_once=available_cores(), seconds=TRIAL_TIMEOUT
+        )
 
     @property
     def folder(self) -> Path:
         """The folder of the vocabulary."""
         return Path(self._folder.name)
 
-    def structural_tag(self, grammar: TextGrammar) -> str:
+    def structural_tag(self, grammar: TextGrammar, *, relaxes: bool) -> str:
         """Return the structural tag of a grammar that the engine can compile.
+
+        Args:
+            grammar: the grammar.
+            relaxes: whether constraints that the engine lacks are left out of schemas that are not
+                strict.
 
         Raises:
             BadRequest: the grammar has a mistake.
@@ -98,79 +96,56 @@ class GrammarTrials:
             RequestTooLarge: it has too many characters.
             LackingInEngine: the engine cannot follow it.
         """
+        if relaxes:
+            grammar = grammar.relaxed(_without_lacking)
         for schema in grammar.schemas:
             check_values(schema)
         for schema in grammar.strict_schemas:
             check_schema(schema)
         for pattern in grammar.patterns:
             check_pattern(pattern)
-        grammar.compile()
+        grammar = grammar.followed()
         tag = json.dumps({"type": "structural_tag", "format": grammar.format})
-        outcome = self._try_once(tag)
-        if isinstance(outcome, RequestError):
-            raise outcome
-        if outcome and (grammar.strict_schemas or grammar.patterns):
-            raise _cannot(outcome)
+        ignored = self._ignored.get(tag)
+        if ignored and (grammar.strict_schemas or grammar.patterns):
+            raise _cannot(ignored)
         return tag
 
-    def _try_once(self, tag: str) -> str | RequestError:
-        known = self._outcomes.get(tag)
-        if known is not None:
-            return known
-        if not self._trying.acquire(timeout=TRIAL_TIMEOUT):
-            raise _busy()
-        try:
-            # Another thread may have tried it meanwhile.
-            known = self._outcomes.get(tag)
-            return self._remember(tag, self._outcome(tag)) if known is None else known
-        finally:
-            self._trying.release()
+    def _try(self, tag: str) -> str:
+        """Return what is ignored of a grammar.
 
-    def _remember(self, tag: str, outcome: str | RequestError) -> str | RequestError:
-        with self._remembering:
-            while len(self._outcomes) >= CACHED_GRAMMARS:
-                del self._outcomes[next(iter(self._outcomes))]
-            self._outcomes[tag] = outcome
-        return outcome
-
-    def _outcome(self, tag: str) -> str | RequestError:
-        """Return what is ignored of a grammar, or why it cannot be followed."""
+        Raises:
+            LackingInEngine: it cannot be followed.
+            Overloaded: the process had too little CPU time to tell.
+        """
         limits = (str(TRIAL_CPU_SECONDS), str(TRIAL_BYTES))
         command = [sys.executable, "-P", str(TRIAL), str(self.folder), str(self._end), *limits]
-        too_complex = LackingInEngine(
-            "The engine of this model, which has continuousBatching, needs too much time or memory"
-            " to compile the grammar; simplify it."
-        )
         try:
             done = subprocess.run(
                 command, input=tag.encode(), capture_output=True, timeout=TRIAL_TIMEOUT, check=False
             )
-        except subprocess.TimeoutExpired:  # It had less CPU time than it may take.
-            raise _busy() from None
+        except subprocess.TimeoutExpired:
+            raise TooBusyToCompile from None
         if done.returncode == REFUSED:
-            reason = PLACE.sub("", done.stdout.decode(errors="replace"))
-            return without_frames(_cannot(reason))
+            raise _cannot(PLACE.sub("", done.stdout.decode(errors="replace")))
         if done.returncode < 0 or done.returncode == TOO_LARGE:
-            return too_complex
+            raise LackingInEngine(
+                "The engine of this model, which has continuousBatching, needs too much time or"
+                " memory to compile the grammar; simplify it."
+            )
         if done.returncode > 0:
             raise RuntimeError("the trial of grammars does not start")
         ignored = IGNORED.search(done.stderr.decode(errors="replace"))
         return ignored[1] if ignored else ""
 
 
-def _busy() -> Overloaded:
-    return Overloaded(
-        "The server is too busy to compile the grammar; send the request again later."
-    )
-
-
-def check_values(schema: Mapping[str, Any] | bool) -> None:
+def check_values(schema: Schema) -> None:
     """Check that all values that xgrammar allows for a JSON schema are JSON, and within its bounds.
 
     Raises:
         LackingInEngine: with a keyword for which it allows others.
     """
-    for each in _schemas_in(schema):
+    for _, each in schemas_in(schema):
         types = each.get("type")
         is_number = "number" in ([types] if isinstance(types, str) else _list(types))
         if bounds := sorted(each.keys() & RANGE) if is_number else []:
@@ -184,6 +159,20 @@ def check_values(schema: Mapping[str, Any] | bool) -> None:
                 "The engine of this model, which has continuousBatching, knows simple patterns in a"
                 " JSON schema alone, without quotes, backslashes and dots; simplify it."
             )
+
+
+def _without_lacking(schemas: Sequence[Schema]) -> list[Schema]:
+    """Return schemas without the constraints that :func:`check_values` refuses."""
+    return [relaxed(schema, _lacks) for schema in schemas]
+
+
+def _lacks(constraint: Schema) -> bool:
+    """Return whether xgrammar cannot follow the one constraint of a schema."""
+    try:
+        check_values(constraint)
+    except LackingInEngine:
+        return True
+    return False
 
 
 def is_plain(pattern: str) -> bool:
@@ -203,13 +192,13 @@ def is_plain(pattern: str) -> bool:
     return True
 
 
-def check_schema(schema: Mapping[str, Any] | bool) -> None:
+def check_schema(schema: Schema) -> None:
     """Check that xgrammar ignores no keyword of a JSON schema.
 
     Raises:
         LackingInEngine: with one that it ignores.
     """
-    for each in _schemas_in(schema):
+    for _, each in schemas_in(schema):
         if ignored := _ignored(each):
             raise LackingInEngine(
                 f"The engine of this model, which has continuousBatching, may ignore {ignored}"
@@ -259,26 +248,6 @@ def _ignored(schema: Mapping[str, Any]) -> str | None:
 def _known(types: Any) -> set[str]:
     names = [types] if isinstance(types, str) else _list(types)
     return {keyword for name in names for keyword in OF_TYPE.get(str(name), ())}
-
-
-def _schemas_in(schema: Mapping[str, Any] | bool) -> Iterator[dict[str, Any]]:
-    """Yield a schema and all those in it that have keywords."""
-    waiting: list[Any] = [schema]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            yield each
-            waiting.extend(_parts(each))
-
-
-def _parts(schema: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the schemas in a schema."""
-    for name in BY_NAME:
-        yield from _dict(schema.get(name)).values()
-    for name in LISTED:
-        yield from _list(schema.get(name))
-    for name in SINGLE:
-        yield schema.get(name)
 
 
 def _dict(value: Any) -> dict[str, Any]:

@@ -186,7 +186,9 @@ class Process:
         """Run until the worker ends."""
         while True:
             for command in self._channel.commands(wait=not (self._running or self._waiting)):
-                if "cancel" in command:
+                if "ping" in command:
+                    self._channel.send({"pong": True})
+                elif "cancel" in command:
                     self._cancel(command["cancel"])
                 else:
                     self._waiting[command["start"]] = command

@@ -20,6 +20,7 @@ from transformers import GenerationConfig
 
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.prequantized import quantization_method
+from handlers.checkpoints.weights import check_weights
 from handlers.errors import InternalError, RequestError, Unprocessable, WrongConfig
 from handlers.formats._cache import GIGABYTE, bytes_per_token, cache_bytes, longest_text
 from handlers.formats._engine_process import EngineModel, EngineProcess, EngineProgram
@@ -128,13 +129,13 @@ class VllmModel(EngineModel):
         return {**settings, "max_tokens": prompt.new_tokens, "stop_token_ids": self._ends}
 
     def _constraints(self, grammar: TextGrammar) -> dict[str, Any]:
-        grammar.compile()
+        followed = grammar.followed()
         if not self._has_grammars:
             raise Unprocessable(
                 "response_format, grammar and tools cannot be done by this model with"
                 f" {ENGINE}: the end token of its tokenizer ends no text; leave them out."
             )
-        return {"grammar": grammar.lark}
+        return {"grammar": followed.lark}
 
     def _failure(self, reason: str) -> RequestError:
         logger.error("vLLM failed at a text: %s", reason)
@@ -157,8 +158,15 @@ def load_vllm(spec: ModelSpec, dtype: str, load_static: Callable[[], Model]) -> 
     _base_of(base)
     python = handler.vllm_python or sys.executable
     _check_python(python, handler.vllm_python)
+    check_weights(spec.directory, spec.checkpoint.config, allow_pickle=handler.allow_pickle)
     environment = _environment(spec.device)
-    process = EngineProcess(PROGRAM, engine_arguments(spec, dtype), python, environment)
+    process = EngineProcess(
+        PROGRAM,
+        engine_arguments(spec, dtype),
+        python,
+        environment,
+        hang_seconds=spec.config.hang_seconds,
+    )
     limit = handler.max_num_seqs + handler.max_waiting
     return VllmModel(process, limit, base, _has_grammars(spec), load_static)
 

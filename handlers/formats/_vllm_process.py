@@ -13,6 +13,7 @@ import json
 import socket
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -49,16 +50,23 @@ WHOLE = 1 << 30
 MAX_LINE = 1 << 28
 
 
-class CacheUsage(StatLoggerBase):
-    """Keeps the used share of the cache in percent."""
+class Steps(StatLoggerBase):
+    """Notes the steps of vLLM, whose loggers are called after each of them.
+
+    Attributes:
+        percent: the used share of the cache after the last one.
+        on_step: is called after each one.
+    """
 
     def __init__(self, vllm_config: Any = None, engine_index: int = 0) -> None:
         self.percent = 0.0
+        self.on_step: Callable[[], None] = lambda: None
 
     def record(self, scheduler_stats: Any, *_: Any, **__: Any) -> None:
-        """Keep the number of the last step."""
+        """Note a step."""
         if scheduler_stats is not None:
             self.percent = 100 * scheduler_stats.kv_cache_usage
+        self.on_step()
 
     def log_engine_initialized(self) -> None:
         """Log nothing."""
@@ -69,12 +77,14 @@ class Process:
 
     Args:
         engine: vLLM's `AsyncLLM`.
-        usage: the use of its cache.
+        steps: notes its steps.
         writer: the connection to the worker.
     """
 
-    def __init__(self, engine: Any, usage: CacheUsage, writer: asyncio.StreamWriter) -> None:
-        self._engine, self._usage, self._writer = engine, usage, writer
+    def __init__(self, engine: Any, steps: Steps, writer: asyncio.StreamWriter) -> None:
+        self._engine, self._steps, self._writer = engine, steps, writer
+        self._owes_pong = False
+        steps.on_step = self._answer_ping
         self._running: dict[int, asyncio.Task[None]] = {}
         self._events: list[dict[str, Any]] = []
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -93,7 +103,12 @@ class Process:
     async def _read(self, reader: asyncio.StreamReader) -> None:
         async for line in reader:
             command = json.loads(line)
-            if "cancel" in command:
+            if "ping" in command:
+                self._owes_pong = True
+                # The steps are those of another process, which may hang while this one does not.
+                if not self._running:
+                    self._answer_ping()
+            elif "cancel" in command:
                 self._cancel(command["cancel"])
             else:
                 self._start(**command)
@@ -105,7 +120,17 @@ class Process:
             settings = {**settings, "stream_interval": WHOLE}
         task = asyncio.create_task(self._generate(start, prompt, settings))
         self._running[start] = task
-        task.add_done_callback(lambda _: self._running.pop(start, None))
+        task.add_done_callback(lambda _: self._forget(start))
+
+    def _forget(self, number: int) -> None:
+        self._running.pop(number, None)
+        if not self._running:
+            self._answer_ping()
+
+    def _answer_ping(self) -> None:
+        if self._owes_pong:
+            self._owes_pong = False
+            send(self._writer, {"pong": True})
 
     def _cancel(self, number: int) -> None:
         if number in self._running:
@@ -132,7 +157,7 @@ class Process:
 
     def _flush(self) -> None:
         events, self._events = self._events, []
-        send(self._writer, {"texts": events, "cache_usage": self._usage.percent})
+        send(self._writer, {"texts": events, "cache_usage": self._steps.percent})
 
 
 def _event(output: Any, top: int) -> dict[str, Any]:
@@ -191,14 +216,14 @@ async def warm_up(engine: Any, *, grammars: bool) -> None:
 async def serve(connection: socket.socket, arguments: dict[str, Any]) -> None:
     """Load a model and run texts until the worker ends."""
     reader, writer = await asyncio.open_connection(sock=connection, limit=MAX_LINE)
-    usage = CacheUsage()
+    steps = Steps()
     engine = None
     try:
         options = AsyncEngineArgs(**arguments)
-        engine = AsyncLLM.from_engine_args(options, stat_loggers=[lambda *_: usage])
+        engine = AsyncLLM.from_engine_args(options, stat_loggers=[lambda *_: steps])
         await warm_up(engine, grammars=not options.skip_tokenizer_init)
         send(writer, {"ready": True})
-        await Process(engine, usage, writer).run(reader)
+        await Process(engine, steps, writer).run(reader)
     except Exception as error:  # noqa: BLE001 - the worker reports it and ends
         send(writer, {"failed": f"{type(error).__name__}: {error}"})
     finally:

@@ -32,6 +32,7 @@ from handlers.checkpoints.dtypes import cpu_has_amx, cpu_has_bfloat16, name_of, 
 from handlers.checkpoints.graph_inputs import GraphInputs, SpeechInputs, TokenInputs
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.trial_rows import short_positions
+from handlers.checkpoints.weights import check_weights
 from handlers.config.model_config import ModelConfig
 from handlers.errors import Unprocessable, WrongCheckpoint, summarize
 from handlers.export.manifest import FILE as MANIFEST
@@ -184,6 +185,7 @@ class Format(BaseFormat):
             partial(self._load_static, spec, settings),
             partial(load_checkpoint, checkpoint) if checkpoint else None,
             _grammar_trials(spec.checkpoint),
+            spec.config.hang_seconds,
         )
 
     def _checkpoint_of(self, spec: ModelSpec) -> ModelSpec | None:
@@ -265,7 +267,9 @@ class Format(BaseFormat):
 
     def _convert(self, spec: ModelSpec) -> Any:
         """Return a model of optimum-intel that is converted from the checkpoint."""
-        is_gemma = spec.checkpoint.config.model_type in GEMMA
+        config = spec.checkpoint.config
+        check_weights(spec.directory, config, allow_pickle=spec.config.handler.allow_pickle)
+        is_gemma = config.model_type in GEMMA
         try:
             model_class = self._class(spec)
             with _newer_transformers() if is_gemma else nullcontext():

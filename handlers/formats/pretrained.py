@@ -27,6 +27,7 @@ from handlers.checkpoints.prequantized import check_dtype, missing_package, quan
 from handlers.checkpoints.text_reduction import ReducedModel
 from handlers.checkpoints.trial_rows import short_positions
 from handlers.checkpoints.vits import VitsCheckpoint
+from handlers.checkpoints.weights import check_weights
 from handlers.config.handler_section import Compile, HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig, summarize
@@ -269,6 +270,7 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
     config = spec.checkpoint.config
     if quantization_method(config):
         check_dtype(config, handler)
+    check_weights(spec.directory, config, allow_pickle=handler.allow_pickle)
     placement = placement_arguments(spec.config, config, spec.directory, spec.device)
     try:
         module, info = _from_pretrained(spec, config, placement)

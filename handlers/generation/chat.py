@@ -23,7 +23,7 @@ from handlers.generation.tool_messages import (
 )
 from handlers.schemas.request import MAX_MESSAGES
 from handlers.schemas.structured_output import Tool
-from handlers.schemas.text_checks import check_text, json_type
+from handlers.schemas.text_checks import check_setting, check_text, json_type
 
 MAX_ROLE = 64
 
@@ -125,15 +125,15 @@ def _render(
 def _message(item: Any, name: str) -> Message:
     if not isinstance(item, dict):
         raise BadRequest(f'{name} must be {{"role": …, "content": …}}, and is {json_type(item)}.')
-    role = check_text(item.get("role"), f"{name}.role", MAX_ROLE)
+    role = check_setting(item.get("role"), f"{name}.role", MAX_ROLE)
     content = item.get("content")
     if content is None and role == "assistant":
         content = ""  # a message that calls a tool has no text
     message: Message = {"role": role, "content": _content(content, f"{name}.content")}
     if item.get("name") is not None:
-        message["name"] = check_text(item["name"], f"{name}.name", MAX_NAME)
+        message["name"] = check_setting(item["name"], f"{name}.name", MAX_NAME)
     if item.get("tool_call_id") is not None:
-        call_id = check_text(item["tool_call_id"], f"{name}.tool_call_id", MAX_NAME)
+        call_id = check_setting(item["tool_call_id"], f"{name}.tool_call_id", MAX_NAME)
         message["tool_call_id"] = call_id
     if item.get("tool_calls"):
         message["tool_calls"] = check_calls(item["tool_calls"], f"{name}.tool_calls")

@@ -2,21 +2,23 @@
 
 xgrammar lets a model write any whitespace between the parts of a JSON schema, and small models may
 write whitespace until their last token. So objects and arrays are written out as texts with the
-schemas of their values between them. What cannot be written out remains a schema: recursive
-references, free keys, and arrays of at most so many items that they cannot be listed.
+schemas of their values between them, and values of any type as rules. What cannot be written out
+remains a schema: recursive references, and objects and arrays that may have many parts or none.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from math import inf
 from typing import Any
 
+from handlers.generation.json_schemas import DEFINITIONS, RANGE, Schema, rewritten
 from handlers.generation.structural_tag import (
     EMPTY,
     Format,
+    any_json,
     any_of,
     literal,
     repeated,
@@ -25,19 +27,17 @@ from handlers.generation.structural_tag import (
     tag,
 )
 
-Schema = Mapping[str, Any] | bool
-DEFINITIONS = ("$defs", "definitions")
 # A reference in JSON to another place than a definition.
 ELSEWHERE = re.compile(r'"\$ref": "(?!#/(?:\$defs|definitions)/)')
 # What describes a schema and changes no text.
 NOTES = {"title", "description", "default", "examples", "$schema", "$id", "$comment", *DEFINITIONS}
 OF_OBJECTS = {"type", "properties", "required", "additionalProperties"}
 OF_ARRAYS = {"type", "items", "minItems", "maxItems"}
-OF_CHOICES = {"anyOf"}
-# The parts of a schema that are schemas: by names, in lists, and alone.
-BY_NAME = ("properties", "patternProperties", *DEFINITIONS)
-LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
-SINGLE = ("items", "additionalProperties", "propertyNames")
+OF_VALUES = {"minLength", "maxLength", "pattern", "format", *RANGE}
+# xgrammar takes the second for the first.
+CHOICES = ("anyOf", "oneOf")
+# Where no property has to be there, each may be the first: their formats are squared.
+MAX_OPTIONAL = 12
 LENGTHS = {"minLength", "maxLength"}
 # xgrammar reads these instead of lengths.
 BESIDE_LENGTHS = {"pattern", "format", "enum", "const"}
@@ -52,7 +52,7 @@ MAX_CHARACTERS = 100_000
 
 def compact_json(schema: Schema) -> Format:
     """Return the format of the JSON that matches a schema."""
-    schema = _with_lengths_as_patterns(schema)
+    schema = rewritten(schema, _length_as_pattern)
     writer = _Writer(schema)
     try:
         return writer.write(schema, ())
@@ -91,15 +91,17 @@ class _Writer:
         if self._formats > MAX_FORMATS:
             raise _NotWrittenOut
         if not isinstance(schema, Mapping):
-            return self._leaf(schema)
-        keywords = schema.keys() - NOTES
+            return any_json("value") if schema else self._leaf(schema)
+        keywords, kind = schema.keys() - NOTES, _kind(schema)
         if keywords == {"$ref"}:
             return self._reference(schema, within)
-        if keywords == OF_CHOICES and isinstance(schema["anyOf"], list) and schema["anyOf"]:
-            return any_of(*(self.write(each, within) for each in schema["anyOf"]))
-        if schema.get("type") == "object" and keywords <= OF_OBJECTS:
+        if choices := _choices(schema, keywords):
+            return any_of(*(self.write(each, within) for each in choices))
+        if keywords <= {"type"} and kind in ("value", "object", "array"):
+            return any_json(kind)
+        if kind == "object" and keywords <= OF_OBJECTS:
             return self._object(schema, within)
-        if schema.get("type") == "array" and keywords <= OF_ARRAYS:
+        if kind == "array" and keywords <= OF_ARRAYS:
             return self._array(schema, within)
         return self._leaf(schema)
 
@@ -124,18 +126,41 @@ class _Writer:
         return self.write(target[parts[2]], (*within, place))
 
     def _object(self, schema: Mapping[str, Any], within: tuple[str, ...]) -> Format:
-        properties, required = schema.get("properties"), schema.get("required", [])
-        if not isinstance(properties, Mapping) or schema.get("additionalProperties"):
+        properties, required = schema.get("properties", {}), schema.get("required", [])
+        if not isinstance(properties, Mapping) or not _are_among(required, properties):
             return self._leaf(schema)
-        first = next((name for name in properties if name in required), None)
-        if first is None or not set(required) <= properties.keys():
+        if not required and len(properties) > MAX_OPTIONAL:
             return self._leaf(schema)
         # The comma comes before each other property, so one that is always there is the first.
-        parts = [literal("{"), *self._member(first, properties[first], within)]
-        for name in (each for each in properties if each != first):
+        firsts = [name for name in properties if name in required][:1] or list(properties)
+        objects = [self._members(schema, first, within) for first in firsts]
+        if not required:
+            objects.append(self._braces([], schema, within))
+        return objects[0] if len(objects) == 1 else any_of(*objects)
+
+    def _members(self, schema: Mapping[str, Any], first: str, within: tuple[str, ...]) -> Format:
+        """Return the format of an object that begins with a property."""
+        properties, required = schema["properties"], schema.get("required", [])
+        names = [name for name in properties if name != first]
+        if not required:  # Those before it are not there.
+            names = list(properties)[list(properties).index(first) + 1 :]
+        parts = [*self._member(first, properties[first], within)]
+        for name in names:
             member = literal(", "), *self._member(name, properties[name], within)
             parts += member if name in required else [any_of(sequence(*member), EMPTY)]
-        return sequence(*parts, literal("}"))
+        return self._braces(parts, schema, within)
+
+    def _braces(
+        self, parts: Sequence[Format], schema: Mapping[str, Any], within: tuple[str, ...]
+    ) -> Format:
+        """Return the format of an object with some members, and free ones where it may have any."""
+        additional = schema.get("additionalProperties", False)
+        if additional is False:
+            return sequence(literal("{"), *parts, literal("}"))
+        free = any_json("string"), literal(": "), self.write(additional, within)
+        if not parts:
+            return tag("{", repeated(sequence(*free), ", "), "}")
+        return tag("{", sequence(*parts, repeated(sequence(literal(", "), *free), "")), "}")
 
     def _member(self, name: str, schema: Schema, within: tuple[str, ...]) -> tuple[Format, Format]:
         key = json.dumps(name, ensure_ascii=False)
@@ -154,26 +179,46 @@ class _Writer:
         return sequence(literal("["), _items(items, least), literal("]"))
 
 
-def _with_lengths_as_patterns(schema: Any) -> Any:
-    """Return a schema with patterns in place of the lengths of strings.
+def _kind(schema: Mapping[str, Any]) -> Any:
+    """Return the type of a schema, or `value` for any; properties are those of an object."""
+    return schema.get("type", "object" if "properties" in schema else "value")
+
+
+def _choices(schema: Mapping[str, Any], keywords: Set[str]) -> Sequence[Schema]:
+    """Return the schemas of which a value has one; none where a schema is no choice."""
+    for name in CHOICES:
+        if keywords == {name} and isinstance(schema[name], list):
+            return schema[name]
+    members, types = schema.get("allOf"), schema.get("type")
+    if keywords == {"allOf"} and isinstance(members, list) and len(members) == 1:
+        return members
+    if isinstance(types, list) and {"object", "array"} & set(map(str, types)):
+        return [_of_type(schema, each) for each in types]
+    return []
+
+
+def _of_type(schema: Mapping[str, Any], kind: Any) -> Schema:
+    """Return a schema of several types for one of them, without the keywords of others."""
+    own = {"object": OF_OBJECTS, "array": OF_ARRAYS}.get(str(kind), OF_VALUES)
+    others = (OF_OBJECTS | OF_ARRAYS | OF_VALUES) - own
+    return {name: value for name, value in schema.items() if name not in others} | {"type": kind}
+
+
+def _are_among(required: Any, properties: Mapping[str, Any]) -> bool:
+    return isinstance(required, list) and all(
+        isinstance(name, str) and name in properties for name in required
+    )
+
+
+def _length_as_pattern(_: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a string with a pattern in place of its lengths.
 
     xgrammar would let a string of some length have control characters, which JSON escapes.
     """
-    if not isinstance(schema, Mapping):
-        return schema
-    changed = {name: _changed_part(name, value) for name, value in schema.items()}
-    pattern = _pattern_of_lengths(changed)
+    pattern = _pattern_of_lengths(schema)
     if pattern is None:
-        return changed
-    return {name: changed[name] for name in changed if name not in LENGTHS} | {"pattern": pattern}
-
-
-def _changed_part(name: str, value: Any) -> Any:
-    if name in BY_NAME and isinstance(value, Mapping):
-        return {key: _with_lengths_as_patterns(each) for key, each in value.items()}
-    if name in LISTED and isinstance(value, list):
-        return [_with_lengths_as_patterns(each) for each in value]
-    return _with_lengths_as_patterns(value) if name in SINGLE else value
+        return schema
+    return {name: schema[name] for name in schema if name not in LENGTHS} | {"pattern": pattern}
 
 
 def _pattern_of_lengths(schema: Mapping[str, Any]) -> str | None:

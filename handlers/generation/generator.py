@@ -54,6 +54,7 @@ from handlers.generation.text_grammar import TextGrammar
 from handlers.generation.tool_calls import ToolSyntax
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
+from handlers.runtime.ranks import agree
 from handlers.schemas.request import TextStream
 from handlers.telemetry.meter import Meter
 
@@ -236,7 +237,7 @@ class Generator:
         return any(given.get(name) not in (None, value) for name, value in neutral.items())
 
     def _generate_in_time(self, prompts: Sequence[Prompt]) -> Sequence[RowOutcome]:
-        if self.deadline.passed:
+        if agree(self.deadline.passed):
             return [OutOfTime() for _ in prompts]
         if prompts[0].parameters.prompt_lookup_num_tokens and not self.model.looks_up_prompts:
             sentence = "prompt_lookup_num_tokens cannot be done by this model; leave it out."

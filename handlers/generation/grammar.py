@@ -14,9 +14,9 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from enum import IntEnum
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -30,20 +30,21 @@ from transformers import LogitsProcessor, PreTrainedTokenizerBase
 
 from handlers.errors import (
     BadRequest,
-    RequestError,
     RequestTooLarge,
     Unprocessable,
     summarize,
-    without_frames,
 )
+from handlers.generation.compile_cache import CompileCache, TooBusyToCompile
+from handlers.generation.json_schemas import Schema, closed, constraints_in, relaxed
 from handlers.runtime.ranks import broadcast_from_rank0
 from handlers.schemas.structured_output import MAX_SCHEMA_DEPTH, Grammar, is_too_deep
-from handlers.schemas.text_checks import check_text, json_type
+from handlers.schemas.text_checks import check_setting, json_type
 
 Mask = npt.NDArray[np.bool_]
 
-MAX_CHARACTERS = 32_768
-# Arguments of `LLParserLimits`. Schemas of this size compile in less than a second, and each token
+# 128 tools with 12 parameters each have 175,000, and compile in a tenth of a second.
+MAX_CHARACTERS = 262_144
+# Arguments of `LLParserLimits`. Schemas within them compile in less than a second, and each token
 # takes milliseconds. Without verbose errors, messages contain no state of the parser.
 LIMITS: dict[str, Any] = {
     "initial_lexer_fuel": 100_000,
@@ -52,10 +53,14 @@ LIMITS: dict[str, Any] = {
     "step_max_items": 10_000,
     "verbose_errors": False,
 }
-# What a trial may take. On a busy machine the wall clock shows a multiple of the CPU time.
+# What a trial may take. On a busy machine the wall clock shows a multiple of the CPU time: a trial
+# that it ends says nothing about the grammar.
 TRIAL = Path(__file__).with_name("_grammar_trial.py")
 TRIAL_CPU_SECONDS, TRIAL_BYTES, TRIAL_TIMEOUT = 1, 4 * 2**30, 20.0
-# Clients send the same few grammars again and again.
+# Each may take the memory of a trial.
+TRIALS_AT_ONCE = 2
+# How many constraints of schemas may exceed a trial before the others are left out, too.
+KILLED_TRIALS = 4
 CACHED_GRAMMARS = 16
 # A small model may write whitespace without end. A space, or a line break with its indentation, is
 # what models write between the parts of JSON.
@@ -186,15 +191,26 @@ class GrammarCompiler:
         tokenizer: the tokenizer.
         vocab_size: the number of ids that the model has.
         ends: ids of the tokens that end a text.
+        max_characters: how many characters a grammar may have.
     """
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, vocab_size: int, ends: frozenset[int]
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        vocab_size: int,
+        ends: frozenset[int],
+        max_characters: int = MAX_CHARACTERS,
     ) -> None:
+        self.max_characters = max_characters
         self._tokenizer, self._vocab_size, self._ends = tokenizer, vocab_size, ends
-        self._compile_once = lru_cache(CACHED_GRAMMARS)(self._compile_or_error)
-        # Threads compile in turn: the limits hold for one grammar.
-        self._lock = Lock()
+        self._building = Lock()
+        self._tables: LLTokenizer | None = None
+        self._compiled = CompileCache(
+            self._compile, size=CACHED_GRAMMARS, at_once=TRIALS_AT_ONCE, seconds=TRIAL_TIMEOUT
+        )
+        self._lacking = CompileCache(
+            _lacking, size=CACHED_GRAMMARS, at_once=TRIALS_AT_ONCE, seconds=TRIAL_TIMEOUT
+        )
 
     def compile(self, lark: str) -> CompiledGrammar:
         """Compile a grammar in llguidance's variant of Lark.
@@ -202,29 +218,15 @@ class GrammarCompiler:
         Raises:
             RequestTooLarge: it has too many characters.
             BadRequest: it has a mistake, or no text of this model's vocabulary matches it.
+            Overloaded: the server has no time for a new grammar.
             Unprocessable: this model cannot have grammars.
         """
-        if len(lark) > MAX_CHARACTERS:
-            raise RequestTooLarge(
-                f"The grammar has {len(lark):,} characters, and at most {MAX_CHARACTERS:,} are"
-                " compiled; send a smaller one."
-            )
-        with self._lock:
-            compiled = self._compile_once(lark)
-        if isinstance(compiled, RequestError):
-            raise compiled
-        return compiled
-
-    def _compile_or_error(self, lark: str) -> CompiledGrammar | RequestError:
-        try:
-            return self._compile(lark)
-        except RequestError as error:
-            return without_frames(error)
+        _check_length(lark, "The grammar", self.max_characters)
+        return self._compiled.get(lark)
 
     def _compile(self, lark: str) -> CompiledGrammar:
         vocabulary = self._vocabulary
-        if not bool(broadcast_from_rank0(_is_tractable(lark))):
-            raise BadRequest("The grammar takes too much time or memory to compile; simplify it.")
+        _check_tractable(lark)
         limits = LLParserLimits(**LIMITS)
         start = LLMatcher(vocabulary, lark, log_level=0, limits=limits)
         # An impossible grammar fails at its first token.
@@ -235,6 +237,15 @@ class GrammarCompiler:
             raise BadRequest(f"The grammar cannot be compiled: {reason}; change it.")
         return CompiledGrammar(start, self._ends)
 
+    def relaxed(self, schemas: Sequence[Schema]) -> list[Schema]:
+        """Return JSON schemas without the constraints that llguidance lacks.
+
+        Raises:
+            Overloaded: the server has no time to try them.
+        """
+        lacking = self._lacking.get(json.dumps(constraints_in(schemas)))
+        return [relaxed(each, lambda alone: json.dumps(alone) in lacking) for each in schemas]
+
     def literal(self, text: str) -> str:
         """Return the Lark expression of a text, which may be a special token."""
         token = self._tokenizer.get_vocab().get(text)
@@ -242,9 +253,12 @@ class GrammarCompiler:
             return f"<[{token}]>"
         return json.dumps(text)
 
-    @cached_property
+    @property
     def _vocabulary(self) -> LLTokenizer:
-        return _vocabulary(self._tokenizer, self._vocab_size, self._ends)
+        with self._building:
+            if self._tables is None:
+                self._tables = _vocabulary(self._tokenizer, self._vocab_size, self._ends)
+            return self._tables
 
 
 def token_bytes(
@@ -285,52 +299,110 @@ def _vocabulary(
         ) from None
 
 
-def _is_tractable(lark: str) -> bool:
-    """Return whether another process can compile a grammar within its limits."""
+class _End(IntEnum):
+    """How the trial of grammars ended."""
+
+    FINISHED = 0
+    TOO_COMPLEX = 1
+    OUT_OF_TIME = 2
+    NOT_STARTED = 3
+
+
+def _check_tractable(lark: str) -> None:
+    """Check that another process can compile a grammar within its limits.
+
+    Raises:
+        BadRequest: it takes too much CPU time or memory.
+        Overloaded: the process had too little CPU time to tell.
+    """
+    if len(_try([lark])) == 0:
+        raise BadRequest("The grammar takes too much time or memory to compile; simplify it.")
+
+
+def _lacking(constraints: str) -> frozenset[str]:
+    """Return those of a JSON list of schemas that cannot be compiled, each as JSON."""
+    schemas: list[Schema] = json.loads(constraints)
+    larks = [f"start: {json_rule(each, strict=False)}" for each in schemas]
+    compiled: list[bool] = []
+    for _ in range(KILLED_TRIALS):
+        compiled += _try(larks[len(compiled) :])
+        if len(compiled) == len(larks):
+            break
+        compiled.append(False)  # The trial ended with it.
+    compiled += [False] * (len(larks) - len(compiled))
+    pairs = zip(schemas, compiled, strict=True)
+    return frozenset(json.dumps(each) for each, is_compiled in pairs if not is_compiled)
+
+
+def _try(larks: Sequence[str]) -> list[bool]:
+    """Return whether each grammar is compiled by another process, up to one that ends it.
+
+    Raises:
+        Overloaded: the process had too little CPU time to tell.
+    """
+    end, compiled = broadcast_from_rank0(_run_trial(larks))
+    if end == _End.OUT_OF_TIME:
+        raise TooBusyToCompile
+    if end == _End.NOT_STARTED:
+        raise RuntimeError("the trial of grammars does not start")
+    return compiled
+
+
+def _run_trial(larks: Sequence[str]) -> tuple[_End, list[bool]]:
     limits = (json.dumps(LIMITS), str(TRIAL_CPU_SECONDS), str(TRIAL_BYTES))
     command = [sys.executable, "-P", str(TRIAL), *limits]
+    given = json.dumps(larks).encode()
     try:
         done = subprocess.run(
-            command, input=lark.encode(), capture_output=True, timeout=TRIAL_TIMEOUT, check=False
+            command, input=given, capture_output=True, timeout=TRIAL_TIMEOUT, check=False
         )
     except subprocess.TimeoutExpired:
-        return False
+        return _End.OUT_OF_TIME, []
     if done.returncode > 0:
-        raise RuntimeError("the trial of grammars does not start")
-    return done.returncode == 0
+        return _End.NOT_STARTED, []
+    end = _End.TOO_COMPLEX if done.returncode < 0 else _End.FINISHED
+    return end, [line == b"1" for line in done.stdout.split()]
 
 
-def to_lark(grammar: Grammar) -> str:
+def to_lark(grammar: Grammar, max_characters: int = MAX_CHARACTERS) -> str:
     """Return the right side of the Lark rule of a grammar.
+
+    Args:
+        grammar: the grammar.
+        max_characters: how many characters it may have.
 
     Raises:
         BadRequest: its value does not fit its type.
         RequestTooLarge: its value is too long.
     """
-    content = grammar_content(grammar)
+    content = grammar_content(grammar, max_characters)
     if isinstance(content, str):
         return f"/{SLASH.sub(lambda found: found[1] or chr(92) + '/', content)}/"
     return json_rule(content, strict=grammar.strict)
 
 
-def grammar_content(grammar: Grammar) -> str | Mapping[str, Any] | bool:
-    """Return the regular expression of a grammar, or its JSON schema.
+def grammar_content(grammar: Grammar, max_characters: int = MAX_CHARACTERS) -> str | Schema:
+    """Return the regular expression of a grammar, or its JSON schema, whose objects are closed.
+
+    Args:
+        grammar: the grammar.
+        max_characters: how many characters it may have.
 
     Raises:
         BadRequest: its value does not fit its type.
         RequestTooLarge: its value is too long.
     """
     if grammar.type == "regex":
-        return check_text(grammar.value, "The regex of the grammar", MAX_CHARACTERS)
+        return _check_text(grammar.value, "The regex of the grammar", max_characters)
     value = grammar.value
     if grammar.type == "json_schema":
         if not isinstance(value, dict) or "schema" not in value:
             raise BadRequest('The value of a json_schema grammar must be {"schema": …}.')
         value = value["schema"]
-    return _parse_schema(value)
+    return _parse_schema(value, max_characters)
 
 
-def json_rule(schema: Mapping[str, Any] | bool, *, strict: bool) -> str:
+def json_rule(schema: Schema, *, strict: bool) -> str:
     """Return the Lark expression of the JSON that matches a schema.
 
     Args:
@@ -342,24 +414,44 @@ def json_rule(schema: Mapping[str, Any] | bool, *, strict: bool) -> str:
     return f"%json {json.dumps({**rules, 'x-guidance': options})}"
 
 
-def _parse_schema(value: Any) -> Mapping[str, Any] | bool:
+def _parse_schema(value: Any, max_characters: int) -> Schema:
     if isinstance(value, str):
-        value = _parse_json(value)
+        value = _parse_json(value, max_characters)
     if not isinstance(value, (dict, bool)):
         raise BadRequest(f"The grammar must be a JSON schema, and is {json_type(value)}.")
     if is_too_deep(value):
         raise BadRequest(
             f"The schema of the grammar is nested more than {MAX_SCHEMA_DEPTH} deep; simplify it."
         )
-    return value
+    schema: Schema = closed(value)
+    return schema
 
 
-def _parse_json(text: str) -> Any:
-    check_text(text, "The schema of the grammar", MAX_CHARACTERS)
+def _parse_json(text: str, max_characters: int) -> Any:
+    _check_text(text, "The schema of the grammar", max_characters)
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         raise BadRequest("The schema of the grammar is not JSON; send an object.") from None
+
+
+def _check_text(text: Any, name: str, limit: int) -> str:
+    if isinstance(text, str):
+        _check_length(text, name, limit)
+    return check_setting(text, name, limit)
+
+
+def _check_length(text: str, name: str, limit: int) -> None:
+    """Check that a text of a grammar is not too long.
+
+    Raises:
+        RequestTooLarge: it is.
+    """
+    if len(text) > limit:
+        raise RequestTooLarge(
+            f"{name} has {len(text):,} characters, and this model's max_grammar_characters is"
+            f" {limit:,}; send a smaller one."
+        )
 
 
 def _reason(message: str) -> str:

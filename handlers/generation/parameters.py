@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from handlers.config.quoting import enumerate_names, quote
-from handlers.errors import BadRequest, RequestTooLarge, Unprocessable
+from handlers.errors import BadRequest, RequestTooLarge, TextTooLong, Unprocessable
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.structured_output import GrammarSpec, NamedTool, Tool, ToolChoice, Tools
@@ -364,7 +364,7 @@ class GenerationParameters(SamplingParameters):
         if self.max_new_tokens or total is None:
             return self.max_new_tokens
         if total <= length:
-            raise RequestTooLarge(
+            raise TextTooLong(
                 f"the prompt has {length:,} tokens and max_length is {total:,}"
                 "; raise it, or set max_new_tokens, which counts new ones only."
             )

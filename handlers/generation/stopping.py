@@ -21,7 +21,7 @@ from handlers.generation.logits import LogprobRecorder, TokenScores
 from handlers.generation.sampling import BatchRows
 from handlers.generation.tool_calls import ToolSyntax
 from handlers.runtime.deadline import Deadline
-from handlers.runtime.ranks import world_size
+from handlers.runtime.ranks import agree, world_size
 from handlers.schemas.request import GeneratedToken, TextStream
 
 FinishReason = Literal["length", "eos_token", "stop_sequence"]
@@ -215,7 +215,7 @@ class DeadlineCriterion(StoppingCriteria):
         """Return for each row whether the time is over."""
         self._steps += 1
         if self._steps % self._interval == 0:
-            self.reached = self._deadline.passed
+            self.reached = agree(self._deadline.passed)
         return _per_row([self.reached] * len(input_ids), input_ids)
 
 

@@ -6,11 +6,28 @@ https://xgrammar.mlc.ai/docs/tutorials/structural_tag.html
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 Format = Mapping[str, Any]
 # xgrammar refuses a text and a pattern without any characters.
 EMPTY: Format = {"type": "regex", "pattern": "()"}
+# Rules of any JSON, with one space between its parts, in xgrammar's variant of EBNF.
+JSON_RULES = r"""
+value ::= object | array | string | number | "true" | "false" | "null"
+object ::= "{" (member (", " member)*)? "}"
+member ::= string ": " value
+array ::= "[" (value (", " value)*)? "]"
+string ::= "\"" character* "\""
+character ::= [^"\\\x00-\x1f] | "\\" escaped
+escaped ::= ["\\/bfnrt] | "u" digit digit digit digit
+digit ::= [0-9a-fA-F]
+number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [+-]? [0-9]+)?
+"""
+
+
+def any_json(kind: Literal["value", "object", "array", "string"]) -> Format:
+    """Return the format of any JSON of a kind, with one space between its parts."""
+    return {"type": "grammar", "grammar": f"root ::= {kind}{JSON_RULES}"}
 
 
 def matching(pattern: str) -> Format:

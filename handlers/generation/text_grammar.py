@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
+from handlers.errors import BadRequest, copied
 from handlers.generation.compact_json import compact_json
 from handlers.generation.grammar import CompiledGrammar, GrammarCompiler, grammar_content, to_lark
+from handlers.generation.json_schemas import Schema, relaxed
 from handlers.generation.structural_tag import Format, matching
 from handlers.generation.tool_calls import ToolUse
 from handlers.schemas.structured_output import Grammar
+
+Relax = Callable[[Sequence[Schema]], Sequence[Schema]]
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class TextGrammar:
         Raises:
             RequestError: it cannot be written so, or this model cannot have grammars.
         """
-        answer = to_lark(self.answer) if self.answer else None
+        answer = to_lark(self.answer, self.compiler.max_characters) if self.answer else None
         return self.calls.lark(self.compiler.literal, answer) if self.calls else f"start: {answer}"
 
     def compile(self) -> CompiledGrammar:
@@ -45,7 +49,49 @@ class TextGrammar:
         Raises:
             RequestError: it cannot be compiled, or this model cannot have grammars.
         """
-        return self.compiler.compile(self.lark)
+        return self.compiler.compile(self.followed().lark)
+
+    def followed(self) -> TextGrammar:
+        """Return the grammar as llguidance can compile it.
+
+        It is without the constraints that llguidance lacks, where a schema is not strict.
+
+        Raises:
+            RequestError: it cannot be compiled, or this model cannot have grammars.
+        """
+        try:
+            self.compiler.compile(self.lark)
+        except BadRequest as error:
+            followed = self._followed_in_part()
+            if followed is None:
+                raise copied(error) from None
+            return followed
+        return self
+
+    def _followed_in_part(self) -> TextGrammar | None:
+        """Return the grammar without what llguidance lacks; None where that does not suffice.
+
+        Constraints that are compiled one by one may be too much together.
+        """
+        for relax in (self.compiler.relaxed, _without_constraints):
+            followed = self.relaxed(relax)
+            if followed.lark == self.lark:
+                continue
+            with suppress(BadRequest):
+                self.compiler.compile(followed.lark)
+                return followed
+        return None
+
+    def relaxed(self, relax: Relax) -> TextGrammar:
+        """Return the grammar with other schemas, where they are not strict.
+
+        Args:
+            relax: returns each of some schemas without what a compiler lacks.
+        """
+        answer, calls = self.answer, self.calls
+        if answer and not answer.strict and (schemas := self._answer_schemas):
+            answer = Grammar(type="json", value=relax(schemas)[0], strict=False)
+        return replace(self, answer=answer, calls=calls and calls.relaxed(relax))
 
     @property
     def format(self) -> Format:
@@ -54,31 +100,39 @@ class TextGrammar:
         Raises:
             RequestError: it cannot be written as one.
         """
-        answers = [_format(grammar_content(self.answer))] if self.answer else []
+        answers = [_format(content) for content in self._contents]
         return self.calls.format(*answers) if self.calls else answers[0]
 
     @property
     def patterns(self) -> Sequence[str]:
         """The regular expressions in it, outside of schemas."""
-        content = grammar_content(self.answer) if self.answer else None
-        return [content] if isinstance(content, str) else []
+        return [content for content in self._contents if isinstance(content, str)]
 
     @property
-    def schemas(self) -> Sequence[Mapping[str, Any] | bool]:
+    def schemas(self) -> Sequence[Schema]:
         """The JSON schemas in it."""
         return [*self._answer_schemas, *(self.calls.schemas if self.calls else ())]
 
     @property
-    def strict_schemas(self) -> Sequence[Mapping[str, Any] | bool]:
+    def strict_schemas(self) -> Sequence[Schema]:
         """The JSON schemas in it of which no keyword may be ignored."""
         answers = self._answer_schemas if self.answer and self.answer.strict else []
         return [*answers, *(self.calls.strict_schemas if self.calls else ())]
 
     @property
-    def _answer_schemas(self) -> Sequence[Mapping[str, Any] | bool]:
-        content = grammar_content(self.answer) if self.answer else ""
-        return [] if isinstance(content, str) else [content]
+    def _answer_schemas(self) -> Sequence[Schema]:
+        return [content for content in self._contents if not isinstance(content, str)]
+
+    @property
+    def _contents(self) -> Sequence[str | Schema]:
+        """The regular expression or the schema of the answer, if it has a grammar."""
+        limit = self.compiler.max_characters
+        return [grammar_content(self.answer, limit)] if self.answer else []
 
 
-def _format(content: str | Mapping[str, Any] | bool) -> Format:
+def _without_constraints(schemas: Sequence[Schema]) -> list[Schema]:
+    return [relaxed(schema, lambda _: True) for schema in schemas]
+
+
+def _format(content: str | Schema) -> Format:
     return matching(content) if isinstance(content, str) else compact_json(content)

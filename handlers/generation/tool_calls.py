@@ -14,12 +14,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from handlers.errors import Unprocessable
 from handlers.generation.compact_json import compact_json
 from handlers.generation.grammar import CALL_MARKERS, json_rule
+from handlers.generation.json_schemas import Schema, closed
 from handlers.generation.structural_tag import (
     Format,
     any_of,
@@ -177,8 +178,11 @@ FAMILIES = {"<tool_call>": HERMES, "[TOOL_CALLS]": MISTRAL, '"parameters": ': LL
 
 
 def arguments_schema(tool: Tool) -> dict[str, Any]:
-    """Return the JSON schema of the arguments of a tool."""
-    return {**(tool.function.parameters or NO_ARGUMENTS), "type": "object"}
+    """Return the JSON schema of the arguments of a tool, whose objects are closed."""
+    schema: dict[str, Any] = closed(
+        {**(tool.function.parameters or NO_ARGUMENTS), "type": "object"}
+    )
+    return schema
 
 
 def syntax_of(template: str) -> ToolSyntax:
@@ -243,6 +247,20 @@ class ToolUse:
             return text_until(self.syntax.opening, calls)
         return any_of(matching(NO_CALL), calls)
 
+    def relaxed(self, relax: Callable[[Sequence[Schema]], Sequence[Schema]]) -> ToolUse:
+        """Return the calls with other schemas of arguments, where a tool is not strict.
+
+        Args:
+            relax: returns each of some schemas without what a compiler lacks.
+        """
+        lenient = [each for each in self.tools if not each.function.strict]
+        schemas = iter(relax([arguments_schema(each) for each in lenient]) if lenient else ())
+        tools = [
+            tool if tool.function.strict else _with_arguments(tool, next(schemas))
+            for tool in self.tools
+        ]
+        return replace(self, tools=tools)
+
     @property
     def schemas(self) -> list[dict[str, Any]]:
         """The schemas of arguments."""
@@ -259,6 +277,11 @@ class ToolUse:
                 "This model writes tool calls as plain JSON, so a text cannot have both tools and a"
                 " grammar; send one of them."
             )
+
+
+def _with_arguments(tool: Tool, schema: Schema) -> Tool:
+    function = tool.function.model_copy(update={"parameters": schema})
+    return tool.model_copy(update={"function": function})
 
 
 def _free_start(opening: str) -> list[str]:

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from handlers.errors import BadRequest
 from handlers.generation.tool_calls import HERMES, ToolCall, ToolSyntax
 from handlers.schemas.structured_output import MAX_TOOLS, Tool
-from handlers.schemas.text_checks import check_text
+from handlers.schemas.text_checks import check_setting
 
 Turn = dict[str, Any]
 
@@ -112,13 +112,13 @@ def _check_call(item: Any, name: str) -> MessageCall:
             f'{name} must be {{"function": {{"name": …, "arguments": …}}}}; send the arguments as'
             " an object, or its JSON text."
         )
-    called = check_text(function.get("name"), f"{name}.function.name", MAX_NAME)
+    called = check_setting(function.get("name"), f"{name}.function.name", MAX_NAME)
     call: MessageCall = {
         "type": "function",
         "function": {"name": called, "arguments": arguments},
     }
     if item.get("id") is not None:
-        call["id"] = check_text(item["id"], f"{name}.id", MAX_NAME)
+        call["id"] = check_setting(item["id"], f"{name}.id", MAX_NAME)
     return call
 
 

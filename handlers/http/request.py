@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,8 +25,10 @@ JSON = "application/json"
 EXPLAIN = ("/explain", ":explain")
 # With one of these fields, the field `data` belongs to a form and is not the body.
 FORM_FIELDS = ("parameters", "target", "options")
-# A parameter in the query of /invocations, which TorchServe adds to the fields.
-MODEL_NAME_FIELD = "model_name"
+# Parameters in the query of /invocations and /models/<model>/invoke, which TorchServe adds to the
+# fields: the model, and the path below it. Below /predictions/<model> it needs a version before it.
+PATH_FIELD = "path"
+OF_QUERY = ("model_name", PATH_FIELD)
 PARSED_FIELDS = ("inputs", "data", *FORM_FIELDS)
 FORM = "application/x-www-form-urlencoded"
 # SageMaker's name for images is application/x-image.
@@ -69,8 +72,13 @@ class HttpRequest:
 
     @cached_property
     def path(self) -> str:
-        """The part of the URL after the model's name and version; usually empty."""
-        return self.header("url_path").strip("/")
+        """The part of the URL after the model's name and version, or `path` in the query.
+
+        Usually it is empty. Without a version it can be in the query only.
+        """
+        path = self.header("url_path") or self._path_of_query
+        # Clients join a base URL that ends with a slash and a path that begins with one.
+        return re.sub("/+", "/", path).strip("/")
 
     @property
     def type(self) -> str:
@@ -116,9 +124,9 @@ class HttpRequest:
             if self.reads_media and _is_file(self.raw, self.content_type):
                 return bytes(self.raw)
             return _decode(self.raw, self.content_type, self.limits.max_values)
-        if self.type == FORM and not (self.row and all(map(str.isidentifier, self.row))):
+        if self.type == FORM and not (self._names and all(map(str.isidentifier, self._names))):
             raise BadRequest(NO_FIELDS)
-        if not self.row:
+        if not self._names:
             raise BadRequest(
                 "The request has no body; send JSON with -H 'Content-Type: application/json' "
                 "or a file with -T."
@@ -135,10 +143,22 @@ class HttpRequest:
         pairs = reversed(list(self.headers.items()))
         return {name.lower(): str(value) for name, value in pairs}
 
+    @property
+    def _names(self) -> list[str]:
+        """The names of the fields in the body."""
+        return [name for name in self.row if name not in OF_QUERY]
+
+    @property
+    def _path_of_query(self) -> str:
+        path = self.row.get(PATH_FIELD, "")
+        if isinstance(path, (bytes, bytearray)):
+            path = path.decode("utf-8", "replace")
+        return path if isinstance(path, str) else ""
+
     def _fields(self) -> Iterator[tuple[str, Any]]:
         """Yield the name and the value of each field of a form."""
         counted, max_values = 0, self.limits.max_values
-        for name in (each for each in self.row if each != MODEL_NAME_FIELD):
+        for name in self._names:
             kind, value = _type_in(self.headers, name), self.row[name]
             if self.reads_media and _is_file(value, kind):
                 yield name, bytes(value)

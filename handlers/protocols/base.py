@@ -105,7 +105,7 @@ class BaseProtocol(ABC):
 
     def error_body(self, error: RequestError) -> Any:
         """Return an error in this format, ready for JSON."""
-        return error.body()
+        return error.whole_body()
 
     def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
         """Return the response to a request that failed as a whole."""

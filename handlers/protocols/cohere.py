@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import ConfigDict, Field, PositiveInt
 
-from handlers.errors import BadRequest, RequestError, Unprocessable
+from handlers.errors import BadRequest, RequestError, TextTooLong, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.protocols.base import (
@@ -217,6 +217,12 @@ class Protocol(BaseProtocol):
         if error := call.error_in(outcomes):
             return self.error_response(exchange.http_request, error)
         return HttpResponse(encode_json(call.body(exchange, outcomes)))
+
+    def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
+        if isinstance(error, TextTooLong):
+            # Cohere's status and words, which clients look for.
+            error = BadRequest(f"too many tokens: {error}")
+        return super().error_response(http_request, error)
 
     def error_body(self, error: RequestError) -> Any:
         """Return an error as Cohere has it, with the key that Jina's clients read as well."""

@@ -121,11 +121,14 @@ class Dispatcher:
     ) -> dict[int, HttpResponse]:
         """Return the responses to all requests for one of the engine's methods, run together."""
         chosen = {number: each for number, each in enumerate(parsed) if each.call == call}
+        if not chosen:
+            return {}
         run: Run = getattr(self._engine, call)
         owners = [number for number, each in chosen.items() for _ in each.requests]
         requests = list(chain.from_iterable(each.requests for each in chosen.values()))
         outcomes: dict[int, list[Any]] = {number: [] for number in chosen}
-        for owner, outcome in zip(owners, run(requests, meter, deadline, owners), strict=True):
+        found = run(requests, meter, deadline, owners) if requests else []
+        for owner, outcome in zip(owners, found, strict=True):
             outcomes[owner].append(outcome)
         with meter.stage("write"):
             return {

@@ -64,7 +64,6 @@ KEYS = ["inputs", "parameters", "options", "stream", "target"]
 EMBEDDINGS = ("embed", "embed_all")
 # The header in which the hub's own clients look for an error message.
 MESSAGE = "X-Error-Message"
-ERROR_TYPES = {400: "validation", 413: "validation", 422: "validation", 503: "overloaded"}
 
 
 class TokenEventStream(EventStream):
@@ -236,11 +235,6 @@ class Protocol(BaseProtocol):
         return of_hub.convert(result) if of_hub.clients.search(agent) else result
 
 
-def tgi_error_body(error: RequestError) -> dict[str, str]:
-    """Return an error as text-generation-inference has it."""
-    return {"error": str(error), "error_type": ERROR_TYPES.get(error.status, "generation")}
-
-
 def _with_top(token: TextToken, top: Sequence[TextToken]) -> dict[str, Any]:
     """Return the keys of an event with a token, and with the most likely ones in its place."""
     return {"token": token, **({"top_tokens": list(top)} if top else {})}
@@ -264,4 +258,4 @@ def _several_files(content_type: str, count: int) -> Unprocessable:
 
 def _error_event(error: RequestError) -> bytes:
     """Return the last event of a response that an error ends."""
-    return event(tgi_error_body(error))
+    return event(error.hub_body())

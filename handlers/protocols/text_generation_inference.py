@@ -18,7 +18,7 @@ from typing import Any
 
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.http.request import HttpRequest
-from handlers.protocols import hugging_face
+from handlers.http.response import HttpResponse
 from handlers.protocols.base import Exchange, check_generates
 from handlers.protocols.inference_server import InferenceServer, read_object
 from handlers.protocols.items import read_parameters
@@ -28,6 +28,8 @@ from handlers.schemas.text_checks import json_type
 
 KEYS = ["parameters", "options", "stream"]
 MAX_NEW_TOKENS = 100
+# TGI's statuses of errors that have others here.
+STATUSES = {413: 422, 503: 429}
 # The settings that ask for sampling, and their values that do not.
 WARPERS: Mapping[str, Sequence[Any]] = {
     "temperature": (None, 1),
@@ -50,7 +52,11 @@ class Protocol(InferenceServer):
         }
 
     def error_body(self, error: RequestError) -> Any:
-        return hugging_face.tgi_error_body(error)
+        return error.hub_body()
+
+    def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
+        response = super().error_response(http_request, error)
+        return replace(response, status=STATUSES.get(error.status, response.status))
 
     def _parse_generate(self, http_request: HttpRequest) -> Exchange:
         return Exchange(http_request, [self._prompt(http_request)], self._generated)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from handlers.errors import OutOfTime
-from handlers.runtime.ranks import broadcast_from_rank0
+from handlers.runtime.ranks import agree
 
 # How long a thread waits for others before it looks whether to go on waiting, in seconds.
 PATIENCE = 0.25
@@ -94,18 +94,19 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether the time limit has passed; the same in every process of a worker."""
-        if math.isinf(self._end):
-            return False
-        return bool(broadcast_from_rank0(self._clock() > self._end))
+        """Whether the time limit has passed, as this process counts the time.
 
-    def check(self) -> None:
-        """Check that time is left.
+        Where processes share a model, what is run next depends on :func:`ranks.agree`.
+        """
+        return self._clock() > self._end
+
+    def check_together(self) -> None:
+        """Check that time is left before the model runs; every process calls it equally often.
 
         Raises:
             DeadlineExceeded: the time limit has passed.
         """
-        if self.passed:
+        if agree(self.passed):
             raise DeadlineExceeded
 
 
@@ -115,10 +116,13 @@ NO_DEADLINE = Deadline()
 def before(
     deadline: Deadline, function: Callable[[Argument], Result]
 ) -> Callable[[Argument], Result]:
-    """Return a function that raises :class:`OutOfTime` once the deadline has passed."""
+    """Return a function that raises :class:`OutOfTime` once the deadline has passed.
+
+    Every process has to call it equally often.
+    """
 
     def call_in_time(argument: Argument) -> Result:
-        if deadline.passed:
+        if agree(deadline.passed):
             raise OutOfTime
         return function(argument)
 

@@ -12,7 +12,6 @@ import hashlib
 import io
 import os
 import re
-import zipfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
@@ -26,7 +25,7 @@ SIGNATURE = "MAR-INF/SHA256SUMS.sig"
 SWITCH, PUBLIC_KEY = "ARCHIVE_CHECKSUMS", "ARCHIVE_PUBLIC_KEY"
 LINE = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<path>[^\n]+)")
 INSTALL = "install it with pip install 'transformers-on-torchserve[signatures]'"
-Source = Path | bytes | zipfile.Path
+Source = Path | bytes
 # Files are hashed side by side: hashlib leaves other threads time.
 THREADS = 4
 
@@ -62,7 +61,13 @@ class UnreadableKey(ConfigError):
 
 def sums_of(files: Mapping[str, Source]) -> bytes:
     """Return the sums of files by their path in the archive, as `sha256sum` writes them."""
-    return "".join(f"{digest}  {path}\n" for path, digest in _digests(files).items()).encode()
+    return "".join(f"{digest}  {path}\n" for path, digest in digests(files).items()).encode()
+
+
+def digests(files: Mapping[str, Source]) -> dict[str, str]:
+    """Return the SHA-256 of each file."""
+    with ThreadPoolExecutor(THREADS) as threads:
+        return dict(zip(files, threads.map(_digest, files.values()), strict=True))
 
 
 def verify(folder: Path, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -82,20 +87,23 @@ def verify(folder: Path, environment: Mapping[str, str] = os.environ) -> dict[st
     if environment.get(SWITCH, "on") != "off" and sums.is_file():
         listed = read_sums(sums.read_bytes())
         files = {path: folder / path for path in listed}
-        check_sums(listed, {path: each for path, each in files.items() if each.is_file()})
+        check_sums(listed, digests({path: each for path, each in files.items() if each.is_file()}))
         return listed
     return {}
 
 
-def check_sums(listed: Mapping[str, str], files: Mapping[str, Source]) -> None:
-    """Check that files have the sums that are listed.
+def check_sums(listed: Mapping[str, str], found: Mapping[str, str]) -> None:
+    """Check that the files of an archive have the sums that are listed.
+
+    Args:
+        listed: the sum of each path, as the archive says.
+        found: the sum of each path, as the files have it.
 
     Raises:
         DamagedArchive: one is missing or has another.
     """
-    if missing := [path for path in listed if path not in files]:
+    if missing := [path for path in listed if path not in found]:
         raise DamagedArchive(f"{missing[0]} is missing")
-    found = _digests({path: files[path] for path in listed})
     if changed := [path for path in listed if listed[path] != found[path]]:
         raise DamagedArchive(f"{changed[0]} has another SHA-256 sum than {SUMS} says")
 
@@ -107,7 +115,7 @@ def read_sums(content: bytes) -> dict[str, str]:
         DamagedArchive: a line has another format, or a path leads out of the archive.
     """
     found: dict[str, str] = {}
-    for line in content.decode("utf-8", "replace").splitlines():
+    for line in content.decode("utf-8", "replace").removesuffix("\n").split("\n"):
         match = LINE.fullmatch(line)
         if not match or not _is_inside(match["path"]):
             raise DamagedArchive(f"{SUMS} has a line that is not the sum of one of its files")
@@ -162,11 +170,6 @@ def _require(module: str) -> Any:
     from handlers.runtime.imports import require_package  # noqa: PLC0415
 
     return require_package(module, "the signature of the archive", INSTALL)
-
-
-def _digests(files: Mapping[str, Source]) -> dict[str, str]:
-    with ThreadPoolExecutor(THREADS) as threads:
-        return dict(zip(files, threads.map(_digest, files.values()), strict=True))
 
 
 def _digest(source: Source) -> str:

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from handlers.errors import OutOfTime
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
+from handlers.runtime.ranks import agree
 
 Loaded_co = TypeVar("Loaded_co", covariant=True)
 # How long a caller waits before it looks at its deadline, in seconds.
@@ -51,10 +52,11 @@ class LazyLoad(Generic[Loaded_co]):
             OutOfTime: the deadline has passed before.
         """
         future = self._started()
-        while not future.done():
-            if deadline.passed:
-                raise OutOfTime
+        while not (future.done() or deadline.passed):
             wait([future], PATIENCE)
+        # Where processes share a model, the others wait on if the first has it.
+        if not agree(future.done()):
+            raise OutOfTime
         if error := future.exception():
             # The same error is raised again: it would keep the frames of each earlier caller.
             raise error.with_traceback(None)

@@ -120,6 +120,11 @@ class Model(ABC):
         """Numbers about the texts that run, of a model that runs them side by side."""
         return {}
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether what runs it has ended, so that its process has to be replaced."""
+        return False
+
     def compile(self, options: Compile | None) -> bool:
         """Compile the forward pass with torch.compile at its next call, or undo that with None.
 

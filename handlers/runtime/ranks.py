@@ -6,8 +6,11 @@ Each process receives every request; TorchServe sends the responses of local ran
 from __future__ import annotations
 
 import os
+from typing import TypeVar
 
 from torch import distributed
+
+Value = TypeVar("Value")
 
 
 def world_size() -> int:
@@ -30,7 +33,17 @@ def is_rank0() -> bool:
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
-def broadcast_from_rank0(value: int) -> int:
+def agree(decision: bool) -> bool:
+    """Return the decision of rank 0 in every process.
+
+    This is a collective operation: each process has to call it in the same place, and equally
+    often. So it belongs to the borders of chunks, before the model runs, and not to loops whose
+    length depends on time.
+    """
+    return bool(broadcast_from_rank0(decision))
+
+
+def broadcast_from_rank0(value: Value) -> Value:
     """Return the value of rank 0 in every process.
 
     Decisions that depend on random numbers or on time must use it: processes that take different

@@ -9,7 +9,7 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict
 
 from handlers.config.quoting import quote
-from handlers.errors import BadRequest, RequestTooLarge
+from handlers.errors import BadRequest, TextTooLong
 
 # The messages of a chat: a template adds text to each.
 MAX_MESSAGES = 1_000
@@ -151,7 +151,7 @@ class TokenIds:
             RequestTooLarge: there are more.
         """
         if len(self) > max_characters:
-            raise RequestTooLarge(
+            raise TextTooLong(
                 f"The prompt has {len(self):,} token ids, and this model takes"
                 f" {max_characters:,} characters; send fewer."
             )

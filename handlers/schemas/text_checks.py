@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from handlers.errors import BadRequest, RequestTooLarge
+from handlers.errors import BadRequest, RequestTooLarge, TextTooLong
 
 
 def check_text(value: Any, name: str, max_characters: int) -> str:
@@ -18,25 +18,24 @@ def check_text(value: Any, name: str, max_characters: int) -> str:
 
     Raises:
         BadRequest: not a string, empty, or with half a surrogate pair.
+        TextTooLong: more characters than allowed.
+    """
+    return _check(value, name, max_characters, TextTooLong)
+
+
+def check_setting(value: Any, name: str, max_characters: int) -> str:
+    """Return a text that is no part of what the model reads at length, such as a name or a schema.
+
+    Args:
+        value: the value in the request.
+        name: its name in an error.
+        max_characters: the maximum number of characters.
+
+    Raises:
+        BadRequest: not a string, empty, or with half a surrogate pair.
         RequestTooLarge: more characters than allowed.
     """
-    if not isinstance(value, str):
-        raise BadRequest(f"{name} must be a text, and is {json_type(value)}.")
-    if not value.strip():
-        raise BadRequest(f"{name} is empty; send a text.")
-    if len(value) > max_characters:
-        raise RequestTooLarge(
-            f"{name} has {len(value):,} characters, and this model takes {max_characters:,}"
-            "; send less."
-        )
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise BadRequest(
-            f"{name} has half of a surrogate pair at character {error.start}"
-            "; send whole characters."
-        ) from None
-    return value
+    return _check(value, name, max_characters, RequestTooLarge)
 
 
 def check_list(value: Any, name: str, max_rows: int) -> list[Any]:
@@ -78,7 +77,7 @@ def parse_json(value: Any, name: str, max_characters: int) -> Any:
     if not isinstance(value, str):
         return value
     if len(value) > max_characters:
-        raise RequestTooLarge(
+        raise TextTooLong(
             f"{name} has {len(value):,} characters, and this model takes {max_characters:,}"
             "; send less."
         )
@@ -93,3 +92,23 @@ def json_type(value: Any) -> str:
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
     names |= {int: "a number", float: "a number", type(None): "null", bytes: "a file"}
     return names.get(type(value), f"a {type(value).__name__}")
+
+
+def _check(value: Any, name: str, max_characters: int, too_long: type[RequestTooLarge]) -> str:
+    if not isinstance(value, str):
+        raise BadRequest(f"{name} must be a text, and is {json_type(value)}.")
+    if not value.strip():
+        raise BadRequest(f"{name} is empty; send a text.")
+    if len(value) > max_characters:
+        raise too_long(
+            f"{name} has {len(value):,} characters, and this model takes {max_characters:,}"
+            "; send less."
+        )
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise BadRequest(
+            f"{name} has half of a surrogate pair at character {error.start}"
+            "; send whole characters."
+        ) from None
+    return value

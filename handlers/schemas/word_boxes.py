@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from handlers.errors import BadRequest, RequestTooLarge
+from handlers.errors import BadRequest, RequestTooLarge, TextTooLong
 from handlers.media.ocr import SCALE, WordBoxes
 from handlers.schemas.text_checks import json_type, parse_json
 
@@ -38,7 +38,7 @@ def read_word_boxes(value: Any, max_characters: int) -> WordBoxes:
     words = [_word(pair, number) for number, pair in enumerate(pairs)]
     characters = sum(map(len, words))
     if characters > max_characters:
-        raise RequestTooLarge(
+        raise TextTooLong(
             f"word_boxes has {characters:,} characters, and this model takes {max_characters:,}"
             "; send less."
         )

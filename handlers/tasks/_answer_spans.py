@@ -13,7 +13,7 @@ from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window, split_windows, window
-from handlers.errors import RequestTooLarge
+from handlers.errors import TextTooLong
 from handlers.schemas.parameters import Parameters
 from handlers.tasks._activations import softmax
 
@@ -144,7 +144,7 @@ def context_windows(
     sequences = np.array(encoding.encodings[number].sequence_ids, dtype=float)
     repeated = int((sequences != context).sum())
     if size - repeated < MIN_CONTEXT_TOKENS:
-        raise RequestTooLarge(
+        raise TextTooLong(
             f"the question leaves {max(size - repeated, 0)} of {size} tokens for the context"
             "; ask a shorter question or raise max_seq_len."
         )

@@ -20,7 +20,7 @@ from handlers.checkpoints.sentence_transformers import OUTPUT, PROMPT_MASK, Sent
 from handlers.checkpoints.text_reduction import TextReduction
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import enumerate_names, quote
-from handlers.errors import BadRequest, RequestError, RequestTooLarge, attempt
+from handlers.errors import BadRequest, RequestError, TextTooLong, attempt
 from handlers.schemas.request import TokenIds
 from handlers.schemas.text_checks import check_text
 from handlers.schemas.truncation import TruncationParameters
@@ -171,7 +171,7 @@ class EmbeddingTask(TextTask[QueryT, Row]):
             return {}
         marked = self._marked_tokens(text.prompt, cut) if text.prompt else 0
         if marked >= length:
-            raise RequestTooLarge("The prompt leaves no tokens for the text; send a shorter one.")
+            raise TextTooLong("The prompt leaves no tokens for the text; send a shorter one.")
         return {PROMPT_MASK: [1] * marked + [0] * (length - marked)}
 
     def _marked_tokens(self, prompt: str, cut: int) -> int:

@@ -25,6 +25,7 @@ from handlers.errors import (
 from handlers.runtime.deadline import Deadline, before
 from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
+from handlers.runtime.ranks import agree
 from handlers.runtime.waves import text_size, waves
 from handlers.schemas.request import Request
 from handlers.tasks.base import BaseTask
@@ -104,7 +105,7 @@ class JobRunner:
         self, requests: Sequence[Owned], parse: Callable[[Owned], Job], deadline: Deadline
     ) -> list[JobOutcome]:
         """Parse and encode requests, if there is time."""
-        if deadline.passed:
+        if agree(deadline.passed):
             return [self._out_of_time("text was read")] * len(requests)
         with self.meter.stage("parse"):
             parsed = [attempt(before(deadline, parse), owned) for owned in requests]
@@ -120,7 +121,7 @@ class JobRunner:
 
     def _encode_in_time(self, parsed: Sequence[JobOutcome], deadline: Deadline) -> list[JobOutcome]:
         """Encode the jobs among jobs and errors, if there is time."""
-        if deadline.passed:
+        if agree(deadline.passed):
             return _each(parsed, lambda jobs: [self._out_of_time("text was read")] * len(jobs))
         return _each(parsed, self._encode)
 

@@ -23,7 +23,7 @@ from handlers.batching.shapes import ArrayRow, stack
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.made_up_rows import WRITTEN
 from handlers.config.quoting import quote
-from handlers.errors import BadRequest, OutOfTime, RequestTooLarge, Unprocessable, WrongCheckpoint
+from handlers.errors import BadRequest, OutOfTime, TextTooLong, Unprocessable, WrongCheckpoint
 from handlers.generation.randomness import seeded
 from handlers.generation.stopping import DeadlineCriterion
 from handlers.runtime.deadline import Deadline
@@ -208,7 +208,7 @@ class WhisperRecognizer(Recognizer):
         self._check_language(parameters)
         available = self._positions // 2
         if (parameters.max_new_tokens or 0) > available:
-            raise RequestTooLarge(
+            raise TextTooLong(
                 f"max_new_tokens is {parameters.max_new_tokens:,}, and this model's texts have at"
                 f" most {available:,} tokens; ask for fewer."
             )

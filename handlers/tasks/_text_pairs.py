@@ -21,7 +21,7 @@ from handlers.batching.tokenization import (
     window,
     without_excess,
 )
-from handlers.errors import RequestError, RequestTooLarge, attempt
+from handlers.errors import RequestError, TextTooLong, attempt
 from handlers.tasks._text import TextTask
 
 QueryT = TypeVar("QueryT")
@@ -146,13 +146,13 @@ class PairTask(TextTask[QueryT, Window]):
 
     def _check_room(self, tokens: int, limit: int) -> None:
         if tokens >= limit:
-            raise RequestTooLarge(self.lack_of_room(tokens, limit))
+            raise TextTooLong(self.lack_of_room(tokens, limit))
 
 
 def _check_characters(text: str, limit: int) -> None:
     """Check that a text in several pairs has not many more characters than a row has tokens."""
     if len(text) > MAX_LONG * limit:
-        raise RequestTooLarge(
+        raise TextTooLong(
             f"a text that is read with several others has {len(text):,} characters for few tokens,"
             f" and this model takes {MAX_LONG * limit:,}; shorten its words and spaces."
         )

@@ -18,7 +18,7 @@ from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.validation_messages import describe_validation_error
-from handlers.errors import RequestError, RequestTooLarge, WrongCheckpoint, attempt
+from handlers.errors import RequestError, TextTooLong, WrongCheckpoint, attempt
 from handlers.generation.generator import Prompt
 from handlers.generation.layout import ENCODER_DECODER
 from handlers.generation.parameters import (
@@ -231,7 +231,7 @@ class TextToTextTask(GenerationTask[TextQuery]):
         parameters = query.parameters
         requested, available = parameters.new_tokens, self.decoder_limit - 1
         if requested and requested > available:
-            raise RequestTooLarge(
+            raise TextTooLong(
                 f"max_new_tokens is {requested:,}, and this model's texts have at most"
                 f" {available:,} tokens; ask for fewer."
             )

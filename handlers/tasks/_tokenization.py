@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from handlers.batching.tokenization import has_offsets, tokenize
-from handlers.errors import BadRequest, RequestTooLarge, Unprocessable
+from handlers.errors import BadRequest, TextTooLong, Unprocessable
 from handlers.generation.chat import check_messages, prompt_of
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.request import Request, TokenIds
@@ -53,7 +53,7 @@ def tokenize_request(task: BaseTask[Any, Any], request: Request) -> TokenizedTex
     }
     encoding = tokenize(task.tokenizer, [(text, None)], **options)[0]
     if len(encoding) > task.max_characters:
-        raise RequestTooLarge(
+        raise TextTooLong(
             f"The text has {len(encoding):,} tokens, and this model takes"
             f" {task.max_characters:,} characters; send less."
         )

@@ -22,7 +22,14 @@ from handlers.batching.rows import Outputs, Row
 from handlers.batching.tokenization import Window, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.errors import BadRequest, RequestError, RequestTooLarge, WrongCheckpoint, attempt
+from handlers.errors import (
+    BadRequest,
+    RequestError,
+    RequestTooLarge,
+    TextTooLong,
+    WrongCheckpoint,
+    attempt,
+)
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.request import Request
@@ -157,7 +164,7 @@ class Task(TextTask[FillMaskQuery, Window]):
 
     def _with_masks(self, query: FillMaskQuery, rows: list[Window]) -> list[Window]:
         if len(self.mask_positions(rows[0])) < query.text.count(self.tokenizer.mask_token):
-            raise RequestTooLarge(
+            raise TextTooLong(
                 "A mask token is behind the model's last position; send a shorter text."
             )
         return rows

@@ -35,6 +35,7 @@ from handlers.errors import (
     BadRequest,
     RequestError,
     RequestTooLarge,
+    TextTooLong,
     Unprocessable,
     WrongCheckpoint,
     summarize,
@@ -239,7 +240,7 @@ class Task(text_generation.Task):
         features = self._features(query, images)
         ids = features["input_ids"]
         if self.max_tokens is not None and len(ids) > self.max_tokens:
-            raise RequestTooLarge(
+            raise TextTooLong(
                 f"The prompt has {len(ids):,} tokens with those of its images, and this model takes"
                 f" {self.max_tokens:,}; send fewer or smaller images."
             )

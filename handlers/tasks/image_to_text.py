@@ -22,7 +22,7 @@ from handlers.batching.shapes import shape_of
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
-from handlers.errors import RequestError, RequestTooLarge, WrongCheckpoint
+from handlers.errors import RequestError, TextTooLong, WrongCheckpoint
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.layout import IMAGE_TO_TEXT
 from handlers.generation.parameters import (
@@ -131,7 +131,7 @@ class Task(ImageTask):
         parameters.check_logprobs()
         parameters.check_bias(int(self._decoder.vocab_size))
         if parameters.max_new_tokens and parameters.max_new_tokens > self.most_new_tokens:
-            raise RequestTooLarge(
+            raise TextTooLong(
                 f"max_new_tokens is {parameters.max_new_tokens:,}, and this model's texts have at"
                 f" most {self.most_new_tokens:,} tokens; ask for fewer."
             )

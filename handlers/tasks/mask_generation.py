@@ -33,6 +33,7 @@ from handlers.errors import OutOfTime, RequestError, RequestTooLarge, WrongCheck
 from handlers.media.images import png_in_base64
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
 from handlers.runtime.model import Model
+from handlers.runtime.ranks import agree
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.tasks._image import (
@@ -244,10 +245,17 @@ class Task(ImageTask):
             with memory_errors():
                 outputs = forward(batch)
                 meter.count(forwards=1)
-                for mask in self._good_masks(row, outputs, deadline):
-                    kept += mask.bits.nbytes
-                    _check_masks(kept, MAX_KEPT_BYTES, "bytes")
-                    found.append(mask)
+                masks = self._good_masks(row, outputs, deadline)
+                is_late = False
+                try:
+                    for mask in masks:
+                        kept += mask.bits.nbytes
+                        _check_masks(kept, MAX_KEPT_BYTES, "bytes")
+                        found.append(mask)
+                except OutOfTime:
+                    is_late = True
+                if agree(is_late):
+                    raise OutOfTime
         return {"masks": found}
 
     def _good_masks(

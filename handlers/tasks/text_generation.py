@@ -27,7 +27,7 @@ from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Text, Window, check_length
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, attempt
+from handlers.errors import BadRequest, RequestError, TextTooLong, Unprocessable, attempt
 from handlers.generation.chat import Message, chat_template, check_messages, prompt_of
 from handlers.generation.decoding import AS_GENERATED
 from handlers.generation.generator import Prompt, end_tokens
@@ -191,7 +191,12 @@ class Task(GenerationTask[PromptQuery]):
 
     @cached_property
     def _grammars(self) -> GrammarCompiler:
-        return GrammarCompiler(self.tokenizer, self.checkpoint.vocab_size, end_tokens(self.base))
+        return GrammarCompiler(
+            self.tokenizer,
+            self.checkpoint.vocab_size,
+            end_tokens(self.base),
+            self.settings.max_grammar_characters,
+        )
 
     def _fit_ids(self, ids: TokenIds, truncate: int | None) -> TokenIds:
         """Return the ids of a prompt, truncated if there are too many, before they are decoded.
@@ -223,7 +228,7 @@ class Task(GenerationTask[PromptQuery]):
         requested, limit = query.parameters.new_tokens_after(len(row)), self.max_total_tokens
         available = limit - len(row) if limit else requested or self._default_new_tokens
         if available < (requested or 1):
-            raise RequestTooLarge(
+            raise TextTooLong(
                 f"the prompt has {len(row):,} tokens and max_new_tokens is {requested or 1:,}"
                 f", together more than {self._limit_name}; shorten one of them."
             )

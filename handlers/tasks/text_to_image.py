@@ -39,6 +39,7 @@ from handlers.generation.images import ImageCall, ImageModel
 from handlers.media.images import IMAGE_TYPES, convert_png, png_in_base64
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
+from handlers.runtime.ranks import agree
 from handlers.schemas.model_info import Limits, ResultFiles
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
@@ -301,10 +302,10 @@ def _draw(model: ImageModel, deadline: Deadline, meter: Meter, row: ImageCallRow
     def on_step(step: int, steps: int) -> None:
         if row.progress is not None:
             row.progress.emit(row.number * steps + step, row.count * steps)
-        if step < steps and deadline.passed:
+        if step < steps and agree(deadline.passed):
             raise OutOfTime
 
-    if deadline.passed:
+    if agree(deadline.passed):
         raise OutOfTime
     made = model.draw(row.call, on_step)
     meter.count(forwards=1)

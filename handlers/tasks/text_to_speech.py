@@ -30,7 +30,7 @@ from handlers.errors import (
     BadRequest,
     OutOfTime,
     RequestError,
-    RequestTooLarge,
+    TextTooLong,
     Unprocessable,
     WrongConfig,
     attempt,
@@ -40,6 +40,7 @@ from handlers.media.audio import AUDIO_TYPES, INSTALL, PACKAGES, convert_wav, wa
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.imports import require_package
 from handlers.runtime.model import Model
+from handlers.runtime.ranks import agree
 from handlers.schemas.model_info import Limits, ResultFiles
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
@@ -218,7 +219,7 @@ class Task(BaseTask[SpeechQuery, SpeechRow]):
                 "inputs has a letter that the vocabulary of this model does not have; leave it out."
             )
         if len(ids) > self.max_tokens:
-            raise RequestTooLarge(
+            raise TextTooLong(
                 f"inputs has {len(ids):,} tokens, and this model takes {self.max_tokens:,}; send"
                 " the text in parts."
             )
@@ -231,7 +232,7 @@ class Task(BaseTask[SpeechQuery, SpeechRow]):
     def _speak(
         self, model: SpeechModel, deadline: Deadline, meter: Meter, row: SpeechRow
     ) -> Outputs:
-        if deadline.passed:
+        if agree(deadline.passed):
             raise OutOfTime
         waveform = model.speak(row.call)
         meter.count(forwards=1)

@@ -213,7 +213,7 @@ def _merged(ready: Ready[HttpResponse]) -> HttpResponse:
     parts = list(ready.parts)
     if ready.error is not None:
         error = classify(ready.error)
-        parts.append(HttpResponse(encode_json(error.body()), error.status))
+        parts.append(HttpResponse(encode_json(error.whole_body()), error.status))
     elif ready.last is not None:
         parts.append(ready.last)
     return replace(parts[0], body=b"".join(part.body for part in parts))

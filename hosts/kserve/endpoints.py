@@ -19,7 +19,7 @@ from handlers.errors import RequestError
 from handlers.http.limits import BodyLimits
 from handlers.http.request import HttpRequest
 from handlers.protocols.openai.adapters import ModelNotFound
-from handlers.protocols.openai.generation import error_body
+from handlers.protocols.openai.errors import error_body
 from hosts.bodies import read_body, to_row
 from hosts.kserve.hosted_model import HostedModel
 from hosts.responses import error_response, in_time, to_response

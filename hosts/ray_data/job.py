@@ -67,16 +67,34 @@ def plan_job(
     output_format: str | None,
     parameters: dict[str, Any],
     chunk_rows: int,
+    sha256: str | None = None,
 ) -> Planned:
     """Read the input, and open the folder of results.
+
+    Args:
+        archive: the archive.
+        source: the file or the folder of the input.
+        output: the folder of results.
+        column: the column of the inputs.
+        output_format: the format of results; None for that of the input.
+        parameters: the task's parameters, the same for every row.
+        chunk_rows: the rows of each file of results.
+        sha256: the digest that the archive must have; None for any.
 
     Raises:
         KitError: the archive, the input or the output is not what it has to be.
     """
-    opened, paths = open_archive(archive), find_files(source, output)
+    opened, paths = open_archive(archive, sha256), find_files(source, output)
     files = plan(paths, chunk_rows, column)
     own_format = "parquet" if all(file.kind == "parquet" for file in files) else "jsonl"
-    job = Job(archive.resolve(), output.resolve(), output_format or own_format, column, parameters)
+    job = Job(
+        archive.resolve(),
+        output.resolve(),
+        output_format or own_format,
+        column,
+        parameters,
+        opened.sha256,
+    )
     open_folder(
         job.output,
         {

@@ -22,6 +22,7 @@ class Job:
         output_format: `jsonl` or `parquet`.
         column: the column of the inputs.
         parameters: the task's parameters, the same for every row.
+        sha256: the digest of the archive.
     """
 
     archive: Path
@@ -29,6 +30,7 @@ class Job:
     output_format: str
     column: str
     parameters: dict[str, Any] = field(default_factory=dict)
+    sha256: str | None = None
 
 
 class Scorer:
@@ -36,7 +38,7 @@ class Scorer:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        archive = open_archive(job.archive)
+        archive = open_archive(job.archive, job.sha256)
         import_from(archive.folder)
         # These import the archive's own `handlers`.
         from hosts.bulk_model import BulkModel  # noqa: PLC0415

@@ -13,13 +13,22 @@ from handlers.formats import CHOICE_FILE, Choice, check_config
 from handlers.formats import get as get_format
 from handlers.runtime.integrity import SIGNATURE, SUMS, sign, sums_of
 from handlers.runtime.load_trials import FILE as TRIALS
+from scripts.kit.calibration_file import calibration_file
 from scripts.kit.checkpoint_files import (
     ROOT_FILES,
     adapter_files,
     checkpoint_files,
 )
 from scripts.kit.manifest import HANDLER_FILE, MANIFEST_FILE, manifest
-from scripts.kit.places import BUILD, ROOT, assistant_of, checkpoint_of, model_name
+from scripts.kit.places import (
+    BUILD,
+    MODELS,
+    ROOT,
+    assistant_of,
+    checkpoint_of,
+    config_path_of,
+    model_name,
+)
 
 Contents = dict[str, Path | bytes]
 
@@ -56,6 +65,29 @@ def contents(
         MANIFEST_FILE: manifest(model_name(config_path), version),
     }
     return dict(sorted(parts.items()))
+
+
+def sources_of(config_path: Path) -> list[Path]:
+    """Return the files and folders that an archive is made of, beside those that a command names.
+
+    What is not there is named, too: it would change the archive if it were.
+
+    Raises:
+        WrongConfig: the YAML file is invalid.
+    """
+    config = ModelConfig.read(config_path)
+    handler = config.handler
+    draft = handler.assistant
+    return [
+        ROOT / "handlers",
+        ROOT / "scripts" / "kit",
+        checkpoint_of(config_path, config),
+        MODELS / model_name(config_path),
+        config_path_of(handler.mode),
+        *map(Path, [handler.model_name or "", *handler.adapters.values()]),
+        *([assistant_of(config_path, draft)] if draft else []),
+        calibration_file(config_path, config),
+    ]
 
 
 def with_sums(parts: Contents, signing_key: Path | None = None) -> Contents:

@@ -17,6 +17,7 @@ from operator import eq
 from pathlib import Path
 from typing import IO, Literal
 
+from hosts.mar import Mar
 from scripts.kit.archive_contents import Contents, size_of
 from scripts.kit.manifest import timestamp
 
@@ -65,7 +66,8 @@ def _write_mar(path: Path, name: str, parts: Contents, advance: Advance) -> None
 
 
 def _unpack_mar(path: Path, folder: Path) -> Path:
-    shutil.unpack_archive(path, folder, "zip")
+    with Mar(path) as mar:
+        mar.unpack(folder)
     return folder
 
 

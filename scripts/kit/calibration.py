@@ -10,6 +10,7 @@ from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
 from handlers.protocols.base import is_chat
 from handlers.schemas.request import Sample
+from scripts.kit.calibration_file import calibration_file
 from scripts.kit.places import ARTIFACTS
 
 
@@ -23,10 +24,9 @@ def samples(config_path: Path, config: ModelConfig, artifacts: Path = ARTIFACTS)
     Raises:
         WrongConfig: the file cannot be read as UTF-8, or a line is not a valid request.
     """
-    configured = config.handler.calibration
-    default = artifacts / config.handler.mode / "calibration.jsonl"
-    path = config_path.parent / configured if configured else default
-    if not (configured or formats.plan(config).handler.is_exported or path.exists()):
+    path = calibration_file(config_path, config, artifacts)
+    named = config.handler.calibration
+    if not (path.exists() or named or formats.plan(config).handler.is_exported):
         return []
     # Not splitlines(), which also splits at other line separators inside a text.
     lines = enumerate(_text(path).split("\n"), 1)

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from pydantic import BaseModel, Field, ValidationError
-
-from handlers.checkpoints.folder_kinds import missing_config, missing_weights
+from handlers.checkpoints.folder_kinds import missing_config
 from handlers.checkpoints.lora import FILES as LORA_FILES
 from handlers.checkpoints.lora import FOLDER as ADAPTERS
 from handlers.checkpoints.lora import LoraFiles, adapter_folder
 from handlers.checkpoints.model_index import MODEL_INDEX, ModelIndex
+from handlers.checkpoints.weights import INDEX, shard_files, weights_file
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint
 
@@ -48,22 +47,12 @@ MODULE_FILES = re.compile(
     r"modules\.json|config_sentence_transformers\.json|sentence_[a-z-]+_config\.json"
     r"|[1-9]_[A-Za-z]+/(config\.json|model\.safetensors|pytorch_model\.bin)"
 )
-SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
-PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-
-INDEX = ".index.json"
 # One of these is at the root of every checkpoint.
 ROOT_FILES = ("config.json", MODEL_INDEX)
 # Files of a component of diffusers, beside its weights.
 COMPONENT_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 COMPONENT_WEIGHTS = ("diffusion_pytorch_model.safetensors", "model.safetensors")
 UNSAFE_WEIGHTS = (".bin", ".ckpt", ".pt", ".pth", ".msgpack")
-
-
-class ShardIndex(BaseModel):
-    """The index of sharded weights: the file of each parameter."""
-
-    weight_map: dict[str, str] = Field(min_length=1)
 
 
 Read = Callable[[str], Path]
@@ -91,55 +80,6 @@ def _module_files(names: Collection[str]) -> set[str]:
     found = {name for name in names if MODULE_FILES.fullmatch(name)}
     pickles = (name for name in found if name.endswith("/pytorch_model.bin"))
     return found - {each for each in pickles if f"{Path(each).parent}/model.safetensors" in found}
-
-
-def weights_file(
-    names: Collection[str], place: str, *, allow_pickle: bool, read: Read | None = None
-) -> str:
-    """Return the file with the weights, or the index file of sharded weights.
-
-    Raises:
-        WrongCheckpoint: there are no weights, or only pickles, which are not allowed.
-    """
-    safe = [name for name in SAFETENSORS if name in names]
-    pickled = [name for name in PICKLES if name in names]
-    if not safe and not pickled:
-        raise missing_weights(names, place, read)
-    if not safe and not allow_pickle:
-        raise WrongCheckpoint(
-            place,
-            f"has its weights only as pickles ({pickled[0]}), which can execute code when loaded",
-            "use a checkpoint or a handler.revision with safetensors, or, if you trust its author,"
-            " set handler.allow_pickle: true",
-        )
-    return (safe or pickled)[0]
-
-
-def shard_files(weights: Path, names: Collection[str], place: str) -> list[str]:
-    """Return the shards listed by an index file; none if the weights are a single file.
-
-    Raises:
-        WrongCheckpoint: the index is invalid, or lists anything but weights beside it.
-    """
-    if weights.suffix != ".json":
-        return []
-    try:
-        index = ShardIndex.model_validate_json(weights.read_bytes())
-    except ValidationError:
-        raise WrongCheckpoint(
-            place, f"{weights.name} is not an index of shards", "set another handler.revision"
-        ) from None
-    suffix = Path(weights.name.removesuffix(INDEX)).suffix
-    beside = {name for name in names if Path(name).name == name and name.endswith(suffix)}
-    listed = sorted(set(index.weight_map.values()))
-    missing = [shard for shard in listed if shard not in beside]
-    if missing:
-        raise WrongCheckpoint(
-            place,
-            f"{weights.name} lists {missing[0]!r:.80}, and no such {suffix} file is beside it",
-            "use a checkpoint or a handler.revision whose shards are beside their index",
-        )
-    return listed
 
 
 @dataclass(frozen=True)

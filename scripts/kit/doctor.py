@@ -7,7 +7,6 @@ import os
 import resource
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -23,6 +22,7 @@ from handlers import __version__
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import KitError
 from handlers.runtime.memory_limit import memory_limit
+from hosts.mar import Mar, WrongMar
 from scripts.kit.cores import cpu_quota
 from scripts.kit.java import java_home
 from scripts.kit.manifest import MANIFEST_FILE
@@ -178,7 +178,7 @@ def check_archives(installation: Installation) -> Iterator[Finding]:
         try:
             has_sums = verify_archive(path, installation.public_key)
             archive = _Archive.read(path)
-        except (KitError, OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
+        except (KitError, OSError, WrongMar, KeyError, ValueError) as error:
             yield Finding("problem", f"{file}: {error}")
             continue
         needed, unpacked = needed + archive.memory, unpacked + archive.size
@@ -248,8 +248,14 @@ def _contents(path: Path) -> tuple[Mapping[str, int], Callable[[str], bytes]]:
         files = [each for each in path.rglob("*") if each.is_file()]
         sizes = {each.relative_to(path).as_posix(): each.stat().st_size for each in files}
         return sizes, lambda name: (path / name).read_bytes()
-    archive = zipfile.ZipFile(path)
-    return {entry.filename: entry.file_size for entry in archive.infolist()}, archive.read
+    with Mar(path) as mar:
+        sizes = {entry.name: entry.size for entry in mar.entries}
+
+    def read(name: str) -> bytes:
+        with Mar(path) as mar:
+            return mar.read(name)
+
+    return sizes, read
 
 
 def _archive_findings(

@@ -1,23 +1,37 @@
-"""Export or measure models once per YAML file and checkpoint, cached under `build/exports/`."""
+"""Export or measure models once per YAML file and checkpoint, and keep what was made."""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
-import torch
-
 from handlers import formats
-from handlers.checkpoints.dtypes import pick_dtype
+from handlers.checkpoints.dtypes import cpu_has_bfloat16
 from handlers.config.model_config import ModelConfig
 from handlers.schemas.request import Request
 from scripts.kit.calibration import samples
-from scripts.kit.places import BUILD, ROOT, model_name
+from scripts.kit.places import BUILD, ROOT, build_key
 
+HANDLERS = ROOT / "handlers"
 FINGERPRINT = ".fingerprint"
+# What an export runs of `handlers`; the other packages serve what was exported.
+EXPORTING = (
+    "batching",
+    "checkpoints",
+    "config",
+    "errors.py",
+    "export",
+    "formats",
+    "generation",
+    "media",
+    "runtime",
+    "schemas",
+    "tasks",
+)
 # Keys that TorchServe, or the worker of an exported model, reads and an export does not.
 OF_SERVING = {
     "minWorkers",
@@ -42,16 +56,16 @@ def exported(
 
     A lossy export includes `quality.json`, the comparison with the checkpoint in float32. A
     checkpoint that is not exported has that file alone. With `save_mode: auto` there is a file with
-    the format that was chosen. They are kept below `build`.
+    the format that was chosen. They are kept below `build`, apart for each YAML file.
 
     Raises:
         ConfigError: the model cannot be exported.
     """
-    name, requests = model_name(config_path), samples(config_path, config)
-    folder = build / "exports" / name
+    requests = samples(config_path, config)
+    folder = build / "exports" / build_key(config_path)
     fingerprint = _fingerprint(config, checkpoint, requests)
     if not _is_current(folder, fingerprint):
-        draft = folder.with_name(f".{name}.draft")
+        draft = folder.with_name(f".{folder.name}.draft")
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         formats.export(checkpoint, config, draft, requests)
@@ -66,31 +80,46 @@ def _is_current(folder: Path, fingerprint: str) -> bool:
     return path.is_file() and path.read_text(encoding="utf-8") == fingerprint
 
 
-def _versions(save_mode: str) -> list[str]:
+def _versions(config: ModelConfig) -> list[str]:
     """Return the versions of torch, transformers and the packages required by a format."""
-    required = {"torch", "transformers", *formats.get(save_mode).packages}
-    names = {name.partition(".")[0] for name in required}
-    owners = packages_distributions()
-    found = {owner for name in names for owner in owners.get(name, ())}
+    handler = config.handler
+    # The checkpoint itself needs no other package, and the import of its format loads torch.
+    others = formats.get(handler.save_mode).packages if handler.is_exported else ()
+    names = {name.partition(".")[0] for name in ("torch", "transformers", *others)}
+    found = {owner for name in names for owner in _owners().get(name, ())}
     return sorted(f"{name} {version(name)}" for name in found)
+
+
+@cache
+def _owners() -> Mapping[str, list[str]]:
+    """Return the installed distributions of each package; all of them are read."""
+    return packages_distributions()
+
+
+def _code() -> str:
+    """Return a digest of the code that an export runs."""
+    digest = hashlib.sha256()
+    for name in EXPORTING:
+        place = HANDLERS / name
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            digest.update(f"{path.relative_to(HANDLERS)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _fingerprint(config: ModelConfig, checkpoint: Path, requests: Sequence[Request]) -> str:
     """Return a digest of everything an export depends on.
 
     This is the config without the keys of serving alone, the format of `save_mode: auto` on this
-    machine, the samples, the code and package versions, the dtype chosen for the processor, and the
-    names, sizes and modification times of the checkpoint files.
+    machine, the samples, the code that an export runs, package versions, whether `dtype: auto` is
+    bfloat16 here, and the names, sizes and modification times of the checkpoint files.
     """
     keys = config.model_dump_json(
         exclude={**dict.fromkeys(OF_SERVING, True), "handler": OF_WORKERS}
     )
     digest = hashlib.sha256(keys.encode())
-    save_mode = formats.plan(config).handler.save_mode
-    digest.update(repr((requests, save_mode, _versions(save_mode))).encode())
-    digest.update(str(pick_dtype(config.handler.dtype, torch.device("cpu"))).encode())
-    for path in sorted((ROOT / "handlers").rglob("*.py")):
-        digest.update(path.read_bytes())
+    planned = formats.plan(config)
+    digest.update(repr((requests, planned.handler.save_mode, _versions(planned))).encode())
+    digest.update(f"{config.handler.dtype == 'auto' and cpu_has_bfloat16()} {_code()}".encode())
     for path in sorted(checkpoint.iterdir()):
         stat = path.stat()
         digest.update(f"{path.name} {stat.st_size} {stat.st_mtime_ns}".encode())

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -18,8 +21,10 @@ from scripts.kit.model_store import list_archives
 from scripts.kit.places import ROOT
 from scripts.kit.ports import Ports
 from scripts.kit.properties import read_properties
-from scripts.kit.verification import require_signed
+from scripts.kit.verification import unpack_signed
 
+# The folder in a work folder with what was unpacked of signed archives.
+SIGNED = "signed"
 CONFIG = ROOT / "config.properties"
 PORT = Ports.of(read_properties(CONFIG)).inference
 
@@ -50,23 +55,49 @@ def require_environment(package: str) -> None:
 
 
 def find_archives(
-    model_store: Path, models: list[str] | None, public_key: Path | None
+    model_store: Path, models: list[str] | None, public_key: Path | None, workdir: Path
 ) -> list[Path]:
-    """Return the archives of models, or of all.
+    """Return the archives of models, or of all, for a server that starts.
 
     Args:
         model_store: the folder of archives.
         models: the names of the models; None for all.
         public_key: the key that the archives must be signed with; None for any archives.
+        workdir: the work folder of the server, which gets what is unpacked of signed archives.
 
     Raises:
         KitError: there are none, a model has none, or one is not signed with the key.
     """
     found = list_archives(model_store, split_names(models))
     archives = [model_store.resolve() / file for file in found.values()]
-    if public_key:
-        require_signed(archives, public_key)
-    return archives
+    remove_signed(workdir)
+    return unpack_all(archives, public_key, workdir) if public_key else archives
+
+
+def unpack_all(archives: Sequence[Path], public_key: Path, workdir: Path) -> list[Path]:
+    """Unpack archives that are signed into the work folder of a server, and return the folders.
+
+    Archives that are served already keep their folders.
+
+    Raises:
+        KitError: one is not signed with the key.
+    """
+    folder = workdir.resolve() / SIGNED
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    own = Path(tempfile.mkdtemp(dir=folder))
+    try:
+        return [
+            unpack_signed(path, own / path.name.removesuffix(".mar"), public_key)
+            for path in archives
+        ]
+    except BaseException:
+        shutil.rmtree(own, ignore_errors=True)
+        raise
+
+
+def remove_signed(workdir: Path) -> None:
+    """Remove what was unpacked of signed archives, once no server runs in a work folder."""
+    shutil.rmtree(workdir / SIGNED, ignore_errors=True)
 
 
 def body_limits() -> BodyLimits:
@@ -85,6 +116,7 @@ def stop(kind: type[BackgroundServer], workdir: Path) -> None:
     alive = server is not None and server.is_alive()
     if server:
         server.stop()
+    remove_signed(workdir)
     console.print(f"{kind.title} has stopped." if alive else f"{kind.title} was not running.")
 
 

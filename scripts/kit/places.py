@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from handlers.config.handler_section import HandlerSection
@@ -32,6 +33,17 @@ def config_path_of(mode: str) -> Path:
 def model_name(config_path: Path) -> str:
     """Return the name under which a YAML's model is archived and served: the file's own."""
     return config_path.stem
+
+
+def build_of(export_path: Path) -> Path:
+    """Return the folder of what is made on the way to the archives in a folder, such as exports."""
+    return BUILD if export_path.resolve() == MODEL_STORE.resolve() else export_path / ".build"
+
+
+def build_key(config_path: Path) -> str:
+    """Return a name for what is made of a YAML: two files of one name in two folders differ."""
+    digest = hashlib.sha256(str(config_path.resolve()).encode()).hexdigest()
+    return f"{model_name(config_path)}-{digest[:8]}"
 
 
 def checkpoint_of(config_path: Path, config: ModelConfig) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any
 import httpx
 
 from handlers.errors import KitError
+from scripts.kit.signed_store import SignedStore
 from scripts.kit.tokens import Tokens
 from scripts.kit.versions import versioned, write_default
 
@@ -18,6 +20,11 @@ SUFFIXES = (".mar", ".tar.gz", "")
 # A version loads its model, which can take minutes.
 LOAD_SECONDS, CALL_SECONDS = 600.0, 60.0
 INTERVAL = 0.2
+# Seconds for which the requests to a version are counted, at least.
+MIN_LOOK = 1.0
+# TorchServe's counter has `default` as the version where a request names none.
+COUNT = re.compile(r"^ts_inference_requests_total\{([^}]*)\} (\S+)$", re.MULTILINE)
+LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 class RolloutFailed(KitError):
@@ -33,17 +40,21 @@ class Rollout:
         store: the model store of the server.
         inference_url: its inference address.
         management_url: its management address, which has to allow registration.
+        metrics_url: the address of its metrics.
         tokens: its tokens.
         say: is called with each step.
+        signed: the store of a server with a key: an archive is checked before it is registered.
     """
 
     model: str
     store: Path
     inference_url: str
     management_url: str
+    metrics_url: str
     tokens: Tokens
     say: Callable[[str], None] = print
     client: httpx.Client = field(default_factory=lambda: httpx.Client(trust_env=False))
+    signed: SignedStore | None = None
 
     def to(
         self,
@@ -53,6 +64,7 @@ class Rollout:
         requests: int = 20,
         watch: float = 10.0,
         retire: bool = False,
+        force: bool = False,
         dry_run: bool = False,
     ) -> None:
         """Make a version of the store the default.
@@ -65,11 +77,14 @@ class Rollout:
             sample: the body of a request; by default the sample of the model's mode.
             requests: how many requests the version has to answer before it is the default.
             watch: seconds for which it is watched afterwards.
-            retire: whether the former default is unloaded at the end.
+            retire: whether the former default is unloaded at the end, unless clients ask for it.
+            force: whether it is unloaded although clients may ask for it.
             dry_run: whether to say what would be done, and to do nothing.
 
         Raises:
-            RolloutFailed: a step failed. The former version is the default.
+            RolloutFailed: a step failed. The former version is the default, unless only its
+                unloading failed.
+            KitError: the server has a key, and the archive is not signed with it.
         """
         file, former = self._archive(version), self.default()
         workers = int(former["minWorkers"])
@@ -108,7 +123,50 @@ class Rollout:
             raise RolloutFailed(f"{error} {old} is the default again.") from None
         if retire:
             self.say(steps[3])
-            self._unload(old)
+            self.retire(old, watch, force=force)
+
+    def retire(self, version: str, watch: float = 10.0, *, force: bool = False) -> None:
+        """Unload a version, unless clients ask for it by its number.
+
+        Args:
+            version: a version that is loaded and is not the default.
+            watch: seconds for which the requests that name the version are counted.
+            force: whether they are not counted.
+
+        Raises:
+            RolloutFailed: it is the default, clients ask for it, or TorchServe counts no requests.
+        """
+        if self.default()["modelVersion"] == version:
+            raise RolloutFailed(
+                f"{self.model} {version} is the default; make another version the default first."
+            )
+        if not force:
+            self._check_unasked(version, watch)
+        self._unload(version)
+
+    def _check_unasked(self, version: str, seconds: float) -> None:
+        before, seconds = self._asked(version), max(seconds, MIN_LOOK)
+        time.sleep(seconds)
+        if asked := self._asked(version) - before:
+            raise RolloutFailed(
+                f"{self.model} {version} stays loaded: clients sent it {asked:g} requests in"
+                f" {seconds:g} s. Give them an address that follows the default version, such as"
+                f" /models/{self.model}/invoke?path=/v1/, then run"
+                f" `rollout.py retire {self.model} {version}`."
+            )
+
+    def _asked(self, version: str) -> float:
+        """Return how many requests have named a version; others count for the default."""
+        answer = self._call("GET", self.metrics_url)
+        counts = COUNT.findall(answer.text) if answer.is_success else []
+        if not counts:
+            raise RolloutFailed(
+                f"{self.metrics_url} counts no requests, so whether clients ask for {self.model}"
+                f" {version} is unknown, and it stays loaded; set metrics_mode=prometheus in"
+                " config.properties, or unload it with --force."
+            )
+        own = (self.model, version)
+        return sum(float(count) for labels, count in counts if _labels(labels) == own)
 
     def set_default(self, version: str) -> None:
         """Make a loaded version the default, and write it into the store.
@@ -147,7 +205,7 @@ class Rollout:
         if version in self.versions():
             return
         parameters = {
-            "url": file,
+            "url": self.signed.add(file) if self.signed else file,
             "model_name": self.model,
             "initial_workers": str(workers),
             "synchronous": "true",
@@ -198,6 +256,8 @@ class Rollout:
         """Unload a version once it answers nothing; it gets no new requests."""
         time.sleep(2 * INTERVAL)
         self._manage("DELETE", f"/models/{self.model}/{version}", timeout=LOAD_SECONDS)
+        if self.signed:
+            self.signed.remove(versioned(self.model, version))
 
     def _predict(self, version: str, body: Any) -> httpx.Response:
         return self._call(
@@ -243,6 +303,12 @@ _NO_SAMPLE = (
     "TorchServe cannot tell the sample of this model, which has continuousBatching; give a request"
     " with --sample FILE."
 )
+
+
+def _labels(text: str) -> tuple[str | None, str | None]:
+    """Return the model and the version that a counter is for."""
+    found = dict(LABEL.findall(text))
+    return found.get("model_name"), found.get("model_version")
 
 
 def _message(answer: httpx.Response) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-import zipfile
 from collections.abc import Iterator, Mapping
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
@@ -17,6 +16,7 @@ from handlers import __version__
 from handlers.config.model_config import CONFIG_FILE
 from handlers.errors import KitError
 from handlers.runtime.integrity import SUMS, read_sums
+from hosts.mar import Mar, WrongMar
 from scripts.kit.manifest import MANIFEST_FILE, timestamp
 
 SPECIFICATION = "1.6"
@@ -120,7 +120,7 @@ def _read(archive: Path, name: str) -> bytes:
     try:
         if archive.is_dir():
             return (archive / name).read_bytes()
-        with zipfile.ZipFile(archive) as packed:
-            return packed.read(name)
-    except (KeyError, OSError, zipfile.BadZipFile):
+        with Mar(archive) as mar:
+            return mar.read(name)
+    except (KeyError, OSError, WrongMar):
         raise NoSums(archive) from None

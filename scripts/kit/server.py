@@ -21,6 +21,7 @@ from scripts.kit.processes import (
     script_of,
     started_at,
 )
+from scripts.kit.signed_store import SignedStore
 from scripts.kit.tokens import KEY_FILE, Tokens, TokenType
 
 STATE_FILE = "server.json"
@@ -43,6 +44,7 @@ class Server:
         ports: the ports of the server.
         workdir: the settings and, in `logs/`, the logs.
         scratch: temporary folder for unpacked archives, removed when the server stops.
+        public_key: the key that its archives are signed with; None for any archives.
     """
 
     pid: int
@@ -51,6 +53,13 @@ class Server:
     ports: Ports
     workdir: Path
     scratch: Path
+    public_key: Path | None = None
+
+    def signed_store(self, source: Path) -> SignedStore | None:
+        """Return the model store of a server with a key, given the folder of archives."""
+        if self.public_key is None:
+            return None
+        return SignedStore(self.scratch / "signed", source, self.public_key)
 
     @property
     def inference_url(self) -> str:
@@ -129,7 +138,12 @@ class Server:
         if not (workdir / STATE_FILE).is_file():
             return None
         state = json.loads((workdir / STATE_FILE).read_text(encoding="utf-8"))
-        paths = {"workdir": workdir, "scratch": Path(state["scratch"])}
+        key = state.get("public_key")
+        paths = {
+            "workdir": workdir,
+            "scratch": Path(state["scratch"]),
+            "public_key": Path(key) if key else None,
+        }
         return cls(**{**state, **paths, "ports": Ports(**state["ports"])})
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
@@ -43,6 +43,8 @@ class TorchServe:
         console: whether to log to the output of this process as well.
         log_config: the log settings: `log4j2.xml`, or `log4j2-json.xml` for lines of JSON.
         fork_server: whether workers are forked from a process that has imported their packages.
+        public_key: the key that archives must be signed with; TorchServe then finds only what was
+            unpacked of archives that are.
         on_ready: called with the name of each model and the seconds it took to load.
     """
 
@@ -56,14 +58,15 @@ class TorchServe:
     console: bool = False
     log_config: Path = LOGGING
     fork_server: bool = field(default_factory=fork_server.is_on)
+    public_key: Path | None = None
     on_ready: Callable[[str, float], None] = lambda _name, _seconds: None
 
     def start(self) -> Server:
         """Start the server and wait until every model is ready.
 
         Raises:
-            KitError: an archive or Java is missing, a port is in use, or a model does not load;
-                the server is stopped.
+            KitError: an archive or Java is missing, a port is in use, an archive is not signed with
+                the key, or a model does not load; the server is stopped.
         """
         models = list_archives(self.model_store) if self.models == "all" else self.models
         self.ports.require_free()
@@ -89,13 +92,24 @@ class TorchServe:
         self._server.stop()
 
     def _launch(self, java: Path, models: Mapping[str, str]) -> Server:
+        # Not in the work folder: the path of the Unix sockets in it must be short.
+        scratch = Path(tempfile.mkdtemp(prefix="torchserve-"))
+        try:
+            return self._launch_in(scratch, java, models)
+        except BaseException:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
+
+    def _launch_in(self, scratch: Path, java: Path, models: Mapping[str, str]) -> Server:
         workdir = self.workdir.resolve()
-        logs, settings = _fresh_logs(workdir), self._settings(models)
+        key = self.public_key and self.public_key.resolve()
+        server = Server(0, 0.0, dict(models), self.ports, workdir, scratch, key)
+        if store := server.signed_store(self.model_store):
+            server = replace(server, models={name: store.add(models[name]) for name in models})
+        logs, settings = _fresh_logs(workdir), self._settings(server)
         write_properties(workdir / "config.properties", settings)
         # A server that was killed leaves its keys, which this one does not know.
         (workdir / KEY_FILE).unlink(missing_ok=True)
-        # Not in the work folder: the path of the Unix sockets in it must be short.
-        scratch = Path(tempfile.mkdtemp(prefix="torchserve-"))
         with (logs / "console.log").open("wb") as output:
             process = subprocess.Popen(
                 self._command(java, settings, logs, scratch),
@@ -106,8 +120,7 @@ class TorchServe:
                 stderr=None if self.console else output,
                 start_new_session=True,
             )
-        started = started_at(process.pid) or 0.0
-        server = Server(process.pid, started, dict(models), self.ports, workdir, scratch)
+        server = replace(server, pid=process.pid, started=started_at(process.pid) or 0.0)
         server.save()
         return server
 
@@ -128,12 +141,14 @@ class TorchServe:
         )
         return forking.command(command) if forking else command
 
-    def _settings(self, models: Mapping[str, str]) -> dict[str, str]:
+    def _settings(self, server: Server) -> dict[str, str]:
+        signed = server.signed_store(self.model_store)
+        store = signed.folder if signed else self.model_store.resolve()
         return {
             **read_properties(self.config),
             **self.ports.properties(),
-            "model_store": escape(self.model_store.resolve()),
-            "load_models": ",".join(f"{name}={file}" for name, file in models.items()),
+            "model_store": escape(store),
+            "load_models": ",".join(f"{name}={file}" for name, file in server.models.items()),
             **self.config_overrides,
         }
 

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from huggingface_hub import InferenceClient
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.errors import HfHubHTTPError, TextGenerationError
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
@@ -26,6 +26,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         "answer": answers.question_answering(**texts["question"]),
         "answers": answers.question_answering(**texts["question"], top_k=3, max_answer_len=4),
         "mistake": mistake_of(labels),
+        "refused": refusal_of(version),
         **generated(InferenceClient(f"{url}/text_generation"), texts["prompt"]),
         "version": generated(version, texts["prompt"]),
         **chatted(InferenceClient(base_url=f"{url}/text_generation/1.0/v1"), job["messages"]),
@@ -52,6 +53,15 @@ def chatted(client: InferenceClient, messages: Any) -> dict[str, Any]:
         "same_chat": same.choices[0].message.content,
         "chunks": [chunk.choices[0].delta.content for chunk in chunks],
     }
+
+
+def refusal_of(client: InferenceClient) -> str:
+    """Return the class of the error for a text that is not generated."""
+    try:
+        client.text_generation("")
+    except TextGenerationError as error:
+        return type(error).__name__
+    return ""
 
 
 def mistake_of(client: InferenceClient) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from handlers.http.request import HttpRequest
 from scripts.kit.places import ROOT
@@ -26,7 +26,7 @@ BARE, UNUSED = {"--retry-all-errors", "--fail"}, {"--retry", "--retry-delay", "-
 # Models of the pages that are not named after their mode.
 MODES = {"sentiment": "sequence_classification"}
 PATH = re.compile(r"/(predictions|explanations)/(?P<model>[^/]+)(?:/[^/]+)?(?:/(?P<path>.*))?")
-MODEL = re.compile(r"/v[12]/models/(?P<model>[^/:]+)(?P<end>[/:]\w+)")
+MODEL = re.compile(r"(/v[12])?/models/(?P<model>[^/:]+)(?P<end>[/:]\w+)")
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,7 @@ def _routed(url: str, headers: dict[str, str], row: dict[str, Any]) -> Call | No
         return Call(_mode(parts.path.rsplit("/", 1)[1]), HttpRequest({}, {"describe": "True"}))
     if parts.port != INFERENCE:
         return None
+    row |= dict(parse_qsl(parts.query))
     if found := PATH.fullmatch(parts.path):
         explains = parts.path.startswith("/explanations")
         headers |= {"url_path": found["path"] or "", "explain": str(explains)}

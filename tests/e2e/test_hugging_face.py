@@ -100,6 +100,7 @@ def test_chats_are_correct(server: Server, found: Any) -> None:
 
 def test_the_client_shows_the_error_message(found: Any) -> None:
     assert found["mistake"]["status"] == 400
+    assert found["refused"] == "ValidationError"
     assert found["mistake"]["body"]["message"].startswith("inputs is empty")
     assert "inputs is empty; send a text." in found["mistake"]["shown"]
 

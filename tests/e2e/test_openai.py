@@ -34,7 +34,7 @@ def found(server: Server) -> Any:
     """The answers to the client."""
     return run_client(
         "openai_client",
-        base_url=f"{server.inference_url}/predictions/text_generation/1.0/v1",
+        base_url=f"{server.inference_url}/models/text_generation/invoke?path=/v1/",
         messages=MESSAGES,
         prompts=PROMPTS,
         settings={"max_tokens": 20, "temperature": 0},

@@ -63,15 +63,17 @@ def server(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 @pytest.fixture
 def rollout(server: Server, store: Path) -> Rollout:
     tokens = Tokens(server.workdir / "key_file.json", server.management_url)
-    return Rollout("m", store, server.inference_url, server.management_url, tokens)
+    return Rollout(
+        "m", store, server.inference_url, server.management_url, server.metrics_url, tokens
+    )
 
 
 class Load:
-    """Clients that send requests to the default version until the block ends."""
+    """Clients that send requests, by default to the default version, until the block ends."""
 
-    def __init__(self, rollout: Rollout) -> None:
+    def __init__(self, rollout: Rollout, path: str = "/predictions/m") -> None:
         self.answers = Counter[tuple[int, str]]()
-        self._rollout, self._stopped = rollout, threading.Event()
+        self._rollout, self._path, self._stopped = rollout, path, threading.Event()
         self._threads = [threading.Thread(target=self._send) for _ in range(4)]
 
     def __enter__(self) -> Load:
@@ -86,7 +88,7 @@ class Load:
 
     def _send(self) -> None:
         headers = self._rollout.tokens.header("inference")
-        url = f"{self._rollout.inference_url}/predictions/m"
+        url = f"{self._rollout.inference_url}{self._path}"
         with httpx.Client(timeout=60, trust_env=False, headers=headers) as client:
             while not self._stopped.is_set():
                 answer = client.post(url, json=SAMPLE)
@@ -124,11 +126,28 @@ def test_a_version_that_fails_as_the_default_is_taken_back(
     assert rollout.default()["modelVersion"] == "1.0"
 
 
-def test_the_former_default_is_unloaded_without_a_failed_request(rollout: Rollout) -> None:
-    with Load(rollout) as load:
+def test_the_former_default_is_unloaded_once_no_client_asks_for_it(rollout: Rollout) -> None:
+    with Load(rollout, "/predictions/m/1.0") as load, pytest.raises(RolloutFailed, match=r"m 1\.0"):
         rollout.to("2.0", watch=1, retire=True)
-    assert {status for status, _ in load.answers} == {200}
+    assert load.answers.keys() == {(200, "old")}
+    rollout.set_default("1.0")
+    rollout.retire("2.0", watch=1)
+
+    with Load(rollout) as load, Load(rollout, "/models/m/invoke?path=/") as below:
+        rollout.to("2.0", watch=1, retire=True)
+    assert {status for status, _ in load.answers + below.answers} == {200}
     assert rollout.versions() == ["2.0"]
+
+
+def test_every_protocol_has_an_address_that_follows_the_default(rollout: Rollout) -> None:
+    url = f"{rollout.inference_url}/models/m/invoke"
+    headers = rollout.tokens.header("inference")
+    options: Any = {"headers": headers, "trust_env": False, "timeout": 60}
+    described = httpx.get(f"{url}?path=/v2/models/m", **options).json()
+    assert described["versions"] == [rollout.default()["modelVersion"]]
+    predicted = httpx.post(f"{url}?path=/predict", json=SAMPLE, **options).json()
+    form = httpx.post(f"{url}?path=", files={"inputs": (None, "A fine film")}, **options).json()
+    assert predicted[0]["label"] == form[0]["label"]
 
 
 def test_a_call_without_a_token_is_refused_and_a_token_is_renewed(rollout: Rollout) -> None:

@@ -72,7 +72,8 @@ def test_a_tar_file_and_a_folder_are_archives(tmp_path: Path) -> None:
 
 
 def test_no_entry_is_written_outside_of_its_folder(tmp_path: Path, cache: Path) -> None:
-    open_archive(zip_of(tmp_path / "fox.mar", **{"../../../outside": "x"}))
+    with refused(ArchiveError, "'../../../outside'"):
+        open_archive(zip_of(tmp_path / "fox.mar", **{"../../../outside": "x"}))
     with pytest.raises(tarfile.OutsideDestinationError):
         open_archive(tar_of(tmp_path / "fox.tar.gz", "../../../outside"))
     assert not list(tmp_path.rglob("../outside"))

@@ -39,6 +39,15 @@ def test_a_path_names_a_model(path: str, expected: Route) -> None:
     assert find_route(path, {"model_name": "fox"}) == expected
 
 
+def test_a_path_without_a_version_is_in_the_query() -> None:
+    query = {"path": "/v1/chat/completions", "model_name": "fox"}
+    headers = {"url_path": "/v1/chat/completions"}
+    invoked = find_route("/models/fox/invoke", query)
+    assert invoked == Route("fox", "", {**headers, "explain": "False"})
+    assert find_route("/invocations", query) == Route("fox", "", headers)
+    assert find_route("/predictions/fox", query) == route("fox")
+
+
 @pytest.mark.parametrize("path", ["/", "/predictions", "/predictions/", "/v1/models/fox:tune"])
 def test_another_path_has_torchserves_error(path: str) -> None:
     with pytest.raises(UnknownRoute) as refused:

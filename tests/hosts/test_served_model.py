@@ -22,7 +22,7 @@ class Model:
         self.config = SimpleNamespace(
             batchSize=2, maxBatchDelay=50, responseTimeout=response_timeout
         )
-        self.engine = SimpleNamespace(device_failed=False)
+        self.has_failed = False
         self.may_answer = threading.Event()
         self.began = threading.Event()
 
@@ -63,7 +63,7 @@ def test_a_model_that_failed_is_not_healthy() -> None:
     model = Model(response_timeout=60)
     served = ServedModel(model, "fox", "1.0")
     served.check_health()
-    model.engine.device_failed = True
+    model.has_failed = True
     with refused(RuntimeError):
         served.check_health()
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from scripts.kit.archive_contents import with_sums
 from scripts.kit.archive_formats import ARCHIVE_FORMATS
 from scripts.kit.manifest import manifest
+from scripts.kit.versions import split
 
 ECHO = """
 import os, sys
@@ -60,15 +62,23 @@ class TransformersHandler:
 """
 
 
-def write_archive(store: Path, name: str, handler: str, yaml: str = "") -> Path:
-    """Write a .mar whose handler is given as its source, and more lines of its YAML."""
-    path = store / f"{name}.mar"
+def write_archive(
+    store: Path, stem: str, handler: str, yaml: str = "", *, key: Path | None = None
+) -> Path:
+    """Write a .mar whose handler is given as its source, and more lines of its YAML.
+
+    Its name can have a version, `NAME@VERSION`. With a key it has sums and a signature.
+    """
+    path = store / f"{stem}.mar"
+    name, version = split(stem)
     parts: dict[str, Path | bytes] = {
-        "MAR-INF/MANIFEST.json": manifest(name, "1.0"),
+        "MAR-INF/MANIFEST.json": manifest(name, version or "1.0"),
         "model-config.yaml": f"minWorkers: 1\nmaxWorkers: 1\n{yaml}".encode(),
         "transformers_handler.py": handler.encode(),
     }
-    ARCHIVE_FORMATS["mar"].write(path, name, parts, lambda _: None)
+    ARCHIVE_FORMATS["mar"].write(
+        path, name, with_sums(parts, key) if key else parts, lambda _: None
+    )
     return path
 
 

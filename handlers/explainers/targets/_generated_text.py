@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from handlers import explainers
 from handlers.batching.tokenization import tokenize
-from handlers.errors import BadRequest, RequestError, RequestTooLarge, attempt
+from handlers.errors import BadRequest, RequestError, TextTooLong, attempt
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._generation_attribution import GenerationAttribution, Values
 from handlers.explainers._page import View, target_view, text_view
@@ -128,7 +128,7 @@ class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
         """
         limit = self.task.checkpoint.limit
         if limit and len(job.rows[0]) + len(ids) > limit:
-            raise RequestTooLarge(
+            raise TextTooLong(
                 f"prompt and target have {len(job.rows[0]) + len(ids):,} tokens, and this model "
                 f"takes {limit:,}; shorten one of them."
             )

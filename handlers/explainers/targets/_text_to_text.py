@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from handlers.errors import RequestTooLarge
+from handlers.errors import TextTooLong
 from handlers.explainers.targets._generated_text import GeneratedTextTarget
 from handlers.runtime.jobs import Job
 from handlers.tasks._text_to_text import TextToTextTask
@@ -30,7 +30,7 @@ class TextToTextTarget(GeneratedTextTarget[TaskT]):
         limit = self.task.decoder_limit
         tokens = len(self.decoder_start(job)) + len(ids)
         if tokens > limit:
-            raise RequestTooLarge(
+            raise TextTooLong(
                 f"the target has {tokens:,} tokens, and this model's texts have at most {limit:,}"
                 "; shorten it."
             )

@@ -117,7 +117,7 @@ class Transcriptions:
     """`audio/transcriptions`: the text of an audio file."""
 
     path: ClassVar[str] = "audio/transcriptions"
-    inputs_key: ClassVar[None] = None
+    inputs_key: ClassVar[str] = "file"
     body: ClassVar[type[TranslationBody]] = TranscriptionBody
     task: ClassVar[str | None] = None
 

@@ -19,8 +19,9 @@ from handlers.protocols.base import (
     check_count,
     check_not_explained,
 )
-from handlers.protocols.openai.adapters import ModelNotFound, adapter_parameters, served_name
+from handlers.protocols.openai.adapters import adapter_parameters, served_name
 from handlers.protocols.openai.bodies import ChatBody, CompletionBody, Sampling
+from handlers.protocols.openai.errors import error_body
 from handlers.protocols.openai.logprobs import (
     Scored,
     chat_logprobs,
@@ -305,14 +306,6 @@ class Completions(GenerationEndpoint):
 
     def delta(self, text: str, first: bool) -> dict[str, Any]:
         return {"text": text, "logprobs": None}
-
-
-def error_body(error: RequestError) -> dict[str, Any]:
-    """Return an error as OpenAI has it."""
-    kind = "server_error" if error.status >= 500 else "invalid_request_error"
-    unknown = isinstance(error, ModelNotFound)
-    cause = {"param": "model", "code": "model_not_found"} if unknown else {}
-    return {"error": {"message": str(error), "type": kind, "param": None, "code": None, **cause}}
 
 
 def _list_in(content: Any, name: str) -> list[Any] | None:

@@ -26,7 +26,7 @@ from handlers.http.response import HttpResponse, encode_json
 from handlers.http.server_sent_events import EVENTS, StepEventStream, event
 from handlers.media.images import convert_png
 from handlers.protocols.base import Exchange, check_not_explained
-from handlers.protocols.openai.generation import error_body
+from handlers.protocols.openai.errors import error_body
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.parameters import WholeNumbers, parse_body
 from handlers.schemas.request import Request
@@ -99,7 +99,7 @@ class Images:
     """`images/generations`: the images of a prompt."""
 
     path: ClassVar[str] = "images/generations"
-    inputs_key: ClassVar[str | None] = None
+    inputs_key: ClassVar[str] = "prompt"
 
     def __init__(self, model: ModelInfo) -> None:
         self.model = model

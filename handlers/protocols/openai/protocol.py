@@ -20,12 +20,8 @@ from handlers.protocols.base import BaseProtocol, Exchange, first_error
 from handlers.protocols.openai.adapters import model_entries
 from handlers.protocols.openai.audio import Transcriptions, Translations
 from handlers.protocols.openai.embeddings import Embeddings
-from handlers.protocols.openai.generation import (
-    Chat,
-    Completions,
-    GenerationEndpoint,
-    error_body,
-)
+from handlers.protocols.openai.errors import as_of_openai, error_body
+from handlers.protocols.openai.generation import Chat, Completions, GenerationEndpoint
 from handlers.protocols.openai.images import Images
 from handlers.protocols.openai.responses import Responses
 from handlers.protocols.openai.speech import Speech
@@ -82,6 +78,9 @@ class Protocol(BaseProtocol):
     def error_body(self, error: RequestError) -> Any:
         return error_body(error)
 
+    def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
+        return super().error_response(http_request, as_of_openai(error, self.model.limits))
+
     def _path(self, http_request: HttpRequest) -> str:
         """Return the path of the endpoint that a request is for."""
         return http_request.path.removeprefix("v1/")
@@ -96,7 +95,9 @@ class Protocol(BaseProtocol):
 
     def _failed(self, exchange: Exchange, error: RequestError) -> HttpResponse:
         """Return an error; as the last event, where a part of the response was sent."""
+        endpoint: Endpoint = exchange.context.endpoint
+        error = as_of_openai(error, self.model.limits, endpoint.inputs_key)
         if not streaming_started(exchange.requests):
             return self.error_response(exchange.http_request, error)
-        endpoint: Streaming = exchange.context.endpoint
-        return HttpResponse(endpoint.last_event(exchange, error), content_type=EVENTS)
+        streaming: Streaming = exchange.context.endpoint
+        return HttpResponse(streaming.last_event(exchange, error), content_type=EVENTS)

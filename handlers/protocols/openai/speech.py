@@ -98,7 +98,7 @@ class Speech:
     """`audio/speech`: the speech of a text."""
 
     path: ClassVar[str] = "audio/speech"
-    inputs_key: ClassVar[None] = None
+    inputs_key: ClassVar[str] = "input"
 
     def __init__(self, model: ModelInfo) -> None:
         self.model = model

@@ -25,6 +25,8 @@ MODEL = "/predictions/{model}/{version}/"
 BELOW = f"{MODEL}v1/"
 KITS, KSERVE, INFERENCE, OPENAI = "Predictions", "KServe V1", "Open Inference Protocol", "OpenAI"
 TGI, TOKENIZER = "Text Generation Inference", "Tokenizer"
+# The status of text-generation-inference for what is 503 elsewhere.
+OVERLOADED = {429: "The model is overloaded, or out of time."}
 
 PREDICTIONS = """\
 A list of inputs gets a list back, in which what failed has its error in its place. A body without \
@@ -240,6 +242,7 @@ def _generate(mode: str, known: Known) -> Operation:
         {JSON: ref("GenerateResult")},
         {JSON: Body(ref("GenerateBody"), examples.prompts(mode))},
         errors=("GenerationError",),
+        other_statuses=OVERLOADED,
     )
 
 
@@ -252,6 +255,7 @@ def _generate_stream(mode: str, known: Known) -> Operation:
         {EVENTS: _stream("TokenEvent")},
         {JSON: Body(ref("GenerateBody"), examples.prompts(mode))},
         errors=("GenerationError",),
+        other_statuses=OVERLOADED,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired
 
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
@@ -25,11 +25,16 @@ from scripts.kit.openapi.token_events import TokenEvent
 
 
 class Error(TypedDict):
-    """An error in TorchServe's own shape; in a list, in the place of the result."""
+    """An error in TorchServe's own shape; in a list, in the place of the result.
+
+    A response that is one error has the keys of text-generation-inference as well.
+    """
 
     code: int
     type: str
     message: str
+    error: NotRequired[str]
+    error_type: NotRequired[Literal["validation", "overloaded", "generation"]]
 
 
 class ProtocolError(TypedDict):

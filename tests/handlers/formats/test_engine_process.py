@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,21 +23,82 @@ channel = socket.socket(fileno=int(sys.argv[1]))
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 channel.sendall(b'{"ready": true}\\n')
 """
+# Answers pings until it has a text.
+HANGING = """
+for line in channel.makefile("rb"):
+    if b"ping" not in line:
+        break
+    channel.sendall(b'{"pong": true}\\n')
+"""
 DEAF = "while True:\n    time.sleep(60)\n"
 FAILING = 'channel.recv(9)\nchannel.sendall(b\'{"failed": "RuntimeError: a secret"}\\n\')\n'
 
 
-def start(folder: Path, source: str) -> EngineProcess:
+def start(folder: Path, source: str, hang_seconds: float = math.inf) -> EngineProcess:
     script = folder / "program.py"
     script.write_text(source, encoding="utf-8")
     program = EngineProgram("stand-in", script, "nothing", "correct it")
-    return EngineProcess(program, {}, end_seconds=0.2 if source.endswith(DEAF) else 60)
+    end_seconds = 0.2 if source.endswith(DEAF) else 60
+    return EngineProcess(program, {}, end_seconds=end_seconds, hang_seconds=hang_seconds)
 
 
 def test_a_process_that_does_not_end_is_killed(tmp_path: Path) -> None:
     process = start(tmp_path, READY + DEAF)
     process.close()
     assert process._process.returncode == -signal.SIGKILL
+
+
+def test_a_process_without_a_sign_of_life_is_killed_and_its_texts_fail(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    process, events = start(tmp_path, READY + HANGING + DEAF, hang_seconds=0.5), list[object]()
+    # It lives for as long as it answers.
+    assert not process._ended.wait(1.5)
+    process.start(Text(1, [5], {}, in_parts=False), 4, events.append)
+    for thread in process._threads:
+        thread.join(60)
+    assert events == [{"error": None}]
+    assert process.has_failed and process._process.returncode == -signal.SIGKILL
+    assert "no sign of life for 0.5 s" in caplog.text
+    with pytest.raises(EngineFailed):
+        process.start(Text(2, [5], {}, in_parts=False), 4, events.append)
+
+
+def test_a_process_that_is_stopped_is_killed_while_it_has_nothing_to_do(tmp_path: Path) -> None:
+    process = start(tmp_path, READY + HANGING + DEAF, hang_seconds=0.5)
+    process._process.send_signal(signal.SIGSTOP)
+    for thread in process._threads:
+        thread.join(60)
+    assert process.has_failed and process._process.returncode == -signal.SIGKILL
+
+
+class CancelledMeanwhile(dict[int, Any]):
+    """Texts of which one is cancelled by another thread while its event is passed on."""
+
+    def __init__(self, process: EngineProcess) -> None:
+        super().__init__()
+        self.process, self.cancelling = process, list[threading.Thread]()
+
+    def get(self, number: int, default: Any = None) -> Any:
+        found = super().get(number, default)
+        thread = threading.Thread(target=self.process.cancel, args=(number,))
+        self.cancelling.append(thread)
+        thread.start()
+        # It has to wait where the text is passed on as a whole.
+        thread.join(0.1)
+        return found
+
+
+def test_a_text_that_is_cancelled_while_it_is_passed_on_is_forgotten(tmp_path: Path) -> None:
+    process = start(tmp_path, READY + DEAF)
+    process._receivers = texts = CancelledMeanwhile(process)
+    process.start(Text(1, [5], {}, in_parts=True), 4, lambda _: None)
+    process._pass_on({"id": 1, "finished": False})
+    for thread in texts.cancelling:
+        thread.join(60)
+    assert not process._running
+    assert process.load_metrics["running_texts"] == process.load_metrics["waiting_texts"] == 0
+    process.close()
 
 
 def test_an_error_of_a_step_fails_the_texts_and_later_ones_and_quotes_no_text(

@@ -456,6 +456,24 @@ def _end_after(event: threading.Event, process: psutil.Process) -> None:
     process.kill()
 
 
+def test_a_process_that_is_stopped_is_replaced_with_its_worker(folder: Path) -> None:
+    before = set(psutil.Process().children())
+    document = config().model_dump(by_alias=True, exclude_unset=True)
+    engine = Engine.load(folder, ModelConfig.parse({**document, "responseTimeout": 5}))
+    (process,) = set(psutil.Process().children()) - before
+    begun = threading.Event()
+    stream = TextStream(lambda *_: begun.set())
+    with ThreadPoolExecutor() as clients:
+        running = Request(PROMPT, {"max_new_tokens": 120}, stream=stream)
+        clients.submit(engine.predict, [running])
+        assert begun.wait(60)
+        process.suspend()
+        process.wait(60)
+    [later] = engine.predict([Request(PROMPT)])
+    assert isinstance(later, EngineFailed) and engine.device_failed
+    assert engine.model.has_failed
+
+
 def test_the_process_ends_with_the_model(folder: Path) -> None:
     engine, process = load(folder)
     del engine

@@ -113,6 +113,18 @@ def test_a_text_that_is_cancelled_while_it_waits_does_not_begin() -> None:
         steps_before(2, turns)
 
 
+def test_a_ping_is_answered_between_two_steps() -> None:
+    """So that a step that does not end gives no sign of life."""
+    pipeline = Pipeline()
+    channel: Any = Channel([[RUNNING], [], [{"ping": True}], []])
+    channel.send = lambda event: pipeline.log.append(str(event))
+    dummies: Any = DummyTexts(pipeline, 1, 8)
+    process = Process(channel, pipeline, None, 8, splits_prompts=False, dummies=dummies)
+    with pytest.raises(EOFError):
+        process.run()
+    assert pipeline.log[1:] == ["step", "step", str({"pong": True}), "step", "step"]
+
+
 class Handle:
     """A text of a pipeline."""
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from handlers.generation.compact_json import MAX_ITEMS, compact_json
+from handlers.generation.compact_json import MAX_ITEMS, MAX_OPTIONAL, compact_json
 from handlers.generation.structural_tag import (
     EMPTY,
+    any_json,
     any_of,
     literal,
     repeated,
@@ -57,6 +58,47 @@ def test_references_and_choices_are_followed() -> None:
     assert compact_json(schema) == any_of(schema_of(WORD), schema_of({"type": "null"}))
 
 
+def test_any_json_has_one_space_between_its_parts() -> None:
+    for schema, kind in (
+        (True, "value"),
+        ({"title": "Anything"}, "value"),
+        ({"type": "object"}, "object"),
+        ({"type": "array"}, "array"),
+    ):
+        assert compact_json(schema) == any_json(kind)  # type: ignore[arg-type]
+
+
+def test_free_keys_follow_the_properties() -> None:
+    free = any_json("string"), literal(": "), schema_of(NUMBER)
+    alone = {"type": "object", "additionalProperties": NUMBER}
+    assert compact_json(alone) == tag("{", repeated(sequence(*free), ", "), "}")
+    beside = {**alone, "properties": {"a": WORD}, "required": ["a"]}
+    more = repeated(sequence(literal(", "), *free), "")
+    assert compact_json(beside) == tag("{", sequence(literal('"a": '), schema_of(WORD), more), "}")
+
+
+def test_an_object_may_begin_with_any_property_where_none_is_required() -> None:
+    first = literal('"a": '), schema_of(NUMBER)
+    second = literal('"b": '), schema_of(WORD)
+    both = *first, any_of(sequence(literal(", "), *second), EMPTY)
+    schema = {"properties": {"a": NUMBER, "b": WORD}}
+    assert compact_json(schema) == any_of(
+        *(sequence(literal("{"), *parts, literal("}")) for parts in (both, second, ()))
+    )
+    assert compact_json({"type": "object", "properties": {}, "additionalProperties": False}) == (
+        sequence(literal("{"), literal("}"))
+    )
+
+
+def test_each_of_several_types_is_written_out() -> None:
+    schema = {"type": ["array", "null", "integer"], "items": WORD, "minimum": 0}
+    assert compact_json(schema) == any_of(
+        tag("[", repeated(schema_of(WORD), ", "), "]"),
+        schema_of({"type": "null", "minimum": 0}),
+        schema_of(NUMBER),
+    )
+
+
 TREE = {
     "type": "object",
     "properties": {"name": WORD, "next": {"$ref": "#/$defs/Tree"}},
@@ -67,11 +109,11 @@ TREE = {
 @pytest.mark.parametrize(
     "schema",
     [
-        True,
-        {"type": "object"},
-        {"type": "object", "properties": {"a": NUMBER}},
+        False,
+        {"type": "object", "properties": {f"p{each}": NUMBER for each in range(MAX_OPTIONAL + 1)}},
+        {"type": "object", "properties": {"a": NUMBER}, "minProperties": 1},
+        {"type": "object", "properties": {"a": NUMBER}, "required": [["a"]]},
         {"type": "object", "properties": {"a": NUMBER}, "required": ["b"]},
-        {**TREE, "properties": {"a": NUMBER}, "required": ["a"], "additionalProperties": NUMBER},
         {"type": "array", "items": NUMBER, "minItems": MAX_ITEMS + 1},
         {"type": "array", "items": NUMBER, "maxItems": MAX_ITEMS + 1},
         {"type": "array", "items": NUMBER, "minItems": 2, "maxItems": 1},

@@ -104,6 +104,20 @@ def test_a_form_is_read_as_its_fields() -> None:
     assert HttpRequest(row, {}).content == {"question": "Who sings?", "context": "Zoë"}
 
 
+@pytest.mark.parametrize("value", [b"/v1/models/", "v1/models", "/v1//models"])
+def test_a_path_without_a_version_is_in_the_query(value: Any) -> None:
+    request = HttpRequest({"path": value, "body": b"Ada"}, {"url_path": ""})
+    assert (request.path, request.content) == ("v1/models", "Ada")
+    below = HttpRequest({"path": value, "body": b"Ada"}, {"url_path": "embed"})
+    assert below.path == "embed"
+
+
+def test_a_path_in_the_query_is_no_body() -> None:
+    with refused(BadRequest, "body"):
+        _ = HttpRequest({"path": b"v1/models"}, {}).content
+    assert HttpRequest({"path": b"\xff"}, {}).path == "\ufffd"
+
+
 def test_the_model_name_in_a_query_is_not_a_field() -> None:
     assert HttpRequest({"model_name": b"m", "text": b"A film"}, {}).content == {"text": "A film"}
 

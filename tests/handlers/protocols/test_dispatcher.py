@@ -55,6 +55,50 @@ def test_an_item_of_a_list_that_fails_has_its_error_in_its_place(served: Model) 
     assert model.refuse(["", ""])[0] == 400
 
 
+PREDICTED = {"inputs": "A fine film"}
+TOKENIZED = HttpRequest({"body": PREDICTED}, {"url_path": "tokenize"})
+DETOKENIZED = HttpRequest({"body": {"tokens": [5]}}, {"url_path": "detokenize"})
+EXPLAINED = explanation_of({**PREDICTED, "parameters": {"method": "feature_ablation"}})
+
+
+@pytest.mark.parametrize(
+    ("contents", "calls"),
+    [
+        ([PREDICTED], ["predict"]),
+        ([TOKENIZED], ["tokenize"]),
+        ([EXPLAINED], ["explain"]),
+        ([EXPLAINED, PREDICTED, DETOKENIZED], ["detokenize", "predict", "explain"]),
+        ([{"inputs": "A film", "wrong": 1}], []),
+        ([HttpRequest({}, {"describe": "True"})], []),
+    ],
+)
+def test_only_the_calls_of_a_batch_run(
+    served: Model, contents: list[Any], calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, made = served(MODE).engine, []
+
+    def spied(name: str) -> Callable[..., Any]:
+        run = getattr(engine, name)
+
+        def call(*arguments: Any) -> Any:
+            made.append(name)
+            return run(*arguments)
+
+        return call
+
+    for name in ("tokenize", "detokenize", "predict", "explain"):
+        monkeypatch.setattr(engine, name, spied(name))
+    meter = Meter()
+    requests = [
+        each if isinstance(each, HttpRequest) else HttpRequest({"body": each}, {})
+        for each in contents
+    ]
+    assert len(served(MODE).dispatcher.dispatch(requests, meter)) == len(contents)
+    assert made == calls
+    assert ("explain" in meter.seconds) == ("explain" in calls)
+    assert ("forward" in meter.seconds) == ("predict" in calls or "explain" in calls)
+
+
 def test_predictions_and_explanations_of_one_batch_are_answered_separately(served: Model) -> None:
     model = served(MODE, explain_timeout=30)
     texts = ["A fine film", "Nina sings in Paris", "dull", "The music is lovely"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import BadRequest
+from handlers.errors import BadRequest, InternalError, OutOfMemory, OutOfTime, RequestError
 from handlers.generation.parameters import NAMES
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
@@ -184,6 +184,44 @@ def test_the_hubs_client_gets_each_candidate_label_with_its_score(
 def test_other_answers_are_the_same_for_every_client(served: Callable[..., Served]) -> None:
     model = served("token_classification")
     assert read_json(call(model, {"inputs": FINE}, headers=HUB).body) == model.ask(FINE)
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "kind"),
+    [
+        ({"inputs": ""}, "", {"error_type": "validation"}),
+        (
+            {"inputs": "Ada", "parameters": {"max_new_tokens": 999}},
+            "",
+            {"error_type": "validation"},
+        ),
+        ({"inputs": "Ada", "parameters": {"best_of": 2}}, "", {"error_type": "validation"}),
+        ({"inputs": "Ada", "stream": True, "parameters": 5}, "", {"error_type": "validation"}),
+        ({}, "", {"error_type": "validation"}),
+        (b"{", "", {"error_type": "validation"}),
+        ({"inputs": "Ada"}, "unknown", {}),
+    ],
+)
+def test_an_error_has_the_keys_that_the_clients_of_text_generation_inference_read(
+    model: Served, body: Any, path: str, kind: dict[str, str]
+) -> None:
+    answer = call(model, body, headers={"url_path": path, "Content-Type": "application/json"})
+    error = read_json(answer.body)
+    assert answer.status == error["code"] >= 400
+    expected = {"code": answer.status, "type": error["type"], "message": error["message"]}
+    assert error == {**expected, "error": error["message"], **kind}
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OutOfTime(), "overloaded"),
+        (OutOfMemory(), "generation"),
+        (InternalError(KeyError()), "generation"),
+    ],
+)
+def test_the_error_of_a_worker_has_their_type(error: RequestError, kind: str) -> None:
+    assert error.whole_body() == {**error.body(), "error": str(error), "error_type": kind}
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_hugging_face_bodies_are_answered_as_without_the_setting(
 @every_mode
 def test_an_error_has_the_format_of_torchserve(old_model: Old, mode: str) -> None:
     ((status, error),) = old_model(mode).post({"text": ""})
-    assert (status, error.keys()) == (400, {"code", "type", "message"})
+    assert (status, error.keys()) == (400, {"code", "type", "message", "error", "error_type"})
 
 
 @pytest.mark.parametrize(

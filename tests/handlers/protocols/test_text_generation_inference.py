@@ -161,7 +161,7 @@ def test_a_stream_that_fails_ends_with_tgis_error(model: Served, monkeypatch: An
         (b"{", 400, ["body"]),
         ({"inputs": "Ada", "parameters": {"temperature": 0}}, 400, ["temperature"]),
         ({"inputs": "Ada", "parameters": {"do_sample": "yes"}}, 400, ["do_sample"]),
-        ({"inputs": "Ada", "parameters": {"max_new_tokens": 999}}, 413, ["1"]),
+        ({"inputs": "Ada", "parameters": {"max_new_tokens": 999}}, 422, ["1"]),
         ({"inputs": "Ada", "parameters": {"best_of": 2}}, 422, ["best_of"]),
         (
             {"inputs": "Ada", "parameters": {"num_return_sequences": 2, "do_sample": True}},
@@ -237,7 +237,7 @@ def test_the_characters_of_all_texts_are_limited(served: Load) -> None:
     model = served("text_generation", max_characters=20)
     assert len(ask(model, "tokenize", {"inputs": ["a" * 10] * 2})) == 2
     status, error = refuse(model, "tokenize", {"inputs": ["a" * 7] * 3})
-    assert (status, error["error_type"]) == (413, "validation")
+    assert (status, error["error_type"]) == (422, "validation")
     assert error["error"].startswith("inputs has 21 characters in all, and this model takes 20")
 
 

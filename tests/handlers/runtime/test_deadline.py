@@ -17,10 +17,10 @@ def ends_after(deadline: Deadline, clock: Clock) -> float:
 def test_a_deadline_passes_after_its_seconds() -> None:
     clock = Clock()
     deadline = Deadline(10, clock)
-    deadline.check()
+    deadline.check_together()
     assert ends_after(deadline, clock) == 11
     with pytest.raises(DeadlineExceeded):
-        deadline.check()
+        deadline.check_together()
 
 
 def test_a_deadline_that_starts_again_passes_later() -> None:

@@ -258,7 +258,7 @@ def test_arguments_that_are_nested_too_deep_are_refused(chat_model: Served) -> N
         ({"grammar": {"type": "json", "value": "{"}}, 400, ["grammar"]),
         ({"grammar": {"type": "json", "value": 7}}, 400, ["JSON"]),
         ({"grammar": {"type": "regex", "value": "("}}, 400, ["grammar"]),
-        ({"grammar": {"type": "regex", "value": "a" * 40_000}}, 413, ["grammar", "regex"]),
+        ({"grammar": {"type": "regex", "value": "a" * 300_000}}, 413, ["max_grammar_characters"]),
         ({"grammar": {"type": "xml", "value": ""}}, 400, ["xml", "grammar.type"]),
         ({"grammar": "json"}, 400, ["json", "grammar"]),
         ({"tools": TOOLS}, 400, ["tools"]),

@@ -132,7 +132,7 @@ def test_errors_have_torchserves_shape(
     server: RayServer, method: str, path: str, kind: str, status: int
 ) -> None:
     response = CLIENT.request(method, server.inference_url + path)
-    assert response.json().keys() == {"code", "type", "message"}
+    assert {"code", "type", "message", "error"} <= response.json().keys()
     assert (response.status_code, response.json()["type"]) == (status, kind)
 
 

@@ -28,6 +28,8 @@ class StandIn:
         broken: versions that answer with status 500.
         unloadable: versions that cannot be registered.
         allows: whether the management API registers models.
+        counts: whether requests are counted.
+        loyal: how many requests clients send to a version by its number between two looks.
     """
 
     default: str = "1.0"
@@ -37,9 +39,13 @@ class StandIn:
     allows: bool = True
     calls: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    counts: bool = True
+    loyal: dict[str, int] = field(default_factory=dict)
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         path, method = request.url.path, request.method
+        if path == "/metrics":
+            return httpx.Response(200, text=self._metrics() if self.counts else "")
         if path.startswith("/predictions"):
             version = path.removeprefix("/predictions/m").strip("/") or self.default
             self.asked.append(version)
@@ -47,6 +53,17 @@ class StandIn:
         if method != "GET":
             self.calls.append(f"{method} {path}")
         return self._manage(method, path.removeprefix("/models").strip("/").split("/"), request)
+
+    def _metrics(self) -> str:
+        """Return the counters; those of another model, and without a version, grow as well."""
+        self.asked += [version for version, count in self.loyal.items() for _ in range(count)]
+        own = {version: self.asked.count(version) for version in self.asked}
+        others = [("n", "1.0", len(self.asked) * 2), ("m", "default", len(self.asked) * 3)]
+        return "".join(
+            f'ts_inference_requests_total{{model_name="{model}",model_version="{version}"'
+            f',hostname="vm",}} {count}.0\n'
+            for model, version, count in [*others, *(("m", *each) for each in own.items())]
+        )
 
     def _manage(self, method: str, parts: list[str], request: httpx.Request) -> httpx.Response:
         if method == "POST":
@@ -87,7 +104,13 @@ def rollout(server: StandIn, said: list[str], tmp_path: Path) -> Rollout:
         (tmp_path / f"m@{version}.mar").touch()
     client = httpx.Client(transport=httpx.MockTransport(server))
     url = "http://127.0.0.1"
-    return Rollout("m", tmp_path, url, url, Tokens(None, url), said.append, client)
+    metrics = f"{url}/metrics"
+    return Rollout("m", tmp_path, url, url, metrics, Tokens(None, url), said.append, client)
+
+
+@pytest.fixture(autouse=True)
+def _without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scripts.kit.rollout.MIN_LOOK", 0.01)
 
 
 def test_a_version_is_tried_before_it_is_the_default(rollout: Rollout, server: StandIn) -> None:
@@ -100,6 +123,31 @@ def test_a_version_is_tried_before_it_is_the_default(rollout: Rollout, server: S
 
 def test_the_former_version_is_unloaded_if_asked_for(rollout: Rollout, server: StandIn) -> None:
     rollout.to("2.0", watch=0, retire=True)
+    assert server.versions == ["2.0"]
+
+
+def test_a_version_that_clients_ask_for_stays_loaded(rollout: Rollout, server: StandIn) -> None:
+    server.loyal = {"1.0": 3}
+    with refused(
+        RolloutFailed, "m 1.0", 3, "/models/m/invoke?path=/v1/", "rollout.py retire m 1.0"
+    ):
+        rollout.to("2.0", watch=0, retire=True)
+    assert (server.default, server.versions) == ("2.0", ["1.0", "2.0"])
+    server.loyal = {"2.0": 3}
+    rollout.retire("1.0", watch=0)
+    assert server.versions == ["2.0"]
+
+
+def test_a_version_whose_requests_are_not_counted_stays_loaded(
+    rollout: Rollout, server: StandIn
+) -> None:
+    server.counts = False
+    with refused(RolloutFailed, "m 1.0", "metrics_mode=prometheus", "--force"):
+        rollout.to("2.0", watch=0, retire=True)
+    assert server.versions == ["1.0", "2.0"]
+    with refused(RolloutFailed, "m 2.0"):
+        rollout.retire("2.0", force=True)
+    rollout.retire("1.0", force=True)
     assert server.versions == ["2.0"]
 
 

@@ -9,11 +9,15 @@ import httpx
 import psutil
 import pytest
 
+from handlers.runtime.integrity import UntrustedArchive
 from scripts.kit.ports import PortInUse
 from scripts.kit.processes import group_members
 from scripts.kit.readiness import ModelsFailed, NotReadyInTime, ServerFailed
+from scripts.kit.rollout import Rollout
 from scripts.kit.server import Server
+from scripts.kit.tokens import Tokens
 from scripts.kit.torchserve import TorchServe
+from tests.sentences import refused
 from tests.standins.archives import BROKEN, ECHO, KILLED, SLOW, write_archive
 from tests.waiting import wait_for
 
@@ -177,3 +181,50 @@ def test_the_keys_of_a_server_that_was_killed_are_not_read(store: Path, tmp_path
 def test_start_times_out(store: Path, tmp_path: Path) -> None:
     with pytest.raises(NotReadyInTime, match="echo did not answer within 0 s"):
         TorchServe(tmp_path, model_store=store, timeout=0).start()
+
+
+def test_the_key_of_a_server_holds_for_every_way_in(tmp_path: Path, keys: Path) -> None:
+    """The start, the management API and a rollout."""
+    store = tmp_path / "store"
+    store.mkdir()
+    write_archive(store, "echo@1.0", ECHO, key=keys / "own.pem")
+    served = TorchServe(
+        tmp_path / "work",
+        model_store=store,
+        public_key=keys / "own.pub",
+        config_overrides={"enable_model_api": "true"},
+    )
+    with served as server:
+        (store / "echo@1.0.mar").write_bytes(b"")
+        write_archive(store, "echo@2.0", ECHO)
+        write_archive(store, "echo@3.0", ECHO, key=keys / "own.pem")
+        for url in ("echo@2.0.mar", str(store / "echo@2.0.mar"), "../../store/echo@2.0.mar"):
+            parameters = {"url": url, "initial_workers": "1", "synchronous": "true"}
+            response = httpx.post(f"{server.management_url}/models", params=parameters, timeout=60)
+            assert response.is_client_error, response.text
+        rollout = Rollout(
+            "echo",
+            store,
+            server.inference_url,
+            server.management_url,
+            server.metrics_url,
+            Tokens(None, server.management_url),
+            signed=server.signed_store(store),
+        )
+        with refused(UntrustedArchive):
+            rollout.to("2.0", sample={})
+        rollout.to("3.0", sample={}, requests=1, watch=0, retire=True)
+        assert list(rollout.versions()) == ["3.0"]
+        assert ask(server).json()["folder"].startswith(str(server.scratch))
+        found = Server.of(tmp_path / "work")
+        assert found and found.signed_store(store) == server.signed_store(store)
+        assert [path.name for path in (server.scratch / "signed").iterdir()] == ["echo@3.0"]
+    assert not server.scratch.exists()
+
+
+def test_an_archive_without_the_signature_of_the_key_is_not_served(
+    store: Path, tmp_path: Path, keys: Path
+) -> None:
+    with refused(UntrustedArchive):
+        TorchServe(tmp_path, model_store=store, public_key=keys / "own.pub").start()
+    assert Server.of(tmp_path) is None

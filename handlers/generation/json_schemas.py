@@ -1,0 +1,183 @@
+"""JSON schemas as they are compiled: closed objects, and without what a compiler lacks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+Schema = Mapping[str, Any] | bool
+DEFINITIONS = ("$defs", "definitions")
+# The parts of a schema that are schemas: by names, in lists, and alone.
+BY_NAME = ("properties", "patternProperties", *DEFINITIONS)
+LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
+SINGLE = ("items", "additionalProperties", "propertyNames")
+# All of these, and what stands beside them, say something about the same object.
+COMBINING = ("anyOf", "oneOf", "allOf")
+# With one of these, an object may have other keys than its properties.
+OPENING = {"additionalProperties", "patternProperties", "unevaluatedProperties"}
+# The types of whole numbers.
+WHOLE = ("integer", ["integer"], ["integer", "null"], ["null", "integer"])
+RANGE = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+
+
+def schemas_in(schema: Any, place: str = "#") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield a schema and those in it that have keywords, each with its place as a JSON pointer."""
+    waiting = [(place, schema)]
+    while waiting:
+        at, each = waiting.pop()
+        if isinstance(each, dict):
+            yield at, each
+            waiting.extend(_parts(each, at))
+
+
+def _parts(schema: Mapping[str, Any], place: str) -> Iterator[tuple[str, Any]]:
+    for keyword in (*BY_NAME, *LISTED):
+        for name, part in _items(schema.get(keyword)):
+            yield f"{place}/{keyword}/{_escaped(name)}", part
+    for keyword in SINGLE:
+        yield f"{place}/{keyword}", schema.get(keyword)
+
+
+def _items(parts: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(parts, Mapping):
+        yield from parts.items()
+    elif isinstance(parts, list):
+        yield from ((str(number), each) for number, each in enumerate(parts))
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def rewritten(schema: Any, change: Callable[[str, dict[str, Any]], Any], place: str = "#") -> Any:
+    """Return a schema with each schema in it changed, the inner ones first.
+
+    Args:
+        schema: the schema.
+        change: returns what a schema becomes, given its place.
+        place: the place of the schema.
+    """
+    if not isinstance(schema, Mapping):
+        return schema
+    parts = {keyword: _rewritten_part(schema, keyword, change, place) for keyword in schema}
+    return change(place, parts)
+
+
+def _rewritten_part(
+    schema: Mapping[str, Any],
+    keyword: str,
+    change: Callable[[str, dict[str, Any]], Any],
+    place: str,
+) -> Any:
+    value, here = schema[keyword], f"{place}/{keyword}"
+    if keyword in BY_NAME and isinstance(value, Mapping):
+        return {
+            name: rewritten(each, change, f"{here}/{_escaped(name)}")
+            for name, each in value.items()
+        }
+    if keyword in LISTED and isinstance(value, list):
+        return [rewritten(each, change, f"{here}/{at}") for at, each in enumerate(value)]
+    return rewritten(value, change, here) if keyword in SINGLE else value
+
+
+def closed(schema: Any) -> Any:
+    """Return a schema whose objects have no other keys than their properties, as with OpenAI.
+
+    An object with `additionalProperties: true` stays open, and one without any properties, or whose
+    properties are in several schemas, of which each knows its own alone.
+    """
+    shared = _shared_places(schema)
+
+    def close(place: str, each: dict[str, Any]) -> dict[str, Any]:
+        properties, required = each.get("properties"), each.get("required", [])
+        if place in shared or each.keys() & OPENING or not isinstance(properties, Mapping):
+            return each
+        named = required if isinstance(required, list) else [None]
+        if not all(isinstance(name, str) and name in properties for name in named):
+            return each
+        return {**each, "additionalProperties": False}
+
+    return rewritten(schema, close)
+
+
+def _shared_places(schema: Any) -> set[str]:
+    """Return the places of the schemas that describe an object together with others."""
+    schemas = dict(schemas_in(schema))
+    waiting = [place for place, each in schemas.items() if _combines(each)]
+    shared: set[str] = set()
+    while waiting:
+        place = waiting.pop()
+        if place in shared or place not in schemas:
+            continue
+        shared.add(place)
+        each = schemas[place]
+        for keyword in COMBINING:
+            waiting += [f"{place}/{keyword}/{at}" for at, _ in _items(each.get(keyword))]
+        if isinstance(each.get("$ref"), str):
+            waiting.append(unquote(each["$ref"]))
+    return shared
+
+
+def _combines(schema: Mapping[str, Any]) -> bool:
+    """Return whether several schemas describe the same object."""
+    alone = [name for name in ("$ref", "anyOf", "oneOf") if name in schema]
+    members = schema.get("allOf")
+    count = len(members) if isinstance(members, list) else 0
+    return len(alone) + count + ("properties" in schema) > 1
+
+
+def constraints_of(schema: Mapping[str, Any]) -> list[tuple[str, Schema]]:
+    """Return what a compiler may lack in a schema: the key, and a schema with that key alone.
+
+    What is wrong in any compiler, such as a type that does not exist, is not among them.
+    """
+    found: list[tuple[str, Schema]] = [
+        (key, {"type": "string", key: schema[key]})
+        for key in ("pattern", "format")
+        if key in schema
+    ]
+    if isinstance(schema.get("patternProperties"), Mapping):
+        patterns = dict.fromkeys(schema["patternProperties"], True)
+        found.append(("patternProperties", {"type": "object", "patternProperties": patterns}))
+    for key in RANGE:
+        if key in schema:
+            kind = "integer" if schema.get("type") in WHOLE else "number"
+            found.append((key, {"type": kind, key: schema[key]}))
+    return found
+
+
+def relaxed(schema: Schema, lacks: Callable[[Schema], bool]) -> Any:
+    """Return a schema without the constraints that a compiler lacks.
+
+    Args:
+        schema: the schema.
+        lacks: whether the compiler lacks the one constraint of a schema.
+    """
+
+    def relax(_: str, each: dict[str, Any]) -> Any:
+        lacking = {key for key, alone in constraints_of(each) if lacks(alone)}
+        if _is_elsewhere(each.get("$ref")):
+            lacking.add("$ref")
+        # A dialect has a name, and changes nothing that is compiled.
+        kept = {key: value for key, value in each.items() if key not in lacking | {"$schema"}}
+        return {**kept, "additionalProperties": True} if "patternProperties" in lacking else kept
+
+    return rewritten(schema, relax)
+
+
+def _is_elsewhere(reference: Any) -> bool:
+    """Return whether a reference leads out of its document, which is not followed."""
+    return isinstance(reference, str) and not reference.startswith("#")
+
+
+def constraints_in(schemas: Sequence[Schema]) -> list[Schema]:
+    """Return each constraint that a compiler may lack, as a schema with that one alone."""
+    found = (
+        alone
+        for schema in schemas
+        for _, each in schemas_in(schema)
+        for _, alone in constraints_of(each)
+    )
+    return list({json.dumps(each): each for each in found}.values())

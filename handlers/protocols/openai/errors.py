@@ -1,0 +1,64 @@
+"""Errors as OpenAI has them: `{"error": {"message": …, "type": …, "param": …, "code": …}}`.
+
+Clients recognise a text that is too long by its status, its code and a part of its message. They
+send less of it then, or ask another model.
+
+https://platform.openai.com/docs/guides/error-codes
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from handlers.errors import BadRequest, RequestError, TextTooLong
+from handlers.protocols.openai.adapters import ModelNotFound
+from handlers.schemas.model_info import Limits
+
+SERVER_ERROR = "server_error"
+CONTEXT_CODE = "context_length_exceeded"
+
+
+class ContextLengthExceeded(BadRequest):
+    """A text, or it and the new one that it asks for, has more tokens than the model takes.
+
+    Args:
+        error: the error of the model.
+        limits: the limits of the model.
+        param: the key of the text in the body; None where it is not known.
+    """
+
+    def __init__(self, error: TextTooLong, limits: Limits, param: str | None) -> None:
+        self.param = param
+        # LangChain looks for the code in the message.
+        super().__init__(
+            f"This model's maximum context length is {_context(limits)} ({CONTEXT_CODE}); {error}"
+        )
+
+
+def as_of_openai(error: RequestError, limits: Limits, param: str | None = None) -> RequestError:
+    """Return the error of a model as the one that OpenAI has for it.
+
+    Args:
+        error: the error.
+        limits: the limits of the model.
+        param: the key of the inputs in the body; None where it is not known.
+    """
+    if isinstance(error, TextTooLong):
+        return ContextLengthExceeded(error, limits, param)
+    return error
+
+
+def error_body(error: RequestError) -> dict[str, Any]:
+    """Return the body of an error."""
+    kind = SERVER_ERROR if error.status >= 500 else "invalid_request_error"
+    cause: dict[str, Any] = {"param": None, "code": None}
+    if isinstance(error, ModelNotFound):
+        cause = {"param": "model", "code": "model_not_found"}
+    if isinstance(error, ContextLengthExceeded):
+        cause = {"param": error.param, "code": CONTEXT_CODE}
+    return {"error": {"message": str(error), "type": kind, **cause}}
+
+
+def _context(limits: Limits) -> str:
+    tokens = limits.max_total_tokens or limits.max_length
+    return f"{tokens} tokens" if tokens else f"{limits.max_characters} characters"

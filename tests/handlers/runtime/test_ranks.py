@@ -1,0 +1,104 @@
+"""What processes that share a model agree on, although each counts the time for itself."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from handlers.errors import OutOfTime
+from handlers.runtime.deadline import Deadline, DeadlineExceeded, before
+from handlers.runtime.lazy_load import LazyLoad
+from handlers.runtime.ranks import agree
+from handlers.schemas.request import Request
+from handlers.tasks._job_runner import JobRunner
+from handlers.telemetry.meter import Meter
+from tests.clock import Clock
+from tests.ranks import on_ranks
+
+
+def deadline_of(rank: int, late: int) -> Deadline:
+    """Return a deadline that has passed on one rank alone."""
+    clock = Clock()
+    deadline = Deadline(10, clock)
+    clock.now = 11 if rank == late else 9
+    return deadline
+
+
+def test_looks_at_a_deadline_are_no_operations_of_the_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One more of them on one rank would block all."""
+
+    def run(rank: int) -> list[bool]:
+        deadline = deadline_of(rank, late=1)
+        return [deadline.passed for _ in range(1 + 5 * rank)]
+
+    found, group = on_ranks(monkeypatch, run)
+    assert found == [[False], [True] * 6]
+    assert group.operations == 0
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_each_rank_has_the_decision_of_the_first(
+    monkeypatch: pytest.MonkeyPatch, late: int
+) -> None:
+    def run(rank: int) -> list[Any]:
+        deadline = deadline_of(rank, late)
+        found: list[Any] = [agree(deadline.passed)]
+        for call in (deadline.check_together, lambda: before(deadline, len)("four")):
+            try:
+                found.append(call())
+            except (DeadlineExceeded, OutOfTime) as error:
+                found.append(type(error))
+        return found
+
+    first, second = on_ranks(monkeypatch, run)[0]
+    expected: list[Any] = [True, DeadlineExceeded, OutOfTime] if late == 0 else [False, None, 4]
+    assert first == second == expected
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_each_rank_computes_the_same_requests(
+    monkeypatch: pytest.MonkeyPatch, served: Any, late: int
+) -> None:
+    engine = served("sequence_classification").engine
+
+    def run(rank: int) -> list[int | type]:
+        deadline = deadline_of(rank, late)
+        runner = JobRunner(engine.task, engine.model, Meter(), deadline)
+        requests = [Request("fine"), Request("bad")]
+        jobs = runner.run(requests, engine._parse, range(2), lambda job: job)
+        return [type(job) if isinstance(job, OutOfTime) else len(job.outputs) for job in jobs]
+
+    first, second = on_ranks(monkeypatch, run)[0]
+    assert first == second == ([OutOfTime] * 2 if late == 0 else [1] * 2)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["the first has it", "the second has it"])
+def test_what_one_rank_has_loaded_in_time_the_others_wait_for(
+    monkeypatch: pytest.MonkeyPatch, *, first: bool
+) -> None:
+    may_end, waits = threading.Event(), threading.Event()
+
+    def run(rank: int) -> Any:
+        is_loaded = (rank == 0) == first
+        lazy = LazyLoad(lambda: "loaded" if is_loaded else str(may_end.wait(60)))
+        if is_loaded:
+            lazy._started().result()
+        try:
+            return lazy.get(deadline_of(rank, late=int(first)))
+        except OutOfTime as error:
+            return type(error)
+        finally:
+            waits.set()
+
+    def release() -> None:
+        waits.wait(60)
+        may_end.set()
+
+    threading.Thread(target=release).start()
+    found, group = on_ranks(monkeypatch, run)
+    assert found == (["loaded", "True"] if first else [OutOfTime] * 2)
+    assert group.operations == 1
