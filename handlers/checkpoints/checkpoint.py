@@ -79,6 +79,10 @@ OFFSET_FAMILIES = re.compile(
 )
 
 
+class NoOffsets(WrongCheckpoint):
+    """A tokenizer has no character offsets, and the mode needs them."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint of transformers without its weights.
@@ -122,13 +126,25 @@ class Checkpoint:
         """
         tokenizer = self.any_tokenizer
         if not tokenizer.is_fast:
-            raise WrongCheckpoint(
+            raise NoOffsets(
                 "tokenizer",
                 f"{type(tokenizer).__name__} has no character offsets, which mode"
                 f" {self.handler.mode} needs",
                 "serve a checkpoint with a tokenizer.json",
             )
         return tokenizer
+
+    @cached_property
+    def text_tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer of a mode that needs no character offsets.
+
+        Raises:
+            WrongCheckpoint: it is missing or cannot be read without remote code.
+        """
+        try:
+            return self.tokenizer
+        except NoOffsets:
+            return self.any_tokenizer
 
     @cached_property
     def any_tokenizer(self) -> PreTrainedTokenizerBase:
@@ -193,7 +209,7 @@ class Checkpoint:
         may be another one.
         """
         named = getattr(self.config.get_text_config(), "pad_token_id", None)
-        candidates = (named, self.any_tokenizer.pad_token_id)
+        candidates = (named, self.text_tokenizer.pad_token_id)
         known = (each for each in candidates if each is not None and 0 <= each < self.vocab_size)
         return int(next(known, 0))
 
@@ -201,12 +217,12 @@ class Checkpoint:
     def vocab_size(self) -> int:
         """The number of ids that the model has embeddings for."""
         named = getattr(self.config.get_text_config(), "vocab_size", None)
-        return int(named or len(self.any_tokenizer))
+        return int(named or len(self.text_tokenizer))
 
     @cached_property
     def row_maker(self) -> RowMaker:
         """What makes rows of random tokens, framed as those of a text."""
-        return RowMaker.of(self.any_tokenizer, self.vocab_size, self.pad_token_id)
+        return RowMaker.of(self.text_tokenizer, self.vocab_size, self.pad_token_id)
 
     @cached_property
     def baseline_token_id(self) -> int:
@@ -216,7 +232,7 @@ class Checkpoint:
         position ids from padding, and decoders often pad with the end token. For these it is the
         mask token, the unknown token or a space.
         """
-        tokenizer, pad = self.any_tokenizer, self.any_tokenizer.pad_token_id
+        tokenizer, pad = self.text_tokenizer, self.text_tokenizer.pad_token_id
         if pad not in (None, tokenizer.eos_token_id) and not first_position(self.config):
             return int(pad)
         spaces = tokenizer(" ", add_special_tokens=False)["input_ids"]
@@ -260,7 +276,7 @@ class Checkpoint:
     def limit(self) -> int | None:
         """The maximum number of tokens in a row; None if model and tokenizer have no limit."""
         positions = getattr(self.config.get_text_config(), "max_position_embeddings", None) or 0
-        limits = [self.any_tokenizer.model_max_length]
+        limits = [self.text_tokenizer.model_max_length]
         if positions > 0:
             limits.append(positions - first_position(self.config))
         limit = min(limits)

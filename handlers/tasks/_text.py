@@ -54,7 +54,7 @@ class TextTask(BaseTask[QueryT, RowT]):
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
-        self.tokenizer = checkpoint.tokenizer if self.needs_offsets else checkpoint.any_tokenizer
+        self.tokenizer = checkpoint.tokenizer if self.needs_offsets else checkpoint.text_tokenizer
         # Explanations name the characters of each token.
         self.explains = self.explains and self.tokenizer.is_fast
         self._check_max_tokens()
