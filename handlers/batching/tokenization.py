@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from threading import Lock
 from typing import Any
 
@@ -14,7 +15,7 @@ from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from handlers.batching.padding import Side
 from handlers.batching.rows import Row
-from handlers.errors import TextTooLong
+from handlers.errors import TextTooLong, WrongCheckpoint
 
 Text = tuple[str, str | None]
 # Tokens of a text beyond those that its truncation keeps: without them, these may be others.
@@ -26,11 +27,38 @@ IN_TURN = Lock()
 
 
 @dataclass(frozen=True)
+class PlainEncoding:
+    """The tokens of a text, or a pair, by a tokenizer that knows no character offsets.
+
+    Attributes:
+        ids: the tokens.
+        special_tokens_mask: 1 for each special token, 0 for the others.
+        first: how many tokens the first text of a pair has; None for a single text.
+    """
+
+    ids: Sequence[int]
+    special_tokens_mask: Sequence[int]
+    first: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def sequence_ids(self) -> list[int | None]:
+        """The number of the text of each token; None for special ones."""
+        numbers = accumulate(1 - special for special in self.special_tokens_mask)
+        first = math.inf if self.first is None else self.first
+        pairs = zip(numbers, self.special_tokens_mask, strict=True)
+        return [None if special else int(number > first) for number, special in pairs]
+
+
+@dataclass(frozen=True)
 class Window(Row):
     """A row with the offsets, word ids and sequence ids of its tokens.
 
     A text longer than the model's limit has several windows. `encoding.offsets` are character
-    offsets into the whole text in each of them.
+    offsets into the whole text in each of them. A :class:`PlainEncoding`, which has none, is only
+    in rows of tasks that need none.
     """
 
     encoding: Encoding
@@ -53,7 +81,37 @@ def tokenize(
     firsts = [first for first, _ in texts]
     seconds = [second for _, second in texts if second is not None] or None
     with IN_TURN, _truncating(tokenizer, truncation_side):
-        return tokenizer(firsts, seconds, verbose=False, **options)
+        if tokenizer.is_fast:
+            return tokenizer(firsts, seconds, verbose=False, **options)
+        return _tokenize_plainly(tokenizer, firsts, seconds, options)
+
+
+def has_offsets(encoding: Encoding | PlainEncoding) -> bool:
+    """Return whether the tokens of a text have their places among its characters."""
+    return not isinstance(encoding, PlainEncoding)
+
+
+def _tokenize_plainly(
+    tokenizer: PreTrainedTokenizerBase,
+    firsts: Sequence[str],
+    seconds: Sequence[str] | None,
+    options: Mapping[str, Any],
+) -> BatchEncoding:
+    """Tokenize with a tokenizer in Python, which counts the tokens of first texts by themselves."""
+    given = {**options, "return_special_tokens_mask": True}
+    found = tokenizer(firsts, seconds, verbose=False, **given)
+    masks = found["special_tokens_mask"]
+    if not options.get("return_special_tokens_mask"):
+        found.pop("special_tokens_mask")
+    counts: Sequence[int | None] = [None] * len(firsts)
+    if seconds:
+        alone = tokenizer(firsts, add_special_tokens=False, verbose=False)
+        counts = [len(ids) for ids in alone["input_ids"]]
+    encodings: Any = [
+        PlainEncoding(ids, mask, first)
+        for ids, mask, first in zip(found["input_ids"], masks, counts, strict=True)
+    ]
+    return BatchEncoding(dict(found), encoding=encodings, n_sequences=2 if seconds else 1)
 
 
 @contextmanager
@@ -89,6 +147,9 @@ def without_excess(
         RequestTooLarge: a text that is truncated at its beginning is far too long: without that
             part, the tokens would have other offsets.
     """
+    # Only fast tokenizers build windows, and only with offsets is it known what to leave out.
+    if not has_offsets(encoding):
+        return pair
     places = [
         [place for place, own in enumerate(encoding.sequence_ids) if own == number]
         for number in (0, 1)
@@ -224,7 +285,18 @@ def check_windows(tokens: int, *, size: int, stride: int, limit: int) -> None:
 
 
 def read_in_lower_case(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Have a tokenizer read all letters in lower case; offsets stay those of the text."""
+    """Have a tokenizer read all letters in lower case; offsets stay those of the text.
+
+    Raises:
+        WrongCheckpoint: it is one in Python, which has no such step.
+    """
+    if not tokenizer.is_fast:
+        raise WrongCheckpoint(
+            "tokenizer",
+            f"{type(tokenizer).__name__} cannot read in lower case, as do_lower_case of the"
+            " checkpoint says",
+            "serve a checkpoint with a tokenizer.json",
+        )
     kernel: Any = tokenizer.backend_tokenizer
     own = [kernel.normalizer] if kernel.normalizer is not None else []
     kernel.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])

@@ -31,7 +31,7 @@ def specify_assistant(spec: ModelSpec) -> ModelSpec:
 
 
 def _check_tokens(draft: Checkpoint, main: Checkpoint) -> None:
-    if draft.tokenizer.get_vocab() != main.tokenizer.get_vocab():
+    if draft.text_tokenizer.get_vocab() != main.text_tokenizer.get_vocab():
         raise WrongCheckpoint(ASSISTANT_FOLDER, "has another tokenizer than the model", LEAVE_OUT)
     if draft.vocab_size != main.vocab_size:
         raise WrongCheckpoint(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from handlers.runtime.imports import hide_packages
 # seconds to every start.
 with hide_packages("sklearn", silence="transformers"):
     from transformers import (
+        CONFIG_MAPPING,
         AutoConfig,
         AutoFeatureExtractor,
         AutoTokenizer,
@@ -31,7 +33,12 @@ with hide_packages("sklearn", silence="transformers"):
 
     # The public name refuses without torchvision, which this one needs for no Pillow processor.
     from transformers.models.auto.image_processing_auto import AutoImageProcessor
+    from transformers.models.auto.tokenization_auto import (
+        TOKENIZER_MAPPING_NAMES,
+        tokenizer_class_from_name,
+    )
 
+from handlers.checkpoints.folder_kinds import files_in, missing_config
 from handlers.checkpoints.heads import check_head
 from handlers.checkpoints.labels import read_labels
 from handlers.checkpoints.made_up_rows import RowMaker
@@ -72,6 +79,10 @@ OFFSET_FAMILIES = re.compile(
 )
 
 
+class NoOffsets(WrongCheckpoint):
+    """A tokenizer has no character offsets, and the mode needs them."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint of transformers without its weights.
@@ -108,21 +119,32 @@ class Checkpoint:
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The tokenizer.
+        """The tokenizer, which has character offsets.
+
+        Raises:
+            WrongCheckpoint: it has none, is missing, or cannot be read without remote code.
+        """
+        tokenizer = self.any_tokenizer
+        if not tokenizer.is_fast:
+            raise NoOffsets(
+                "tokenizer",
+                f"{type(tokenizer).__name__} has no character offsets, which mode"
+                f" {self.handler.mode} needs",
+                "serve a checkpoint with a tokenizer.json",
+            )
+        return tokenizer
+
+    @cached_property
+    def text_tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer of a mode that needs no character offsets.
 
         Raises:
             WrongCheckpoint: it is missing or cannot be read without remote code.
         """
-        tokenizer = self.any_tokenizer
-        if not tokenizer.is_fast:
-            raise WrongCheckpoint(
-                "tokenizer",
-                f"{type(tokenizer).__name__} has no character offsets",
-                "serve a checkpoint with a tokenizer.json",
-            )
-        if tokenizer.pad_token is None:
-            tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-        return tokenizer
+        try:
+            return self.tokenizer
+        except NoOffsets:
+            return self.any_tokenizer
 
     @cached_property
     def any_tokenizer(self) -> PreTrainedTokenizerBase:
@@ -131,7 +153,10 @@ class Checkpoint:
         Raises:
             WrongCheckpoint: it is missing or cannot be read without remote code.
         """
-        return _tokenizer(self.directory, self.handler, self.config)
+        tokenizer = _tokenizer(self.directory, self.handler, self.config)
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+        return tokenizer
 
     @cached_property
     def image_processor(self) -> BaseImageProcessor:
@@ -184,7 +209,7 @@ class Checkpoint:
         may be another one.
         """
         named = getattr(self.config.get_text_config(), "pad_token_id", None)
-        candidates = (named, self.tokenizer.pad_token_id)
+        candidates = (named, self.text_tokenizer.pad_token_id)
         known = (each for each in candidates if each is not None and 0 <= each < self.vocab_size)
         return int(next(known, 0))
 
@@ -192,12 +217,12 @@ class Checkpoint:
     def vocab_size(self) -> int:
         """The number of ids that the model has embeddings for."""
         named = getattr(self.config.get_text_config(), "vocab_size", None)
-        return int(named or len(self.tokenizer))
+        return int(named or len(self.text_tokenizer))
 
     @cached_property
     def row_maker(self) -> RowMaker:
         """What makes rows of random tokens, framed as those of a text."""
-        return RowMaker.of(self.tokenizer, self.vocab_size, self.pad_token_id)
+        return RowMaker.of(self.text_tokenizer, self.vocab_size, self.pad_token_id)
 
     @cached_property
     def baseline_token_id(self) -> int:
@@ -207,7 +232,7 @@ class Checkpoint:
         position ids from padding, and decoders often pad with the end token. For these it is the
         mask token, the unknown token or a space.
         """
-        tokenizer, pad = self.tokenizer, self.tokenizer.pad_token_id
+        tokenizer, pad = self.text_tokenizer, self.text_tokenizer.pad_token_id
         if pad not in (None, tokenizer.eos_token_id) and not first_position(self.config):
             return int(pad)
         spaces = tokenizer(" ", add_special_tokens=False)["input_ids"]
@@ -251,7 +276,7 @@ class Checkpoint:
     def limit(self) -> int | None:
         """The maximum number of tokens in a row; None if model and tokenizer have no limit."""
         positions = getattr(self.config.get_text_config(), "max_position_embeddings", None) or 0
-        limits = [self.tokenizer.model_max_length]
+        limits = [self.text_tokenizer.model_max_length]
         if positions > 0:
             limits.append(positions - first_position(self.config))
         limit = min(limits)
@@ -273,6 +298,9 @@ def read_checkpoint(directory: Path, handler: HandlerSection) -> Checkpoint:
 
 def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:
     labels = {"num_labels": handler.num_labels} if handler.allow_random_head else {}
+    path = directory / "config.json"
+    if not path.is_file():
+        raise missing_config(files_in(directory), str(directory), directory.joinpath)
     try:
         return AutoConfig.from_pretrained(
             directory,
@@ -281,6 +309,8 @@ def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:
             **{name: value for name, value in labels.items() if value},
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if unknown := _unknown_type(path):
+            raise unknown from None
         raise WrongCheckpoint(
             "config.json",
             f"cannot be read ({summarize(error)})",
@@ -288,16 +318,43 @@ def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:
         ) from None
 
 
+def _unknown_type(path: Path) -> WrongCheckpoint | None:
+    """Return the error of a model type that only the code of its repository knows."""
+    with suppress(OSError, ValueError, AttributeError):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        named = next(iter((document.get("auto_map") or {}).values()), None)
+        kind = document.get("model_type", "of no name")
+        if named and kind not in CONFIG_MAPPING:
+            return WrongCheckpoint(
+                str(path),
+                f"has the model type {kind!s:.80}, which only code of its repository knows"
+                f" ({named!s:.120} in auto_map), and this kit never runs such code",
+                "use a checkpoint of a model type that transformers has",
+            )
+    return None
+
+
 def _tokenizer(
     directory: Path, handler: HandlerSection, config: PreTrainedConfig
 ) -> PreTrainedTokenizerBase:
-    if not any(path for pattern in TOKENIZER_FILES for path in directory.glob(pattern)):
+    has_files = any(path for pattern in TOKENIZER_FILES for path in directory.glob(pattern))
+    if not has_files and not _needs_no_files(directory, config):
         raise WrongCheckpoint(
             "tokenizer",
             "the checkpoint has no tokenizer files",
             "add tokenizer.json and tokenizer_config.json (or vocab.txt, vocab.json, *.model)",
         )
     return _load_tokenizer(directory, handler, config)
+
+
+def _needs_no_files(directory: Path, config: PreTrainedConfig) -> bool:
+    """Return whether a tokenizer has no vocabulary: those of ByT5 and CANINE read characters."""
+    name = TOKENIZER_MAPPING_NAMES.get(config.model_type)
+    with suppress(OSError, ValueError, AttributeError):
+        settings = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))
+        name = settings.get("tokenizer_class") or name
+    kind = tokenizer_class_from_name(name) if isinstance(name, str) else None
+    return kind is not None and not kind.vocab_files_names
 
 
 def _load_tokenizer(

@@ -6,11 +6,12 @@ be that of weights beside the file that names it, in its own format.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
 
+from handlers.checkpoints.folder_kinds import missing_weights
 from handlers.config.quoting import quote
 from handlers.errors import WrongCheckpoint
 
@@ -27,8 +28,20 @@ class ShardIndex(BaseModel):
     weight_map: dict[str, str] = Field(min_length=1)
 
 
-def weights_file(names: Collection[str], place: str, *, allow_pickle: bool) -> str:
+def weights_file(
+    names: Collection[str],
+    place: str,
+    *,
+    allow_pickle: bool,
+    read: Callable[[str], Path] | None = None,
+) -> str:
     """Return the file with the weights, or the index file of sharded weights.
+
+    Args:
+        names: the names of all files of a repository or folder.
+        place: the repository or folder, for errors.
+        allow_pickle: `handler.allow_pickle`.
+        read: returns the path of one of its files, for what an error says of them.
 
     Raises:
         WrongCheckpoint: there are no weights, or only pickles, which are not allowed.
@@ -36,11 +49,7 @@ def weights_file(names: Collection[str], place: str, *, allow_pickle: bool) -> s
     safe = [name for name in SAFETENSORS if name in names]
     pickled = [name for name in PICKLES if name in names]
     if not safe and not pickled:
-        raise WrongCheckpoint(
-            place,
-            "has no weights that transformers loads (model.safetensors)",
-            "use a checkpoint or a handler.revision that has them",
-        )
+        raise missing_weights(names, place, read)
     if not safe and not allow_pickle:
         raise WrongCheckpoint(
             place,

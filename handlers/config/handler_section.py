@@ -66,7 +66,8 @@ class HandlerSection(_Section):
     mode: str = Field(description="Task of the model: the name of a file in `handlers/tasks/`.")
     model_name: str | None = Field(
         default=None,
-        description="Model id on the Hugging Face Hub, or a local folder with a checkpoint. "
+        description="Model id on the Hugging Face Hub, or a local folder with a checkpoint, "
+        "whose path is relative to the YAML or else to the working folder. "
         "Without it, the checkpoint is read from `artifacts/models/<YAML name>/`.",
     )
     revision: str | None = Field(

@@ -6,6 +6,7 @@ them reports a mistake with the same message.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,4 +165,27 @@ class ModelConfig(TorchServeSection):
             raise WrongConfig(
                 str(path), f"is not YAML ({summarize(error, 300)})", "correct the YAML syntax"
             ) from None
-        return cls.parse(document, str(path))
+        return cls.parse(document, str(path))._with_folders_beside(path.parent)
+
+    def _with_folders_beside(self, folder: Path) -> ModelConfig:
+        """Return a copy that names local folders from anywhere.
+
+        A path is relative to the YAML, or else to the working folder.
+        """
+        handler, found = self.handler, partial(_folder_beside, folder)
+        changed = {
+            "model_name": found(handler.model_name),
+            "assistant_model": found(handler.assistant_model),
+            "adapters": {name: found(source) for name, source in handler.adapters.items()},
+        }
+        update = {name: each for name, each in changed.items() if each != getattr(handler, name)}
+        return self.model_copy(update={"handler": handler.model_copy(update=update)})
+
+
+def _folder_beside(folder: Path, name: str | None) -> str | None:
+    """Return the folder that a YAML in another names; the name itself where there is none."""
+    path = Path(name or "").expanduser()
+    if not name or not path.parts:
+        return name
+    others = (each for each in (folder / path, path) if each != Path(name))
+    return next((str(each) for each in others if each.is_dir()), name)

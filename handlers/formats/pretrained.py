@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -277,6 +277,8 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
     except Exception as error:  # noqa: BLE001 - each file format has its own error types
         raise _load_error(handler, config, error) from None
     loaded: PreTrainedModel = module
+    if not handler.allow_random_head:
+        _check_sizes(info["mismatched_keys"])
     missing = sorted(info["missing_keys"])
     if spec.auto_class in BASES:
         pooled = [name for name in missing if name.startswith("pooler.")]
@@ -290,6 +292,27 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
         )
     pool_last_token(loaded, spec.checkpoint)
     return ReducedModel(loaded, spec.reduction()) if spec.reduction else loaded
+
+
+def _check_sizes(mismatched: Iterable[tuple[str, Sequence[int], Sequence[int]]]) -> None:
+    """Check that weights have the sizes that the config says.
+
+    Args:
+        mismatched: the name of each that has not, its shape, and that by the config.
+
+    Raises:
+        WrongCheckpoint: one has not.
+    """
+    found = sorted(mismatched)
+    if not found:
+        return
+    name, shape, configured = found[0]
+    raise WrongCheckpoint(
+        "weights",
+        f"have a {name} of shape {list(shape)}, and by config.json it is {list(configured)}",
+        "correct the labels (id2label) or sizes in config.json, or, for a new head with random"
+        " weights, set handler.allow_random_head: true",
+    )
 
 
 def _remove_unread_parts(module: PreTrainedModel, pools: bool, random_pooler: bool) -> None:
@@ -357,6 +380,8 @@ def _from_pretrained(spec: ModelSpec, config: PreTrainedConfig, placement: dict[
         local_files_only=True,
         trust_remote_code=False,
         output_loading_info=True,
+        # Otherwise the error does not say which.
+        ignore_mismatched_sizes=True,
         **placement,
         **{name: value for name, value in labels.items() if value},
     )

@@ -142,7 +142,19 @@ def read_object(
 
 def _tokens(tokenized: TokenizedText) -> list[dict[str, Any]]:
     text, special = tokenized.text, tokenized.special
-    pairs = zip(tokenized.ids.tolist(), tokenized.offsets.tolist(), strict=True)
+    ids = tokenized.ids.tolist()
+    if tokenized.offsets is None:
+        return [
+            {
+                "id": number,
+                "text": name,
+                "special": number in special,
+                "start": None,
+                "stop": None,
+            }
+            for number, name in zip(ids, tokenized.names, strict=True)
+        ]
+    pairs = zip(ids, tokenized.offsets.tolist(), strict=True)
     return [
         {
             "id": number,

@@ -50,7 +50,7 @@ class ImageQuestionTask(ImageTask):
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
-        self.tokenizer = checkpoint.tokenizer
+        self.tokenizer = checkpoint.text_tokenizer
 
     def parse(self, request: Request) -> ImageQuestion:
         file, question = self.read_inputs(request.inputs)

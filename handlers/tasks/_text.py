@@ -44,15 +44,19 @@ class TextTask(BaseTask[QueryT, RowT]):
         default_batch_tokens: tokens in one forward where the YAML sets no `max_batch_tokens`.
         accelerator_batch_tokens: the same in predictions on an accelerator.
         new_tokens: tokens that are generated after made-up rows.
+        needs_offsets: whether results name characters of the text.
     """
 
     default_batch_tokens: ClassVar[int] = 1024
     accelerator_batch_tokens: ClassVar[int] = 4096
     new_tokens: ClassVar[int] = 0
+    needs_offsets: ClassVar[bool] = False
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
-        self.tokenizer = checkpoint.tokenizer
+        self.tokenizer = checkpoint.tokenizer if self.needs_offsets else checkpoint.text_tokenizer
+        # Explanations name the characters of each token.
+        self.explains = self.explains and self.tokenizer.is_fast
         self._check_max_tokens()
 
     def run(

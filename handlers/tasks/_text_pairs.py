@@ -99,6 +99,8 @@ class PairTask(TextTask[QueryT, Window]):
         limit = self.max_tokens
         if limit is None or len(text) <= LONG * limit:
             return text
+        if not self.tokenizer.is_fast:
+            return text[: MAX_LONG * limit]
         encoding = tokenize(self.tokenizer, [(text, None)], add_special_tokens=False)[0]
         if len(encoding) > 2 * limit:
             text = text[: encoding.offsets[2 * limit][0]]

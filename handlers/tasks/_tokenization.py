@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from handlers.batching.tokenization import tokenize
+from handlers.batching.tokenization import has_offsets, tokenize
 from handlers.errors import BadRequest, TextTooLong, Unprocessable
 from handlers.generation.chat import check_messages, prompt_of
 from handlers.generation.parameters import MAX_TEMPLATE_ARGUMENTS
@@ -54,9 +54,9 @@ def tokenize_request(task: BaseTask[Any, Any], request: Request) -> TokenizedTex
     parameters = TokenizationParameters.of_request({}, request.parameters)
     is_chat = isinstance(request.inputs, list)
     text = _text_of(task, request.inputs, parameters)
-    special = parameters.add_special_tokens
+    adds_special = parameters.add_special_tokens
     options: dict[str, Any] = {
-        "add_special_tokens": not is_chat if special is None else special,
+        "add_special_tokens": not is_chat if adds_special is None else adds_special,
         **IDS_ONLY,
     }
     encoding = tokenize(task.tokenizer, [(text, None)], **options)[0]
@@ -66,8 +66,12 @@ def tokenize_request(task: BaseTask[Any, Any], request: Request) -> TokenizedTex
             f" {task.max_characters:,} characters; send less."
         )
     ids = np.array(encoding.ids, dtype=np.int64)
+    special = _special_tokens(task, set(encoding.ids))
+    if not has_offsets(encoding):
+        names = task.tokenizer.convert_ids_to_tokens(encoding.ids)
+        return TokenizedText(text, ids, None, special, list(map(str, names)))
     offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
-    return TokenizedText(text, ids, offsets, _special_tokens(task, set(encoding.ids)))
+    return TokenizedText(text, ids, offsets, special)
 
 
 def detokenize_request(task: BaseTask[Any, Any], request: Request) -> str:

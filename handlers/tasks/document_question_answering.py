@@ -133,6 +133,7 @@ class DocumentRow(Window):
 class Task(TextTask[DocumentQuery, DocumentRow]):
     """Questions about pages of words with boxes, for LayoutLM and LayoutLMv3."""
 
+    needs_offsets = True
     auto_class = "AutoModelForDocumentQuestionAnswering"
     outputs = ("start_logits", "end_logits")
     per_token = ("start_logits", "end_logits")

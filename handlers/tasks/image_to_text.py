@@ -120,7 +120,7 @@ class Task(ImageTask):
                 f"is that of a {config.model_type} model, which writes nothing without a prompt",
                 "use a checkpoint of BLIP, GIT or VisionEncoderDecoder",
             )
-        self.tokenizer = checkpoint.tokenizer
+        self.tokenizer = checkpoint.text_tokenizer
         self.base = _generation_config(checkpoint)
         self._decoder = _decoder_config(config)
         self._padding = Padding({"input_ids": checkpoint.pad_token_id})

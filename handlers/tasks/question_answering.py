@@ -86,6 +86,7 @@ def _legacy_response(answer: Any) -> str:
 class Task(TextTask[QuestionQuery, Window]):
     """Extractive question answering; answers as the pipeline of transformers 4 does."""
 
+    needs_offsets = True
     auto_class = "AutoModelForQuestionAnswering"
     outputs = ("start_logits", "end_logits")
     per_token = ("start_logits", "end_logits")

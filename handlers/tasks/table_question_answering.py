@@ -101,6 +101,7 @@ class QuestionRow(Row):
 class Task(TextTask[TableQuery, QuestionRow]):
     """Questions about tables, for TAPAS models."""
 
+    needs_offsets = True
     auto_class = "AutoModelForTableQuestionAnswering"
     outputs: tuple[str, ...] = ("logits", "logits_aggregation")
     per_token = ("logits",)

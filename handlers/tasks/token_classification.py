@@ -106,6 +106,7 @@ def _legacy_response(tokens: Any) -> list[list[str]]:
 class Task(TextTask[TokenQuery, Window]):
     """Token classification; answers as the token-classification pipeline does."""
 
+    needs_offsets = True
     auto_class = "AutoModelForTokenClassification"
     outputs = ("logits",)
     per_token = ("logits",)

@@ -122,7 +122,7 @@ class Task(ImageTask):
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
-        self.tokenizer = checkpoint.tokenizer
+        self.tokenizer = checkpoint.text_tokenizer
         # SigLIP scores each label by itself, and is trained with texts of a fixed length.
         self._independent = "siglip" in checkpoint.config.model_type
         self._least_tokens = (checkpoint.limit or 0) if self._independent else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from handlers.checkpoints.folder_kinds import files_in, missing_config
 from handlers.config.handler_section import ASSISTANT_FOLDER, CHECKPOINT, HandlerSection
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
@@ -17,7 +18,6 @@ from scripts.kit.checkpoint_files import (
     ROOT_FILES,
     adapter_files,
     checkpoint_files,
-    files_in,
 )
 from scripts.kit.manifest import HANDLER_FILE, MANIFEST_FILE, manifest
 from scripts.kit.places import (
@@ -133,6 +133,9 @@ def size_of(source: Path | bytes) -> int:
 
 def _checkpoint(config_path: Path, config: ModelConfig, build: Path) -> dict[str, Path]:
     handler, folder = config.handler, checkpoint_of(config_path, config)
+    # What is there is looked at before anything is exported from it.
+    if config.handler.save_mode != CHECKPOINT or config.handler.dtype != "float32":
+        _files(config_path, handler, folder, has_weights=True)
     export = _export(config_path, config, folder, build)
     has_weights = _needs_weights(config, export)
     parts = _files(config_path, handler, folder, has_weights=has_weights) | export
@@ -147,13 +150,7 @@ def _files(
     config_path: Path, handler: HandlerSection, folder: Path, *, has_weights: bool
 ) -> dict[str, Path]:
     """Return the files of a checkpoint, with or without its weights."""
-    if not any((folder / name).is_file() for name in ROOT_FILES):
-        raise WrongCheckpoint(
-            str(folder),
-            "there is no checkpoint in this folder",
-            f"download the model with `python scripts/download_models.py {config_path}`, or train "
-            "the demo models with `python scripts/make_demo_models.py`",
-        )
+    _require_checkpoint(config_path, folder)
     names = files_in(folder)
     files = checkpoint_files(names, str(folder), folder.joinpath)
     required = files.configs() + ([LABELS] if LABELS in names else [])
@@ -161,6 +158,25 @@ def _files(
         weights = files.weights(allow_pickle=handler.allow_pickle)
         required += [*weights, *files.shards(folder, weights)]
     return {name: folder / name for name in required} | adapter_files(handler, folder)
+
+
+def _require_checkpoint(config_path: Path, folder: Path) -> None:
+    """Check that there is a checkpoint in a folder.
+
+    Raises:
+        WrongCheckpoint: there is none, or something else.
+    """
+    if any((folder / name).is_file() for name in ROOT_FILES):
+        return
+    names = files_in(folder)
+    if names:
+        raise missing_config(names, str(folder), folder.joinpath)
+    raise WrongCheckpoint(
+        str(folder),
+        "there is no checkpoint in this folder",
+        f"download the model with `python scripts/download_models.py {config_path}`, or train "
+        "the demo models with `python scripts/make_demo_models.py`",
+    )
 
 
 def _export(config_path: Path, config: ModelConfig, folder: Path, build: Path) -> dict[str, Path]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from handlers.checkpoints.folder_kinds import missing_config
 from handlers.checkpoints.lora import FILES as LORA_FILES
 from handlers.checkpoints.lora import FOLDER as ADAPTERS
 from handlers.checkpoints.lora import LoraFiles, adapter_folder
@@ -54,7 +55,10 @@ COMPONENT_WEIGHTS = ("diffusion_pytorch_model.safetensors", "model.safetensors")
 UNSAFE_WEIGHTS = (".bin", ".ckpt", ".pt", ".pth", ".msgpack")
 
 
-def config_files(names: Collection[str], place: str) -> list[str]:
+Read = Callable[[str], Path]
+
+
+def config_files(names: Collection[str], place: str, read: Read | None = None) -> list[str]:
     """Return the config files of a repository, with those of its tokenizer and image processor.
 
     Those of sentence-transformers belong to them. A module in a folder has its few weights there; a
@@ -64,18 +68,10 @@ def config_files(names: Collection[str], place: str) -> list[str]:
         WrongCheckpoint: there is no config.json.
     """
     if "config.json" not in names:
-        raise WrongCheckpoint(
-            place, "has no config.json", "use a checkpoint that transformers can load"
-        )
+        raise missing_config(names, place, read)
     root = [name for name in names if "/" not in name]
     found = {name for name in root if any(fnmatchcase(name, each) for each in CONFIG_FILES)}
     return sorted(found | _module_files(names))
-
-
-def files_in(folder: Path) -> set[str]:
-    """Return the names of the files of a folder and of the folders in it."""
-    paths = (path for pattern in ("*", "*/*") for path in folder.glob(pattern) if path.is_file())
-    return {path.relative_to(folder).as_posix() for path in paths}
 
 
 def _module_files(names: Collection[str]) -> set[str]:
@@ -128,14 +124,21 @@ class CheckpointFiles(ABC):
         return [f"{parent}{shard}" for shard in shard_files(folder / weights, beside, self.place)]
 
 
+@dataclass(frozen=True)
 class TransformersFiles(CheckpointFiles):
-    """The files of a checkpoint of transformers."""
+    """The files of a checkpoint of transformers.
+
+    Attributes:
+        read: returns the path of one of its files, which may have to be downloaded.
+    """
+
+    read: Read | None = None
 
     def configs(self) -> list[str]:
-        return config_files(self.names, self.place)
+        return config_files(self.names, self.place, self.read)
 
     def weights(self, *, allow_pickle: bool) -> list[str]:
-        return [weights_file(self.names, self.place, allow_pickle=allow_pickle)]
+        return [weights_file(self.names, self.place, allow_pickle=allow_pickle, read=self.read)]
 
 
 @dataclass(frozen=True)
@@ -200,9 +203,7 @@ class DiffusersFiles(CheckpointFiles):
         )
 
 
-def checkpoint_files(
-    names: Collection[str], place: str, read: Callable[[str], Path]
-) -> CheckpointFiles:
+def checkpoint_files(names: Collection[str], place: str, read: Read) -> CheckpointFiles:
     """Return the files of a checkpoint: of diffusers where it has a `model_index.json`.
 
     Args:
@@ -215,7 +216,7 @@ def checkpoint_files(
     """
     if MODEL_INDEX in names:
         return DiffusersFiles(names, place, ModelIndex.read(read(MODEL_INDEX)))
-    return TransformersFiles(names, place)
+    return TransformersFiles(names, place, read)
 
 
 def adapter_files(handler: HandlerSection, checkpoint: Path) -> dict[str, Path]:

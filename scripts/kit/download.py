@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from handlers.checkpoints.folder_kinds import files_in
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import KitError, WrongCheckpoint, WrongConfig
-from scripts.kit.checkpoint_files import checkpoint_files, files_in
+from scripts.kit.checkpoint_files import checkpoint_files
 from scripts.kit.checkpoint_source import Source
 from scripts.kit.hub import Hub, Snapshot
 from scripts.kit.staging import Staging

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
+from handlers.errors import WrongConfig
 from scripts.kit.default_modes import default_modes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -15,6 +16,8 @@ MODELS = ARTIFACTS / "models"
 MODEL_CONFIGS = ROOT / "model_configs"
 MODEL_STORE = ROOT / "model_store"
 BUILD = ROOT / "build"
+# What a path begins with, and no model id.
+LOCAL = ("/", "./", "../", "~", ".\\")
 
 
 def config_paths(named: list[Path] | None) -> list[Path]:
@@ -52,6 +55,7 @@ def checkpoint_of(config_path: Path, config: ModelConfig) -> Path:
     named = config.handler.model_name
     if named and Path(named).is_dir():
         return Path(named)
+    require_folder(config_path, "handler.model_name", named)
     own, usual = MODELS / model_name(config_path), MODELS / config.handler.mode
     return usual if not own.is_dir() and _is_usual(config) else own
 
@@ -59,7 +63,28 @@ def checkpoint_of(config_path: Path, config: ModelConfig) -> Path:
 def assistant_of(config_path: Path, assistant: HandlerSection) -> Path:
     """Return the folder of the draft model of a YAML, given the section of it alone."""
     named = Path(assistant.model_name or "")
+    if not named.is_dir():
+        require_folder(config_path, "handler.assistant_model", assistant.model_name)
     return named if named.is_dir() else MODELS / f"{model_name(config_path)}.assistant_model"
+
+
+def require_folder(config_path: Path, key: str, name: str | None) -> None:
+    """Check that a name, which no folder has, is that of a model on a hub.
+
+    Raises:
+        WrongConfig: it is a path.
+    """
+    if not name or not (name.startswith(LOCAL) or name.count("/") > 1 or "\\" in name):
+        return
+    path = Path(name).expanduser()
+    searched = dict.fromkeys([(config_path.parent / path).resolve(), path.resolve()])
+    kind = "is a file and no folder" if path.is_file() else "there is no such folder"
+    raise WrongConfig(
+        key,
+        f"is {name}, and {kind} (searched {' and '.join(map(str, searched))})",
+        "correct the path, which is relative to the YAML or to the working folder, and check it"
+        f" with `python scripts/download_models.py {config_path}`",
+    )
 
 
 def _is_usual(config: ModelConfig) -> bool:

@@ -10,9 +10,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from handlers.checkpoints.folder_kinds import files_in
 from handlers.config.choices import suggest
 from handlers.errors import KitError, WrongCheckpoint
-from scripts.kit.checkpoint_files import ROOT_FILES, files_in
+from scripts.kit.checkpoint_files import ROOT_FILES
 from scripts.kit.checkpoint_source import Source
 from scripts.kit.default_modes import default_modes
 from scripts.kit.demo_models.lessons import lesson_of, modes

@@ -50,6 +50,7 @@ def test_the_tokens_are_the_tokenizers_own_and_whole(served: Load, mode: str) ->
     for text in (FINE, ODD, LONG * 9):
         found = tokenize(model, text)
         assert found.ids.tolist() == tokenizer(text)["input_ids"]
+        assert found.offsets is not None
         assert len(found) == len(found.ids) == len(found.offsets)
         assert [text[start:stop] for start, stop in found.offsets.tolist() if stop]
 
