@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,8 @@ from handlers.runtime.jobs import Job
 from handlers.runtime.lazy_load import LazyLoad
 from handlers.runtime.load_trials import TrialKey, TrialRecord, recorded_results
 from handlers.runtime.model import Model
+from handlers.runtime.one_thread import OneThread
+from handlers.runtime.paced import Paced
 from handlers.runtime.ranks import world_size
 from handlers.schemas.explanation_parameters import split_parameters
 from handlers.schemas.json_schema import json_schema, parameter_schemas
@@ -48,6 +51,9 @@ from handlers.telemetry.meter import Meter
 
 Result = TypeVar("Result")
 Outcome = Any | RequestError
+# Samples that are predicted after failures within so many seconds: where most requests fail, these
+# would take the time of the others.
+HEALTH_CHECKS, HEALTH_SECONDS = 4, 10.0
 # Errors that say something about the model, where the request is the sample of its mode.
 FAILURES = (DeviceFailed, InternalError, NotFinite, OutOfMemory)
 
@@ -81,6 +87,8 @@ class Engine:
         self.max_result_bytes = math.inf
         self.device_failed = False
         self.trial_record: TrialRecord | None = None
+        self._check_sample = Paced(self._note_sample_failure, HEALTH_CHECKS, HEALTH_SECONDS)
+        self._one_thread = OneThread()
         self._dtype, self._agreement = dtype, agreement
         self.model = model
         self._explained_model = LazyLoad(load_explained) if load_explained else None
@@ -229,7 +237,8 @@ class Engine:
             max_result_bytes=self.max_result_bytes,
         )
         owners = owners or range(len(requests))
-        return self._checked(runner.run(requests, self._parse, owners, self._decode))
+        with self._alone:
+            return self._checked(runner.run(requests, self._parse, owners, self._decode))
 
     def explain(
         self,
@@ -249,11 +258,12 @@ class Engine:
         limits = "predict_timeout and half of explain_timeout"
         runner = JobRunner(self.task, self.model, meter, prediction_deadline, limits)
         owners = owners or range(len(requests))
-        finished = runner.run(requests, self._parse_explanation, owners, lambda job: job)
-        jobs = [job for job in finished if not isinstance(job, RequestError)]
-        with meter.stage("explain"):
-            in_time = deadline.extended(seconds).at_most(seconds)
-            explained = iter(self._explained(jobs, in_time))
+        with self._alone:
+            finished = runner.run(requests, self._parse_explanation, owners, lambda job: job)
+            jobs = [job for job in finished if not isinstance(job, RequestError)]
+            with meter.stage("explain"):
+                in_time = deadline.extended(seconds).at_most(seconds)
+                explained = iter(self._explained(jobs, in_time))
         outcomes = [job if isinstance(job, RequestError) else next(explained) for job in finished]
         return self._checked(outcomes)
 
@@ -273,9 +283,14 @@ class Engine:
     def check_health(self) -> None:
         """Predict the sample after a request failed; set `device_failed` if that fails, too.
 
+        Not more often than a few times in some seconds, and not where it has failed before.
         Not for a model whose processes run the same steps: they could differ in what failed.
         """
-        if self.settings.health_check and world_size() == 1 and self._sample_failure():
+        if self.settings.health_check and world_size() == 1 and not self.device_failed:
+            self._check_sample()
+
+    def _note_sample_failure(self) -> None:
+        if self._sample_failure():
             self.device_failed = True
 
     def _sample_failure(self) -> RequestError | None:
@@ -325,6 +340,11 @@ class Engine:
         """Return the outcomes, and note whether the accelerator failed."""
         self.device_failed |= any(isinstance(outcome, DeviceFailed) for outcome in outcomes)
         return outcomes
+
+    @property
+    def _alone(self) -> AbstractContextManager[None]:
+        """Assert that one thread runs the model, if it does not run them side by side itself."""
+        return nullcontext() if self.model.runs_side_by_side else self._one_thread
 
     @property
     def _has_gradients(self) -> bool:
@@ -383,7 +403,7 @@ class Engine:
         """Explain jobs whose rows have the same adapter together, as each repeats its own rows."""
         outcomes: dict[int, Outcome] = {}
         for adapter, numbers in self._by_adapter(jobs).items():
-            with model.with_adapters([adapter]):
+            with self._one_thread, model.with_adapters([adapter]):
                 explained = explain([jobs[each] for each in numbers])
             outcomes.update(zip(numbers, explained, strict=True))
         return [outcomes[number] for number in range(len(jobs))]

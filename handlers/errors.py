@@ -25,6 +25,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from copy import copy
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -269,11 +271,14 @@ def copied(error: Failure) -> Failure:
     caller was handling. Threads that raise the same object change it for each other.
     """
     kind = type(error)
+    if not isinstance(error, KitError):
+        with suppress(Exception):  # A constructor may take other arguments.
+            return copy(error)
     # The constructors of this hierarchy take facts and not the message, so they are not called.
-    copy = kind.__new__(kind, *error.args)
-    copy.args = error.args
-    copy.__dict__.update(error.__dict__)
-    return copy
+    made = kind.__new__(kind, *error.args)
+    made.args = error.args
+    made.__dict__.update(error.__dict__)
+    return made
 
 
 def classify(error: BaseException) -> RequestError:

@@ -52,7 +52,7 @@ from handlers.telemetry.metrics import MetricsReporter, limit_prediction_time
 from handlers.telemetry.tracing import TracedMeter
 from handlers.torchserve.context import STREAM_NEXT, headers_of, log_failure, set_response
 from handlers.torchserve.continuous_responses import ContinuousResponses, check_single_worker
-from handlers.torchserve.message_reader import MessageReader
+from handlers.torchserve.message_reader import MessageReader, with_distinct_names
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +61,7 @@ logger = logging.getLogger(__name__)
 END_OF_STREAM = (STREAM_NEXT, "false")
 # TorchServe's worker decodes bodies of JSON and of text unless it is `false`.
 DECODE_VARIABLE = "TS_DECODE_INPUT_REQUEST"
+READ_REQUESTS = otf_message_handler._retrieve_inference_msg
 
 
 class TransformersHandler(BaseHandler):
@@ -229,8 +230,9 @@ def _read_messages() -> None:
     """Have TorchServe's worker read all further messages in blocks."""
     reader = MessageReader()
     otf_message_handler._retrieve_buffer = reader.read
-    if os.environ.get(DECODE_VARIABLE) == "false":
-        otf_message_handler._retrieve_inference_msg = reader.read_requests
+    decodes = os.environ.get(DECODE_VARIABLE) != "false"
+    read = READ_REQUESTS if decodes else reader.read_requests
+    otf_message_handler._retrieve_inference_msg = partial(with_distinct_names, read)
 
 
 def _http_request(row: Any, headers: Headers, send: Callable[[HttpResponse], None]) -> HttpRequest:

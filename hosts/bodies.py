@@ -16,6 +16,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from handlers.errors import BadRequest, RequestError, RequestTooLarge
+from handlers.http.repeated_fields import distinct_names
 
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
@@ -52,6 +53,8 @@ async def read_body(request: Request, max_bytes: int, seconds: float) -> bytes:
 async def to_row(body: bytes, content_type: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the fields of a body, and the content type of each field of a form.
 
+    A field that comes again has a name of its own.
+
     Raises:
         BadRequest: a form cannot be read.
     """
@@ -83,9 +86,11 @@ def _form(body: bytes) -> dict[str, Any]:
     """Return the fields of a form; a text without `=` is no field, as with TorchServe."""
     pairs = b"&".join(pair for pair in body.split(b"&") if b"=" in pair)
     try:
-        return dict(parse_qsl(pairs.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
+        found = parse_qsl(pairs.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError:
         raise BadRequest(f"The form is not UTF-8 or has more than {MAX_FIELDS} fields.") from None
+    names = distinct_names(name for name, _ in found)
+    return dict(zip(names, (value for _, value in found), strict=True))
 
 
 async def _multipart(body: bytes, content_type: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -106,7 +111,9 @@ async def _multipart(body: bytes, content_type: str) -> tuple[dict[str, Any], di
     except (MultiPartException, HTTPException, KeyError, UnicodeDecodeError):
         raise BadRequest("The body is no multipart form; check its boundary.") from None
     try:
-        for name, value in form.multi_items():
+        items = form.multi_items()
+        names = distinct_names(name for name, _ in items)
+        for name, (_, value) in zip(names, items, strict=True):
             if isinstance(value, str):
                 row[name] = value
             else:

@@ -5,10 +5,8 @@ It imports `handlers`, which has to be the archive's: call `hosts.archives.impor
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -81,7 +79,6 @@ class ArchiveModel:
         limits = BodyLimits(max_request_bytes, max_response_bytes)
         self._dispatcher = Dispatcher(self.engine, name, version, limits)
         self._freed_memory, self._report = FreedMemory(), report
-        self._explaining = threading.Lock()
 
     @property
     def runs_side_by_side(self) -> bool:
@@ -115,11 +112,13 @@ class ArchiveModel:
                 if number not in answered:
                     incoming.respond(response, True)
 
+    def explains(self, incoming: Incoming) -> bool:
+        """Return whether a request asks for an explanation."""
+        return HttpRequest({}, incoming.headers).explains
+
     def answer_alone(self, incoming: Incoming, deadline: Deadline) -> None:
-        """Answer a request beside others that run; one explanation at a time."""
-        explains = HttpRequest({}, incoming.headers).explains
-        with self._explaining if explains else nullcontext():
-            self.answer([incoming], deadline)
+        """Answer a request beside others that run; the caller passes one explanation at a time."""
+        self.answer([incoming], deadline)
 
     def _answer(self, batch: Sequence[Incoming], deadline: Deadline, answered: set[int]) -> None:
         http_requests = [

@@ -39,6 +39,8 @@ class ServedModel:
         self.batch_seconds: float = config.maxBatchDelay / 1000
         self._seconds = config.responseTimeout
         self._threads = ThreadPoolExecutor(self.batch_size if model.runs_side_by_side else 1)
+        # One explanation at a time. Those that wait hold no thread of the others.
+        self._explaining = ThreadPoolExecutor(1) if model.runs_side_by_side else self._threads
         self._running: dict[object, float] = {}
 
     async def answer(
@@ -69,7 +71,8 @@ class ServedModel:
         if self._model.runs_side_by_side:
             deadline = self._model.deadline()
             run = partial(self._model.answer_alone, deadline=deadline)
-            running = asyncio.ensure_future(self._run(run, incoming))
+            threads = self._explaining if self._model.explains(incoming) else self._threads
+            running = asyncio.ensure_future(self._run(run, incoming, threads))
         else:
             deadline = None
             running = asyncio.ensure_future(answer_in_batch(incoming))
@@ -88,7 +91,8 @@ class ServedModel:
 
     async def answer_batch(self, batch: list[Any]) -> None:
         """Answer the requests of a batch together."""
-        await self._run(partial(self._model.answer, deadline=self._model.deadline()), batch)
+        answer = partial(self._model.answer, deadline=self._model.deadline())
+        await self._run(answer, batch, self._threads)
 
     def check_health(self) -> None:
         """Raise an error where this process has to be replaced.
@@ -104,8 +108,8 @@ class ServedModel:
         if longest > self._seconds:
             raise RuntimeError(f"A batch runs for more than responseTimeout, {self._seconds} s.")
 
-    async def _run(self, function: Any, argument: Any) -> None:
-        """Run a function in a thread; health checks see for how long."""
+    async def _run(self, function: Any, argument: Any, threads: ThreadPoolExecutor) -> None:
+        """Run a function in one of some threads; health checks see for how long."""
         key, loop = object(), asyncio.get_running_loop()
 
         def timed() -> None:
@@ -115,7 +119,7 @@ class ServedModel:
             finally:
                 del self._running[key]
 
-        await loop.run_in_executor(self._threads, timed)
+        await loop.run_in_executor(threads, timed)
 
     def _no_such_version(self, version: str) -> Part:
         """Return TorchServe's response to a request for another version."""

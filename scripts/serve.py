@@ -66,7 +66,10 @@ def start(
     ] = None,
     workdir: Workdir = BUILD / "server",
 ) -> None:
-    """Start TorchServe on this machine and return once every model answers."""
+    """Start TorchServe on this machine and return once every model answers.
+
+    A model that does not load is named with the reason, and the others are served.
+    """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     ports = Ports(port, management_port, metrics_port, grpc_port, grpc_management_port)
     with plain_errors():
@@ -84,6 +87,7 @@ def start(
             fork_server=fork_server,
             public_key=public_key,
             on_ready=lambda name, seconds: console.print(f"{name} is ready ({seconds:.1f} s)"),
+            on_failed=lambda name, reason: typer.echo(f"{name} did not load: {reason}", err=True),
         )
         if foreground:
             _stay(torchserve)
@@ -113,10 +117,12 @@ def status(workdir: Workdir = BUILD / "server") -> None:
     ready = {name: server.is_ready(name) for name in server.models}
     for name, answers in ready.items():
         console.print(f"{name} {'is ready' if answers else 'does not answer'}")
+    for name, reason in server.left_out.items():
+        console.print(f"{name} is not served: {reason}", markup=False)
     workers = server.workers()
     console.print(f"{len(workers)} workers: {Memory.of_all(workers)}")
     console.print(f"{server.inference_url} (process {server.pid}, logs in {workdir / 'logs'})")
-    raise typer.Exit(0 if all(ready.values()) else 1)
+    raise typer.Exit(0 if all(ready.values()) and not server.left_out else 1)
 
 
 def _leave_if_running(workdir: Path) -> None:

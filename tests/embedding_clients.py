@@ -91,7 +91,7 @@ def openai_embeds(server: EmbeddingServer) -> None:
 def openai_shows_which_text_is_wrong(server: EmbeddingServer) -> None:
     mistake = server.embeddings["mistake"]
     assert mistake["status"] == 400
-    assert mistake["body"]["message"] == "input[2]: inputs is empty; send a text."
+    assert mistake["body"]["message"] == "input[2] is empty; send a text."
 
 
 def hugging_face_embeds(server: EmbeddingServer) -> None:
@@ -111,7 +111,7 @@ def cohere_embeds(server: EmbeddingServer) -> None:
         assert found["by_type"][kind] == server.embed(precision=kind)
     assert all(isinstance(each, str) for each in found["by_type"]["base64"])
     assert found["tokens"] == sum(map(len, server.ids))
-    assert found["mistake"]["message"] == "texts[2]: inputs is empty; send a text."
+    assert found["mistake"]["message"] == "texts[2] is empty; send a text."
 
 
 def cohere_ranks(server: EmbeddingServer) -> None:

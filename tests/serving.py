@@ -32,6 +32,13 @@ class Served:
         self.engine = Engine.load(folder, self.config)
         self.dispatcher = Dispatcher(self.engine)
 
+    @classmethod
+    def of(cls, engine: Engine) -> Served:
+        """Return a model that is loaded already."""
+        model = cls.__new__(cls)
+        model.engine, model.dispatcher = engine, Dispatcher(engine)
+        return model
+
     def post(self, *contents: Any) -> list[Reply]:
         """Send contents, or whole requests, in one batch; returns each one's status and JSON."""
         http_requests = [

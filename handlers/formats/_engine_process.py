@@ -64,6 +64,7 @@ from handlers.generation.text_grammar import TextGrammar
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.lazy_load import LazyLoad
 from handlers.runtime.model import Model
+from handlers.runtime.one_thread import OneThread
 
 logger = logging.getLogger(__name__)
 
@@ -369,7 +370,7 @@ class EngineModel(ContinuousModel, ABC):
     ) -> None:
         self._process, self.max_texts = process, limit
         self._static, self._has_gradients = static, has_gradients
-        self._numbers = itertools.count(1)
+        self._numbers, self._one_thread = itertools.count(1), OneThread()
         weakref.finalize(self, process.close)
 
     @abstractmethod
@@ -431,7 +432,9 @@ class EngineModel(ContinuousModel, ABC):
         return static.run_exclusively(function, deadline)
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        return self._static.get().forward(batch)
+        static = self._static.get()
+        with self._one_thread:
+            return static.forward(batch)
 
     @property
     def has_gradients(self) -> bool:
@@ -444,12 +447,16 @@ class EngineModel(ContinuousModel, ABC):
     def forward_with_gradients(
         self, batch: Mapping[str, torch.Tensor]
     ) -> Mapping[str, torch.Tensor]:
-        return self._static.get().forward_with_gradients(batch)
+        static = self._static.get()
+        with self._one_thread:
+            return static.forward_with_gradients(batch)
 
     def generate(
         self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any
     ) -> torch.Tensor:
-        return self._static.get().generate(batch, config, **extra)
+        static = self._static.get()
+        with self._one_thread:
+            return static.generate(batch, config, **extra)
 
     @property
     def _static_metrics(self) -> Mapping[str, float]:

@@ -46,8 +46,15 @@ def given_settings(base: Mapping[str, Any], parameters: GenerationParameters) ->
         parameters: those of the prompt, which take precedence.
     """
     # The kit itself applies them to the logits of transformers.
-    of_openai = {"frequency_penalty", "presence_penalty", "logit_bias", "top_n_tokens"}
-    given = parameters.model_dump(include=of_openai, exclude_none=True)
+    of_kit = {
+        "frequency_penalty",
+        "presence_penalty",
+        "logit_bias",
+        "allowed_token_ids",
+        "bad_words",
+        "top_n_tokens",
+    }
+    given = parameters.model_dump(include=of_kit, exclude_none=True)
     return {**base, **parameters.for_generate, **given}
 
 

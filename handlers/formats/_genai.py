@@ -66,7 +66,13 @@ NOT_WITH_BEAMS = (
 )
 BEAM_NGRAMS = {"no_repeat_ngram_size": 0}
 # What transformers does besides; openvino-genai would ignore it.
-LACKING: Mapping[str, Any] = {**OF_GENERATE_ALONE, "logit_bias": {}, "top_n_tokens": 0}
+LACKING: Mapping[str, Any] = {
+    **OF_GENERATE_ALONE,
+    "logit_bias": {},
+    "allowed_token_ids": None,
+    "bad_words": (),
+    "top_n_tokens": 0,
+}
 ENGINE = "continuousBatching with save_mode: openvino"
 
 
@@ -106,7 +112,7 @@ class GenAiModel(EngineModel):
     ) -> None:
         self._trials = trials
         self._base = _base_of(base)
-        self._ends = sorted(end_tokens(base))
+        self._ends = end_tokens(base)
         self._cached_tokens = scheduler["num_kv_blocks"] * BLOCK
         arguments = {
             "directory": str(directory),
@@ -159,6 +165,9 @@ class GenAiModel(EngineModel):
         if self._trials is None:
             grammar.compile()
             raise Unprocessable("Grammars are not possible with this model; leave them out.")
+        if grammar.is_lark:
+            grammar.compile()
+            raise LackingInEngine(f"A grammar in Lark cannot be done by {ENGINE}; leave it out.")
         # The weights of the checkpoint generate what the engine lacks.
         tag = self._trials.structural_tag(grammar, relaxes=self._groups is None)
         return {"structural_tag": tag}
@@ -205,8 +214,9 @@ class GenAiModel(EngineModel):
         if parameters.records_tokens:
             settings["logprobs"] = 1
         # Without an end token, openvino-genai would take the id -1.
-        ends = {"stop_token_ids": self._ends} if self._ends else {"ignore_eos": True}
-        return {**settings, "max_new_tokens": prompt.new_tokens, **ends}
+        ends = sorted(parameters.ends(self._ends))
+        ending = {"stop_token_ids": ends} if ends else {"ignore_eos": True}
+        return {**settings, "max_new_tokens": prompt.new_tokens, **ending}
 
 
 def _side_by_side(

@@ -137,9 +137,11 @@ class PagedModel(StaticGroups, TextEngine):
             if name not in OF_SAMPLING and given.get(name) not in (None, neutral)
         ]
         recorded = parameters.records_tokens or parameters.top_n_tokens
-        biased = parameters.penalizes or parameters.logit_bias
+        biased = parameters.penalizes or parameters.logit_bias or parameters.excludes_tokens
+        other_ends = prompt.ends(self._base) != end_tokens(self._base)
         fits = len(prompt) + prompt.new_tokens <= self._capacity
-        return fits and not (changed or recorded or biased or prompt.grammar or prompt.syntax)
+        special = recorded or biased or other_ends or prompt.grammar or prompt.syntax
+        return fits and not (changed or special)
 
 
 @dataclass(eq=False)

@@ -61,10 +61,16 @@ SETTINGS: Mapping[str, str] = {
     "frequency_penalty": "frequency_penalty",
     "presence_penalty": "presence_penalty",
     "logit_bias": "logit_bias",
+    "allowed_token_ids": "allowed_token_ids",
     "min_new_tokens": "min_tokens",
 }
-# What vLLM has not, with the values that have no effect.
-LACKING: Mapping[str, Any] = {**OF_GENERATE_ALONE, "num_beams": 1, "no_repeat_ngram_size": 0}
+# What vLLM has not without a tokenizer of its own, with the values that have no effect.
+LACKING: Mapping[str, Any] = {
+    **OF_GENERATE_ALONE,
+    "num_beams": 1,
+    "no_repeat_ngram_size": 0,
+    "bad_words": (),
+}
 # What is read elsewhere, or has no effect without beams.
 OTHERS = {
     "do_sample",
@@ -109,7 +115,7 @@ class VllmModel(EngineModel):
     ) -> None:
         super().__init__(process, limit, LazyLoad(load_static), has_gradients=True)
         self._base, self._has_grammars = _base_of(base), has_grammars
-        self._ends = sorted(end_tokens(base))
+        self._ends = end_tokens(base)
 
     @property
     def generation(self) -> GenerationInfo:
@@ -126,7 +132,11 @@ class VllmModel(EngineModel):
             )
         if prompt.grammar:
             settings.pop("min_tokens", None)
-        return {**settings, "max_tokens": prompt.new_tokens, "stop_token_ids": self._ends}
+        ends = prompt.parameters.ends(self._ends)
+        # vLLM ends a text at the end token of its tokenizer, too, where it has one.
+        ignores = {} if self._ends <= ends else {"ignore_eos": True}
+        stops = {"max_tokens": prompt.new_tokens, "stop_token_ids": sorted(ends)}
+        return {**settings, **ignores, **stops}
 
     def _constraints(self, grammar: TextGrammar) -> dict[str, Any]:
         followed = grammar.followed()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NotRequired
 
 from jinja2.exceptions import TemplateError
 from transformers import PreTrainedTokenizerBase
 from typing_extensions import TypedDict
 
+from handlers.config.quoting import quote
 from handlers.errors import BadRequest, RequestTooLarge, Unprocessable, summarize
+from handlers.generation.template_options import TemplateOptions, reads
 from handlers.generation.tool_calls import syntax_of
 from handlers.generation.tool_messages import (
     MAX_NAME,
@@ -26,6 +28,12 @@ from handlers.schemas.structured_output import Tool
 from handlers.schemas.text_checks import check_setting, check_text, json_type
 
 MAX_ROLE = 64
+# OpenAI's name for the instructions of a developer, which newer models know.
+DEVELOPER, SYSTEM = "developer", "system"
+# How templates fail: `raise_exception`, or an argument of another type than they expect.
+REFUSALS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+# Is written after a message to see whether the prompt has it.
+MARK = "x7q{}y"
 
 
 class Message(TypedDict):
@@ -72,42 +80,106 @@ def prompt_of(
     tokenizer: PreTrainedTokenizerBase,
     max_characters: int,
     tools: Sequence[Tool] = (),
-    *,
-    add_generation_prompt: bool = True,
+    options: TemplateOptions | None = None,
 ) -> str:
     """Return the prompt that the checkpoint's chat template makes of messages and tools.
 
-    A template that knows no tools gets texts in their place.
+    A template that knows no tools gets texts in their place, and one that knows no developer gets
+    those messages as the system's.
 
     Args:
         messages: the messages.
         tokenizer: the tokenizer, which has the template.
         max_characters: the maximum number of characters in the prompt.
         tools: functions that the model may call.
-        add_generation_prompt: whether it ends where the assistant's message begins.
+        options: what the template gets besides.
 
     Raises:
         Unprocessable: the checkpoint has no chat template.
-        BadRequest: its template refuses these messages.
+        BadRequest: its template refuses these messages, or leaves one of them out.
         RequestTooLarge: the prompt has more characters than allowed.
     """
     template = chat_template(tokenizer, tools)
-    options: dict[str, Any] = {
-        "chat_template": template,
-        "add_generation_prompt": add_generation_prompt,
-    }
+    options = options or TemplateOptions()
+    options.check(template)
+    given: dict[str, Any] = {"chat_template": template, **options.for_template}
+    known = [_with_known_role(message, template) for message in messages]
     if "tools" in template:
-        turns = [template_turn(message, syntax_of(template)) for message in messages]
-        options["tools"] = [tool.for_template for tool in tools] or None
+        turns = [template_turn(message, syntax_of(template)) for message in known]
+        given["tools"] = [tool.for_template for tool in tools] or None
     else:
-        turns = text_turns(messages, tools)
+        turns = text_turns(known, tools)
     try:
-        prompt = _render(turns, tokenizer, options)
-    except (TemplateError, TypeError) as error:
+        prompt = _render(turns, tokenizer, given)
+    except REFUSALS as error:
         raise BadRequest(
             f"The model's chat template refuses the messages: {summarize(error)}."
         ) from None
-    return check_text(prompt, "The prompt of the chat template", max_characters)
+    prompt = check_text(prompt, "The prompt of the chat template", max_characters)
+    _check_reach(prompt, turns, tokenizer, given)
+    return prompt
+
+
+def _with_known_role(message: Message, template: str) -> Message:
+    """Return a message under a role that a template knows, where there is one for it."""
+    if message["role"] != DEVELOPER or reads(template, DEVELOPER):
+        return message
+    return {**message, "role": SYSTEM}
+
+
+def _check_reach(
+    prompt: str,
+    turns: Sequence[Turn],
+    tokenizer: PreTrainedTokenizerBase,
+    options: Mapping[str, Any],
+) -> None:
+    """Check that the prompt has every message: templates leave out roles that they do not know.
+
+    The text of a message that calls a tool may be left out, as its calls are there.
+
+    Raises:
+        BadRequest: it lacks one.
+    """
+    marked = dict(_marked(turns))
+    written = _try_render(
+        [marked.get(at, turn) for at, turn in enumerate(turns)], tokenizer, options
+    )
+    roles: set[str] = set()
+    for at, turn in marked.items():
+        role = turn["role"]
+        if MARK.format(at) in written or role in roles:
+            continue
+        roles.add(role)
+        alone = [turn if place == at else each for place, each in enumerate(turns)]
+        # A template may write a message in another form.
+        if _try_render(alone, tokenizer, options) == prompt:
+            raise BadRequest(
+                f"The model's chat template leaves out a message of the role {quote(role)}; send"
+                " its text in a message of the user or the system."
+            )
+
+
+def _marked(turns: Sequence[Turn]) -> Iterator[tuple[int, Turn]]:
+    """Yield the number of each message with a text, and the message with a mark after it."""
+    for at, turn in enumerate(turns):
+        content, mark = turn["content"], MARK.format(at)
+        if turn.get("tool_calls") or not content:
+            continue
+        if isinstance(content, str):
+            yield at, {**turn, "content": content + mark}
+        elif "text" in content[-1]:
+            last = {**content[-1], "text": content[-1]["text"] + mark}
+            yield at, {**turn, "content": [*content[:-1], last]}
+
+
+def _try_render(
+    turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase, options: Mapping[str, Any]
+) -> str:
+    """Return a prompt; none where the template refuses the messages."""
+    try:
+        return _render(turns, tokenizer, options)
+    except REFUSALS:
+        return ""
 
 
 def _render(

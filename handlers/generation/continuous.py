@@ -16,7 +16,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase
 from handlers.batching.rows import RowOutcome
 from handlers.errors import OutOfTime, RequestError, attempt
 from handlers.generation.decoding import WITH_SPECIAL_TOKENS, IncrementalDecoder
-from handlers.generation.generator import Generator, Prompt, end_tokens
+from handlers.generation.generator import Generator, Prompt
 from handlers.generation.logits import MIN_LOGPROB, TokenScores
 from handlers.generation.scheduler import NewTokens, TextEngine, as_too_large
 from handlers.generation.stopping import Continuation, GeneratedText
@@ -179,10 +179,9 @@ class ContinuousGenerator:
         """
         changed = threading.Event()
         plain = IncrementalDecoder(self.tokenizer)
-        # A special token may begin a tool call.
         special = IncrementalDecoder(self.tokenizer, WITH_SPECIAL_TOKENS)
         started = [
-            attempt(self._start, prompt, special if prompt.syntax else plain, changed)
+            attempt(self._start, prompt, special if prompt.shows_special_tokens else plain, changed)
             for prompt in prompts
         ]
         texts = sum(prompt.engine_texts for prompt in prompts)
@@ -226,7 +225,7 @@ class ContinuousGenerator:
             decoder,
             prompt.features["input_ids"],
             prompt.parameters.stop,
-            end_tokens(self.base),
+            prompt.ends(self.base),
             prompt.new_tokens,
             prompt.syntax,
         )
@@ -250,6 +249,10 @@ class ContinuousGenerator:
 
 class ContinuousModel(Model, TextEngine, ABC):
     """A model whose engine generates its texts."""
+
+    @property
+    def runs_side_by_side(self) -> bool:
+        return True
 
     def generate_prompts(
         self, generator: Generator, prompts: Sequence[Prompt], budget: int

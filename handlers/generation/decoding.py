@@ -101,6 +101,17 @@ class IncrementalDecoder:
         """Return whether a token is a special one, which has no text."""
         return token in self._special
 
+    def hidden_names(self, texts: Sequence[str]) -> Mapping[int, str]:
+        """Return the names of the tokens that are left out and that one of some texts has."""
+        if not (texts and self.settings["skip_special_tokens"]):
+            return {}
+        names = {token: self._name(token) for token in self._special}
+        return {
+            token: name
+            for token, name in names.items()
+            if name and any(name in text for text in texts)
+        }
+
     def part_of_character(self, token: int) -> bytes | None:
         """Return the bytes of a token that has a part of a character; None for other tokens."""
         if token not in self._parts:
@@ -125,7 +136,10 @@ class IncrementalDecoder:
 
     @cached_property
     def _special(self) -> frozenset[int]:
-        return frozenset(self.tokenizer.all_special_ids)
+        # Many tokenizers leave the tokens of their chat templates out of `all_special_ids`.
+        added = self.tokenizer.added_tokens_decoder.items()
+        special = {number for number, token in added if token.special}
+        return frozenset(special.union(self.tokenizer.all_special_ids))
 
     @cached_property
     def _texts(self) -> dict[int, str]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from transformers import (
     GenerationConfig,
+    LogitsProcessor,
     LogitsProcessorList,
     PreTrainedTokenizerBase,
     StoppingCriteriaList,
@@ -32,6 +33,7 @@ from handlers.generation.grammar import (
 from handlers.generation.layout import DECODER_ONLY, Layout
 from handlers.generation.logits import (
     LogprobRecorder,
+    banned_sequences,
     first_tokens_for,
     penalties_for,
     recorder_for,
@@ -120,6 +122,15 @@ class Prompt(Window):
         parameters = self.parameters
         single = parameters.num_beams * parameters.num_return_sequences == 1
         return self.stream is not None and single and not parameters.prompt_lookup_num_tokens
+
+    @property
+    def shows_special_tokens(self) -> bool:
+        """Whether its text has special tokens; one of them may begin a tool call."""
+        return bool(self.syntax) or not self.parameters.skip_special_tokens
+
+    def ends(self, base: GenerationConfig) -> frozenset[int]:
+        """Return the ids of the tokens that end its texts."""
+        return self.parameters.ends(end_tokens(base))
 
     @property
     def is_followed(self) -> bool:
@@ -227,6 +238,7 @@ class Generator:
         ending = (
             prompt.new_tokens if beams or tight or forced else None,
             settings.stop if beams else (),
+            prompt.ends(self.base),
         )
         adapter = None if self.model.mixes_adapters else settings.adapter_id
         options = tuple(sorted(self._shared_options(prompt).items()))
@@ -261,7 +273,7 @@ class Generator:
         samplings = [self._sampling(prompt) for prompt in prompts]
         sampler = [PerPromptSampler(samplings, states)] if any(samplings) else []
         processors = LogitsProcessorList(
-            [*penalties_for(settings, width), *grammars, *first, *sampler]
+            [*self._penalties(settings, width), *grammars, *first, *sampler]
         )
         adapters = [name for prompt in prompts for name in prompt.adapters]
         with seeded(settings[0].seed), self.model.with_adapters(adapters):
@@ -281,6 +293,12 @@ class Generator:
             outcomes.outcome(number, tokens, sequences.read(number, tokens))
             for number, tokens in enumerate(of_prompts)
         ]
+
+    def _penalties(
+        self, settings: Sequence[GenerationParameters], width: int
+    ) -> list[LogitsProcessor]:
+        banned = [banned_sequences(self.tokenizer, each.bad_words) for each in settings]
+        return penalties_for(settings, width, banned)
 
     def _selects_tokens(self, prompt: Prompt) -> bool:
         """Return whether the tokens of a prompt are selected here, and not by `generate`.
@@ -317,11 +335,11 @@ class Generator:
         on_end: OnEnd | None,
         states: BatchRows,
     ) -> SequenceCriterion:
-        # A special token may begin a tool call.
         plain = IncrementalDecoder(self.tokenizer)
         special = IncrementalDecoder(self.tokenizer, WITH_SPECIAL_TOKENS)
         continuations = [
-            self._continuation(prompt, special if prompt.syntax else plain) for prompt in prompts
+            self._continuation(prompt, special if prompt.shows_special_tokens else plain)
+            for prompt in prompts
         ]
         if prompts[0].parameters.num_beams > 1:
             return BeamCriterion(continuations, width)
@@ -362,7 +380,7 @@ class Generator:
             decoder,
             self.layout.tokens_before(prompt),
             prompt.parameters.stop,
-            end_tokens(self.base),
+            prompt.ends(self.base),
             prompt.new_tokens,
             prompt.syntax,
             prompt.future,
@@ -375,6 +393,7 @@ class Generator:
 
     def _config(self, prompts: Sequence[Prompt]) -> GenerationConfig:
         config = copy.deepcopy(self.base)
+        config.eos_token_id = sorted(prompts[0].ends(self.base)) or None
         config.update(
             **self._shared_options(prompts[0]),
             # transformers has moved contrastive search to code on its hub.

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance.gbnf_to_lark import gbnf_to_lark
 from llguidance.hf import from_tokenizer
 from transformers import LogitsProcessor, PreTrainedTokenizerBase
 
@@ -67,6 +68,8 @@ CACHED_GRAMMARS = 16
 WHITESPACE = r" |\n {0,16}|\n\t{0,4}"
 # A slash ends a regular expression in Lark, unless a backslash is before it.
 SLASH = re.compile(r"(\\.)|/", re.DOTALL)
+# What has a meaning in a regular expression.
+SYNTAX = re.compile(r"[\\.^$*+?{}\[\]|()/-]")
 # A special token with the name of one is part of a call.
 CALL_MARKERS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]")
 # Where in the source an error of llguidance is, and that source.
@@ -392,6 +395,8 @@ def grammar_content(grammar: Grammar, max_characters: int = MAX_CHARACTERS) -> s
         BadRequest: its value does not fit its type.
         RequestTooLarge: its value is too long.
     """
+    if grammar.type == "choice":
+        return _one_of(grammar.value, max_characters)
     if grammar.type == "regex":
         return _check_text(grammar.value, "The regex of the grammar", max_characters)
     value = grammar.value
@@ -412,6 +417,33 @@ def json_rule(schema: Schema, *, strict: bool) -> str:
     options = {"whitespace_pattern": WHITESPACE, "lenient": not strict}
     rules = dict(schema) if isinstance(schema, Mapping) else {"allOf": [schema]}
     return f"%json {json.dumps({**rules, 'x-guidance': options})}"
+
+
+def lark_text(value: Any, max_characters: int) -> str:
+    """Return a grammar in llguidance's variant of Lark, which may be given in GBNF.
+
+    Raises:
+        BadRequest: it is no text, or cannot be read.
+        RequestTooLarge: it is too long.
+    """
+    text = _check_text(value, "The grammar", max_characters)
+    if "::=" not in text:
+        return text
+    try:
+        return str(gbnf_to_lark(text))
+    except Exception as error:  # noqa: BLE001 - its parser fails in several ways
+        raise BadRequest(
+            f"The grammar cannot be compiled: {summarize(error)}; change it."
+        ) from None
+
+
+def _one_of(texts: Any, max_characters: int) -> str:
+    """Return the regular expression of several texts."""
+    is_list = isinstance(texts, list) and texts and all(isinstance(each, str) for each in texts)
+    if not is_list or not all(texts):
+        raise BadRequest("The choice of the grammar must be a list of texts; none of them empty.")
+    escaped = (SYNTAX.sub(r"\\\g<0>", text).replace("\n", r"\n") for text in texts)
+    return _check_text(f"({'|'.join(escaped)})", "The choice of the grammar", max_characters)
 
 
 def _parse_schema(value: Any, max_characters: int) -> Schema:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
@@ -21,6 +21,8 @@ from handlers.media.remote import RemoteFile
 
 IMAGE_KEYS = ("image", "url", "base64")
 IMAGE_PART = {"type": "image"}
+# Breaks the name of a token, so that it is a text.
+NO_WIDTH = "\u200b"
 # How a template reads the type of a part; another one takes texts as contents.
 READS_PARTS = re.compile(r"""\[['"]type['"]\]|\.type\b|selectattr\(\s*['"]type""")
 
@@ -64,6 +66,28 @@ class ImageChat:
     parts: Sequence[Sequence[Mapping[str, str]] | None]
     files: Sequence[bytes | RemoteFile]
 
+    def spelled(self, tokens: Sequence[str]) -> ImageChat:
+        """Return the chat with a space of no width in what its texts have of some tokens.
+
+        So a text may have the name of a token that stands for a file.
+
+        Args:
+            tokens: the tokens.
+        """
+        messages: list[Any] = [
+            {**each, "content": _spelled(each["content"], tokens)} for each in self.messages
+        ]
+        parts = [
+            None
+            if of_message is None
+            else [
+                part if part is IMAGE_PART else {**part, "text": _spelled(part["text"], tokens)}
+                for part in of_message
+            ]
+            for of_message in self.parts
+        ]
+        return replace(self, messages=messages, parts=parts)
+
     def for_template(self, template: str, image_token: str) -> list[Any]:
         """Return the messages as a chat template reads them: with parts, or with texts.
 
@@ -97,6 +121,12 @@ def read_chat(given: Sequence[Any], files: MediaFiles, max_characters: int) -> I
         texts.append({**message, "content": [part for part, image in pairs if image is None]})
         parts.append([part if image is None else IMAGE_PART for part, image in pairs])
     return ImageChat(check_messages(texts, max_characters), parts, found)
+
+
+def _spelled(text: str, tokens: Sequence[str]) -> str:
+    for token in tokens:
+        text = text.replace(token, f"{token[0]}{NO_WIDTH}{token[1:]}")
+    return text
 
 
 def _image_in(part: Any, name: str, files: MediaFiles) -> bytes | RemoteFile | None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from transformers import LogitsProcessor, LogitsProcessorList
+from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedTokenizerBase
 
 from handlers.generation.parameters import MAX_TOP_TOKENS, GenerationParameters
 
@@ -27,7 +27,8 @@ MIN_LOGPROB = -9999.0
 
 
 class PerRowPenalties(LogitsProcessor):
-    """Subtracts the penalties of tokens that were generated before, and adds `logit_bias`.
+    """Subtracts the penalties of tokens that were generated before, adds `logit_bias`, and excludes
+    the tokens that a prompt does not allow.
 
     A row has the settings of its prompt, so prompts with different ones share a batch. With beams
     the scores are log probabilities, which are not normalized again.
@@ -35,11 +36,18 @@ class PerRowPenalties(LogitsProcessor):
     Args:
         settings: the parameters of each prompt, which has as many rows as the others.
         width: the length of the padded prompts, whose tokens do not count.
+        banned: the sequences of tokens that are not generated after each prompt.
     """
 
-    def __init__(self, settings: Sequence[GenerationParameters], width: int) -> None:
+    def __init__(
+        self,
+        settings: Sequence[GenerationParameters],
+        width: int,
+        banned: Sequence[Sequence[Sequence[int]]] = (),
+    ) -> None:
         self._settings, self._width = settings, width
         self._biases = [_tensors(each.logit_bias or {}) for each in settings]
+        self._banned = banned or [()] * len(settings)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Return the scores of the next token of each row. Shape: (rows, vocabulary)."""
@@ -51,7 +59,26 @@ class PerRowPenalties(LogitsProcessor):
             ids, values = self._biases[number]
             if len(ids):
                 scores[rows, ids] += values.to(scores)
+            if settings.excludes_tokens:
+                for row in range(rows.start, rows.stop):
+                    generated = input_ids[row, self._width :].tolist()
+                    self._exclude(scores[row], number, generated)
         return scores
+
+    def _exclude(self, scores: torch.Tensor, number: int, generated: list[int]) -> None:
+        """Set the scores of the tokens that may not follow those of a row to minus infinity."""
+        allowed = self._settings[number].allowed_token_ids
+        if allowed is not None:
+            kept = scores[list(allowed)]
+            scores[:] = -torch.inf
+            scores[list(allowed)] = kept
+        banned = [
+            last
+            for *before, last in self._banned[number]
+            if not before or generated[-len(before) :] == before
+        ]
+        if banned:
+            scores[banned] = -torch.inf
 
 
 def _tensors(bias: Mapping[int, float]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -153,16 +180,32 @@ class LogprobRecorder(LogitsProcessor):
         return list(zip(ids, values, strict=True))
 
 
-def penalties_for(settings: Sequence[GenerationParameters], width: int) -> list[LogitsProcessor]:
+def banned_sequences(
+    tokenizer: PreTrainedTokenizerBase, words: Sequence[str]
+) -> list[tuple[int, ...]]:
+    """Return the tokens of texts that are not written, at the beginning and after a space."""
+    forms = [form for word in words for form in (word, f" {word.lstrip()}")]
+    if not forms:
+        return []
+    ids = tokenizer(forms, add_special_tokens=False)["input_ids"]
+    return list(dict.fromkeys(tuple(each) for each in ids if each))
+
+
+def penalties_for(
+    settings: Sequence[GenerationParameters],
+    width: int,
+    banned: Sequence[Sequence[Sequence[int]]] = (),
+) -> list[LogitsProcessor]:
     """Return the processor of the penalties and biases of prompts; none if there are none.
 
     Args:
         settings: the parameters of each prompt.
         width: the length of the padded prompts.
+        banned: the sequences of tokens that are not generated after each prompt.
     """
-    if not any(each.penalizes or each.logit_bias for each in settings):
+    if not any(each.penalizes or each.logit_bias or each.excludes_tokens for each in settings):
         return []
-    return [PerRowPenalties(settings, width)]
+    return [PerRowPenalties(settings, width, banned)]
 
 
 def first_tokens_for(tokens: Sequence[int | None], width: int) -> list[LogitsProcessor]:

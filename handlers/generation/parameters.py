@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Annotated, Any, ClassVar, Self
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AliasChoices,
@@ -15,6 +15,7 @@ from pydantic import (
 
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import BadRequest, RequestTooLarge, TextTooLong, Unprocessable
+from handlers.generation.template_options import TemplateOptions
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.structured_output import GrammarSpec, NamedTool, Tool, ToolChoice, Tools
@@ -30,10 +31,16 @@ MAX_STOP_CHARACTERS = 256
 StopText = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 # As OpenAI and vLLM.
 MAX_BIASES = 1024
+MAX_ALLOWED_TOKENS = 1024
+MAX_STOP_TOKENS = 128
 MAX_TOP_TOKENS = 20
 MAX_ID_DIGITS = 9
 # Each of them is computed with the others in one forward.
 MAX_LOOKUP = 64
+# Each of them is searched for in the tokens of the text, too.
+MAX_BAD_WORDS = 64
+MAX_TEMPLATE_ARGUMENTS = 64
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 StopTexts = StopText | Annotated[list[StopText], Field(max_length=MAX_STOPS)] | None
 
 
@@ -59,6 +66,34 @@ LogitBias = Annotated[
     dict[int, Bias], Field(max_length=MAX_BIASES), BeforeValidator(_with_token_ids)
 ]
 TopTokens = Annotated[int, Field(ge=0, le=MAX_TOP_TOKENS)]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+def _tuple_of(most: int, least: int = 0) -> Callable[[Any], Any]:
+    """Return a function from a list, or a single id or text, to a tuple of so many items."""
+
+    def read(value: Any) -> Any:
+        items = value if isinstance(value, list | tuple) else [value]
+        if not least <= len(items) <= most:
+            bound = f"at most {most:,}" if len(items) > most else f"at least {least}"
+            raise ValueError(f"has {len(items):,} items; send {bound}")
+        return tuple(items)
+
+    return read
+
+
+StopTokens = Annotated[
+    tuple[TokenId, ...],
+    BeforeValidator(_tuple_of(MAX_STOP_TOKENS), json_schema_input_type=TokenId | list[TokenId]),
+]
+AllowedTokens = Annotated[
+    tuple[TokenId, ...],
+    BeforeValidator(_tuple_of(MAX_ALLOWED_TOKENS, 1), json_schema_input_type=list[TokenId]),
+]
+BadWords = Annotated[
+    tuple[StopText, ...],
+    BeforeValidator(_tuple_of(MAX_BAD_WORDS), json_schema_input_type=list[StopText]),
+]
 
 # The first are sent by all clients of text-generation-inference, the others are a pipeline's.
 NAMES = PipelineNames(
@@ -83,6 +118,12 @@ NOT_OF_GENERATE = {
     "max_length",
     "truncate",
     "stop",
+    "stop_token_ids",
+    "eos_token_id",
+    "ignore_eos",
+    "allowed_token_ids",
+    "bad_words",
+    "skip_special_tokens",
     "seed",
     "return_full_text",
     "details",
@@ -98,6 +139,12 @@ NOT_OF_GENERATE = {
     "tool_choice",
     "parallel_tool_calls",
     "adapter_id",
+    "add_special_tokens",
+    "add_generation_prompt",
+    "continue_final_message",
+    "chat_template_kwargs",
+    "documents",
+    "reasoning_effort",
 }
 
 
@@ -142,7 +189,21 @@ class SamplingParameters(Parameters):
     early_stopping: bool | None = None
     """Ends a beam search at the first complete candidates."""
     stop: tuple[str, ...] = ()
-    """Text, or list of at most 16 texts of 256 characters, before which the output ends."""
+    """Text, or list of at most 16 texts of 256 characters, before which the output ends. A text may
+    have special tokens, such as `<|im_end|>`."""
+    stop_token_ids: StopTokens = ()
+    """Ids of tokens that end the text as well; at most 128."""
+    eos_token_id: StopTokens | None = None
+    """Ids of tokens that end the text in place of the checkpoint's end tokens."""
+    ignore_eos: bool = False
+    """Goes on after the end tokens of the checkpoint."""
+    allowed_token_ids: AllowedTokens | None = None
+    """Ids of the only tokens that may be chosen; at most 1,024. Without an end token among them,
+    the text has all of `max_new_tokens`."""
+    bad_words: BadWords = ()
+    """Texts that are not written, by their tokens; at most 64."""
+    skip_special_tokens: bool = True
+    """Leaves special tokens out of the text."""
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
     """Makes sampling repeatable."""
     details: bool = False
@@ -216,18 +277,37 @@ class SamplingParameters(Parameters):
                 f" {max_sequences}; ask for fewer."
             )
 
-    def check_bias(self, vocabulary: int) -> None:
-        """Check that all tokens of `logit_bias` are in the vocabulary.
+    def check_token_ids(self, vocabulary: int) -> None:
+        """Check that all tokens that parameters name are in the vocabulary.
 
         Raises:
             BadRequest: with the first that is not.
         """
-        unknown = next((token for token in self.logit_bias or () if token >= vocabulary), None)
-        if unknown is not None:
-            raise BadRequest(
-                f"parameters: logit_bias has the token {unknown}, and this model's go from 0 to"
-                f" {vocabulary - 1:,}; send ids of this model's tokenizer."
-            )
+        for name, token in self._token_ids():
+            if token >= vocabulary:
+                raise BadRequest(
+                    f"parameters: {name} has the token {token}, and this model's go from 0 to"
+                    f" {vocabulary - 1:,}; send ids of this model's tokenizer."
+                )
+
+    def _token_ids(self) -> Iterator[tuple[str, int]]:
+        for name in ("logit_bias", "stop_token_ids", "eos_token_id", "allowed_token_ids"):
+            for token in getattr(self, name) or ():
+                yield name, token
+
+    def ends(self, own: frozenset[int]) -> frozenset[int]:
+        """Return the ids of the tokens that end the text.
+
+        Args:
+            own: the end tokens of the checkpoint.
+        """
+        of_model = own if self.eos_token_id is None else frozenset(self.eos_token_id)
+        return (frozenset() if self.ignore_eos else of_model).union(self.stop_token_ids)
+
+    @property
+    def excludes_tokens(self) -> bool:
+        """Whether some tokens may not be chosen."""
+        return self.allowed_token_ids is not None or bool(self.bad_words)
 
     @property
     def sequences(self) -> int:
@@ -270,6 +350,20 @@ class GenerationParameters(SamplingParameters):
     value of that model, or 0.4."""
     truncate: NotNegative | None = None
     """Cuts the prompt to this number of tokens. 0 keeps all."""
+    add_special_tokens: bool | None = None
+    """Adds the tokenizer's special tokens. By default to a text; chat templates have their own."""
+    add_generation_prompt: bool | None = None
+    """Ends the prompt of a chat where the assistant's message begins. By default, unless the last
+    message is continued."""
+    continue_final_message: bool = False
+    """Continues the last message of a chat."""
+    chat_template_kwargs: dict[str, Any] = Field(default={}, max_length=MAX_TEMPLATE_ARGUMENTS)
+    """Arguments of the chat template, such as `enable_thinking`; what it does not read has no
+    effect."""
+    documents: list[dict[str, Any]] | None = None
+    """Documents for a chat template that reads some."""
+    reasoning_effort: ReasoningEffort | None = None
+    """For a chat template that reads it; others take `none` only."""
     return_full_text: bool = True
     """Returns the prompt before the new text."""
     grammar: GrammarSpec | None = None
@@ -307,6 +401,19 @@ class GenerationParameters(SamplingParameters):
             raise Unprocessable(
                 f"prompt_lookup_num_tokens cannot be done with {name} {self.sequences}"
                 "; leave one of them out."
+            )
+
+    def check_ends(self) -> None:
+        """Check that a text with a grammar ends where that does.
+
+        Raises:
+            Unprocessable: it would not.
+        """
+        name = "ignore_eos" if self.ignore_eos else "eos_token_id"
+        if self.ignore_eos or self.eos_token_id is not None:
+            raise Unprocessable(
+                f"{name} cannot be done with response_format, grammar or tools; leave one of them"
+                " out."
             )
 
     def check_assistance(self) -> None:
@@ -380,6 +487,22 @@ class GenerationParameters(SamplingParameters):
         """Whether a draft model may propose the tokens of the text: a single greedy one."""
         plain = not (self.do_sample or self.records_tokens or self.grammar or self.tools)
         return plain and self.sequences == 1 and not self.prompt_lookup_num_tokens
+
+    @property
+    def template_options(self) -> TemplateOptions:
+        """What the chat template gets beside the messages and the tools."""
+        begins, continues = self.add_generation_prompt, self.continue_final_message
+        required: dict[str, Any] = {}
+        if self.documents is not None:
+            required["documents"] = self.documents
+        if self.reasoning_effort not in (None, "none"):
+            required["reasoning_effort"] = self.reasoning_effort
+        arguments = dict(self.chat_template_kwargs)
+        if self.reasoning_effort == "none":
+            arguments.setdefault("reasoning_effort", "none")
+        return TemplateOptions(
+            not continues if begins is None else begins, continues, arguments, required
+        )
 
     @property
     def offered_tools(self) -> Sequence[Tool]:

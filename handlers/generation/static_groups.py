@@ -24,6 +24,7 @@ from handlers.generation.generator import Generator, Prompt
 from handlers.generation.scheduler import as_too_large, check_load
 from handlers.runtime.deadline import NO_DEADLINE, PATIENCE, Deadline
 from handlers.runtime.model import Model
+from handlers.runtime.one_thread import OneThread
 from handlers.telemetry.meter import Meter
 
 Result = TypeVar("Result")
@@ -49,7 +50,7 @@ class StaticGroups(Model):
         self._model, self._others = model, others
         self.padded_limit, self.runs_alone = model.padded_limit, model.runs_alone
         self.max_texts, self._admitting = max_running + max_waiting, threading.Lock()
-        self._queue = _Queue(max_running)
+        self._queue, self._one_thread = _Queue(max_running), OneThread()
         threading.Thread(target=self._queue.run, name="generate", daemon=True).start()
         weakref.finalize(self, self._queue.close)
 
@@ -108,6 +109,10 @@ class StaticGroups(Model):
         return self._queue.load_metrics
 
     @property
+    def runs_side_by_side(self) -> bool:
+        return True
+
+    @property
     def embeddings(self) -> Sequence[torch.nn.Module]:
         return self._model.embeddings
 
@@ -120,17 +125,20 @@ class StaticGroups(Model):
         return self._model.looks_up_prompts
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        return self._model.forward(batch)
+        with self._one_thread:
+            return self._model.forward(batch)
 
     def forward_with_gradients(
         self, batch: Mapping[str, torch.Tensor]
     ) -> Mapping[str, torch.Tensor]:
-        return self._model.forward_with_gradients(batch)
+        with self._one_thread:
+            return self._model.forward_with_gradients(batch)
 
     def generate(
         self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any
     ) -> torch.Tensor:
-        return self._model.generate(batch, config, **extra)
+        with self._one_thread:
+            return self._model.generate(batch, config, **extra)
 
     def _add(self, generator: Generator, prompt: Prompt, budget: int) -> Future[RowOutcome]:
         with self.admitted(prompt.sequences):

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import takewhile
 from typing import Any, Literal
 
@@ -48,6 +49,8 @@ class GeneratedText:
         finish_reason: what ended it; None while it goes on.
         tail: the last tokens, for decoding the next.
         records: the tokens of the text with their log probabilities, where they are recorded.
+        hidden: the places in the text of the special tokens that it leaves out, and their names,
+            where a stop string has such a name.
     """
 
     text: str
@@ -55,6 +58,7 @@ class GeneratedText:
     finish_reason: FinishReason | None
     tail: Tail = field(repr=False)
     records: tuple[TokenRecord, ...] = field(default=(), repr=False)
+    hidden: tuple[tuple[int, str], ...] = field(default=(), repr=False)
 
     def recorded_end(self, count: int) -> int:
         """Return how many characters the first recorded tokens have together."""
@@ -128,6 +132,8 @@ class Continuation:
             state = replace(state, records=(*state.records, self._record(state, token, scores)))
         tail, new = self.decoder.add(state.tail, token)
         state = self._append(replace(state, tail=tail), new)
+        if token in self._hidden_names and not state.finish_reason:
+            state = self._append_hidden(state, self._hidden_names[token])
         is_full = state.tokens == self.max_new_tokens
         return self._finish(state, "length") if is_full else state
 
@@ -154,7 +160,7 @@ class Continuation:
             return text
         marks = (*self.stops, self.syntax.opening) if self.syntax else self.stops
         held = max((_overlap(text, mark) for mark in marks), default=0)
-        return text[: len(text) - held]
+        return text[: min(len(text) - held, self._named_start(state))]
 
     def emit(self, state: GeneratedText, stream: TextStream) -> None:
         """Send what is certain of a text; of one whose tokens are recorded, whole tokens.
@@ -171,13 +177,54 @@ class Continuation:
 
     def _append(self, state: GeneratedText, new: str) -> GeneratedText:
         """Return a state with new text, finished where that completes a stop string."""
+        if not new:
+            return state
         text = state.text + new
-        place = find_stop(text, self.stops, len(state.text)) if new else None
-        if place is None:
-            return replace(state, text=text)
-        records = tuple(record for record in state.records if record.start < place)
-        reason: FinishReason = "stop_sequence"
-        return replace(state, text=text[:place], finish_reason=reason, records=records)
+        place = find_stop(text, self.stops, len(state.text))
+        longer = replace(state, text=text)
+        named = self._named_stop(longer, len(new)) if state.hidden else None
+        places = [each for each in (place, named) if each is not None]
+        return _cut(longer, min(places)) if places else longer
+
+    def _append_hidden(self, state: GeneratedText, name: str) -> GeneratedText:
+        """Return a state with a token that the text leaves out, finished as with new text."""
+        hidden = (*state.hidden, (len(state.text), name))
+        state = replace(state, hidden=hidden[-self._longest_named :])
+        place = self._named_stop(state, 0)
+        return state if place is None else _cut(state, place)
+
+    def _named_stop(self, state: GeneratedText, new: int) -> int | None:
+        """Return the place of the first stop string that has a token which the text leaves out.
+
+        Args:
+            state: the text.
+            new: how many of its last characters are new.
+        """
+        whole = _WithHidden(state, self._longest_named + new)
+        place = find_stop(whole.text, self._named)
+        return None if place is None else whole.place(place)
+
+    def _named_start(self, state: GeneratedText) -> int:
+        """Return where the end of a text begins that may become such a stop string."""
+        if not self._named:
+            return len(state.text)
+        whole = _WithHidden(state, self._longest_named)
+        held = max(_overlap(whole.text, stop) for stop in self._named)
+        return whole.place(len(whole.text) - held)
+
+    @cached_property
+    def _hidden_names(self) -> Mapping[int, str]:
+        return self.decoder.hidden_names(self.stops)
+
+    @cached_property
+    def _named(self) -> tuple[str, ...]:
+        """The stop strings with the name of a token that the text leaves out."""
+        names = self._hidden_names.values()
+        return tuple(stop for stop in self.stops if any(name in stop for name in names))
+
+    @cached_property
+    def _longest_named(self) -> int:
+        return max(map(len, self._named), default=0)
 
     def _record(self, state: GeneratedText, token: int, scores: TokenScores) -> TokenRecord:
         top = [
@@ -196,6 +243,41 @@ class Continuation:
             return state
         state = self._append(state, self.decoder.rest(state.tail))
         return replace(state, finish_reason=state.finish_reason or reason)
+
+
+class _WithHidden:
+    """The end of a text with the names of the special tokens that it leaves out.
+
+    Args:
+        state: the text.
+        length: how many characters of it are taken at most.
+
+    Attributes:
+        text: the end of the text with the names.
+    """
+
+    def __init__(self, state: GeneratedText, length: int) -> None:
+        self._start = at = max(0, len(state.text) - length)
+        self._names: list[tuple[int, str]] = []
+        self.text = ""
+        for place, name in state.hidden:
+            if place >= self._start:
+                self.text += state.text[at:place]
+                self._names.append((len(self.text), name))
+                self.text, at = self.text + name, place
+        self.text += state.text[at:]
+
+    def place(self, index: int) -> int:
+        """Return the place of a character in the text itself; of one in a name, of the name."""
+        left_out = (min(len(name), max(0, index - start)) for start, name in self._names)
+        return self._start + index - sum(left_out)
+
+
+def _cut(state: GeneratedText, place: int) -> GeneratedText:
+    """Return a text that a stop string ends at a place."""
+    records = tuple(record for record in state.records if record.start < place)
+    reason: FinishReason = "stop_sequence"
+    return replace(state, text=state.text[:place], finish_reason=reason, records=records)
 
 
 class DeadlineCriterion(StoppingCriteria):

@@ -6,9 +6,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from handlers.errors import BadRequest, copied
+from handlers.errors import BadRequest, Unprocessable, copied
 from handlers.generation.compact_json import compact_json
-from handlers.generation.grammar import CompiledGrammar, GrammarCompiler, grammar_content, to_lark
+from handlers.generation.grammar import (
+    CompiledGrammar,
+    GrammarCompiler,
+    grammar_content,
+    lark_text,
+    to_lark,
+)
 from handlers.generation.json_schemas import Schema, relaxed
 from handlers.generation.structural_tag import Format, matching
 from handlers.generation.tool_calls import ToolUse
@@ -40,8 +46,20 @@ class TextGrammar:
         Raises:
             RequestError: it cannot be written so, or this model cannot have grammars.
         """
+        if self.answer and self.answer.type == "lark":
+            return self._own_lark(self.answer)
         answer = to_lark(self.answer, self.compiler.max_characters) if self.answer else None
         return self.calls.lark(self.compiler.literal, answer) if self.calls else f"start: {answer}"
+
+    @property
+    def is_lark(self) -> bool:
+        """Whether it is given in Lark, which xgrammar does not read."""
+        return self.answer is not None and self.answer.type == "lark"
+
+    def _own_lark(self, answer: Grammar) -> str:
+        if self.calls:
+            raise Unprocessable("A grammar in Lark and tools exclude one another; leave one out.")
+        return lark_text(answer.value, self.compiler.max_characters)
 
     def compile(self) -> CompiledGrammar:
         """Return the grammar as llguidance compiles it.
@@ -127,7 +145,9 @@ class TextGrammar:
     def _contents(self) -> Sequence[str | Schema]:
         """The regular expression or the schema of the answer, if it has a grammar."""
         limit = self.compiler.max_characters
-        return [grammar_content(self.answer, limit)] if self.answer else []
+        if self.answer is None or self.is_lark:
+            return []
+        return [grammar_content(self.answer, limit)]
 
 
 def _without_constraints(schemas: Sequence[Schema]) -> list[Schema]:

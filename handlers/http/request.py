@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from handlers.errors import BadRequest
+from handlers.errors import BadRequest, RequestTooLarge
 from handlers.http.decoding import (
     check_json_size,
     decode_text,
@@ -19,6 +20,7 @@ from handlers.http.decoding import (
     value_or_text,
 )
 from handlers.http.limits import DEFAULTS, BodyLimits
+from handlers.http.repeated_fields import LIST, SEPARATOR, name_in_form
 from handlers.http.response import HttpResponse
 
 JSON = "application/json"
@@ -46,6 +48,7 @@ class HttpRequest:
     `send` sends a part of the response before it is complete; None where that is not possible.
     `takes_bytes` is False where the response has to be text. `limits` are those of its body.
     `reads_media` is whether the body or a field of a form may be a file that is no text.
+    `response_headers` are further headers of its response.
     """
 
     row: Mapping[str, Any]
@@ -54,6 +57,14 @@ class HttpRequest:
     takes_bytes: bool = True
     limits: BodyLimits = DEFAULTS
     reads_media: bool = False
+    response_headers: Mapping[str, str] = field(default_factory=dict)
+
+    def with_response_headers(self, headers: Mapping[str, str]) -> HttpRequest:
+        """Return the request, whose response has further headers."""
+        # A copy has what was decoded, too.
+        other = copy(self)
+        object.__setattr__(other, "response_headers", {**self.response_headers, **headers})
+        return other
 
     @cached_property
     def explains(self) -> bool:
@@ -100,6 +111,12 @@ class HttpRequest:
         return decompress(body, coding, self.limits.max_request_bytes)
 
     @property
+    def has_body(self) -> bool:
+        """Whether it has a body that is not empty, or the fields of a form."""
+        name = self._body_name
+        return bool(self._names) if name is None else self.row[name] not in ("", b"", None)
+
+    @property
     def text(self) -> Any:
         """The text of the body's bytes; other values as they are.
 
@@ -124,14 +141,14 @@ class HttpRequest:
             if self.reads_media and _is_file(self.raw, self.content_type):
                 return bytes(self.raw)
             return _decode(self.raw, self.content_type, self.limits.max_values)
-        if self.type == FORM and not (self._names and all(map(str.isidentifier, self._names))):
+        if self.type == FORM and not (self._names and all(map(_is_field, self._names))):
             raise BadRequest(NO_FIELDS)
         if not self._names:
             raise BadRequest(
                 "The request has no body; send JSON with -H 'Content-Type: application/json' "
                 "or a file with -T."
             )
-        return dict(self._fields())
+        return self._joined_fields()
 
     def header(self, name: str) -> str:
         """Return an HTTP header, whatever its case; empty when it is missing."""
@@ -143,10 +160,29 @@ class HttpRequest:
         pairs = reversed(list(self.headers.items()))
         return {name.lower(): str(value) for name, value in pairs}
 
+    def _joined_fields(self) -> dict[str, Any]:
+        """Return the values of a form by name; a list where a field comes several times.
+
+        A field whose name ends with `[]` is a list, too, under the name without them.
+        """
+        found: dict[str, list[Any]] = {}
+        lists: set[str] = set()
+        if len(self.row) > self.limits.max_values:
+            raise RequestTooLarge(
+                f"The form has {len(self.row):,} fields, and at most {self.limits.max_values:,} are"
+                " read; send fewer."
+            )
+        for name, value in self._fields():
+            plain = name.removesuffix(LIST) or name
+            found.setdefault(plain, []).append(value)
+            if plain != name or len(found[plain]) > 1:
+                lists.add(plain)
+        return {name: found[name] if name in lists else found[name][0] for name in found}
+
     @property
     def _names(self) -> list[str]:
         """The names of the fields in the body."""
-        return [name for name in self.row if name not in OF_QUERY]
+        return [name for name in self.row if name_in_form(name) not in OF_QUERY]
 
     @property
     def _path_of_query(self) -> str:
@@ -158,15 +194,15 @@ class HttpRequest:
     def _fields(self) -> Iterator[tuple[str, Any]]:
         """Yield the name and the value of each field of a form."""
         counted, max_values = 0, self.limits.max_values
-        for name in self._names:
-            kind, value = _type_in(self.headers, name), self.row[name]
+        for place in self._names:
+            name, kind, value = name_in_form(place), _type_in(self.headers, place), self.row[place]
             if self.reads_media and _is_file(value, kind):
                 yield name, bytes(value)
                 continue
             value = decode_text(value, name)
             if not _is_json(kind):
                 value = _field(name, value, max_values)
-            elif isinstance(value, str) and not _is_parsed(self.row[name], kind):
+            elif isinstance(value, str) and not _is_parsed(self.row[place], kind):
                 counted = check_json_size(value, name, max_values, counted)
                 value = parse_json(value, name, max_values)
             yield name, value
@@ -175,13 +211,18 @@ class HttpRequest:
     def _body_name(self) -> str | None:
         if "body" in self.row:
             return "body"
-        return "data" if "data" in self.row and self.row.keys().isdisjoint(FORM_FIELDS) else None
+        is_form = not self.row.keys().isdisjoint(FORM_FIELDS) or f"data{SEPARATOR}1" in self.row
+        return "data" if "data" in self.row and not is_form else None
 
     @property
     def content_type(self) -> str:
         """The body's content type in lower case, with its parameters."""
         described = _type_in(self.headers, self._body_name or "")
         return described or self.header("content-type").lower()
+
+
+def _is_field(name: str) -> bool:
+    return name_in_form(name).removesuffix(LIST).isidentifier()
 
 
 def _decode(value: Any, content_type: str, max_values: int) -> Any:

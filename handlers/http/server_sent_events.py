@@ -28,6 +28,10 @@ def streaming_started(requests: Sequence[Request]) -> bool:
     return any(stream.emitted for stream in streams)
 
 
+def _events(http_request: HttpRequest, body: bytes) -> HttpResponse:
+    return HttpResponse(body, content_type=EVENTS, headers=http_request.response_headers)
+
+
 class EventStream(TextStream, ABC):
     """Sends new text as events, where the HTTP request can be answered in parts.
 
@@ -50,7 +54,7 @@ class EventStream(TextStream, ABC):
     def _send_new(self, new: str, tokens: Sequence[GeneratedToken]) -> None:
         if self._http_request.send is not None:
             body = self.part(new, tokens, first=self.emitted == new)
-            self._http_request.send(HttpResponse(body, content_type=EVENTS))
+            self._http_request.send(_events(self._http_request, body))
 
 
 class StepEventStream(StepStream):
@@ -71,4 +75,4 @@ class StepEventStream(StepStream):
 
     def _send_step(self, step: int, steps: int) -> None:
         if self._http_request.send is not None:
-            self._http_request.send(HttpResponse(self._part(step, steps), content_type=EVENTS))
+            self._http_request.send(_events(self._http_request, self._part(step, steps)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from handlers.schemas.request import Request
 
 # Errors whose cause is in their item.
 OF_ITEM = (BadRequest, RequestTooLarge, Unprocessable)
+# What tasks call the inputs of a request.
+INPUTS = "inputs"
+QUOTED = re.compile(r"""("[^"]*"|'[^']*')""")
 # What a model without the operation does not do, for errors.
 OPERATIONS: Mapping[Operation, str] = {
     "embed": "makes no embeddings of texts",
@@ -222,8 +226,27 @@ def first_error(outcomes: Sequence[Any], name: str | None) -> RequestError | Non
         return None
     at, error = next(iter(errors.items()))
     if name and len(errors) < len(outcomes) and isinstance(error, OF_ITEM):
-        return type(error)(f"{name}[{at}]: {error}")
+        text, (first, *_) = str(error), str(error).split(" ", 1)
+        text = text.removeprefix(first) if first == INPUTS else f": {text}"
+        return type(error)(f"{name}[{at}]{text}")
     return error
+
+
+def with_names(error: RequestError, names: Mapping[str, str]) -> RequestError:
+    """Return an error of the engine with the names that the keys have in a protocol.
+
+    Args:
+        error: the error.
+        names: the protocol's names by those of the tasks. What is quoted stays as it is.
+    """
+    if not isinstance(error, OF_ITEM):
+        return error
+    words = re.compile(rf"(?<![\w.]){'(?:' + '|'.join(map(re.escape, names)) + ')'}(?![\w.])")
+    parts = QUOTED.split(str(error))
+    parts[::2] = [words.sub(lambda found: names[found[0]], part) for part in parts[::2]]
+    renamed = type(error).__new__(type(error))
+    renamed.args = ("".join(parts),)
+    return renamed
 
 
 def check_count(count: int, name: str, max_rows: int) -> None:

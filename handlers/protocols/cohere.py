@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -35,7 +35,9 @@ from handlers.protocols.base import (
     check_operation,
     first_error,
     tokens_read,
+    with_names,
 )
+from handlers.protocols.keys import KeyTable, honoured, ignored, refused
 from handlers.schemas.embedding_types import in_base64, quantized
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.parameters import WholeNumbers, parse_body
@@ -43,6 +45,8 @@ from handlers.schemas.request import Request, TokenCount
 from handlers.schemas.text_checks import json_type
 
 EMBED, RERANK = "embed", "rerank"
+# vLLM's word for as many tokens as the model takes.
+WHOLE = -1
 EmbeddingType = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]
 InputType = Literal["search_query", "search_document", "classification", "clustering"]
 # The embedding task's parameters of the vectors that become embeddings of all types.
@@ -59,19 +63,64 @@ TRUNCATION: Mapping[str, Mapping[str, Any]] = {
     "START": {"truncate": True, "truncation_direction": "left"},
     "END": {"truncate": True, "truncation_direction": "right"},
 }
-# Settings that are not supported, and the values that change nothing.
-UNSUPPORTED: Mapping[str, Sequence[Any]] = {
-    "images": [[]],
-    "max_tokens": [],
-    "max_chunks_per_doc": [],
-    "max_tokens_per_doc": [],
-    "rank_fields": [[], ["text"]],
-    "relevant_spans": [],
-}
+EMBED_KEYS = KeyTable(
+    {
+        **honoured(
+            "texts",
+            "inputs",
+            "input_type",
+            "embedding_types",
+            "truncate",
+            "output_dimension",
+        ),
+        **ignored("model", "priority", "request_id", "user"),
+        **refused(
+            images=[[]],
+            max_tokens=[],
+            chat_template=[],
+            chat_template_kwargs=[{}],
+            mm_processor_kwargs=[{}],
+        ),
+    }
+)
+# Those of Cohere, Jina, infinity, and vLLM's `rerank`.
+RERANK_KEYS = KeyTable(
+    {
+        **honoured(
+            "query",
+            "documents",
+            "top_n",
+            "return_documents",
+            "raw_scores",
+            "use_activation",
+            "truncate_prompt_tokens",
+        ),
+        **ignored("model", "priority", "request_id", "session_id", "user", "cache_salt", "padding"),
+        **refused(
+            max_tokens_per_doc=[],
+            max_tokens_per_query=[],
+            max_chunks_per_doc=[],
+            max_doc_length=[],
+            max_query_length=[],
+            rank_fields=[[], ["text"]],
+            relevant_spans=[],
+            return_embeddings=False,
+            instruction=[],
+            add_special_tokens=True,
+            truncation_side="right",
+            softmax=True,
+            activation=True,
+            chat_template=[],
+            chat_template_kwargs=[{}],
+            mm_processor_kwargs=[{}],
+        ),
+    }
+)
+TABLES: Mapping[str, KeyTable] = {EMBED: EMBED_KEYS, RERANK: RERANK_KEYS}
 
 
 class Body(WholeNumbers):
-    """Base of the bodies; unknown keys are ignored, and so is `model`."""
+    """Base of the bodies; `model` may be any name, and others are left to the table of keys."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True, protected_namespaces=())
 
@@ -110,12 +159,31 @@ class RerankBody(Body):
     top_n: PositiveInt | None = None
     return_documents: bool | None = None
     raw_scores: bool | None = None
+    # Extensions of vLLM.
+    use_activation: bool | None = None
+    truncate_prompt_tokens: int | None = None
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The parameters of the ranking task."""
+    def parameters(self, known: Collection[str]) -> dict[str, Any]:
+        """Return the parameters of the ranking task.
+
+        Args:
+            known: the names of its parameters.
+
+        Raises:
+            Unprocessable: the task has none for what the body asks for.
+        """
         names = {"top_n", "return_documents", "raw_scores"}
-        return self.model_dump(include=names, exclude_none=True)
+        given = self.model_dump(include=names, exclude_none=True)
+        if self.use_activation is not None:
+            given.setdefault("raw_scores", not self.use_activation)
+        if self.truncate_prompt_tokens is not None:
+            if self.truncate_prompt_tokens != WHOLE or "truncate" not in known:
+                raise Unprocessable(
+                    "truncate_prompt_tokens cannot be done by this server for this model"
+                    f"; send {WHOLE}, for what the model takes, or leave it out."
+                )
+            given["truncate"] = True
+        return given
 
 
 @dataclass(frozen=True)
@@ -215,6 +283,7 @@ class Protocol(BaseProtocol):
     def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
         call: Call = exchange.context
         if error := call.error_in(outcomes):
+            error = with_names(error, {"inputs": "texts"})
             return self.error_response(exchange.http_request, error)
         return HttpResponse(encode_json(call.body(exchange, outcomes)))
 
@@ -230,7 +299,7 @@ class Protocol(BaseProtocol):
 
     def _parse_embed(self, http_request: HttpRequest) -> Exchange:
         check_operation(self.model, "embed")
-        _check_supported(http_request.content)
+        http_request = EMBED_KEYS.check(http_request)
         body = parse_body(EmbedBody, http_request.content)
         texts = self._texts(body)
         version = http_request.path.partition("/")[0].removeprefix("v")
@@ -245,13 +314,17 @@ class Protocol(BaseProtocol):
 
     def _parse_rerank(self, http_request: HttpRequest) -> Exchange:
         check_operation(self.model, "rerank")
-        _check_supported(http_request.content)
+        http_request = RERANK_KEYS.check(http_request)
         body = parse_body(RerankBody, http_request.content)
         self.check_count(len(body.documents), "documents")
         documents = [_text_of(document) for document in body.documents]
         inputs = {"query": body.query, "documents": documents}
-        request = Request(inputs, body.parameters, token_count=TokenCount())
         version = http_request.path.rpartition("/")[0].removeprefix("v")
+        # Clients of Jina and vLLM read the documents without asking for them; Cohere's need not.
+        defaults = {"return_documents": True} if version == "1" else {}
+        request = Request(
+            inputs, {**defaults, **body.parameters(self.model.parameters)}, token_count=TokenCount()
+        )
         call = RerankCall(version or "1", self.model.name, nests=bool(version))
         return Exchange(http_request, [request], call)
 
@@ -269,12 +342,6 @@ class Protocol(BaseProtocol):
         items = body.inputs or []
         self.check_count(len(items), "inputs")
         return [_text_of_input(each) for each in items]
-
-
-def _check_supported(content: Any) -> None:
-    for name, neutral in UNSUPPORTED.items() if isinstance(content, dict) else ():
-        if content.get(name) not in (None, *neutral):
-            raise Unprocessable(f"{name} cannot be done by this server; leave it out.")
 
 
 def _typed(vector: Sequence[float], kind: EmbeddingType) -> Any:

@@ -139,6 +139,13 @@ class Dispatcher:
         exchange = parsed.exchange
         if isinstance(exchange, RequestError):
             return parsed.error_response(exchange)
+        more = exchange.http_request.response_headers
+        response = self._response(parsed, exchange, outcomes)
+        return replace(response, headers={**response.headers, **more}) if more else response
+
+    def _response(
+        self, parsed: Parsed, exchange: Exchange, outcomes: Sequence[Any]
+    ) -> HttpResponse:
         short = [_shortened(outcome) for outcome in outcomes]
         response = attempt(_write, parsed.protocol, exchange, short)
         if isinstance(response, RequestError):

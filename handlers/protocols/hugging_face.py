@@ -1,11 +1,13 @@
 """Hugging Face: `{"inputs": …, "parameters": {…}}`; a list of inputs gets a list of results.
 
-With `"stream": true` a generated text comes as the events of text-generation-inference. Where its
-tokens are recorded, as with `details`, each event has one of them. Otherwise each has new text in
-place of a token; its id and log probability are null:
+With `"stream": true` a generated text comes as the events of text-generation-inference, each with a
+token:
 
-    data: {"index": 1, "token": {"id": null, "text": " a", "logprob": null, "special": false},
+    data: {"index": 1, "token": {"id": 7, "text": " a", "logprob": -0.5, "special": false},
            "generated_text": null, "details": null}
+
+The tokens of beams, and of texts with `prompt_lookup_num_tokens`, are not recorded. There an event
+has new text in place of a token, whose id and log probability are null.
 
 The last event has the whole result and, where requested, its details without tokens.
 
@@ -59,6 +61,8 @@ from handlers.schemas.request import GeneratedToken, Request, TextToken
 
 # The details that a stream has in its events.
 OF_TOKENS = {"prefill", "tokens", "top_tokens"}
+# The parameters for which a result has details.
+DETAILED = ("details", "logprobs", "top_n_tokens")
 KEYS = ["inputs", "parameters", "options", "stream", "target"]
 # The operations whose parameters may stand beside the inputs.
 EMBEDDINGS = ("embed", "embed_all")
@@ -72,11 +76,14 @@ class TokenEventStream(EventStream):
     Args:
         http_request: the request.
         text_key: the key of the text in a result.
+        has_details: whether the last event has the details of the result.
     """
 
-    def __init__(self, http_request: HttpRequest, text_key: str) -> None:
+    def __init__(
+        self, http_request: HttpRequest, text_key: str, *, has_details: bool = True
+    ) -> None:
         super().__init__(http_request)
-        self._text_key = text_key
+        self._text_key, self._has_details = text_key, has_details
         self._count = 0
 
     def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
@@ -95,7 +102,8 @@ class TokenEventStream(EventStream):
         shown = [_with_top(*each) for each in zip(details.get("tokens", ()), top, strict=False)]
         shown = shown[self.emitted_tokens :]
         *others, last = shown or [_text_only(self.not_emitted(new_text))]
-        facts = {name: fact for name, fact in details.items() if name not in OF_TOKENS}
+        shown_details = details if self._has_details else {}
+        facts = {name: fact for name, fact in shown_details.items() if name not in OF_TOKENS}
         whole = {"generated_text": result[self._text_key], "details": facts or None}
         return b"".join(map(self._event, others)) + self._event(last, **whole)
 
@@ -139,7 +147,8 @@ class Protocol(BaseProtocol):
         if self.model.draws:
             progress = StepEventStream(http_request, _step_event)
             return Exchange(http_request, [replace(requests[0], progress=progress)])
-        return Exchange(http_request, [replace(requests[0], stream=self.stream(http_request))])
+        asked = any(self._parameter(name, requests[0]) for name in DETAILED)
+        return Exchange(http_request, [self.streamed(http_request, requests[0], has_details=asked)])
 
     def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
         request, outcome = exchange.requests[0], outcomes[0]
@@ -195,9 +204,22 @@ class Protocol(BaseProtocol):
         response = super().error_response(http_request, error)
         return replace(response, headers={**response.headers, MESSAGE: str(error)})
 
-    def stream(self, http_request: HttpRequest) -> TokenEventStream:
-        """Return the stream of one text."""
-        return TokenEventStream(http_request, self.model.result_columns[0])
+    def streamed(
+        self, http_request: HttpRequest, request: Request, *, has_details: bool = True
+    ) -> Request:
+        """Return a request whose text is streamed, with an event for each token if possible."""
+        stream = TokenEventStream(
+            http_request, self.model.result_columns[0], has_details=has_details
+        )
+        parameters = {"logprobs": self._records_tokens(request), **request.parameters}
+        return replace(request, parameters=parameters, stream=stream)
+
+    def _records_tokens(self, request: Request) -> bool:
+        """Return whether the tokens of a request can be recorded, with their probabilities."""
+        beams, lookup = (
+            self._parameter(name, request) for name in ("num_beams", "prompt_lookup_num_tokens")
+        )
+        return beams in (None, 1) and not lookup
 
     def _columns_beside(self, content: Mapping[str, Any]) -> Columns:
         """Return the columns of a file and a text that stand beside the inputs; usually none."""

@@ -17,6 +17,7 @@ from handlers.http.response import HttpResponse, encode_json
 from handlers.protocols import hugging_face
 from handlers.protocols.base import Exchange, check_not_explained, is_chat
 from handlers.protocols.items import check_keys
+from handlers.protocols.keys import KeyTable, honoured, ignored, refused
 from handlers.runtime.waves import text_size
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.request import Request
@@ -24,7 +25,13 @@ from handlers.schemas.text_checks import json_type
 from handlers.schemas.tokenized_text import TokenizedText
 
 TOKENIZE = "tokenize"
-TOKENIZE_KEYS = ["parameters", "options", "stream", "add_special_tokens"]
+TOKENIZE_KEYS = KeyTable(
+    {
+        **honoured("inputs", "add_special_tokens"),
+        **ignored("parameters", "options", "stream"),
+        **refused(prompt_name=[]),
+    }
+)
 # The bytes that a token has at least in a response.
 TOKEN_BYTES = len('{"id":1,"text":"","special":false,"start":0,"stop":0},')
 PLAIN = "text/plain; charset=utf-8"
@@ -109,16 +116,24 @@ class InferenceServer(hugging_face.Protocol):
 
 
 def read_object(
-    content: Any, required: Sequence[str], optional: Sequence[str] = (), owner: str = "The body"
+    content: Any, required: Sequence[str], known: KeyTable, owner: str = "The body"
 ) -> Mapping[str, Any]:
     """Return the content of a body, or of what `owner` names, which is an object with these keys.
 
+    Args:
+        content: the content.
+        required: the keys that it must have.
+        known: all keys that it may have.
+        owner: its name in an error.
+
     Raises:
         BadRequest: it is no object, or lacks a key, or has unknown ones.
+        Unprocessable: it has one that is refused.
     """
     if not isinstance(content, dict):
         raise BadRequest(f"{owner} must be an object, and is {json_type(content)}.")
-    check_keys(content, [*required, *optional], owner)
+    check_keys(content, list(known.keys), owner)
+    known.check_values(content)
     for name in required:
         if name not in content:
             raise BadRequest(f"{owner} has no {name}; add it.")

@@ -1,7 +1,8 @@
 """KServe's and TensorFlow Serving's V1: `{"instances": […]}` -> `{"predictions": […]}`.
 
 TorchServe's routes are `/v1/models/<model>:predict` and `:explain`, which answers with
-`{"explanations": […]}`; the same bodies may go to `/predictions/<model>`. Vertex AI sends
+`{"explanations": […]}`; the same bodies may go to `/predictions/<model>`. Below a path, where the
+route can be seen, the list may be `inputs` as well. Vertex AI sends
 `{"instances": […], "parameters": {…}}`.
 
 https://kserve.github.io/website/docs/concepts/architecture/data-plane/v1-protocol
@@ -9,6 +10,7 @@ https://kserve.github.io/website/docs/concepts/architecture/data-plane/v1-protoc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,23 +22,32 @@ from handlers.schemas.request import Request
 from handlers.schemas.text_checks import json_type
 
 # TensorFlow Serving's clients name a signature; a model here has one.
-KEYS = ["instances", "parameters", "signature_name"]
+KEYS = ["parameters", "signature_name"]
+INSTANCES, INPUTS = "instances", "inputs"
+# Elsewhere `inputs` are those of other protocols.
+ROUTE = re.compile(r"v1/models/[^:]+:(predict|explain)")
 
 
 class Protocol(BaseProtocol):
     """One request for each instance; an instance's parameters take precedence over the body's."""
 
     def recognises(self, http_request: HttpRequest) -> bool:
-        content = http_request.content
-        return isinstance(content, dict) and "instances" in content
+        content = http_request.content if http_request.has_body else None
+        if not isinstance(content, dict):
+            return False
+        on_route = ROUTE.fullmatch(http_request.path) is not None
+        return INSTANCES in content or (on_route and INPUTS in content)
 
     def parse(self, http_request: HttpRequest) -> Exchange:
         body = http_request.content
-        check_keys(body, KEYS, "The body")
-        instances, shared = body["instances"], read_parameters(body)
+        key = INSTANCES if INSTANCES in body else INPUTS
+        check_keys(body, [key, *KEYS], "The body")
+        instances, shared = body[key], read_parameters(body)
+        if key == INPUTS and not isinstance(instances, list):
+            instances = [instances]
         if not isinstance(instances, list):
-            raise BadRequest(f"instances must be a list, and is {json_type(instances)}.")
-        self.check_count(len(instances), "instances")
+            raise BadRequest(f"{key} must be a list, and is {json_type(instances)}.")
+        self.check_count(len(instances), key)
         items = [
             attempt(self._request, instance, shared, http_request.explains)
             for instance in instances

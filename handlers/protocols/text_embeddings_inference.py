@@ -34,8 +34,14 @@ from handlers.protocols.base import (
     first_error,
     texts_or_ids,
 )
-from handlers.protocols.inference_server import InferenceServer, Write, read_object
+from handlers.protocols.inference_server import (
+    TOKENIZE_KEYS,
+    InferenceServer,
+    Write,
+    read_object,
+)
 from handlers.protocols.items import check_keys, read_parameters
+from handlers.protocols.keys import KeyTable, honoured
 from handlers.schemas.model_info import ModelInfo, Operation
 from handlers.schemas.request import Request, TokenIds
 from handlers.schemas.text_checks import json_type
@@ -61,6 +67,19 @@ LISTS = {
     **dict.fromkeys(("embed", "embed_all", "embed_sparse", "predict", "tokenize"), "inputs"),
     "decode": "ids",
 }
+# LiteLLM sends Cohere's top_n.
+RERANK_SETTINGS = ("raw_scores", "return_text", "top_n", *TRUNCATION)
+TABLES: Mapping[str, KeyTable] = {
+    "embed": KeyTable(honoured("inputs", *EMBED_SETTINGS)),
+    "embed_all": KeyTable(honoured("inputs", *TEXT_SETTINGS)),
+    "embed_sparse": KeyTable(honoured("inputs", *TEXT_SETTINGS)),
+    "rerank": KeyTable(honoured("query", "texts", *RERANK_SETTINGS)),
+    "similarity": KeyTable(honoured("inputs", "parameters")),
+    "predict": KeyTable(honoured("inputs", "raw_scores", *TRUNCATION)),
+    "decode": KeyTable(honoured("ids", "skip_special_tokens")),
+    "tokenize": TOKENIZE_KEYS,
+}
+COMPARED = KeyTable(honoured(*SENTENCES))
 MODEL_TYPES: Mapping[str, str] = {"predict": "classifier", "rerank": "reranker"}
 
 
@@ -70,14 +89,12 @@ class Protocol(InferenceServer):
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
         shared = {} if model.generates else self._paths
-        embed = partial(self._parse_texts, "embed", EMBED_SETTINGS, UNIT_VECTORS, _listed)
+        embed = partial(self._parse_texts, "embed", UNIT_VECTORS, _listed)
         self._paths = {
             **shared,
             "embed": embed,
-            "embed_all": partial(self._parse_texts, "embed_all", TEXT_SETTINGS, {}, _without_batch),
-            "embed_sparse": partial(
-                self._parse_texts, "embed_sparse", TEXT_SETTINGS, {}, _indices_and_values
-            ),
+            "embed_all": partial(self._parse_texts, "embed_all", {}, _without_batch),
+            "embed_sparse": partial(self._parse_texts, "embed_sparse", {}, _indices_and_values),
             "rerank": self._parse_rerank,
             "similarity": self._parse_similarity,
             "predict": self._parse_predict,
@@ -100,15 +117,15 @@ class Protocol(InferenceServer):
     def _parse_texts(
         self,
         operation: Operation,
-        settings: Sequence[str],
         defaults: Mapping[str, Any],
         write: Write,
         http_request: HttpRequest,
     ) -> Exchange:
         check_operation(self.model, operation)
-        content = read_object(http_request.content, ["inputs"], settings)
+        table = TABLES[operation]
+        content = read_object(http_request.content, ["inputs"], table)
         texts = texts_or_ids(content["inputs"], "inputs", self.model.limits.max_rows)
-        given = _parameters(content, settings)
+        given = _parameters(content, [name for name in table.keys if name != "inputs"])
         cuts_both_ends = SIDE in self.model.parameters
         parameters = {**defaults, **(given if cuts_both_ends else _cut_at_their_end(given))}
         requests = [Request(each, parameters, alone=False) for each in texts]
@@ -116,19 +133,18 @@ class Protocol(InferenceServer):
 
     def _parse_rerank(self, http_request: HttpRequest) -> Exchange:
         check_operation(self.model, "rerank")
-        settings = ["raw_scores", "return_text", *TRUNCATION]
-        content = read_object(http_request.content, ["query", "texts"], settings)
+        content = read_object(http_request.content, ["query", "texts"], TABLES["rerank"])
         inputs = {name: content[name] for name in ("query", "texts")}
         self._check_texts(inputs["texts"], "texts")
-        parameters = _cut_at_their_end(_parameters(content, settings))
+        parameters = _cut_at_their_end(_parameters(content, RERANK_SETTINGS))
         if "return_text" in parameters:
             parameters["return_documents"] = parameters.pop("return_text")
         return Exchange(http_request, [Request(inputs, parameters)], _first)
 
     def _parse_similarity(self, http_request: HttpRequest) -> Exchange:
         check_operation(self.model, "similarity", "embed")
-        content = read_object(http_request.content, ["inputs"], ["parameters"])
-        inputs = read_object(content["inputs"], SENTENCES, owner="inputs")
+        content = read_object(http_request.content, ["inputs"], TABLES["similarity"])
+        inputs = read_object(content["inputs"], SENTENCES, COMPARED, owner="inputs")
         self._check_texts(inputs["sentences"], "sentences")
         given = read_parameters(content)
         parameters = _parameters(given, list(given))
@@ -142,7 +158,7 @@ class Protocol(InferenceServer):
 
     def _parse_predict(self, http_request: HttpRequest) -> Exchange:
         check_operation(self.model, "predict")
-        content = read_object(http_request.content, ["inputs"], ["raw_scores", *TRUNCATION])
+        content = read_object(http_request.content, ["inputs"], TABLES["predict"])
         self._check_truncate(content.get("truncate"))
         _cut_at_their_end(_parameters(content, TRUNCATION))
         inputs = content["inputs"]
@@ -155,7 +171,7 @@ class Protocol(InferenceServer):
         return Exchange(http_request, requests, _listed if is_batch else _first)
 
     def _parse_decode(self, http_request: HttpRequest) -> Exchange:
-        content = read_object(http_request.content, ["ids"], ["skip_special_tokens"])
+        content = read_object(http_request.content, ["ids"], TABLES["decode"])
         lists = texts_or_ids(content["ids"], "ids", self.model.limits.max_rows)
         skip = content.get("skip_special_tokens")
         parameters = {"skip_special_tokens": True if skip is None else skip}
@@ -185,6 +201,7 @@ class Protocol(InferenceServer):
         typed = {"model_type": {kind: {} if kind == "embedding" else facts}}
         return {
             **super()._info(exchange, results),
+            "served_model_name": self.model.name,
             **(typed if self.model.operation else {}),
             "max_batch_tokens": self.model.settings.max_batch_tokens,
             "auto_truncate": limits.truncation,

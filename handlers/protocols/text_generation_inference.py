@@ -22,11 +22,36 @@ from handlers.http.response import HttpResponse
 from handlers.protocols.base import Exchange, check_generates
 from handlers.protocols.inference_server import InferenceServer, read_object
 from handlers.protocols.items import read_parameters
+from handlers.protocols.keys import KeyTable, honoured, ignored, refused
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.request import Request
 from handlers.schemas.text_checks import json_type
 
-KEYS = ["parameters", "options", "stream"]
+BODY = KeyTable({**honoured("inputs", "parameters"), **ignored("options", "stream")})
+# Those of TGI; the parameters of the task are accepted as well.
+PARAMETERS = KeyTable(
+    {
+        **honoured(
+            "adapter_id",
+            "details",
+            "do_sample",
+            "frequency_penalty",
+            "grammar",
+            "max_new_tokens",
+            "repetition_penalty",
+            "return_full_text",
+            "seed",
+            "stop",
+            "temperature",
+            "top_k",
+            "top_n_tokens",
+            "top_p",
+            "truncate",
+            "typical_p",
+        ),
+        **refused(best_of=[0, 1], decoder_input_details=False, watermark=False),
+    }
+)
 MAX_NEW_TOKENS = 100
 # TGI's statuses of errors that have others here.
 STATUSES = {413: 422, 503: 429}
@@ -62,20 +87,11 @@ class Protocol(InferenceServer):
         return Exchange(http_request, [self._prompt(http_request)], self._generated)
 
     def _parse_generate_stream(self, http_request: HttpRequest) -> Exchange:
-        request, stream = self._prompt(http_request), self.stream(http_request)
-        parameters = {"logprobs": self._records_tokens(request), **request.parameters}
-        return Exchange(http_request, [replace(request, parameters=parameters, stream=stream)])
-
-    def _records_tokens(self, request: Request) -> bool:
-        """Return whether each token of a request has an event of its own, with its probability."""
-        beams, lookup = (
-            self._parameter(name, request) for name in ("num_beams", "prompt_lookup_num_tokens")
-        )
-        return beams in (None, 1) and not lookup
+        return Exchange(http_request, [self.streamed(http_request, self._prompt(http_request))])
 
     def _prompt(self, http_request: HttpRequest) -> Request:
         check_generates(self.model)
-        content = read_object(http_request.content, ["inputs"], KEYS)
+        content = read_object(http_request.content, ["inputs"], BODY)
         inputs = content["inputs"]
         if not isinstance(inputs, str):
             raise BadRequest(f"inputs must be a text, and is {json_type(inputs)}.")
@@ -83,6 +99,7 @@ class Protocol(InferenceServer):
 
     def _parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters of a request with TGI's defaults; null means the default there."""
+        PARAMETERS.check_values(given)
         given = {name: value for name, value in given.items() if value is not None}
         if given.get("num_return_sequences", 1) != 1:
             raise Unprocessable("The response has one text; leave num_return_sequences out.")

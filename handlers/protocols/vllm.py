@@ -16,27 +16,44 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from handlers.errors import BadRequest, Unprocessable
+from handlers.errors import BadRequest
 from handlers.http.request import HttpRequest
 from handlers.protocols.base import BaseProtocol, Exchange, check_count, check_not_explained
+from handlers.protocols.keys import Key, KeyTable, honoured, ignored, refused
 from handlers.schemas.parameters import parse_body
 from handlers.schemas.request import MAX_MESSAGES, Request, TokenIds
 from handlers.schemas.tokenized_text import TokenizedText
 
 TOKENIZE: Literal["tokenize"] = "tokenize"
 DETOKENIZE: Literal["detokenize"] = "detokenize"
-# Settings that are not supported, and the values that change nothing.
-UNSUPPORTED: dict[str, Any] = {
-    "chat_template": "",
-    "chat_template_kwargs": {},
-    "continue_final_message": False,
-    "return_token_strs": False,
-    "tools": [],
-}
+TOKENIZE_KEYS = KeyTable(
+    {
+        **honoured(
+            "model",
+            "prompt",
+            "messages",
+            "add_special_tokens",
+            "add_generation_prompt",
+            "continue_final_message",
+            "chat_template_kwargs",
+        ),
+        **ignored("request_id", "user"),
+        **refused(
+            return_token_strs=False,
+            tools=[[]],
+            truncate_prompt_tokens=[],
+            mm_processor_kwargs=[{}],
+            media_io_kwargs=[{}],
+        ),
+        "chat_template": Key("refused", remedy="the checkpoint's own is used, so leave it out"),
+    }
+)
+DETOKENIZE_KEYS = KeyTable({**honoured("model", "tokens"), **ignored("request_id", "user")})
+TABLES: Mapping[str, KeyTable] = {TOKENIZE: TOKENIZE_KEYS, DETOKENIZE: DETOKENIZE_KEYS}
 
 
 class TokenizerBody(BaseModel):
-    """Base of both bodies; unknown keys are ignored."""
+    """Base of both bodies; others are left to the table of keys."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -50,6 +67,8 @@ class TokenizeBody(TokenizerBody):
     messages: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None = None
     add_special_tokens: bool | None = None
     add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
 
 
 class DetokenizeBody(TokenizerBody):
@@ -66,6 +85,7 @@ class Protocol(BaseProtocol):
 
     def parse(self, http_request: HttpRequest) -> Exchange:
         check_not_explained(http_request, http_request.path)
+        http_request = TABLES[http_request.path].check(http_request)
         parse = self._parse_text if http_request.path == TOKENIZE else self._parse_ids
         return parse(http_request)
 
@@ -82,11 +102,15 @@ class Protocol(BaseProtocol):
         if isinstance(messages, list):
             check_count(len(messages), "messages", MAX_MESSAGES)
         body = parse_body(TokenizeBody, content)
-        _check_supported(content)
         inputs = [each for each in (body.prompt, body.messages) if each is not None]
         if len(inputs) != 1:
             raise BadRequest("The body has neither prompt nor messages, or both; send one of them.")
-        named = {"add_special_tokens", "add_generation_prompt"}
+        named = {
+            "add_special_tokens",
+            "add_generation_prompt",
+            "continue_final_message",
+            "chat_template_kwargs",
+        }
         parameters = body.model_dump(include=named, exclude_none=True)
         return Exchange(http_request, [Request(inputs[0], parameters)], call=TOKENIZE)
 
@@ -98,9 +122,3 @@ class Protocol(BaseProtocol):
             TokenIds(tuple(tokens)).check_length(self.model.limits.max_characters)
         ids = TokenIds(tuple(parse_body(DetokenizeBody, content).tokens))
         return Exchange(http_request, [Request(ids)], call=DETOKENIZE)
-
-
-def _check_supported(content: Mapping[str, Any]) -> None:
-    for name, default in UNSUPPORTED.items():
-        if content.get(name) not in (None, default):
-            raise Unprocessable(f"{name} cannot be done by this server; leave it out.")

@@ -52,17 +52,21 @@ class Deadline:
     ) -> None:
         self.seconds = seconds
         self._clock = clock
+        self._source: Deadline | None = None
+        self._is_expired = False
         self.restart()
 
     def restart(self) -> None:
-        """Start the time limit again."""
+        """Start the time limit again, unless it was ended."""
         self._started = self._clock()
         self._end = self._started + self.seconds
 
     def expire(self) -> None:
-        """End the time limit now; it does not start again."""
-        self.seconds = 0.0
-        self._end = self._clock() - 1.0
+        """End the time limit now, and those that were derived from it; it does not start again.
+
+        Another thread may start it again at the same time: what it writes has no effect.
+        """
+        self._is_expired = True
 
     def shorten(self, seconds: float) -> None:
         """Set a shorter time limit from the same start; no limit stays none."""
@@ -73,19 +77,28 @@ class Deadline:
 
     def extended(self, seconds: float) -> Deadline:
         """Return a time limit that ends so many seconds after this one."""
-        later = Deadline(self.seconds + seconds, self._clock)
+        later = self._derived(self.seconds + seconds)
         later._end = self._end + seconds
         return later
 
     def at_most(self, seconds: float) -> Deadline:
         """Return a time limit that ends in so many seconds, or with this one if that is earlier."""
-        earlier = Deadline(seconds, self._clock)
+        earlier = self._derived(seconds)
         earlier._end = min(self._end, earlier._end)
         return earlier
 
     def share(self, parts: float) -> Deadline:
         """Return a time limit that ends after one of so many parts of the time that is left."""
         return self.at_most(max(0.0, self._end - self._clock()) / parts)
+
+    def _derived(self, seconds: float) -> Deadline:
+        derived = Deadline(seconds, self._clock)
+        derived._source = self
+        return derived
+
+    @property
+    def _has_expired(self) -> bool:
+        return self._is_expired or (self._source is not None and self._source._has_expired)
 
     @property
     def age(self) -> float:
@@ -98,7 +111,7 @@ class Deadline:
 
         Where processes share a model, what is run next depends on :func:`ranks.agree`.
         """
-        return self._clock() > self._end
+        return self._has_expired or self._clock() > self._end
 
     def check_together(self) -> None:
         """Check that time is left before the model runs; every process calls it equally often.

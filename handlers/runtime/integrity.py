@@ -115,7 +115,9 @@ def read_sums(content: bytes) -> dict[str, str]:
         DamagedArchive: a line has another format, or a path leads out of the archive.
     """
     found: dict[str, str] = {}
-    for line in content.decode("utf-8", "replace").removesuffix("\n").split("\n"):
+    # Not splitlines(), which also splits at other line separators inside a name.
+    lines = content.decode("utf-8", "replace").removesuffix("\n").split("\n")
+    for line in lines if content else ():
         match = LINE.fullmatch(line)
         if not match or not _is_inside(match["path"]):
             raise DamagedArchive(f"{SUMS} has a line that is not the sum of one of its files")

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Generic, TypeVar
 
-from handlers.errors import OutOfTime
+from handlers.errors import OutOfTime, copied
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.ranks import agree
+from handlers.runtime.threads import start_thread
 
 Loaded_co = TypeVar("Loaded_co", covariant=True)
 # How long a caller waits before it looks at its deadline, in seconds.
@@ -50,6 +51,7 @@ class LazyLoad(Generic[Loaded_co]):
 
         Raises:
             OutOfTime: the deadline has passed before.
+            NoThread: the process cannot have a further thread to load it in.
         """
         future = self._started()
         while not (future.done() or deadline.passed):
@@ -58,8 +60,7 @@ class LazyLoad(Generic[Loaded_co]):
         if not agree(future.done()):
             raise OutOfTime
         if error := future.exception():
-            # The same error is raised again: it would keep the frames of each earlier caller.
-            raise error.with_traceback(None)
+            raise copied(error)
         return future.result()
 
     def _started(self) -> Future[Loaded_co]:
@@ -67,8 +68,9 @@ class LazyLoad(Generic[Loaded_co]):
             future = self._future
             failed = future is not None and future.done() and future.exception() is not None
             if future is None or (failed and self._clock() >= self._retry_at):
-                future = self._future = Future()
-                threading.Thread(target=self._run, args=(future,), name="load", daemon=True).start()
+                future = Future()
+                start_thread("load", self._run, future)
+                self._future = future
             return future
 
     def _run(self, future: Future[Loaded_co]) -> None:

@@ -125,6 +125,11 @@ class Model(ABC):
         """Whether what runs it has ended, so that its process has to be replaced."""
         return False
 
+    @property
+    def runs_side_by_side(self) -> bool:
+        """Whether several threads may pass it requests; it runs them itself, one at a time."""
+        return False
+
     def compile(self, options: Compile | None) -> bool:
         """Compile the forward pass with torch.compile at its next call, or undo that with None.
 

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.step_clock import SAME_STEP, StepClock
+from handlers.runtime.threads import NoThread, start_thread
 
 Part = TypeVar("Part")
 Send = Callable[[Part], None]
@@ -70,7 +71,7 @@ class RequestThreads(Generic[Part]):
         self._steps = StepClock()
         self._yielded_at = 0.0
         self._last_call = time.monotonic()
-        threading.Thread(target=self._watch, name="silence", daemon=True).start()
+        start_thread("silence", self._watch)
 
     def __contains__(self, number: str) -> bool:
         return number in self._deadlines
@@ -89,9 +90,12 @@ class RequestThreads(Generic[Part]):
                 after its deadline has passed.
         """
         deadline = Deadline(self._seconds)
-        self._deadlines[number] = deadline
-        arguments = number, answer, deadline
-        threading.Thread(target=self._answer, args=arguments, name="request", daemon=True).start()
+        with self._changed:
+            self._deadlines[number] = deadline
+        try:
+            start_thread("request", self._answer, number, answer, deadline)
+        except NoThread as error:
+            self._fail(number, deadline, error)
 
     def keep(self, numbers: Collection[str]) -> None:
         """End all other requests, whose clients have gone."""
@@ -132,10 +136,12 @@ class RequestThreads(Generic[Part]):
         try:
             last = answer(send, deadline)
         except BaseException as error:  # noqa: BLE001 - the client gets a response in any case
-            failure = error
-            self._add(number, deadline, lambda ready: setattr(ready, "error", failure))
+            self._fail(number, deadline, error)
         else:
             self._add(number, deadline, lambda ready: setattr(ready, "last", last))
+
+    def _fail(self, number: str, deadline: Deadline, error: BaseException) -> None:
+        self._add(number, deadline, lambda ready: setattr(ready, "error", error))
 
     def _add(
         self,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from handlers.config.torchserve_section import Torchrun
+from handlers.errors import Overloaded
 from handlers.runtime import ranks
 from handlers.runtime.workers import count_workers
 
@@ -22,6 +26,27 @@ RAYON_VARIABLE = "RAYON_NUM_THREADS"
 IS_PARALLELISM_SET_BY_USER = PARALLELISM_VARIABLE in os.environ
 CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 RECOUNT_INTERVAL = 10.0  # seconds; a count takes about 5 us for each process of the machine
+
+
+class NoThread(Overloaded):
+    """The process cannot have a further thread now."""
+
+    def __init__(self) -> None:
+        super().__init__("The server cannot start a further thread; send the request again later.")
+
+
+def start_thread(name: str, function: Callable[..., None], *arguments: Any) -> threading.Thread:
+    """Start a thread that does not keep the process from ending, and return it.
+
+    Raises:
+        NoThread: the process cannot have a further one. What waits for the thread has to be told.
+    """
+    thread = threading.Thread(target=function, args=arguments, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        raise NoThread from None
+    return thread
 
 
 class ThreadShare:

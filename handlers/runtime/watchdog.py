@@ -7,11 +7,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
 from handlers.runtime.deadline import Deadline
+from handlers.runtime.threads import NoThread, start_thread
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +59,10 @@ class Watchdog:
 
     def _start(self) -> None:
         if not self._is_started:
-            self._is_started = True
-            threading.Thread(target=self._run, name="watchdog", daemon=True).start()
+            # Where the process cannot have a thread now, the next batch tries again.
+            with suppress(NoThread):
+                start_thread("watchdog", self._run)
+                self._is_started = True
 
     def _run(self) -> None:
         while not self._is_hanging():

@@ -56,14 +56,15 @@ class Grammar(BaseModel):
 
     Attributes:
         type: `json` for a JSON schema, `json_schema` for an object with one under `schema`, `regex`
-            for a regular expression.
-        value: the schema, or its JSON text; the regular expression.
+            for a regular expression, `choice` for one of several texts, `lark` for a grammar in
+            llguidance's variant of Lark or in GBNF.
+        value: the schema, or its JSON text; the regular expression, the texts, or the grammar.
         strict: whether a keyword of a schema that is not supported is an error, or ignored.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    type: Literal["json", "json_schema", "regex"]
+    type: Literal["json", "json_schema", "regex", "choice", "lark"]
     value: Any
     strict: bool = True
 

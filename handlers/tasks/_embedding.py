@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import PositiveInt
 from transformers import BatchEncoding, PreTrainedConfig
 
 from handlers.batching.padding import Side
@@ -33,6 +34,8 @@ Vector = npt.NDArray[np.float32]
 class PromptParameters(TruncationParameters):
     """Parameters of each text that becomes a vector."""
 
+    max_length: PositiveInt | None = None
+    """Cuts a text to this number of tokens, where that is less than the model takes."""
     prompt_name: str | None = None
     """Name of a prompt of the checkpoint, which precedes the text. Without it, the default prompt
     of the checkpoint, if it has one."""
@@ -49,12 +52,14 @@ class EmbeddedText:
         prompt: the prompt alone.
         truncate: whether it is cut if it is too long.
         side: the side that is cut.
+        max_length: the number of tokens that it is cut to, if that is less than the model takes.
     """
 
     text: str | TokenIds
     prompt: str
     truncate: bool
     side: Side
+    max_length: int | None = None
 
 
 class EmbeddingTask(TextTask[QueryT, Row]):
@@ -114,11 +119,11 @@ class EmbeddingTask(TextTask[QueryT, Row]):
         if isinstance(text, TokenIds):
             text.check_length(self.max_characters)
             text.check(self.checkpoint.vocab_size)
-            return EmbeddedText(text, "", truncate, side)
+            return EmbeddedText(text, "", truncate, side, parameters.max_length)
         checked = check_text(text, name, self.max_characters)
         if prompt:
             checked = check_text(prompt + checked, f"prompt and {name}", self.max_characters)
-        return EmbeddedText(checked, prompt, truncate, side)
+        return EmbeddedText(checked, prompt, truncate, side, parameters.max_length)
 
     def encode_embedded(self, texts: Sequence[EmbeddedText]) -> list[Row | RequestError]:
         """Return the row of each text; one that is too long is cut or refused."""
@@ -154,13 +159,16 @@ class EmbeddingTask(TextTask[QueryT, Row]):
 
     def _of_text(self, text: EmbeddedText, encoding: BatchEncoding, number: int) -> Row:
         options = {"truncation_side": text.side}
-        (row,) = self.fit((str(text.text), None), encoding, number, options, text.truncate)
+        (row,) = self.fit(
+            (str(text.text), None), encoding, number, options, text.truncate, text.max_length
+        )
         cut = len(encoding["input_ids"][number]) - len(row) if text.side == "left" else 0
         return Window({**row.features, **self._prompt_mask(text, len(row), cut)}, row.encoding)
 
     def _of_ids(self, text: EmbeddedText, ids: TokenIds) -> Row:
-        if text.truncate and self.max_tokens is not None:
-            ids = ids.truncate(self.max_tokens, text.side)
+        limits = (self.max_tokens if text.truncate else None, text.max_length)
+        if limit := min(filter(None, limits), default=None):
+            ids = ids.truncate(limit, text.side)
         check_length(len(ids), self.max_tokens, "the text")
         others = set(self.tokenizer.model_input_names) - {"input_ids", "attention_mask"}
         return Row({"input_ids": list(ids.ids), **{name: [0] * len(ids) for name in others}})

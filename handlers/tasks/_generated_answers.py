@@ -12,6 +12,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase, StoppingCrit
 from handlers.batching.padding import Batch
 from handlers.batching.rows import Outputs
 from handlers.errors import OutOfTime
+from handlers.generation.checkpoint_defaults import check_beams, with_checked_defaults
 from handlers.generation.decoding import AS_GENERATED
 from handlers.generation.stopping import DeadlineCriterion
 from handlers.runtime.deadline import Deadline
@@ -25,18 +26,25 @@ SEQUENCES = "sequences"
 DECODER_PROMPT = "decoder_input_ids"
 
 
-def answer_settings(base: GenerationConfig, positions: int | None = None) -> GenerationConfig:
+def answer_settings(
+    base: GenerationConfig, max_sequences: int, positions: int | None = None
+) -> GenerationConfig:
     """Return a checkpoint's generation config as the pipelines use it for short answers.
 
     Answers are not sampled, since the rows of a batch would share random numbers.
 
     Args:
         base: the generation config.
+        max_sequences: the maximum number of beams.
         positions: the maximum number of tokens of an answer, with the one that the decoder starts
             with; None for no limit.
+
+    Raises:
+        WrongCheckpoint: the generation config has a value that no request may have.
     """
-    config = copy.deepcopy(base)
-    config.do_sample = False
+    config = copy.deepcopy(with_checked_defaults(base))
+    check_beams(config, max_sequences)
+    config.do_sample, config.num_return_sequences = False, 1
     if base.max_new_tokens is None and base.max_length in (None, UNSET_MAX_LENGTH):
         config.max_length, config.max_new_tokens = None, NEW_TOKENS
     if positions is not None and config.max_new_tokens is not None:

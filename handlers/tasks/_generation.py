@@ -17,7 +17,7 @@ from handlers.batching.rows import Outputs, RowOutcome, require_outputs
 from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.errors import Unprocessable
+from handlers.generation.checkpoint_defaults import with_checked_defaults
 from handlers.generation.continuous import ContinuousModel
 from handlers.generation.generator import Generator, Prompt, with_grammars
 from handlers.generation.layout import Layout
@@ -70,7 +70,7 @@ class GenerationTask(TextTask[QueryT, Prompt]):
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
-        self.base = checkpoint.generation_config
+        self.base = with_checked_defaults(checkpoint.generation_config)
 
     def run(
         self, model: Model, rows: Sequence[Prompt], meter: Meter, deadline: Deadline = NO_DEADLINE
@@ -94,7 +94,12 @@ class GenerationTask(TextTask[QueryT, Prompt]):
 
     def run_made_up(self, model: Model, batches: Sequence[list[Any]]) -> None:
         new = GenerationConfig(
-            max_new_tokens=self.new_tokens, pad_token_id=self.padding.ids.get("input_ids", 0)
+            max_new_tokens=self.new_tokens,
+            pad_token_id=self.padding.ids.get("input_ids", 0),
+            # `generate` takes what is not set from the checkpoint.
+            do_sample=False,
+            num_beams=1,
+            num_return_sequences=1,
         )
         for batch in (batches[0], batches[-1]):
             model.generate(pad(batch, self.padding), new)
@@ -121,9 +126,6 @@ class GenerationTask(TextTask[QueryT, Prompt]):
 
     def read_parameters(self, given: Mapping[str, Any]) -> Any:
         parameters = dict(given)
-        requested, own = parameters.pop("eos_token_id", None), self.base.eos_token_id
-        if requested not in (None, own, [own]):
-            raise Unprocessable(f"eos_token_id can only be this model's own, {own}; use stop.")
         if parameters.get("max_length") is not None:
             # Otherwise the YAML's default would take precedence over max_length.
             parameters.setdefault("max_new_tokens")
@@ -150,7 +152,7 @@ class GenerationTask(TextTask[QueryT, Prompt]):
         """
         parameters.check_sequences(self.settings.max_sequences)
         parameters.check_logprobs()
-        parameters.check_bias(self.vocabulary)
+        parameters.check_token_ids(self.vocabulary)
 
 
 def details(row: Window, text: GeneratedText, parameters: SamplingParameters) -> dict[str, Details]:

@@ -24,6 +24,7 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.made_up_rows import WRITTEN
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, OutOfTime, TextTooLong, Unprocessable, WrongCheckpoint
+from handlers.generation.checkpoint_defaults import with_checked_defaults
 from handlers.generation.randomness import seeded
 from handlers.generation.stopping import DeadlineCriterion
 from handlers.runtime.deadline import Deadline
@@ -35,6 +36,7 @@ WHISPER = "whisper"
 # The defaults of the pipeline.
 NUM_BEAMS = 5
 NEW_TOKENS = 256
+ENGLISH = "en"
 # GenerationConfig's own default, which a checkpoint without a limit may have written.
 UNSET_MAX_LENGTH = 20
 CTC_CHUNK_SECONDS = 30.0
@@ -182,7 +184,7 @@ class WhisperRecognizer(Recognizer):
         super().__init__(checkpoint)
         extractor: Any = checkpoint.feature_extractor
         self.chunk_seconds = self.max_chunk_seconds = float(extractor.chunk_length)
-        self.base = checkpoint.generation_config
+        self.base = with_checked_defaults(checkpoint.generation_config)
         self._time_precision = extractor.chunk_length / checkpoint.config.max_source_positions
         self._positions = int(checkpoint.config.max_target_positions)
 
@@ -194,8 +196,8 @@ class WhisperRecognizer(Recognizer):
             )
         needed = {
             "return_timestamps": (parameters.return_timestamps, "no_timestamps_token_id"),
-            "language": (parameters.language, "lang_to_id"),
-            "task": (parameters.task, "task_to_id"),
+            "language": (self._language(parameters), "lang_to_id"),
+            "task": (self._task(parameters), "task_to_id"),
         }
         if parameters.return_timestamps == "word":
             needed["word"] = (True, "alignment_heads")
@@ -215,6 +217,12 @@ class WhisperRecognizer(Recognizer):
 
     def settings(self, parameters: Any) -> dict[str, Any]:
         own = parameters.for_generate
+        for name, value in (
+            ("language", self._language(parameters)),
+            ("task", self._task(parameters)),
+        ):
+            if value is None:
+                own.pop(name, None)
         timestamps = parameters.return_timestamps
         if timestamps or getattr(self.base, "return_timestamps", False):
             own["return_timestamps"] = True
@@ -230,6 +238,7 @@ class WhisperRecognizer(Recognizer):
         options = dict(settings)
         config = copy.deepcopy(self.base)
         config.num_beams = options.pop("num_beams", NUM_BEAMS)
+        config.num_return_sequences = 1
         has_limit = self.base.max_length not in (None, UNSET_MAX_LENGTH)
         config.max_new_tokens = options.pop("max_new_tokens", None if has_limit else NEW_TOKENS)
         if "prompt_ids" in options:
@@ -247,7 +256,7 @@ class WhisperRecognizer(Recognizer):
 
     def with_text(self, model: Model, row: ArrayRow) -> ArrayRow:
         config = copy.deepcopy(self.base)
-        config.num_beams = 1
+        config.num_beams = config.num_return_sequences = 1
         config.max_new_tokens = min(COMPARED_TOKENS, self._positions // 2)
         found = model.generate_outputs(stack([row]), config, return_dict_in_generate=True)
         # The last token is compared only: none is read after it.
@@ -277,11 +286,26 @@ class WhisperRecognizer(Recognizer):
             chunk["stride"] = tuple(each / self.sampling_rate for each in row.stride)
         return chunk
 
+    def _language(self, parameters: Any) -> str | None:
+        """Return the language of a request; None where the model has only that one."""
+        given: str | None = parameters.language
+        is_only = given and not self._languages and _code(given) == ENGLISH
+        return None if is_only else given
+
+    def _task(self, parameters: Any) -> str | None:
+        """Return the task of a request; None where the model has only that one."""
+        given: str | None = parameters.task
+        return None if given == "transcribe" and not self._languages else given
+
+    @property
+    def _languages(self) -> Mapping[str, int]:
+        """The tokens of languages; none of a model of English alone."""
+        return getattr(self.base, "lang_to_id", None) or {}
+
     def _check_language(self, parameters: Any) -> None:
-        if parameters.language is None:
+        if self._language(parameters) is None:
             return
-        word = parameters.language.lower()
-        code = TO_LANGUAGE_CODE.get(word, word.removeprefix("<|").removesuffix("|>"))
+        code = _code(parameters.language)
         if code not in LANGUAGES or f"<|{code}|>" not in self.base.lang_to_id:
             raise BadRequest(
                 f"language {quote(parameters.language)} is none of this model; send a code such as"
@@ -296,6 +320,12 @@ class WhisperRecognizer(Recognizer):
             raise BadRequest("prompt has a special token of this model; leave it out.") from None
         most = self._positions // 2 - 1 - SPECIAL_TOKENS
         return [first, *others[-most:]]
+
+
+def _code(language: str) -> str:
+    """Return the code of a language, from its code, its name or its token."""
+    word = language.lower()
+    return str(TO_LANGUAGE_CODE.get(word, word.removeprefix("<|").removesuffix("|>")))
 
 
 def _timestamps(found: Mapping[str, Any]) -> torch.Tensor:

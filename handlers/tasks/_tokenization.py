@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from handlers.batching.tokenization import has_offsets, tokenize
 from handlers.errors import BadRequest, TextTooLong, Unprocessable
 from handlers.generation.chat import check_messages, prompt_of
+from handlers.generation.parameters import MAX_TEMPLATE_ARGUMENTS
+from handlers.generation.template_options import TemplateOptions
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.request import Request, TokenIds
 from handlers.schemas.text_checks import check_text, json_type
@@ -24,8 +27,13 @@ class TokenizationParameters(Parameters):
 
     add_special_tokens: bool | None = None
     """Adds the tokenizer's special tokens. By default to a text; chat templates have their own."""
-    add_generation_prompt: bool = True
-    """Ends the prompt of a chat where the assistant's message begins."""
+    add_generation_prompt: bool | None = None
+    """Ends the prompt of a chat where the assistant's message begins. By default, unless the last
+    message is continued."""
+    continue_final_message: bool = False
+    """Ends the prompt of a chat within its last message."""
+    chat_template_kwargs: dict[str, Any] = Field(default={}, max_length=MAX_TEMPLATE_ARGUMENTS)
+    """Arguments of the chat template."""
 
 
 class DetokenizationParameters(Parameters):
@@ -99,8 +107,11 @@ def _text_of(task: TextTask[Any, Any], inputs: Any, parameters: TokenizationPara
     limit = task.max_characters
     if not isinstance(inputs, list):
         return check_text(inputs, "inputs", limit)
-    options = parameters.model_dump(include={"add_generation_prompt"})
-    return prompt_of(check_messages(inputs, limit), task.tokenizer, limit, **options)
+    begins, continues = parameters.add_generation_prompt, parameters.continue_final_message
+    options = TemplateOptions(
+        not continues if begins is None else begins, continues, parameters.chat_template_kwargs
+    )
+    return prompt_of(check_messages(inputs, limit), task.tokenizer, limit, options=options)
 
 
 def _special_tokens(task: TextTask[Any, Any], ids: set[int]) -> dict[int, str]:

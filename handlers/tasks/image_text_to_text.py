@@ -188,11 +188,11 @@ class Task(text_generation.Task):
         template = chat_template(self.tokenizer, parameters.offered_tools)
         if parameters.offered_tools and "tools" not in template:
             raise Unprocessable("The chat template of this model takes no tools; leave tools out.")
-        for message in chat.messages:
-            self._check_placeholders(message["content"], 0)
-        turns = chat.for_template(template, self._image_token)
+        spelled = chat.spelled([self._image_token, *self._media_tokens])
+        turns = spelled.for_template(template, self._image_token)
         tools = parameters.offered_tools
-        prompt = prompt_of(turns, self.tokenizer, self.max_characters, tools)
+        options = parameters.template_options
+        prompt = prompt_of(turns, self.tokenizer, self.max_characters, tools, options)
         shown = prompt.count(self._image_token)
         if shown != len(chat.files):
             raise BadRequest(
@@ -258,7 +258,9 @@ class Task(text_generation.Task):
         """Return the model inputs: those of tokens without the first dimension of a batch."""
         bos = self.tokenizer.bos_token
         # A chat template has the first token itself.
-        given = {"add_special_tokens": False} if bos and query.prompt.startswith(bos) else {}
+        begins = bool(bos and query.prompt.startswith(bos))
+        adds = False if begins else query.parameters.add_special_tokens
+        given = {} if adds is None else {"add_special_tokens": adds}
         try:
             found: Mapping[str, torch.Tensor] = self._processor(
                 text=[query.prompt], images=[list(images)], return_tensors="pt", **given

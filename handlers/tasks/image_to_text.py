@@ -23,6 +23,7 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError, TextTooLong, WrongCheckpoint
+from handlers.generation.checkpoint_defaults import with_checked_defaults
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.layout import IMAGE_TO_TEXT
 from handlers.generation.parameters import (
@@ -129,7 +130,7 @@ class Task(ImageTask):
         parameters: ImageToTextParameters = query.parameters
         parameters.check_sequences(self.settings.max_sequences)
         parameters.check_logprobs()
-        parameters.check_bias(int(self._decoder.vocab_size))
+        parameters.check_token_ids(int(self._decoder.vocab_size))
         if parameters.max_new_tokens and parameters.max_new_tokens > self.most_new_tokens:
             raise TextTooLong(
                 f"max_new_tokens is {parameters.max_new_tokens:,}, and this model's texts have at"
@@ -217,7 +218,7 @@ def _generation_config(checkpoint: Checkpoint) -> GenerationConfig:
 
     BLIP ends a text at its separator, whatever the generation config says.
     """
-    base = checkpoint.generation_config
+    base = with_checked_defaults(checkpoint.generation_config)
     if checkpoint.config.model_type == "blip":
         base.eos_token_id = checkpoint.config.get_text_config().sep_token_id
     return base

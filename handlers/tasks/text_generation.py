@@ -114,18 +114,20 @@ class Task(GenerationTask[PromptQuery]):
     def encode(self, queries: Sequence[PromptQuery]) -> list[list[Prompt] | RequestError]:
         rows: dict[int, list[Window] | RequestError] = {}
         groups = defaultdict[tuple[bool, int | None], list[int]](list)
+        # A chat template adds special tokens itself.
         for number, query in enumerate(queries):
             if query.ids:
                 rows[number] = [self._window(query.ids)]
             else:
-                groups[bool(query.messages), query.parameters.truncate or None].append(number)
-        for (is_chat, max_length), numbers in groups.items():
+                special = query.parameters.add_special_tokens
+                adds = not query.messages if special is None else special
+                groups[adds, query.parameters.truncate or None].append(number)
+        for (adds, max_length), numbers in groups.items():
             texts: list[Text] = [(queries[number].prompt, None) for number in numbers]
             truncation: dict[str, Any] = (
                 {"truncation": True, "max_length": max_length} if max_length else {}
             )
-            # A chat template adds special tokens itself.
-            encoded = self.encode_texts(texts, add_special_tokens=not is_chat, **truncation)
+            encoded = self.encode_texts(texts, add_special_tokens=adds, **truncation)
             rows.update(zip(numbers, encoded, strict=True))
         return [self._row(query, rows[number]) for number, query in enumerate(queries)]
 
@@ -156,7 +158,8 @@ class Task(GenerationTask[PromptQuery]):
         if isinstance(inputs, list) and any(isinstance(item, dict) for item in inputs):
             messages = check_messages(inputs, self.max_characters)
             tools = parameters.offered_tools
-            prompt = prompt_of(messages, self.tokenizer, self.max_characters, tools)
+            options = parameters.template_options
+            prompt = prompt_of(messages, self.tokenizer, self.max_characters, tools, options)
             return PromptQuery(prompt, parameters, messages, stream)
         if isinstance(inputs, TokenIds):
             ids = self._fit_ids(inputs, parameters.truncate)
@@ -178,6 +181,7 @@ class Task(GenerationTask[PromptQuery]):
             return query
         if parameters.num_beams > 1:
             raise Unprocessable("Beams follow no grammar and call no tools; leave num_beams out.")
+        parameters.check_ends()
         if not tools:
             return replace(query, grammar=TextGrammar(parameters.grammar, None, self._grammars))
         if not query.messages:
@@ -286,6 +290,9 @@ def _with_prompt(query: PromptQuery, text: str, calls: Sequence[MessageCall]) ->
     """Return the new text after its prompt or messages, or alone."""
     if not query.parameters.return_full_text:
         return text
+    if query.messages and query.parameters.continue_final_message:
+        *others, last = query.messages
+        return [*others, {**last, "content": last["content"] + text}]
     if query.messages:
         message: Message = {"role": "assistant", "content": text}
         return [*query.messages, {**message, "tool_calls": list(calls)} if calls else message]

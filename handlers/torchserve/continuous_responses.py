@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from handlers.engine import Engine
-from handlers.errors import WrongConfig, classify
+from handlers.errors import RequestError, WrongConfig, classify
 from handlers.http.envelopes import Headers
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json, has_failed
@@ -212,8 +212,9 @@ def _merged(ready: Ready[HttpResponse]) -> HttpResponse:
     """Return all parts as one, with the head of the first; an error stands for the rest."""
     parts = list(ready.parts)
     if ready.error is not None:
-        error = classify(ready.error)
-        parts.append(HttpResponse(encode_json(error.whole_body()), error.status))
+        error = ready.error if isinstance(ready.error, RequestError) else classify(ready.error)
+        headers = dict(error.headers)
+        parts.append(HttpResponse(encode_json(error.whole_body()), error.status, headers=headers))
     elif ready.last is not None:
         parts.append(ready.last)
     return replace(parts[0], body=b"".join(part.body for part in parts))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import struct
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from socket import socket
 from typing import Any
+
+from handlers.http.repeated_fields import distinct_names
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +44,20 @@ class _Request:
             for name, content_type, value in self.parameters
         ]
         return {"requestId": self.number, "headers": self.headers, "parameters": parameters}
+
+
+def with_distinct_names(
+    read: Callable[[socket], list[dict[str, Any]]], connection: socket
+) -> list[dict[str, Any]]:
+    """Return the requests that a function reads, with a name of its own for each field."""
+    requests = read(connection)
+    for request in requests:
+        fields = request["parameters"]
+        for field, name in zip(
+            fields, distinct_names(field["name"] for field in fields), strict=True
+        ):
+            field["name"] = name
+    return requests
 
 
 class MessageReader:

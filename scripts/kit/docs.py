@@ -22,6 +22,9 @@ from handlers.config.choices import AUTO, modes, save_modes
 from handlers.config.handler_section import CHECKPOINT, Compile, HandlerSection, Tokenizer
 from handlers.config.torchserve_section import Torchrun, TorchServeSection
 from handlers.formats.base import BaseFormat
+from handlers.protocols import cohere, text_embeddings_inference, text_generation_inference, vllm
+from handlers.protocols.keys import KeyTable
+from handlers.protocols.openai import keys as openai
 from handlers.schemas.explanation_parameters import (
     ExplanationParameters,
     ImageExplanationParameters,
@@ -55,6 +58,14 @@ EXPLANATIONS: dict[str, type[ExplanationParameters]] = {
     "texts": TextExplanationParameters,
     "images": ImageExplanationParameters,
 }
+# The keys of each protocol's routes.
+KEY_TABLES: Mapping[str, KeyTable] = {
+    **{f"openai {path}": keys for path, keys in openai.TABLES.items()},
+    **{f"cohere {path}": keys for path, keys in cohere.TABLES.items()},
+    **{f"tei {path}": keys for path, keys in text_embeddings_inference.TABLES.items()},
+    **{f"vllm {path}": keys for path, keys in vllm.TABLES.items()},
+    "tgi generate": text_generation_inference.PARAMETERS,
+}
 
 Row = tuple[str, ...]
 
@@ -79,6 +90,7 @@ def table(name: str) -> str:
         "explanation-parameters": explanation_parameters,
         "formats": lambda _: format_traits(),
         "fastest-formats": lambda _: fastest_formats(),
+        "keys": lambda route: keys_of_route(KEY_TABLES[route]),
     }
     return tables[kind](argument)
 
@@ -99,6 +111,26 @@ def keys_of(section: type[BaseModel]) -> str:
         for key, schema in schemas["properties"].items()
     ]
     return _table(("Key", "Type", "Default", "Description"), rows)
+
+
+def keys_of_route(route: KeyTable) -> str:
+    """Return the table of what a route does with the keys that servers define for it."""
+    refused = (
+        _with_neutral(name, key.neutral)
+        for name, key in route.keys.items()
+        if key.treatment == "refused"
+    )
+    rows = [
+        ("Honoured", ", ".join(f"`{name}`" for name in route.named("honoured"))),
+        ("Without effect", ", ".join(f"`{name}`" for name in route.named("without effect"))),
+        ("Refused", ", ".join(refused)),
+    ]
+    return _table(("", "Keys"), [row for row in rows if row[1]])
+
+
+def _with_neutral(name: str, neutral: Sequence[Any]) -> str:
+    values = [value for value in neutral if value not in ([], {}, "")]
+    return f"`{name}` (but {_alternatives(values)})" if values else f"`{name}`"
 
 
 def explanation_parameters(rows: str) -> str:

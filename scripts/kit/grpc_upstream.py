@@ -85,12 +85,25 @@ class Upstream:
         model = quote(name, safe="")
         path = f"v2/models/{model}{end}"
         if version:
-            url = f"/predictions/{model}/{quote(version, safe='')}/{path}"
-            return await self.request("POST", url, content, headers)
+            return await self._request_version(model, version, path, content, headers)
         # /predictions takes the next path segment as a version. This route does not, and forwards
         # the header in which TorchServe passes the path to handlers.
         forwarded = {**(headers or {}), "url_path": path}
         return await self.request("POST", f"/v2/models/{model}/infer", content, forwarded)
+
+    async def _request_version(
+        self, model: str, version: str, path: str, content: bytes, headers: Mapping[str, str] | None
+    ) -> httpx.Response:
+        """Send a request to a version; 1 is 1.0, as Triton's versions are whole numbers."""
+        known = [version, f"{version}.0"] if version.isascii() and version.isdigit() else [version]
+        for number, each in enumerate(known, 1):
+            url = f"/predictions/{model}/{quote(each, safe='')}/{path}"
+            try:
+                return await self.request("POST", url, content, headers)
+            except UpstreamError as error:
+                if error.code != grpc.StatusCode.NOT_FOUND or number == len(known):
+                    raise
+        raise AssertionError("a version has an address")
 
     async def is_healthy(self) -> bool:
         """Return whether TorchServe is healthy."""

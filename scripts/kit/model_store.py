@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import tarfile
+import zipfile
+import zlib
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from handlers.errors import KitError
+import yaml
+
+from handlers.errors import KitError, summarize
 from scripts.kit.versions import newest, read_defaults, split, versioned
 
 MANIFEST = Path("MAR-INF") / "MANIFEST.json"
 SUFFIXES = (".mar", ".tar.gz")
+UNREADABLE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, NotImplementedError)
 
 
 class ArchiveNotFound(KitError):
@@ -20,6 +27,41 @@ class ArchiveNotFound(KitError):
         self.store, self.missing = store, missing
         problem = f"has no archive of {', '.join(missing)}" if missing else "has no archives"
         super().__init__(f"{store} {problem}; pack them with `python scripts/create_archive.py`.")
+
+
+def why_unreadable(path: Path) -> str | None:
+    """Return why TorchServe cannot begin to load an archive; None if nothing is known against it.
+
+    TorchServe itself ends where the manifest or the YAML of an archive is not what it expects.
+    """
+    try:
+        model = json.loads(_read(path, MANIFEST.as_posix()))["model"]
+        if not (model["modelName"] and model["handler"]):
+            return f"its {MANIFEST} names no model and handler"
+        config = model.get("configFile")
+        found = yaml.safe_load(_read(path, config)) if config else {}
+    except KeyError as error:
+        return f"it has no {str(error.args[0])[:80]!r}"
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        return f"it cannot be read ({summarize(error)})"
+    except (*UNREADABLE, yaml.YAMLError) as error:
+        return f"it cannot be read ({summarize(error)})"
+    return None if isinstance(found, dict) else f"its {config} is no mapping"
+
+
+def _read(path: Path, name: str) -> bytes:
+    """Return a file of an archive, of which nothing is checked."""
+    if path.is_dir():
+        return (path / name).read_bytes()
+    if path.name.endswith(".tar.gz"):
+        with tarfile.open(path) as packed:
+            place = next((each for each in packed if each.name.endswith(f"/{name}")), None)
+            content = packed.extractfile(place) if place else None
+            if content is None:
+                raise KeyError(name)
+            return content.read()
+    with zipfile.ZipFile(path) as packed_zip:
+        return packed_zip.read(name)
 
 
 def list_archives(store: Path, names: Collection[str] = ()) -> dict[str, str]:

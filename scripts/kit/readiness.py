@@ -89,19 +89,27 @@ class NotReadyInTime(KitError):
 
 
 def wait_until_ready(
-    server: Server, timeout: float, on_ready: Callable[[str, float], None] = lambda *_: None
+    server: Server,
+    timeout: float,
+    on_ready: Callable[[str, float], None] = lambda *_: None,
+    on_failed: Callable[[str, str], None] | None = None,
 ) -> None:
     """Wait until every model has a worker that is ready.
 
-    `on_ready` is called with the name of each model and the seconds it took.
+    Args:
+        server: the server.
+        timeout: the seconds.
+        on_ready: is called with the name of each model and the seconds it took.
+        on_failed: is called with the name of a model that does not load and the reason, while
+            others do; None where all of them have to.
 
     Raises:
-        ModelsFailed: a worker exited while it loaded its model.
+        ModelsFailed: a worker exited while it loaded its model; with `on_failed`, those of all.
         ServerFailed: the server exited.
         NotReadyInTime: a model is not ready after `timeout` seconds.
     """
     started, waiting, failed = time.monotonic(), list(server.models), dict[str, str]()
-    changed = started
+    changed, given_up = started, dict[str, str]()
     while waiting:
         alive = server.is_alive()
         for model in filter(server.is_ready, tuple(waiting)):
@@ -111,7 +119,13 @@ def wait_until_ready(
         # A traceback arrives line by line: wait until the errors no longer change.
         changed = changed if failed == previous else time.monotonic()
         if failed and time.monotonic() - changed > _settle_seconds(failed):
-            raise ModelsFailed(failed)
+            given_up |= failed
+            if on_failed is None or len(given_up) == len(server.models):
+                raise ModelsFailed(given_up)
+            for model, reason in failed.items():
+                on_failed(model, reason)
+                waiting.remove(model)
+            failed = {}
         if not alive:
             raise ServerFailed(server)
         if waiting and time.monotonic() - started > timeout:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from scripts.kit.signed_store import SignedStore
 from scripts.kit.tokens import KEY_FILE, Tokens, TokenType
 
 STATE_FILE = "server.json"
+# What begins an exception in the logs, which is on a line of its own.
+EXCEPTION = "  "
 
 
 @cache
@@ -45,6 +47,7 @@ class Server:
         workdir: the settings and, in `logs/`, the logs.
         scratch: temporary folder for unpacked archives, removed when the server stops.
         public_key: the key that its archives are signed with; None for any archives.
+        left_out: why archives are not served that were to be, by the name of their model.
     """
 
     pid: int
@@ -54,6 +57,7 @@ class Server:
     workdir: Path
     scratch: Path
     public_key: Path | None = None
+    left_out: dict[str, str] = field(default_factory=dict)
 
     def signed_store(self, source: Path) -> SignedStore | None:
         """Return the model store of a server with a key, given the folder of archives."""
@@ -90,7 +94,7 @@ class Server:
         """Return a log file such as ts_log.log or model_log.log, or "" if it does not exist yet."""
         path = self.workdir / "logs" / name
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        return "".join(map(_plain, text.splitlines(keepends=True)))
+        return "".join(f"{_plain(line)}\n" for line in text.removesuffix("\n").split("\n") if text)
 
     def is_alive(self) -> bool:
         """Return whether the server process is running."""
@@ -148,7 +152,9 @@ class Server:
 
 
 def _plain(line: str) -> str:
-    """Return a line of a log that is JSON as the plain log has it; any other as it is."""
+    """Return a line of a log as TorchServe would write it, with the first line of an exception."""
+    if line.startswith(EXCEPTION):
+        return _first(line.removeprefix(EXCEPTION), "\\n")
     if not line.startswith('{"time"'):
         return line
     try:
@@ -156,4 +162,10 @@ def _plain(line: str) -> str:
     except ValueError:
         return line
     head = f"{found['time']} [{found.get('level', '')}] {found.get('thread', '')}"
-    return f"{head} {found['logger']} - {found['message']}\n"
+    message = f"{head} {found['logger']} - {found['message']}"
+    exception = found.get("exception")
+    return f"{message}\n{_first(exception, chr(10))}" if exception else message
+
+
+def _first(text: str, end: str) -> str:
+    return text.partition(end)[0].removesuffix("\\r").rstrip()

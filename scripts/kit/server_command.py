@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from scripts.kit.places import ROOT
 DROPPED = frozenset({"PYTHONPATH", "TS_CONFIG_FILE", "LOG_LOCATION", "METRICS_LOCATION"})
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 LOGGING, JSON_LOGGING = ROOT / "log4j2.xml", ROOT / "log4j2-json.xml"
+# The variables that name a locale, the first one that is set.
+LOCALE = ("LC_ALL", "LC_CTYPE", "LANG")
+ASCII_LOCALES = ("C", "POSIX")
 CONSOLE = b'<AppenderRef ref="STDOUT"/>'
 
 
@@ -59,12 +63,25 @@ def server_environment(logs: Path, models: int) -> dict[str, str]:
     """Return the environment of the server and its workers.
 
     It adds offline mode, OpenMP settings and log folders to the caller's variables, which take
-    precedence over the first two.
+    precedence over the first two. A locale without letters other than ASCII gets them.
     """
     kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
     folders = {"LOG_LOCATION": str(logs), "METRICS_LOCATION": str(logs)}
-    return {**OFFLINE, **openmp_environment(models, kept), **kept, "PATH": path, **folders}
+    return {
+        **OFFLINE,
+        **openmp_environment(models, kept),
+        **kept,
+        "PATH": path,
+        **folders,
+        **_locale(kept),
+    }
+
+
+def _locale(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return a locale in which Java finds files whose names are not ASCII, where it has none."""
+    own = next((value for name in LOCALE if (value := environment.get(name))), "C")
+    return {"LC_ALL": "C.UTF-8"} if own in ASCII_LOCALES else {}
 
 
 def _files_only(log_config: Path, scratch: Path) -> Path:

@@ -12,15 +12,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
+from handlers.runtime.integrity import DamagedArchive, UntrustedArchive
 from scripts.kit.fork_server import start as fork_server
 from scripts.kit.fork_server.start import LOG_FILE, ForkServer
 from scripts.kit.java import java_home
-from scripts.kit.model_store import list_archives
+from scripts.kit.model_store import list_archives, why_unreadable
 from scripts.kit.places import MODEL_STORE, ROOT
 from scripts.kit.ports import Ports, free_ports
 from scripts.kit.processes import started_at
 from scripts.kit.properties import escape, read_properties, write_properties
-from scripts.kit.readiness import start_seconds, wait_until_ready
+from scripts.kit.readiness import ModelsFailed, start_seconds, wait_until_ready
 from scripts.kit.server import Server
 from scripts.kit.server_command import LOGGING, server_command, server_environment
 from scripts.kit.tokens import KEY_FILE
@@ -46,6 +47,8 @@ class TorchServe:
         public_key: the key that archives must be signed with; TorchServe then finds only what was
             unpacked of archives that are.
         on_ready: called with the name of each model and the seconds it took to load.
+        on_failed: called with the name of each model that does not load and the reason, and the
+            others are served; None where all of them have to load.
     """
 
     workdir: Path
@@ -60,20 +63,22 @@ class TorchServe:
     fork_server: bool = field(default_factory=fork_server.is_on)
     public_key: Path | None = None
     on_ready: Callable[[str, float], None] = lambda _name, _seconds: None
+    on_failed: Callable[[str, str], None] | None = None
 
     def start(self) -> Server:
         """Start the server and wait until every model is ready.
 
         Raises:
             KitError: an archive or Java is missing, a port is in use, an archive is not signed with
-                the key, or a model does not load; the server is stopped.
+                the key, or a model does not load; the server is stopped. With `on_failed`, no
+                archive can be served.
         """
         models = list_archives(self.model_store) if self.models == "all" else self.models
         self.ports.require_free()
         server = self._launch(java_home(), models)
         try:
             timeout = start_seconds(len(models)) if self.timeout is None else self.timeout
-            wait_until_ready(server, timeout, self.on_ready)
+            wait_until_ready(server, timeout, self.on_ready, self.on_failed)
         except BaseException:
             server.stop()
             raise
@@ -104,8 +109,7 @@ class TorchServe:
         workdir = self.workdir.resolve()
         key = self.public_key and self.public_key.resolve()
         server = Server(0, 0.0, dict(models), self.ports, workdir, scratch, key)
-        if store := server.signed_store(self.model_store):
-            server = replace(server, models={name: store.add(models[name]) for name in models})
+        server = self._with_readable(server)
         logs, settings = _fresh_logs(workdir), self._settings(server)
         write_properties(workdir / "config.properties", settings)
         # A server that was killed leaves its keys, which this one does not know.
@@ -123,6 +127,27 @@ class TorchServe:
         server = replace(server, pid=process.pid, started=started_at(process.pid) or 0.0)
         server.save()
         return server
+
+    def _with_readable(self, server: Server) -> Server:
+        """Leave out what cannot be loaded, and unpack the others where they have to be signed."""
+        store = server.signed_store(self.model_store)
+        models, left_out = dict[str, str](), dict[str, str]()
+        for name, file in server.models.items():
+            try:
+                found = store.add(file) if store else file
+            except (DamagedArchive, UntrustedArchive) as error:
+                if self.on_failed is None:
+                    raise
+                left_out[name] = str(error)
+                continue
+            reason = why_unreadable((store.folder if store else self.model_store) / found)
+            (left_out if reason else models)[name] = reason or found
+        if left_out and (self.on_failed is None or not models):
+            raise ModelsFailed(left_out)
+        for name, why in left_out.items():
+            if self.on_failed:
+                self.on_failed(name, why)
+        return replace(server, models=models, left_out=left_out)
 
     def _command(
         self, java: Path, settings: Mapping[str, str], logs: Path, scratch: Path
@@ -144,11 +169,12 @@ class TorchServe:
     def _settings(self, server: Server) -> dict[str, str]:
         signed = server.signed_store(self.model_store)
         store = signed.folder if signed else self.model_store.resolve()
+        models = ",".join(f"{name}={file}" for name, file in server.models.items())
         return {
             **read_properties(self.config),
             **self.ports.properties(),
             "model_store": escape(store),
-            "load_models": ",".join(f"{name}={file}" for name, file in server.models.items()),
+            "load_models": escape(models),
             **self.config_overrides,
         }
 

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -10,9 +12,10 @@ import torch
 from handlers.batching.rows import Outputs, Row
 from handlers.checkpoints.checkpoint import read_checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.engine import Engine
+from handlers.engine import HEALTH_CHECKS, Engine
 from handlers.errors import BadRequest, InternalError, OutOfTime, WrongConfig
 from handlers.runtime.model import Model
+from handlers.runtime.one_thread import SeveralThreads
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.request import Request, TokenCount
 from handlers.tasks._text import TextTask
@@ -27,6 +30,7 @@ class Doubling(TextTask[int, Row]):
 
     outputs = ("sums",)
     parameters = Parameters
+    sample: ClassVar[Mapping[str, Any]] = {"inputs": 1}
 
     def parse(self, request: Request) -> int:
         if not isinstance(request.inputs, int):
@@ -101,6 +105,63 @@ def test_no_forward_call_is_made_without_requests(engine: Engine) -> None:
     assert ask(engine) == []
     assert all(isinstance(outcome, BadRequest) for outcome in ask(engine, "a", "b"))
     assert engine.model.forwards == 0  # type: ignore[attr-defined]
+
+
+def test_one_thread_at_a_time_runs_the_model(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, may_end = threading.Event(), threading.Event()
+    forward = engine.model.forward
+
+    def slow(batch: Any) -> Any:
+        runs.set()
+        assert may_end.wait(60)
+        return forward(batch)
+
+    monkeypatch.setattr(engine.model, "forward", slow)
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(engine.predict, [Request(1)])
+        try:
+            assert runs.wait(60)
+            for run in (engine.predict, engine.explain):
+                with pytest.raises(SeveralThreads):
+                    run([Request(2)])
+        finally:
+            may_end.set()
+        assert not isinstance(first.result(60)[0], Exception)
+    # Threads may take turns.
+    assert not isinstance(engine.predict([Request(2)])[0], Exception)
+
+
+def test_the_sample_is_not_predicted_after_each_of_many_failures(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predicted: list[Any] = []
+    outcomes: list[Any] = ["fine"]
+
+    def predict(requests: Any, **_: Any) -> list[Any]:
+        predicted.append(requests)
+        return outcomes
+
+    monkeypatch.setattr(engine, "predict", predict)
+    for _ in range(50):
+        engine.check_health()
+    assert len(predicted) == HEALTH_CHECKS and not engine.device_failed
+
+
+def test_the_sample_is_not_predicted_where_the_model_has_failed(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predicted: list[Any] = []
+
+    def predict(requests: Any, **_: Any) -> list[Any]:
+        predicted.append(requests)
+        return [InternalError(ValueError())]
+
+    monkeypatch.setattr(engine, "predict", predict)
+    for _ in range(3):
+        engine.check_health()
+    assert len(predicted) == 1 and engine.device_failed
 
 
 def test_a_meter_counts_rows_and_times_each_stage(engine: Engine) -> None:

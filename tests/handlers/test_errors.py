@@ -1,6 +1,38 @@
 from __future__ import annotations
 
-from handlers.errors import summarize
+import pytest
+
+from handlers.errors import (
+    BadRequest,
+    EngineFailed,
+    InternalError,
+    OutOfTime,
+    WrongConfig,
+    copied,
+    summarize,
+)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        BadRequest("wrong"),
+        OutOfTime(),
+        EngineFailed(),
+        InternalError(ValueError("a secret")),
+        WrongConfig("handler.mode", "is wrong", "correct it"),
+        OSError(28, "no space"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_copy_of_an_error_is_the_same_error_without_frames(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught:
+        raise error from ValueError()
+    copy = copied(caught.value)
+    assert copy is not error and type(copy) is type(error)
+    assert (str(copy), copy.args, vars(copy)) == (str(error), error.args, vars(error))
+    assert (copy.__traceback__, copy.__cause__, copy.__context__) == (None, None, None)
 
 
 def test_the_summary_of_an_error_is_one_line_of_limited_length() -> None:

@@ -59,6 +59,52 @@ def test_a_request_for_its_version_is_answered_and_for_another_is_not() -> None:
     assert b"Model version: 2.0 does not exist for model: fox" in body
 
 
+class SideBySide(Model):
+    """Answers each request in a thread of its own; explanations once they may."""
+
+    runs_side_by_side = True
+
+    def __init__(self) -> None:
+        super().__init__(response_timeout=60)
+        self.explaining = 0
+        self.most = 0
+
+    def explains(self, incoming: Any) -> bool:
+        return bool(incoming[0]["body"] == b"explain")
+
+    def answer_alone(self, incoming: Any, deadline: None) -> None:
+        if not self.explains(incoming):
+            incoming[1](SimpleNamespace(status=200, content_type="", headers={}, body=b"x"), True)
+            return
+        self.explaining += 1
+        self.most = max(self.most, self.explaining)
+        self.answer([incoming], None)
+        self.explaining -= 1
+
+
+def test_explanations_that_wait_hold_no_thread_of_other_requests() -> None:
+    model = SideBySide()
+    served = ServedModel(model, "fox", "1.0")
+
+    async def send(body: bytes) -> list[Part]:
+        async def never(_: Any) -> None:
+            raise AssertionError
+
+        return [part async for part in served.answer({"body": body}, {}, "", never)]
+
+    async def test() -> None:
+        explanations = [asyncio.create_task(send(b"explain")) for _ in range(3 * served.batch_size)]
+        assert await asyncio.to_thread(model.began.wait, 60)
+        async with asyncio.timeout(60):
+            assert await send(b"predict") == [(200, "", {}, b"x")]
+        assert not any(each.done() for each in explanations)
+        model.may_answer.set()
+        assert await asyncio.gather(*explanations) == [[(200, "", {}, b"explain")]] * 6
+
+    asyncio.run(test())
+    assert model.most == 1
+
+
 def test_a_model_that_failed_is_not_healthy() -> None:
     model = Model(response_timeout=60)
     served = ServedModel(model, "fox", "1.0")

@@ -26,10 +26,12 @@ CODES = {
 
 
 class Refusing(BaseHTTPRequestHandler):
-    """Answers each model with the status in its name."""
+    """Answers each model, in version 1.0 or without one, with the status in its name."""
 
     def do_POST(self) -> None:
-        status = int(self.path.split("/")[3])
+        _, route, *parts = self.path.split("/")
+        name, version = parts[:2] if route == "predictions" else (parts[1], "1.0")
+        status = int(name) if version == "1.0" else 404
         answer = {"message": "no worker"} if status == 503 else {"error": f"it is {status}"}
         body = b"" if status == 500 else json.dumps(answer).encode()
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -50,8 +52,9 @@ def refusing() -> Iterator[str]:
         server.shutdown()
 
 
-def ask(address: str, *models: str) -> Any:
-    calls = [{"url": address, "model": model, "inputs": [TEXT], "id": ""} for model in models]
+def ask(address: str, *models: str, version: str = "") -> Any:
+    call = {"url": address, "inputs": [TEXT], "id": "", "version": version}
+    calls = [{**call, "model": model} for model in models]
     metadata = [{"url": address, "model": models[0]}]
     return run_client("triton_client", transport="grpc", calls=calls, metadata=metadata)
 
@@ -64,6 +67,14 @@ def test_each_status_has_its_code_and_reason(refusing: str) -> None:
         {"status": f"StatusCode.{code}", "message": reasons.get(status, f"it is {status}")}
         for status, code in CODES.items()
     ]
+
+
+def test_a_whole_number_is_a_version_too(refusing: str) -> None:
+    with gateway_to(refusing) as address:
+        found = [ask(address, "422", version=each)["answers"] for each in ("1", "1.0", "2", "a")]
+    known = [{"status": "StatusCode.FAILED_PRECONDITION", "message": "it is 422"}]
+    unknown = [{"status": "StatusCode.NOT_FOUND", "message": "it is 404"}]
+    assert found == [known, known, unknown, unknown]
 
 
 def test_invalid_tensors_are_refused_by_the_model(refusing: str) -> None:

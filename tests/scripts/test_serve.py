@@ -84,6 +84,17 @@ def test_a_model_without_an_archive_is_named(line: Line) -> None:
     )
 
 
+def test_a_broken_archive_is_named_and_the_others_are_served(line: Line) -> None:
+    (line.folder / "store" / "broken.mar").write_text("no archive")
+    code, out, err = line.run("start")
+    assert (code, "echo is ready" in out) == (0, True)
+    assert err.startswith("broken did not load: ")
+    code, out, _ = line.run("status")
+    first, second, *_ = out.splitlines()
+    assert (code, first) == (1, "echo is ready")
+    assert second.startswith("broken is not served: ")
+
+
 def test_in_the_foreground_a_signal_stops_all_of_it(line: Line) -> None:
     command = line.command("start", "--foreground")
     process = subprocess.Popen(command, cwd=line.folder, stdout=subprocess.PIPE, text=True)

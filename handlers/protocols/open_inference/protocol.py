@@ -113,6 +113,8 @@ class Protocol(BaseProtocol):
             or http_request.header(LENGTH_OF_JSON)
         ):
             return True
+        if not http_request.has_body:
+            return False
         content = http_request.content
         return isinstance(content, dict) and _are_tensors(content.get("inputs"))
 
@@ -182,7 +184,11 @@ def find_description(path: str, model: ModelInfo) -> Describe | None:
         raise NotFound(f"There is no {shorten(path)} here; there are {', '.join(known)}.")
     if found["name"] != model.name:
         raise NotFound(f"There is no model {shorten(found['name'])} here; there is {model.name}.")
-    if found["version"] not in (None, model.version):
+    # Triton's versions are whole numbers.
+    if found["version"] is not None and model.version not in (
+        found["version"],
+        f"{found['version']}.0",
+    ):
         raise NotFound(
             f"There is no version {shorten(found['version'])} of {model.name} here; there is"
             f" {model.version}."

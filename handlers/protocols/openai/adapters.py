@@ -6,9 +6,11 @@ the name of one of them, or that of the model itself.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+from handlers import __version__
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import NotFound
 from handlers.schemas.model_info import ModelInfo
@@ -38,6 +40,12 @@ def adapter_parameters(model: ModelInfo, requested: str | None) -> dict[str, Any
 def served_name(model: ModelInfo, requested: str | None) -> str:
     """Return the name of what answers: the adapter that a body names, or the model."""
     return requested if requested and requested in model.adapters else model.name
+
+
+def fingerprint(model: ModelInfo) -> str:
+    """Return what tells apart the models, formats and kits whose texts may differ for one seed."""
+    parts = (model.name, model.version, model.save_mode, model.dtype, __version__)
+    return f"fp_{hashlib.sha256(repr(parts).encode()).hexdigest()[:10]}"
 
 
 def model_entries(model: ModelInfo) -> dict[str, dict[str, Any]]:

@@ -20,6 +20,7 @@ from handlers.http.response import HttpResponse, encode_json
 from handlers.media.audio import seconds_of
 from handlers.protocols.base import Exchange, check_not_explained, check_operation
 from handlers.protocols.openai.adapters import adapter_parameters
+from handlers.protocols.openai.keys import TABLES
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.parameters import WholeNumbers, parse_body
 from handlers.schemas.request import Request
@@ -133,6 +134,7 @@ class Transcriptions:
         """
         check_operation(self.model, "transcribe")
         check_not_explained(http_request, self.path)
+        http_request = TABLES[self.path].check(http_request)
         content = http_request.content
         if not isinstance(content, dict):
             raise BadRequest("The body has no field file; send a form with the audio in it.")

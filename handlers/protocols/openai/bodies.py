@@ -5,7 +5,6 @@ https://platform.openai.com/docs/api-reference/chat and /completions
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
@@ -19,9 +18,21 @@ from pydantic import (
     model_validator,
 )
 
-from handlers.errors import Unprocessable
-from handlers.generation.parameters import LogitBias, Penalty, TopTokens
-from handlers.protocols.openai.tools import ResponseFormat
+from handlers.config.quoting import enumerate_names
+from handlers.errors import BadRequest, Unprocessable
+from handlers.generation.parameters import (
+    LogitBias,
+    NotNegative,
+    Penalty,
+    ReasoningEffort,
+    TopTokens,
+)
+from handlers.protocols.openai.tools import (
+    GUIDED,
+    ResponseFormat,
+    grammar_of,
+    structured_grammar,
+)
 from handlers.schemas.parameters import WholeNumbers, parse_body
 from handlers.schemas.request import TokenIds
 from handlers.schemas.structured_output import ToolChoice, Tools
@@ -31,12 +42,6 @@ ItemT = TypeVar("ItemT")
 Items = Annotated[list[ItemT], Field(fail_fast=True)]
 # Below it sampling picks the likeliest token, and the division by it overflows.
 MIN_TEMPERATURE = 1e-5
-# Settings that are not supported, and the values that change nothing.
-UNSUPPORTED = {
-    "best_of": 1,
-    "suffix": "",
-    "functions": [],
-}
 
 
 class StreamOptions(BaseModel):
@@ -48,7 +53,7 @@ class StreamOptions(BaseModel):
 
 
 class Sampling(WholeNumbers):
-    """The settings of both endpoints; unknown keys are ignored."""
+    """The settings of both endpoints; others are left to the table of keys."""
 
     model_config = ConfigDict(
         extra="ignore", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=()
@@ -71,6 +76,19 @@ class Sampling(WholeNumbers):
     top_k: Annotated[int, Field(ge=-1)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     repetition_penalty: float | None = None
+    min_tokens: NotNegative | None = None
+    stop_token_ids: Items[int] | None = None
+    ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
+    bad_words: Items[str] | None = None
+    allowed_token_ids: Items[int] | None = None
+    truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
+    add_special_tokens: bool | None = None
+    structured_outputs: dict[str, Any] | None = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
 
     @field_validator("seed")
     @classmethod
@@ -83,11 +101,8 @@ class Sampling(WholeNumbers):
 
         Raises:
             BadRequest: with the first mistake.
-            Unprocessable: it has a setting that is not supported.
         """
-        body = parse_body(cls, content)
-        _check_supported(content)
-        return body
+        return parse_body(cls, content)
 
     @property
     def max_new_tokens(self) -> int | None:
@@ -127,10 +142,38 @@ class Sampling(WholeNumbers):
             "logit_bias": self.logit_bias,
             "logprobs": self.top_tokens is not None,
             "top_n_tokens": self.top_tokens or 0,
-            "grammar": self.response_format.grammar if self.response_format else None,
+            "grammar": self._grammar,
+            "min_new_tokens": self.min_tokens,
+            "stop_token_ids": self.stop_token_ids,
+            "ignore_eos": self.ignore_eos,
+            "skip_special_tokens": self.skip_special_tokens,
+            "bad_words": self.bad_words,
+            "allowed_token_ids": self.allowed_token_ids,
+            "truncate": self.truncate_prompt_tokens,
+            "add_special_tokens": self.add_special_tokens,
         }
         named = {name: value for name, value in parameters.items() if value is not None}
         return {**named, "return_full_text": False, "details": True}
+
+    @property
+    def _grammar(self) -> dict[str, Any] | None:
+        """The grammar of the text, whatever key has it.
+
+        Raises:
+            BadRequest: several keys have one.
+        """
+        given = {
+            "response_format": self.response_format and self.response_format.grammar,
+            "structured_outputs": structured_grammar(self.structured_outputs),
+            **{f"guided_{kind}": getattr(self, f"guided_{kind}") for kind in GUIDED},
+        }
+        named = {name: value for name, value in given.items() if value is not None}
+        if len(named) > 1:
+            raise BadRequest(f"{enumerate_names(named)} exclude one another; send one of them.")
+        for kind in GUIDED:
+            if f"guided_{kind}" in named:
+                return grammar_of(kind, named[f"guided_{kind}"])
+        return next(iter(named.values()), None)
 
 
 class ChatBody(Sampling):
@@ -143,6 +186,11 @@ class ChatBody(Sampling):
     parallel_tool_calls: bool | None = None
     logprobs: bool | None = None
     top_logprobs: TopTokens | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    documents: Items[dict[str, Any]] | None = None
+    reasoning_effort: ReasoningEffort | None = None
 
     @model_validator(mode="after")
     def _check_top_logprobs(self) -> Self:
@@ -160,7 +208,16 @@ class ChatBody(Sampling):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        names = {"tools", "tool_choice", "parallel_tool_calls"}
+        names = {
+            "tools",
+            "tool_choice",
+            "parallel_tool_calls",
+            "add_generation_prompt",
+            "continue_final_message",
+            "chat_template_kwargs",
+            "documents",
+            "reasoning_effort",
+        }
         return {**super().parameters, **self.model_dump(include=names, exclude_none=True)}
 
 
@@ -205,17 +262,3 @@ class CompletionBody(Sampling):
     @property
     def parameters(self) -> dict[str, Any]:
         return {**super().parameters, "return_full_text": bool(self.echo)}
-
-
-def _check_supported(content: Mapping[str, Any]) -> None:
-    names = [
-        name for name, default in UNSUPPORTED.items() if not _equals(content.get(name), default)
-    ]
-    if names:
-        raise Unprocessable(f"{names[0]} cannot be done by this server; leave it out.")
-
-
-def _equals(value: Any, default: Any) -> bool:
-    """Return whether a setting is left out or a default; 0 is a number of `logprobs`, not false."""
-    same_kind = isinstance(value, bool) == isinstance(default, bool)
-    return value is None or (value == default and same_kind)

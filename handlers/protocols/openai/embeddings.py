@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, PositiveInt
+from pydantic import ConfigDict, Field, PositiveInt
 
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
@@ -27,6 +27,7 @@ from handlers.protocols.base import (
     tokens_read,
 )
 from handlers.protocols.openai.adapters import adapter_parameters, served_name
+from handlers.protocols.openai.keys import TABLES
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.parameters import WholeNumbers, parse_body
 from handlers.schemas.request import Request, TokenCount
@@ -36,7 +37,7 @@ FLOATS: Mapping[str, Any] = {"precision": "float32", "encoding_format": "float"}
 
 
 class EmbeddingBody(WholeNumbers):
-    """The body of `embeddings`; unknown keys are ignored, and so is `user`."""
+    """The body of `embeddings`; others are left to the table of keys."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True, protected_namespaces=())
 
@@ -45,11 +46,27 @@ class EmbeddingBody(WholeNumbers):
     dimensions: PositiveInt | None = None
     encoding_format: Literal["float", "base64"] | None = None
     modality: Literal["text"] | None = None
+    # Extensions of vLLM and Jina.
+    normalize: bool | None = None
+    normalized: bool | None = None
+    use_activation: bool | None = None
+    truncate: bool | None = None
+    truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
 
     @property
     def parameters(self) -> dict[str, Any]:
         """The parameters of the embedding task."""
         given = self.model_dump(include={"dimensions", "encoding_format"}, exclude_none=True)
+        names = (self.normalize, self.normalized, self.use_activation)
+        normalize = next((each for each in names if each is not None), None)
+        if normalize is not None:
+            given["normalize"] = normalize
+        if self.truncate is not None:
+            given["truncate"] = self.truncate
+        if self.truncate_prompt_tokens:
+            given["truncate"] = True
+            if self.truncate_prompt_tokens > 0:
+                given["max_length"] = self.truncate_prompt_tokens
         return {**FLOATS, **given}
 
 
@@ -83,6 +100,7 @@ class Embeddings:
         """
         check_operation(self.model, "embed")
         check_not_explained(http_request, self.path)
+        http_request = TABLES[self.path].check(http_request)
         body = parse_body(EmbeddingBody, http_request.content)
         parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
         requests = [

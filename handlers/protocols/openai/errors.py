@@ -35,6 +35,19 @@ class ContextLengthExceeded(BadRequest):
         )
 
 
+def names_of(path: str, inputs_key: str) -> dict[str, str]:
+    """Return the names in the bodies of an endpoint of what tasks name otherwise.
+
+    Args:
+        path: the path of the endpoint.
+        inputs_key: the key of the inputs in its bodies.
+    """
+    most = "max_output_tokens" if inputs_key == "input" else "max_tokens"
+    tokens = "logprobs" if path == "completions" else "top_logprobs"
+    settings = {"max_new_tokens": most, "num_return_sequences": "n", "top_n_tokens": tokens}
+    return {"inputs": inputs_key, "messages": inputs_key, **settings}
+
+
 def as_of_openai(error: RequestError, limits: Limits, param: str | None = None) -> RequestError:
     """Return the error of a model as the one that OpenAI has for it.
 

@@ -19,9 +19,10 @@ from handlers.protocols.base import (
     check_count,
     check_not_explained,
 )
-from handlers.protocols.openai.adapters import adapter_parameters, served_name
+from handlers.protocols.openai.adapters import adapter_parameters, fingerprint, served_name
 from handlers.protocols.openai.bodies import ChatBody, CompletionBody, Sampling
 from handlers.protocols.openai.errors import error_body
+from handlers.protocols.openai.keys import STREAM_OPTIONS, TABLES
 from handlers.protocols.openai.logprobs import (
     Scored,
     chat_logprobs,
@@ -184,8 +185,12 @@ class GenerationEndpoint(ABC):
         """
         check_continues_prompts(self.model)
         check_not_explained(http_request, self.path)
+        http_request = TABLES[self.path].check(http_request)
+        STREAM_OPTIONS.check_within(http_request.content, "stream_options")
         body = self.parse_body(http_request.content)
         parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
+        if parameters.get("truncate") == -1:
+            parameters["truncate"] = self.model.limits.max_length or 0
         completion = Completion(self, body, self._head(body))
         requests = [
             Request(each, parameters, fills_limit=True, stream=stream)
@@ -245,6 +250,7 @@ class GenerationEndpoint(ABC):
             "object": self.chunk_kind if body.stream else self.kind,
             "created": int(time.time()),
             "model": served_name(self.model, body.model),
+            "system_fingerprint": fingerprint(self.model),
         }
 
 

@@ -27,6 +27,7 @@ from handlers.http.server_sent_events import EVENTS, StepEventStream, event
 from handlers.media.images import convert_png
 from handlers.protocols.base import Exchange, check_not_explained
 from handlers.protocols.openai.errors import error_body
+from handlers.protocols.openai.keys import TABLES
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.parameters import WholeNumbers, parse_body
 from handlers.schemas.request import Request
@@ -113,6 +114,7 @@ class Images:
         if not self.model.draws:
             raise Unprocessable(f"This model's mode is {self.model.mode}; it makes no images.")
         check_not_explained(http_request, self.path)
+        http_request = TABLES[self.path].check(http_request)
         body = parse_body(ImageBody, http_request.content)
         body.check_supported()
         progress = StepEventStream(http_request, _comment) if body.stream else None

@@ -16,11 +16,11 @@ from handlers.errors import NotFound, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.http.server_sent_events import EVENTS, streaming_started
-from handlers.protocols.base import BaseProtocol, Exchange, first_error
-from handlers.protocols.openai.adapters import model_entries
+from handlers.protocols.base import BaseProtocol, Exchange, first_error, with_names
+from handlers.protocols.openai.adapters import ModelNotFound, model_entries
 from handlers.protocols.openai.audio import Transcriptions, Translations
 from handlers.protocols.openai.embeddings import Embeddings
-from handlers.protocols.openai.errors import as_of_openai, error_body
+from handlers.protocols.openai.errors import as_of_openai, error_body, names_of
 from handlers.protocols.openai.generation import Chat, Completions, GenerationEndpoint
 from handlers.protocols.openai.images import Images
 from handlers.protocols.openai.responses import Responses
@@ -61,6 +61,7 @@ class Protocol(BaseProtocol):
     def parse(self, http_request: HttpRequest) -> Exchange:
         path = self._path(http_request)
         if path == MODELS or path.startswith(f"{MODELS}/"):
+            self._check_model(path.removeprefix(MODELS).strip("/"))
             return Exchange(http_request)
         if path not in self._endpoints:
             known = ", ".join([*self._endpoints, MODELS])
@@ -85,17 +86,28 @@ class Protocol(BaseProtocol):
         """Return the path of the endpoint that a request is for."""
         return http_request.path.removeprefix("v1/")
 
+    def _check_model(self, name: str) -> None:
+        """Check that a name is empty, that of the model, or that of one of its adapters.
+
+        Raises:
+            ModelNotFound: it is another one.
+        """
+        known = model_entries(self.model)
+        if name and name not in known:
+            raise ModelNotFound(name, list(known))
+
     def _models(self, http_request: HttpRequest) -> dict[str, Any]:
         entries = model_entries(self.model)
         name = http_request.path.rpartition(f"{MODELS}/")[2]
         if name.rpartition("/")[2] != MODELS:
-            entry = entries.get(name, entries[self.model.name])
+            entry = entries[name]
             return {**entry, "name": entry["id"], "ready": True}
         return {"object": "list", "data": list(entries.values())}
 
     def _failed(self, exchange: Exchange, error: RequestError) -> HttpResponse:
         """Return an error; as the last event, where a part of the response was sent."""
         endpoint: Endpoint = exchange.context.endpoint
+        error = with_names(error, names_of(endpoint.path, endpoint.inputs_key))
         error = as_of_openai(error, self.model.limits, endpoint.inputs_key)
         if not streaming_started(exchange.requests):
             return self.error_response(exchange.http_request, error)

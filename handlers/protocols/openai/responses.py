@@ -39,32 +39,20 @@ from handlers.protocols.base import (
 )
 from handlers.protocols.openai.adapters import adapter_parameters, served_name
 from handlers.protocols.openai.bodies import Items, Sampling
+from handlers.protocols.openai.keys import TABLES
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.parameters import WholeNumbers, parse_body
 from handlers.schemas.request import MAX_MESSAGES, GeneratedToken, Request
 from handlers.schemas.text_checks import json_type
 
-# Settings that are not supported, and the values that change nothing.
-UNSUPPORTED: Mapping[str, Sequence[Any]] = {
-    "background": [False],
-    "conversation": [],
-    "include": [[]],
-    "previous_response_id": [],
-    "prompt": [],
-    "reasoning": [{}],
-    "text": [{}, {"format": {"type": "text"}}],
-    "tools": [[]],
-    "top_logprobs": [0],
-    "truncation": ["disabled"],
-}
-STATEFUL = ("conversation", "previous_response_id")
 TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"}
+IMAGE_PART = "input_image"
 # The only message of a response, and the only part of it.
 PLACE = {"output_index": 0, "content_index": 0}
 
 
 class ResponseBody(WholeNumbers):
-    """The body of `responses`; unknown keys are ignored, and so is `store`."""
+    """The body of `responses`; others are left to the table of keys."""
 
     model_config = ConfigDict(
         extra="ignore", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=()
@@ -94,15 +82,14 @@ class ResponseBody(WholeNumbers):
 
         Raises:
             BadRequest: with the first mistake.
-            Unprocessable: it has a setting that is not supported.
         """
-        body = parse_body(cls, content)
-        _check_supported(content)
-        return body
+        return parse_body(cls, content)
 
-    @property
-    def messages(self) -> list[dict[str, Any]]:
-        """The messages of the chat: the instructions, and the input.
+    def messages(self, *, reads_images: bool) -> list[dict[str, Any]]:
+        """Return the messages of the chat: the instructions, and the input.
+
+        Args:
+            reads_images: whether the model reads images in chats.
 
         Raises:
             Unprocessable: the input has something else than messages of texts.
@@ -110,7 +97,8 @@ class ResponseBody(WholeNumbers):
         system = [] if self.instructions is None else [_message("system", self.instructions)]
         if isinstance(self.input, str):
             return [*system, _message("user", self.input)]
-        return [*system, *(_read_item(item, f"input[{at}]") for at, item in enumerate(self.input))]
+        items = enumerate(self.input)
+        return [*system, *(_read_item(item, f"input[{at}]", reads_images) for at, item in items)]
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -271,6 +259,7 @@ class Responses:
         """
         check_continues_prompts(self.model)
         check_not_explained(http_request, self.path)
+        http_request = TABLES[self.path].check(http_request)
         content = http_request.content
         given = content.get("input") if isinstance(content, dict) else None
         if isinstance(given, list):
@@ -281,7 +270,8 @@ class Responses:
         )
         stream = ResponseStream(http_request, template) if body.stream else None
         parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
-        request = Request(body.messages, parameters, stream=stream, fills_limit=True)
+        messages = body.messages(reads_images=self.model.reads_media)
+        request = Request(messages, parameters, stream=stream, fills_limit=True)
         return Exchange(http_request, [request], template)
 
     def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
@@ -298,16 +288,7 @@ class Responses:
         return bytes(stream.failure(error))
 
 
-def _check_supported(content: Mapping[str, Any]) -> None:
-    for name, neutral in UNSUPPORTED.items():
-        if content.get(name) is not None and content[name] not in neutral:
-            remedy = "leave it out"
-            if name in STATEFUL:
-                remedy = "nothing is stored, so send the whole conversation as input"
-            raise Unprocessable(f"{name} cannot be done by this server; {remedy}.")
-
-
-def _read_item(item: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _read_item(item: Mapping[str, Any], name: str, reads_images: bool) -> dict[str, Any]:
     """Return an item of the input as a message of a chat."""
     kind = item.get("type", "message")
     if kind != "message":
@@ -316,17 +297,24 @@ def _read_item(item: Mapping[str, Any], name: str) -> dict[str, Any]:
         )
     content = item.get("content")
     if isinstance(content, list):
-        content = [_read_part(part, f"{name}.content") for part in content]
+        content = [_read_part(part, f"{name}.content", reads_images) for part in content]
     return _message(item.get("role"), content)
 
 
-def _read_part(part: Any, name: str) -> dict[str, Any]:
+def _read_part(part: Any, name: str, reads_images: bool) -> dict[str, Any]:
     if not isinstance(part, dict):
         raise BadRequest(f"{name} must be a list of objects, and has {json_type(part)}.")
     kind = part.get("type")
+    if reads_images and kind == IMAGE_PART:
+        if part.get("image_url") is None:
+            raise BadRequest(
+                f"{name} has an image without image_url; files have no other ids here."
+            )
+        return {"type": "image_url", "image_url": {"url": part["image_url"]}}
     if not isinstance(kind, str) or kind not in TEXT_PARTS:
+        read = "texts and images" if reads_images else "texts"
         raise Unprocessable(
-            f"{name} has a part of the type {quote(kind)}, and this model reads texts only."
+            f"{name} has a part of the type {quote(kind)}, and this model reads {read} only."
         )
     key = TEXT_PARTS[kind]
     return {"type": key, key: part.get(key)}

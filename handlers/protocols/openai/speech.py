@@ -21,6 +21,7 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.media.audio import convert_wav, wav_to_pcm
 from handlers.protocols.base import Exchange, check_not_explained, check_operation
+from handlers.protocols.openai.keys import TABLES
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.parameters import WholeNumbers, parse_body
 from handlers.schemas.request import Request
@@ -111,6 +112,7 @@ class Speech:
         """
         check_operation(self.model, "speak")
         check_not_explained(http_request, self.path)
+        http_request = TABLES[self.path].check(http_request)
         body = parse_body(SpeechBody, http_request.content)
         body.check_supported()
         return Exchange(

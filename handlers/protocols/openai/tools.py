@@ -12,7 +12,14 @@ from typing import Any, Literal, NotRequired, Self
 from pydantic import BaseModel, ConfigDict, model_validator
 from typing_extensions import TypedDict
 
+from handlers.config.quoting import enumerate_names, shorten
+from handlers.errors import BadRequest, Unprocessable
+
 ANY_OBJECT = {"type": "object"}
+# What vLLM binds a text to, by the names of its `structured_outputs` and after `guided_`.
+GUIDED = ("json", "regex", "choice", "grammar")
+# How vLLM compiles, and a check that llguidance does in any case.
+WITHOUT_EFFECT = {"backend", "disable_fallback"}
 
 
 class NamedSchema(TypedDict):
@@ -54,6 +61,37 @@ class ResponseFormat(BaseModel):
         schema = named.get("schema")
         value = ANY_OBJECT if schema is None else schema
         return {"type": "json", "value": value, "strict": bool(named.get("strict"))}
+
+
+def structured_grammar(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the grammar of vLLM's `structured_outputs`; None without one.
+
+    Raises:
+        BadRequest: it has several, or none.
+        Unprocessable: it has a setting that is not supported.
+    """
+    if given is None:
+        return None
+    found = {name: value for name, value in given.items() if value not in (None, False)}
+    kinds = [name for name in (*GUIDED, "json_object") if name in found]
+    others = found.keys() - {*kinds, *WITHOUT_EFFECT}
+    if others:
+        raise Unprocessable(
+            f"{shorten(min(others))} of structured_outputs cannot be done by this server"
+            "; leave it out."
+        )
+    if len(kinds) != 1:
+        known = enumerate_names((*GUIDED, "json_object"))
+        raise BadRequest(f"structured_outputs has {len(kinds)} of {known}; send one of them.")
+    (kind,) = kinds
+    return grammar_of(kind, found[kind])
+
+
+def grammar_of(kind: str, value: Any) -> dict[str, Any]:
+    """Return the grammar that one of vLLM's settings stands for."""
+    if kind == "json_object":
+        return {"type": "json", "value": ANY_OBJECT}
+    return {"type": "lark" if kind == "grammar" else kind, "value": value}
 
 
 def tool_calls(result: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 
 from handlers.http.request import HttpRequest
 from handlers.protocols.openai import protocol
-from handlers.protocols.openai.bodies import ChatBody, CompletionBody
 from handlers.protocols.openai.embeddings import Embeddings
 from handlers.protocols.openai.generation import Chat, Completions
+from handlers.protocols.openai.keys import CHAT, COMPLETIONS
 
 GENERATION = {"messages": Chat.path, "prompt": Completions.path}
-SETTINGS = {*ChatBody.model_fields, *CompletionBody.model_fields} - GENERATION.keys()
+SETTINGS = {*CHAT.keys, *COMPLETIONS.keys} - GENERATION.keys()
 OTHER_KEYS = {"inputs", "parameters"}
 
 

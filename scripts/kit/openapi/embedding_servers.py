@@ -35,7 +35,14 @@ CUT_AT: Mapping[str, Schema] = {**CUT, "truncation_direction": DIRECTION}
 PROMPTED: Mapping[str, Schema] = {**CUT_AT, "prompt_name": any_of(TEXT, NULL)}
 EMBEDDED: Mapping[str, Schema] = {**PROMPTED, "normalize": FLAG, "dimensions": DIMENSIONS}
 SENTENCES = closed({"source_sentence": TEXT, "sentences": TEXTS}, "source_sentence", "sentences")
-RERANKED = {"query": TEXT, "texts": TEXTS, "raw_scores": FLAG, "return_text": FLAG, **CUT}
+RERANKED = {
+    "query": TEXT,
+    "texts": TEXTS,
+    "raw_scores": FLAG,
+    "return_text": FLAG,
+    "top_n": any_of({"type": "integer", "minimum": 1}, NULL),
+    **CUT,
+}
 # A text, a pair of texts, or lists of one and of two.
 PREDICTED = any_of(
     TEXT,

@@ -94,6 +94,7 @@ class Head(TypedDict):
     id: str
     created: int
     model: str
+    system_fingerprint: NotRequired[str]
 
 
 class LikelyToken(TypedDict):

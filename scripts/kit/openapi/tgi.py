@@ -59,6 +59,7 @@ class ServedInfo(TypedDict):
     max_total_tokens: int | None
     max_client_batch_size: int
     version: str
+    served_model_name: NotRequired[str]
     model_type: NotRequired[dict[str, Any]]
     max_batch_tokens: NotRequired[int | None]
     auto_truncate: NotRequired[bool]

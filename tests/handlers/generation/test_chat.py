@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import RequestTooLarge
+from handlers.errors import BadRequest, RequestTooLarge
 from handlers.generation.chat import check_messages, prompt_of
+from handlers.generation.parameters import GenerationParameters
+from handlers.generation.template_options import TemplateOptions
 from tests.sentences import Sentence, refused
 from tests.serving import Served
 
@@ -93,3 +95,124 @@ def test_the_prompt_of_a_chat_has_at_most_the_characters_of_a_text(model: Served
     assert prompt_of(messages, tokenizer, len(PROMPT)) == PROMPT
     with refused(RequestTooLarge, 46):
         prompt_of(messages, tokenizer, len(PROMPT) - 1)
+
+
+# Each leaves messages out: roles that it does not know, or a system message that is not the first.
+KNOWN_ROLES = (
+    "{% for m in messages %}{% if m.role == 'system' %}[{{ m.content }}]"
+    "{% elif m.role == 'user' %}U {{ m.content }}\n"
+    "{% elif m.role == 'assistant' %}A {{ m.content|trim }}\n{% endif %}{% endfor %}"
+)
+FIRST_SYSTEM = (
+    "{% if messages[0].role == 'system' %}[{{ messages[0].content }}]{% endif %}"
+    "{% for m in messages %}{% if m.role in ['user', 'assistant'] %}{{ m.content }}\n"
+    "{% endif %}{% endfor %}"
+)
+WITH_DEVELOPER = (
+    "{% for m in messages %}{% if m.role == 'developer' %}<{{ m.content }}>"
+    "{% elif m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}"
+)
+CALLS = (
+    "{# tools #}{% for m in messages %}{% if m.tool_calls %}CALL{{ m.tool_calls|length }}"
+    "{% else %}{{ m.role }} {{ m.content }}{% endif %}{% endfor %}"
+)
+
+
+def prompt_by(model: Served, template: str, messages: Any, **options: Any) -> str:
+    tokenizer = model.engine.task.checkpoint.tokenizer
+    tokenizer.chat_template = template
+    return prompt_of(check_messages(messages, 999), tokenizer, 999, **options)
+
+
+def turn(role: str, content: str = "Hi.") -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+@pytest.mark.parametrize(
+    ("template", "prompt"),
+    [(KNOWN_ROLES, "[Be brief.]U Hi.\n"), (WITH_DEVELOPER, "<Be brief.>Hi.")],
+)
+def test_a_developer_is_the_system_where_the_template_knows_no_developer(
+    model: Served, template: str, prompt: str
+) -> None:
+    chat = [turn("developer", "Be brief."), turn("user")]
+    assert prompt_by(model, template, chat) == prompt
+
+
+@pytest.mark.parametrize(
+    ("template", "messages", "role"),
+    [
+        (KNOWN_ROLES, [turn("user"), turn("critic")], "critic"),
+        (KNOWN_ROLES, [turn("critic"), turn("user")], "critic"),
+        (FIRST_SYSTEM, [turn("user"), turn("system", "Be brief.")], "system"),
+        (FIRST_SYSTEM, [turn("system"), turn("user"), turn("developer")], "system"),
+        (WITH_DEVELOPER, [turn("user"), turn("assistant"), turn("user")], "assistant"),
+        (CALLS.replace("role", "name"), [turn("user")], None),
+    ],
+)
+def test_a_message_that_the_template_leaves_out_is_an_error(
+    model: Served, template: str, messages: Any, role: str | None
+) -> None:
+    if role is None:
+        assert prompt_by(model, template, messages)
+        return
+    with refused(BadRequest, role):
+        prompt_by(model, template, messages)
+
+
+@pytest.mark.parametrize(
+    ("template", "written"),
+    [
+        ("{% for m in messages %}{{ m.content|trim|upper }}{% endfor %}", "THINK</THINK>HI."),
+        ("{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}", "Hi."),
+        ("{% for m in messages %}{{ m.content|tojson }}{% endfor %}", '"think</think>Hi."'),
+    ],
+)
+def test_a_template_may_write_a_message_in_another_form(
+    model: Served, template: str, written: str
+) -> None:
+    assert prompt_by(model, template, [turn("user", "think</think>Hi.")]) == written
+
+
+def test_the_text_of_a_message_with_calls_may_be_left_out(model: Served) -> None:
+    call = {"type": "function", "function": {"name": "look", "arguments": {}}}
+    chat = [turn("user"), {**turn("assistant", "Let me look."), "tool_calls": [call]}]
+    assert prompt_by(model, CALLS, chat) == "user Hi.CALL1"
+
+
+def test_a_chat_goes_on_in_its_last_message(model: Served) -> None:
+    chat = [*CHAT, turn("assistant", "Nina")]
+    prompt = f"{PROMPT}Nina"
+    ((answer,), (same,)) = (
+        model.ask(chat, continue_final_message=True, **FEW),
+        model.ask(prompt, **FEW),
+    )
+    last = answer["generated_text"][-1]
+    assert len(answer["generated_text"]) == len(chat)
+    assert last == turn("assistant", same["generated_text"].removeprefix(PROMPT))
+
+
+def test_a_template_gets_the_arguments_of_a_request(model: Served) -> None:
+    template = (
+        "{{ messages[0].content }}{% if loud %}!{% endif %}{{ documents and documents[0].text }}"
+    )
+    options = GenerationParameters(
+        chat_template_kwargs={"loud": True, "unread": 1}, documents=[{"text": "Rain."}]
+    ).template_options
+    assert prompt_by(model, template, [turn("user")], options=options) == "Hi.!Rain."
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"raise_exception": 1}, {"loud": "x"}, {"count": 10**9}, {"count": -1.5}]
+)
+def test_an_argument_that_a_template_cannot_read_is_an_error(
+    model: Served, arguments: dict[str, Any]
+) -> None:
+    template = (
+        "{{ messages[0].content }}{{ loud.name.first }}{{ raise_exception('no') if arg else '' }}"
+        "{% for each in range(count or 0) %}{% endfor %}"
+        "{% if raise_exception == 1 %}{{ raise_exception(1) }}{% endif %}"
+    )
+    options = TemplateOptions(arguments=arguments)
+    with pytest.raises(BadRequest):
+        prompt_by(model, template, [turn("user")], options=options)

@@ -26,7 +26,8 @@ WITH_TOOLS = (
     "{% endfor %}{{ message.tool_call_id }}\n{% endfor %}"
 )
 OF_TEXTS = (
-    "{# tools #}{% for message in messages %}{% for call in message.tool_calls or [] %}"
+    "{# tools #}{% for message in messages %}{{ message.content }}"
+    "{% for call in message.tool_calls or [] %}"
     "{{ 'arguments: ' + call.function.arguments }}{% endfor %}{% endfor %}"
 )
 CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a": "ü"}'}}
@@ -58,7 +59,7 @@ def test_a_template_with_tools_gets_them_and_arguments_as_objects(tokenizer: Any
 
 
 def test_a_template_that_joins_arguments_to_texts_gets_texts(tokenizer: Any) -> None:
-    assert prompt(tokenizer, OF_TEXTS, CHAT, TOOL) == 'arguments: {"a": "ü"}'
+    assert prompt(tokenizer, OF_TEXTS, CHAT, TOOL) == 'Goarguments: {"a": "ü"}78'
 
 
 def test_a_template_without_tools_gets_texts_in_their_place(tokenizer: Any) -> None:

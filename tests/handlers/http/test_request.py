@@ -7,6 +7,7 @@ import pytest
 
 from handlers.errors import BadRequest, RequestTooLarge
 from handlers.http.limits import MIN_VALUES, BodyLimits
+from handlers.http.repeated_fields import distinct_names
 from handlers.http.request import HttpRequest
 from tests.sentences import Sentence, refused
 
@@ -102,6 +103,29 @@ def test_no_body_is_refused() -> None:
 def test_a_form_is_read_as_its_fields() -> None:
     row = {"question": b"Who sings?", "context": bytearray("Zoë".encode())}
     assert HttpRequest(row, {}).content == {"question": "Who sings?", "context": "Zoë"}
+
+
+def test_a_field_that_comes_again_or_is_named_as_a_list_is_a_list() -> None:
+    fields = ["inputs", "kinds[]", "inputs", "kinds[]", "one[]", "alone", "inputs"]
+    values = ["A film", "word", '["B"]', "segment", "1", "2", '{"c": 1}']
+    row = {name: value.encode() for name, value in zip(distinct_names(fields), values, strict=True)}
+    assert HttpRequest(row, {"content-type": FORM}).content == {
+        "inputs": ["A film", ["B"], {"c": 1}],
+        "kinds": ["word", "segment"],
+        "one": ["1"],
+        "alone": "2",
+    }
+
+
+def test_bodies_in_several_fields_are_a_list() -> None:
+    row = dict(zip(distinct_names(["data", "data"]), (b"A film", b"a song"), strict=True))
+    assert HttpRequest(row, {}).content == {"data": ["A film", "a song"]}
+
+
+def test_the_fields_of_a_form_are_counted() -> None:
+    row = dict.fromkeys(distinct_names(["a"] * (MIN_VALUES + 1)), b"")
+    with refused(RequestTooLarge, MIN_VALUES + 1, MIN_VALUES):
+        _ = HttpRequest(row, {}, limits=BodyLimits(max_values=MIN_VALUES)).content
 
 
 @pytest.mark.parametrize("value", [b"/v1/models/", "v1/models", "/v1//models"])

@@ -122,6 +122,18 @@ def test_documents_become_one_request(path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "returned"), [("v1/rerank", True), ("v2/rerank", None), ("rerank", None)]
+)
+def test_the_clients_of_jina_and_vllm_get_documents_without_asking(
+    path: str, returned: bool | None
+) -> None:
+    (request,) = read(path, QUERY)
+    assert request.parameters.get("return_documents") == returned
+    (request,) = read(path, {**QUERY, "return_documents": False})
+    assert request.parameters["return_documents"] is False
+
+
+@pytest.mark.parametrize(
     ("path", "document"),
     [("v1/rerank", {"text": "c"}), ("v2/rerank", {"text": "c"}), ("rerank", "c")],
 )
@@ -187,7 +199,7 @@ def test_one_wrong_text_is_named_in_the_error() -> None:
     wrong = BadRequest("inputs is empty; send a text.")
     answer = written("v2/embed", body, [[0.1], wrong])
     assert answer.status == 400
-    assert read_json(answer.body)["message"] == Sentence("texts[1]", "inputs")
+    assert read_json(answer.body)["message"] == Sentence("texts[1]")
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,16 @@ def test_a_path_that_no_protocol_has_is_not_found(served: Model, path: str, body
     assert answer["message"].startswith(f"There is no path {path} below this model;")
 
 
+@pytest.mark.parametrize("row", [{}, {"body": ""}, {"body": bytearray()}])
+@pytest.mark.parametrize("path", ["unknown", "metrics", "v1/models/m:tune"])
+def test_an_unknown_path_without_a_body_is_not_found(
+    served: Model, path: str, row: dict[str, Any]
+) -> None:
+    request = HttpRequest(row, {"url_path": path})
+    ((status, answer),) = served(MODE).post(request)
+    assert status == answer["code"] == 404
+
+
 @pytest.mark.parametrize("path", ["", "/", "v1/models/m:predict", "v1/models/m:explain"])
 def test_the_paths_of_a_model_itself_are_found(served: Model, path: str) -> None:
     requests = [

@@ -100,6 +100,13 @@ def test_a_stream_is_sent_in_many_parts(model: Served) -> None:
     assert len(sent) > 3
 
 
+def test_each_event_of_a_stream_has_the_id_of_its_token(model: Served) -> None:
+    parts = events(call(model, {"inputs": "Ada", "parameters": FEW, "stream": True}))
+    (whole,) = model.ask("Ada", **FEW, details=True)
+    ids = [token["id"] for token in whole["details"]["tokens"]]
+    assert [part["token"]["id"] for part in parts] == ids
+
+
 def test_a_stream_that_fails_ends_with_an_error_event(model: Served, monkeypatch: Any) -> None:
     def fail(*_: Any) -> Any:
         raise RuntimeError

@@ -159,3 +159,11 @@ def test_raw_json_is_answered_on_any_path(served: Model, path: str) -> None:
     ((status, answer),) = model.post(raw)
     assert status == 200
     assert not differences(answer["predictions"], model.ask(["dull"]), 1e-5)
+
+
+@pytest.mark.parametrize("inputs", ["A fine film", ["A fine film", "A dull film"]])
+def test_inputs_are_instances_below_the_route(served: Model, inputs: Any) -> None:
+    model, headers = served(MODE), {"url_path": "v1/models/M:predict"}
+    ((status, answer),) = model.post(HttpRequest({"body": {"inputs": inputs}}, headers))
+    instances = inputs if isinstance(inputs, list) else [inputs]
+    assert (status, answer) == model.post({"instances": instances})[0]

@@ -21,7 +21,7 @@ from scripts.kit.places import ARTIFACTS
 from tests.modes import cases
 from tests.samples import FINE, INPUTS, ODD
 from tests.sentences import refused
-from tests.serving import Served, read_json
+from tests.serving import Served, explanation_of, read_json
 
 MODES = [mode for mode in modes() if tasks.get(mode).legacy_response]
 PLAIN = "text/plain; charset=utf-8"
@@ -181,3 +181,15 @@ def test_a_mode_without_a_legacy_answer_is_refused(monkeypatch: Any) -> None:
         check_config(
             ModelConfig.parse({"handler": {"mode": "text_generation", "responses": "legacy"}})
         )
+
+
+def test_the_number_of_a_class_is_no_target_of_a_generated_text(
+    served: Callable[..., Served],
+) -> None:
+    model = served("text_generation", family="GPT2")
+    numbered, plain = (
+        model.post(explanation_of(body))[0]
+        for body in ({"text": "Ada", "target": 1}, {"text": "Ada"})
+    )
+    assert numbered[0] == plain[0] == 200
+    assert numbered[1]["words"] == plain[1]["words"]

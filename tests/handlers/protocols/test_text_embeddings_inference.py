@@ -203,7 +203,7 @@ def test_a_body_that_cannot_be_answered_is_refused(
 def test_one_wrong_text_is_named_in_the_error() -> None:
     outcomes = [[0.1], BadRequest("inputs is empty; send a text.")]
     answer = written("embed", "embed", {"inputs": ["a", ""]}, outcomes)
-    error = {"error": "inputs[1]: inputs is empty; send a text.", "error_type": "Validation"}
+    error = {"error": "inputs[1] is empty; send a text.", "error_type": "Validation"}
     assert (answer.status, read_json(answer.body)) == (400, error)
 
 
@@ -268,7 +268,7 @@ def test_the_model_is_described(classifier: Served) -> None:
 def test_one_wrong_text_to_tokenize_is_an_error_of_all(classifier: Served) -> None:
     status, error = call(classifier, "tokenize", {"inputs": [FINE, ""]})
     assert (status, error["error_type"]) == (400, "Validation")
-    assert error["error"] == Sentence("inputs[1]", "inputs")
+    assert error["error"] == Sentence("inputs[1]")
 
 
 @pytest.fixture
@@ -284,6 +284,7 @@ QUERY = {"query": "Who sings?", "texts": [FINE, ODD, "Nina"]}
     [
         ({}, {}),
         ({"raw_scores": True, "return_text": True}, {"raw_scores": True, "return_documents": True}),
+        ({"top_n": 1}, {"top_n": 1}),
     ],
 )
 def test_texts_are_ranked(ranker: Served, settings: Any, parameters: Any) -> None:
@@ -346,12 +347,12 @@ def test_words_have_weights(served: Load) -> None:
 @pytest.mark.parametrize(
     ("mode", "path", "body", "facts"),
     [
-        ("sentence_embedding", "embed", {"inputs": [FINE, ""]}, ["inputs[1]", "inputs"]),
-        ("sentence_embedding", "embed", {"inputs": [FINE, 5]}, ["inputs[1]", "inputs"]),
+        ("sentence_embedding", "embed", {"inputs": [FINE, ""]}, ["inputs[1]"]),
+        ("sentence_embedding", "embed", {"inputs": [FINE, 5]}, ["inputs[1]"]),
         ("sentence_embedding", "embed", {"inputs": [10**6]}, ["prompt"]),
         ("sentence_embedding", "embed", {"inputs": FINE, "dimensions": 999}, ["dimensions"]),
         ("sentence_embedding", "embed", {"inputs": FINE, "prompt_name": "x"}, ["prompt_name"]),
-        ("feature_extraction", "embed_all", {"inputs": [FINE, None]}, ["inputs[1]", "inputs"]),
+        ("feature_extraction", "embed_all", {"inputs": [FINE, None]}, ["inputs[1]"]),
         ("sparse_embedding", "embed_sparse", {"inputs": ""}, ["inputs"]),
     ],
 )

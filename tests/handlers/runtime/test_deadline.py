@@ -31,6 +31,41 @@ def test_a_deadline_that_starts_again_passes_later() -> None:
     assert ends_after(deadline, clock) == 19
 
 
+class Meanwhile(float):
+    """A time; while another is added to it, another thread ends the deadline."""
+
+    deadline: Deadline
+
+    def __add__(self, seconds: float) -> float:
+        self.deadline.expire()
+        return float(self) + seconds
+
+
+def test_a_deadline_that_is_ended_while_it_starts_again_stays_ended() -> None:
+    """Its client has gone while a part was sent."""
+    clock = Clock()
+    deadline = Deadline(10, clock)
+    clock.now = Meanwhile(5.0)
+    Meanwhile.deadline = deadline
+    deadline.restart()
+    assert deadline.passed
+    clock.now = 6.0
+    deadline.restart()
+    assert deadline.passed
+
+
+def test_a_deadline_that_is_ended_ends_those_that_were_derived_from_it_alone() -> None:
+    deadline = Deadline(10, Clock()).at_most(9)
+    derived = [deadline.extended(50), deadline.at_most(5), deadline.share(2).extended(60)]
+    other = Deadline(10, Clock())
+    derived[1].expire()
+    assert not deadline.passed and not derived[0].passed
+    deadline.expire()
+    assert all(each.passed for each in derived)
+    NO_DEADLINE.at_most(5).expire()
+    assert not other.passed and not NO_DEADLINE.passed
+
+
 def test_a_part_of_a_deadline_ends_with_it_at_the_latest() -> None:
     for seconds, end in ((3, 12), (30, 16)):
         clock = Clock()

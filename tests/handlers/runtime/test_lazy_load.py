@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from handlers.errors import OutOfTime
+from handlers.errors import OutOfTime, Overloaded, WrongConfig
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.lazy_load import RETRY_SECONDS, LazyLoad
 from tests.clock import Clock
+from tests.sentences import refused
+from tests.threads import without_threads
 
 
 def test_it_is_loaded_once_for_all_who_need_it_at_the_same_time() -> None:
@@ -39,6 +41,26 @@ def test_who_is_out_of_time_leaves_the_load_to_the_others() -> None:
         lazy.get(Deadline(0.0))
     may_end.set()
     assert lazy.get() is True
+
+
+def test_it_is_loaded_later_where_there_was_no_thread() -> None:
+    lazy = LazyLoad(lambda: "loaded")
+    with without_threads(), refused(Overloaded):
+        lazy.get()
+    assert lazy.get() == "loaded"
+
+
+def test_each_caller_has_an_error_of_its_own() -> None:
+    """One that is raised gets the frames of its caller, whose variables are bodies."""
+
+    def load() -> None:
+        raise WrongConfig("handler.mode", "is wrong", "correct it")
+
+    lazy = LazyLoad(load)
+    with ThreadPoolExecutor(4) as threads:
+        errors = [threads.submit(lazy.get).exception() for _ in range(4)]
+    assert len({id(error) for error in errors}) == 4
+    assert {str(error) for error in errors} == {"handler.mode: is wrong; correct it."}
 
 
 def test_some_time_after_an_error_it_is_loaded_again() -> None:

@@ -63,10 +63,11 @@ def test_each_rank_has_the_decision_of_the_first(
 def test_each_rank_computes_the_same_requests(
     monkeypatch: pytest.MonkeyPatch, served: Any, late: int
 ) -> None:
-    engine = served("sequence_classification").engine
+    # Each rank has a model of its own.
+    engines = [served("sequence_classification", max_rows=100 + rank).engine for rank in range(2)]
 
     def run(rank: int) -> list[int | type]:
-        deadline = deadline_of(rank, late)
+        deadline, engine = deadline_of(rank, late), engines[rank]
         runner = JobRunner(engine.task, engine.model, Meter(), deadline)
         requests = [Request("fine"), Request("bad")]
         jobs = runner.run(requests, engine._parse, range(2), lambda job: job)

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from handlers.errors import Overloaded
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.request_threads import LEAD_SECONDS, Ready, RequestThreads, Send
 from handlers.runtime.step_clock import StepClock
+from tests.threads import without_threads
 
 SECONDS = 30.0
 
@@ -69,6 +71,15 @@ def test_an_exception_is_the_end_of_its_request_only(threads: RequestThreads[str
     assert isinstance(take_all(threads, "a").error, ZeroDivisionError)
     threads.start("b", lambda _send, _deadline: "fine")
     assert take_all(threads, "b").last == "fine"
+
+
+def test_a_request_for_which_there_is_no_thread_is_refused_and_forgotten(
+    threads: RequestThreads[str],
+) -> None:
+    with without_threads():
+        threads.start("a", lambda _send, _deadline: "never")
+    assert isinstance(threads.take(0)["a"].error, Overloaded)
+    assert "a" not in threads and not threads.is_busy
 
 
 def until_expired(ended: threading.Event) -> Callable[[Send[str], Deadline], str]:

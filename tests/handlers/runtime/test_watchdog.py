@@ -7,6 +7,7 @@ import pytest
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.watchdog import Watchdog, call_stacks
 from tests.clock import Clock
+from tests.threads import without_threads
 from tests.waiting import wait_for
 
 OFTEN = 0.001
@@ -20,6 +21,16 @@ def test_a_batch_that_hangs_is_noticed_once(caplog: pytest.LogCaptureFixture) ->
         wait_for(lambda: hangs)
     assert hangs == ["watchdog"]
     assert "test_a_batch_that_hangs_is_noticed_once" in caplog.text
+
+
+def test_it_watches_the_next_batch_where_it_has_had_no_thread() -> None:
+    hangs, clock = list[None](), Clock()
+    watching = Watchdog(10, lambda: hangs.append(None), OFTEN)
+    with without_threads(), watching.watch(Deadline(8, clock)):
+        pass
+    with watching.watch(Deadline(8, clock)):
+        clock.now = 11
+        wait_for(lambda: hangs)
 
 
 def test_a_part_that_is_sent_starts_the_time_of_a_batch_again() -> None:

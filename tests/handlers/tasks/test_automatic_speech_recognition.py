@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -182,3 +183,20 @@ def test_other_models_that_write_are_refused(tmp_path: Path) -> None:
     config.save_pretrained(folder)
     with refused(WrongCheckpoint, "CTC", "Whisper"):
         Served(folder, MODE)
+
+
+def test_a_model_of_english_alone_takes_its_language_and_its_task(
+    whisper: tuple[Any, Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = whisper[1]
+    recognizer: Any = model.engine.task.recognizer  # type: ignore[attr-defined]
+    base = copy.deepcopy(recognizer.base)
+    for name in ("lang_to_id", "task_to_id"):
+        delattr(base, name)
+    base.is_multilingual = False
+    monkeypatch.setattr(recognizer, "base", base)
+    plain = model.ask(TEXTS[1])
+    for given in ({"language": "en"}, {"language": "English"}, {"task": "transcribe"}):
+        assert model.ask(TEXTS[1], **given) == plain
+    for given in ({"language": "de"}, {"task": "translate"}):
+        assert model.refuse(TEXTS[1], **given)[0] == 422

@@ -12,8 +12,10 @@ import pytest
 from transformers import AutoModelForImageTextToText, pipeline
 
 from handlers.errors import WrongCheckpoint
+from handlers.http.repeated_fields import distinct_names
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
+from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
 from tests import tiny_multimodal
 from tests.images import BROKEN, FILES, IMAGES, TEXTS
@@ -141,6 +143,16 @@ def test_a_form_has_a_file_and_a_text(models: Callable[..., Served]) -> None:
     assert refused[0] == 400
 
 
+def test_a_form_has_several_files(models: Callable[..., Served]) -> None:
+    """Each is in the field image, as clients send files of one name."""
+    model = models()
+    names = distinct_names(["image", "image"])
+    files = dict(zip(names, map(bytearray, FILES[:2]), strict=True))
+    row = {**files, "text": b"What is it?", "parameters": json.dumps(FEW)}
+    expected = model.ask({"images": TEXTS[:2], "text": "What is it?"}, **FEW)
+    assert model.post(HttpRequest(row, {})) == [(200, expected)]
+
+
 def test_a_whole_chat_is_returned_without_its_images(models: Callable[..., Served]) -> None:
     (found,) = models().ask(CHATS[0], return_full_text=True, **FEW)
     question, answer = found["generated_text"]
@@ -186,7 +198,6 @@ def test_a_stream_has_the_same_text(models: Callable[..., Served]) -> None:
 @pytest.mark.parametrize(
     ("inputs", "parameters", "status", "facts"),
     [
-        (chat_about(TEXTS[0], "<image>?"), {}, 400, ["<image>", "1"]),
         ("<image>", {}, 400, ["<image>", "1"]),
         ({"images": TEXTS[:2], "text": "<image>?"}, {}, 400, ["<image>", "1"]),
         ({"image": TEXTS[0]}, {}, 400, ["image", "inputs"]),
@@ -205,6 +216,28 @@ def test_what_cannot_be_read_is_refused(
 ) -> None:
     found, sentence = models().refuse(inputs, **parameters)
     assert (found, sentence) == (status, Sentence(*facts))
+
+
+@pytest.mark.parametrize(
+    "chat",
+    [chat_about(TEXTS[0], "What is <image>?"), [{"role": "user", "content": "What is <image>?"}]],
+)
+def test_a_message_may_have_the_name_of_the_image_token(
+    models: Callable[..., Served], chat: Any
+) -> None:
+    model = models()
+    task: Any = model.engine.task
+    query = task.parse(Request(chat, FEW))
+    (rows,) = task.encode([query])
+    token = task.tokenizer.convert_tokens_to_ids("<image>")
+    plain = task.encode([task.parse(Request(_without_name(chat), FEW))])[0]
+    count = list(rows[0].features["input_ids"]).count(token)
+    assert count == list(plain[0].features["input_ids"]).count(token)
+    assert model.ask(chat, **FEW)[0]["generated_text"]
+
+
+def _without_name(chat: Any) -> Any:
+    return json.loads(json.dumps(chat).replace("<image>", "it"))
 
 
 def test_tokens_of_other_files_are_refused(models: Callable[..., Served]) -> None:

@@ -14,11 +14,13 @@ from ts.context import Context, RequestProcessor
 from ts.metrics.metric_type_enum import MetricTypes
 from ts.protocol.otf_message_handler import create_predict_response
 
+from handlers.generation.static_groups import StaticGroups
 from handlers.runtime.memory import FreedMemory
 from handlers.runtime.watchdog import Watchdog
 from handlers.telemetry.metrics import MetricsReporter
 from handlers.torchserve.continuous_responses import ContinuousResponses
 from tests.serving import Served, read_json
+from tests.threads import without_threads
 
 HEADERS = {"Content-Type": "application/json", "explain": "False"}
 GRPC = {"data": {"content-type": ""}}
@@ -115,8 +117,11 @@ def classification(served: Callable[..., Served]) -> Frontend:
 
 
 @pytest.fixture
-def generation(served: Callable[..., Served]) -> Frontend:
-    return Frontend(served("text_generation"))
+def generation(served: Callable[..., Served], monkeypatch: pytest.MonkeyPatch) -> Frontend:
+    """A model that runs the texts of several threads, as those with `continuousBatching` do."""
+    model = served("text_generation")
+    monkeypatch.setattr(model.engine, "model", StaticGroups(model.engine.model, 8, 8))
+    return Frontend(model)
 
 
 def test_a_response_is_a_part_and_the_end(classification: Frontend) -> None:
@@ -142,12 +147,20 @@ def test_a_request_by_grpc_has_one_message(classification: Frontend) -> None:
     assert (sent.parts, sent.status) == (1, 200)
 
 
-def test_predictions_and_explanations_run_side_by_side(classification: Frontend) -> None:
-    classification.add("explained", {"inputs": "A film"}, {**HEADERS, "explain": "True"})
-    classification.add("predicted", {"inputs": "A film"})
-    sent = classification.run()
+def test_predictions_and_explanations_run_side_by_side(generation: Frontend) -> None:
+    few = {"inputs": "A film", "parameters": {"max_new_tokens": 2}}
+    generation.add("explained", few, {**HEADERS, "explain": "True"})
+    generation.add("predicted", few)
+    sent = generation.run()
     assert "importances" in read_json(sent["explained"].body)
-    assert "label" in read_json(sent["predicted"].body)[0]
+    assert "generated_text" in read_json(sent["predicted"].body)[0]
+
+
+def test_a_request_for_which_there_is_no_thread_is_refused(generation: Frontend) -> None:
+    generation.add("a", {"inputs": "A film"})
+    with without_threads():
+        sent = generation.run()["a"]
+    assert sent.status == 503 and sent.headers["Retry-After"] == "1"
 
 
 def test_a_stream_comes_in_parts_and_equals_the_whole(generation: Frontend) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from ts.protocol import otf_message_handler
+from ts.service import Service
 
+from handlers.http.request import HttpRequest
 from handlers.torchserve.message_reader import MAX_KEPT, MessageReader
 from handlers.transformers_handler import DECODE_VARIABLE, _read_messages
 
@@ -93,6 +95,17 @@ def test_a_body_is_decoded_as_torchserve_is_told(decode: str, read: Read) -> Non
     (found,) = read_all(read, [message(request(1, body, kind.encode()))])
     assert found == [parsed(1, body.decode() if decode == "true" else body, kind)]
     assert isinstance(found[0]["parameters"][0]["value"], str if decode == "true" else bytearray)
+
+
+def test_fields_of_one_name_are_all_in_the_row(read: Read) -> None:
+    """TorchServe's worker makes a dictionary of them."""
+    fields = [(b"image", b"image/png", b"1"), (b"a", b"", b"x"), (b"image", b"image/gif", b"2")]
+    parameters = b"".join(field(part) for each in fields for part in each)
+    content = field(b"%036d" % 1) + END + parameters + END
+    (found,) = read_all(read, [message(content)])
+    headers, (row,), _ = Service.retrieve_data_for_inference(found)
+    request = HttpRequest(row, headers[0]._request_header, reads_media=True)
+    assert request.content == {"image": [b"1", b"2"], "a": "x"}
 
 
 def test_the_pieces_of_the_connection_make_no_difference() -> None:

@@ -115,6 +115,8 @@ def test_files_and_forms_are_fields(server: RayServer) -> None:
         url, content=b"A film.", headers={"Content-Type": "application/x-www-form-urlencoded"}
     )
     assert file.json() == form.json() == right
+    both = CLIENT.post(url, data={"inputs": ["A film.", "A song."]})
+    assert both.json() == CLIENT.post(url, json={"inputs": ["A film.", "A song."]}).json()
     assert bare.json()["message"].startswith("The body came as a form without fields")
 
 

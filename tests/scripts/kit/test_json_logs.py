@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from scripts.kit.ports import Ports
 from scripts.kit.server import Server
 from scripts.kit.server_command import JSON_LOGGING, LOGGING
@@ -36,3 +38,20 @@ def test_logs_in_json_are_read_as_plain_ones(tmp_path: Path) -> None:
     first, *others = server.log("ts_log.log").splitlines()
     assert first == f"2026-01-01T00:00:00,000 [INFO] {text}"
     assert others == ["not JSON", '{"time"']
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_the_first_line_of_an_exception_is_read(tmp_path: Path, is_json: bool) -> None:
+    (tmp_path / "logs").mkdir()
+    exception = "java.io.IOException: no file\n\tat org.pytorch.serve.X"
+    line = {"time": "now", "level": "WARN", "thread": "main", "logger": "X", "message": "Failed"}
+    if is_json:
+        content = json.dumps(line | {"exception": exception}, separators=(",", ":"))
+    else:
+        content = "now [WARN] main X - Failed\n  " + exception.replace("\n", "\\n")
+    (tmp_path / "logs" / "ts_log.log").write_text(f"{content}\n", encoding="utf-8")
+    server = Server(1, 0.0, {}, Ports(), tmp_path, tmp_path)
+    assert server.log("ts_log.log").splitlines() == [
+        "now [WARN] main X - Failed",
+        "java.io.IOException: no file",
+    ]

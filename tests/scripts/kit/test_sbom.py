@@ -2,14 +2,20 @@ from __future__ import annotations
 
 import json
 import zipfile
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
+from handlers.config.model_config import CONFIG_FILE
+from handlers.formats import CHOICE_FILE
 from handlers.runtime.integrity import SUMS, DamagedArchive, UntrustedArchive, read_sums
 from scripts.kit.archive import pack
-from scripts.kit.sbom import NoSums, write_sbom
+from scripts.kit.manifest import MANIFEST_FILE, manifest
+from scripts.kit.sbom import KIT, NoSums, _packages, sbom, write_sbom
 from scripts.kit.verification import verify_archive
 from tests.sentences import refused
 
@@ -68,3 +74,65 @@ def test_an_archive_without_sums_has_no_sbom(tmp_path: Path) -> None:
         archive.writestr("config.json", "{}")
     with refused(NoSums, "MAR-INF/SHA256SUMS"):
         write_sbom(tmp_path / "m.mar")
+
+
+@pytest.fixture
+def documents() -> dict[str, dict[str, bytes]]:
+    """The files of archives of each format, by the format."""
+
+    def files(handler: str, **more: bytes) -> dict[str, bytes]:
+        return {
+            SUMS: b"",
+            MANIFEST_FILE: manifest("m", "1.0"),
+            CONFIG_FILE: f"handler: {{mode: fill_mask, {handler}}}".encode(),
+            **more,
+        }
+
+    return {
+        "pretrained": files("dtype: auto"),
+        "onnx": files("save_mode: onnx"),
+        "openvino": files("save_mode: openvino"),
+        "auto": files("save_mode: auto", **{CHOICE_FILE: b'{"save_mode": "openvino"}'}),
+    }
+
+
+@pytest.mark.openvino
+def test_the_packages_of_a_format_are_those_of_its_archives_only(
+    documents: dict[str, dict[str, bytes]],
+) -> None:
+    own = {"onnx": {"onnx", "onnxruntime"}, "openvino": {"openvino", "optimum-intel", "nncf"}}
+    own |= {"auto": own["openvino"], "pretrained": set()}
+    others = set().union(*own.values())
+    for name, files in documents.items():
+        components = sbom(files)["components"]
+        found = {each["purl"].split("/")[1].split("@")[0] for each in components if "purl" in each}
+        assert found & others >= own[name]
+        assert not found & {"pytest", "ray", "kserve", "mkdocs", KIT}
+        # The extras of modes and settings, and what they require.
+        assert found >= {"torch", "pandas", "cryptography", "soundfile"} & installed()
+    pretrained, exported = (sbom(documents[name]) for name in ("pretrained", "openvino"))
+    assert not {each["name"] for each in pretrained["components"]} & {"openvino", "nncf"}
+    assert len(exported["components"]) > len(pretrained["components"])
+
+
+def installed() -> set[str]:
+    return {canonicalize_name(each.metadata["Name"]) for each in distributions()}
+
+
+def test_extras_of_required_packages_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    required = {
+        "kit": ['a[one]; extra == "x"', 'b; extra == "y"'],
+        "a": ['c; extra == "one"', 'd; extra == "two"', "a[three]", 'e; extra == "three"'],
+        "c": ["A_b", 'gone; sys_platform == "win32"', "missing"],
+        **dict.fromkeys(("b", "d", "e", "a-b", "gone"), ()),
+    }
+
+    def of(name: str) -> SimpleNamespace:
+        key = canonicalize_name(name)
+        if key not in required:
+            raise PackageNotFoundError(name)
+        return SimpleNamespace(name=key, requires=list(required[key]))
+
+    monkeypatch.setattr("scripts.kit.sbom.distribution", of)
+    found = [each.name for each in _packages([Requirement("kit[x]")])]
+    assert found == ["a", "a-b", "c", "e", "kit"]

@@ -10,11 +10,14 @@ import psutil
 import pytest
 
 from handlers.runtime.integrity import UntrustedArchive
+from scripts.kit.archive_formats import ARCHIVE_FORMATS
+from scripts.kit.manifest import manifest
 from scripts.kit.ports import PortInUse
 from scripts.kit.processes import group_members
 from scripts.kit.readiness import ModelsFailed, NotReadyInTime, ServerFailed
 from scripts.kit.rollout import Rollout
 from scripts.kit.server import Server
+from scripts.kit.server_command import JSON_LOGGING
 from scripts.kit.tokens import Tokens
 from scripts.kit.torchserve import TorchServe
 from tests.sentences import refused
@@ -24,7 +27,8 @@ from tests.waiting import wait_for
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("store")
+    folder = tmp_path_factory.mktemp("store") / "mod\u00e8les \u6a21 \U0001f600"
+    folder.mkdir()
     write_archive(folder, "echo", ECHO)
     return folder
 
@@ -34,6 +38,7 @@ def server(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", "/poison")
         patch.delenv("HF_HUB_OFFLINE", raising=False)
+        patch.setenv("LC_ALL", "C")
         with TorchServe(tmp_path_factory.mktemp("work"), model_store=store) as running:
             yield running
 
@@ -44,6 +49,14 @@ def ask(server: Server) -> httpx.Response:
 
 def test_a_model_is_served_under_its_file_name(server: Server) -> None:
     assert ask(server).json()["folder"].startswith(str(server.scratch))
+
+
+def test_a_store_whose_path_is_not_ascii_is_found_in_every_locale(
+    server: Server, store: Path
+) -> None:
+    settings = (server.workdir / "config.properties").read_bytes()
+    assert not str(store).isascii() and settings.isascii()
+    assert ask(server).is_success
 
 
 def test_workers_run_offline_and_without_the_pythonpath_of_the_caller(server: Server) -> None:
@@ -77,6 +90,25 @@ def test_without_a_fork_server_torchserve_starts_workers(store: Path, tmp_path: 
     with TorchServe(tmp_path, model_store=store, fork_server=False) as running:
         (worker,) = running.describe("echo")[0]["workers"]
         assert psutil.Process(worker["pid"]).ppid() == running.pid
+
+
+def test_what_a_client_sends_makes_no_line_of_a_log(server: Server) -> None:
+    """Neither is the query, which can have a text, in a log."""
+    line = "2026-01-01T00:00:00,000 [ERROR] forged"
+    encoded = f"%0d%0a%1b%E2%80%A8{line.replace(' ', '%20')}"
+    for path in (
+        f"predictions/echo/1.0/x{encoded}",
+        f"predictions/x{encoded}",
+        f"models/x{encoded}",
+    ):
+        httpx.get(f"{server.inference_url}/{path}{encoded}?text=quetzalcoatl", timeout=30)
+        httpx.get(f"{server.management_url}/{path}{encoded}?text=quetzalcoatl", timeout=30)
+    wait_for(lambda: server.log("access_log.log").count("models/x") == 2)
+    logs = [path.read_bytes() for path in (server.workdir / "logs").glob("*.log")]
+    assert any(b"forged" in log for log in logs)
+    lines = [line for log in logs for line in log.decode().splitlines()]
+    assert not [each for each in lines if each.startswith("2026-01-01") or "\x1b" in each]
+    assert not [each for each in lines if "quetzalcoatl" in each]
 
 
 def test_logs_are_written_to_the_work_folder(server: Server) -> None:
@@ -147,6 +179,59 @@ def test_the_error_of_a_model_that_does_not_load_is_reported(tmp_path: Path) -> 
     assert Server.of(tmp_path / "work") is None
 
 
+def break_archives(store: Path) -> dict[str, Path]:
+    """Write archives that cannot be loaded, each broken in another way."""
+    parts: dict[str, dict[str, bytes]] = {
+        "no_manifest": {"transformers_handler.py": b""},
+        "manifest": {"MAR-INF/MANIFEST.json": b"{"},
+        "empty_manifest": {"MAR-INF/MANIFEST.json": b"null"},
+        "no_model": {"MAR-INF/MANIFEST.json": b'{"model": {}}'},
+        "no_yaml": {"MAR-INF/MANIFEST.json": manifest("no_yaml", "1.0")},
+        "yaml": {"MAR-INF/MANIFEST.json": manifest("yaml", "1.0"), "model-config.yaml": b"{"},
+        "list": {"MAR-INF/MANIFEST.json": manifest("list", "1.0"), "model-config.yaml": b"[]"},
+    }
+    made = {name: store / f"{name}.mar" for name in parts}
+    for name, files in parts.items():
+        ARCHIVE_FORMATS["mar"].write(made[name], name, {**files}, lambda _: None)
+    made["cut"] = write_archive(store, "cut", ECHO)
+    made["cut"].write_bytes(made["cut"].read_bytes()[:-40])
+    for name in ("empty", "text"):
+        made[name] = store / f"{name}.mar"
+        made[name].write_text("no archive" if name == "text" else "")
+    made["tar"] = store / "tar.tar.gz"
+    made["tar"].write_text("no archive")
+    return made
+
+
+def test_broken_archives_are_named_and_the_others_are_served(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    for name, handler in (("echo", ECHO), ("broken", BROKEN)):
+        write_archive(store, name, handler)
+    content = bytearray(write_archive(store, "changed", ECHO).read_bytes())
+    content[content.index(b"class Echo") + 6] ^= 1  # Only unpacking finds that.
+    (store / "changed.mar").write_bytes(content)
+    names = {*break_archives(store), "broken", "changed"}
+    reasons = dict[str, str]()
+    served = TorchServe(tmp_path / "work", model_store=store, on_failed=reasons.__setitem__)
+    with served as server:
+        assert ask(server).is_success
+        assert reasons.keys() == names
+        assert "did you mean" in reasons["broken"]
+        assert server.models.keys() == {"echo", "broken", "changed"}
+        assert server.left_out.keys() == names - {"broken", "changed"}
+
+
+def test_broken_archives_alone_are_not_served(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    made = break_archives(store)
+    with pytest.raises(ModelsFailed) as caught:
+        TorchServe(tmp_path / "work", model_store=store, on_failed=lambda *_: None).start()
+    assert caught.value.reasons.keys() == made.keys()
+    assert Server.of(tmp_path / "work") is None
+
+
 @pytest.mark.parametrize(
     ("handler", "reason"),
     [
@@ -193,6 +278,7 @@ def test_the_key_of_a_server_holds_for_every_way_in(tmp_path: Path, keys: Path) 
         model_store=store,
         public_key=keys / "own.pub",
         config_overrides={"enable_model_api": "true"},
+        log_config=JSON_LOGGING,
     )
     with served as server:
         (store / "echo@1.0.mar").write_bytes(b"")
@@ -219,6 +305,9 @@ def test_the_key_of_a_server_holds_for_every_way_in(tmp_path: Path, keys: Path) 
         found = Server.of(tmp_path / "work")
         assert found and found.signed_store(store) == server.signed_store(store)
         assert [path.name for path in (server.scratch / "signed").iterdir()] == ["echo@3.0"]
+        httpx.get(f"{server.inference_url}/predictions/echo/3.0/x%0d%0aLINE", timeout=30)
+        lines = (server.workdir / "logs" / "ts_log.log").read_text(encoding="utf-8").splitlines()
+        assert any("Exception" in json.loads(line).get("exception", "") for line in lines)
     assert not server.scratch.exists()
 
 

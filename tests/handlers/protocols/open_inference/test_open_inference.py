@@ -352,6 +352,8 @@ class TestBytes:
         ("v2/models", {"models": ["model"]}),
         ("v2/models/model/ready", {"name": "model", "ready": True}),
         ("v2/models/model/versions/1.0/ready", {"name": "model", "ready": True}),
+        # Triton's versions are whole numbers.
+        ("v2/models/model/versions/1/ready", {"name": "model", "ready": True}),
     ],
 )
 def test_get_requests_are_answered(model: Served, path: str, answer: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from handlers.http.repeated_fields import distinct_names
 from handlers.http.request import HttpRequest
 from handlers.protocols.openai.audio import Part, subtitles
 from handlers.telemetry.meter import Meter
@@ -79,6 +80,16 @@ def test_whisper_has_segments_and_words_with_their_times(whisper: Served) -> Non
     assert [each["word"] for each in json.loads(body)["words"]] == [
         each["text"].strip() for each in words
     ]
+
+
+@pytest.mark.parametrize("name", ["timestamp_granularities[]", "timestamp_granularities"])
+def test_a_field_that_comes_twice_asks_for_both(whisper: Served, name: str) -> None:
+    names = distinct_names([name, name])
+    twice = dict(zip(names, (b"word", b"segment"), strict=True))
+    row = {"file": bytearray(FILES[1]), "response_format": b"verbose_json", **twice}
+    headers = {"url_path": "v1/audio/transcriptions", "file": {"content-type": "audio/wav"}}
+    ((status, answer),) = whisper.post(HttpRequest(row, headers))
+    assert status == 200 and answer["words"] and answer["segments"]
 
 
 def test_words_of_a_ctc_model_become_subtitles(letters: Served) -> None:

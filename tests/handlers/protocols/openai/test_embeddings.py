@@ -77,6 +77,12 @@ def test_texts_and_token_ids_become_requests(path: str, given: Any, texts: Any) 
         ),
         ({"encoding_format": "base64", "modality": "text"}, {"encoding_format": "base64"}),
         ({"encoding_format": None, "dimensions": None}, {}),
+        ({"normalize": False}, {"normalize": False}),
+        ({"normalized": True}, {"normalize": True}),
+        ({"use_activation": False}, {"normalize": False}),
+        ({"truncate": False}, {"truncate": False}),
+        ({"truncate_prompt_tokens": -1}, {"truncate": True}),
+        ({"truncate_prompt_tokens": 4}, {"truncate": True, "max_length": 4}),
     ],
 )
 def test_settings_become_parameters(settings: Any, parameters: Any) -> None:
@@ -125,7 +131,7 @@ def test_one_wrong_text_is_named_in_the_error() -> None:
     answer = written("v1/embeddings", {"input": ["a", ""]}, outcomes)
     error = read_json(answer.body)["error"]
     assert (answer.status, error["type"]) == (400, "invalid_request_error")
-    assert error["message"] == Sentence("input[1]", "inputs")
+    assert error["message"] == Sentence("input[1]")
 
 
 def test_a_text_to_explain_is_no_embedding() -> None:

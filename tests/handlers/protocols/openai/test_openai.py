@@ -117,12 +117,30 @@ def test_echo_returns_the_prompt_and_its_continuation(model: Served) -> None:
         ({"frequency_penalty": 1.5}, {"frequency_penalty": 1.5}),
         ({"presence_penalty": 1.5}, {"presence_penalty": 1.5}),
         ({"logit_bias": {"7": 5.5}}, {"logit_bias": {"7": 5.5}}),
+        ({"min_tokens": 6, "ignore_eos": True}, {"min_new_tokens": 6, "ignore_eos": True}),
+        ({"allowed_token_ids": [7, 9]}, {"allowed_token_ids": [7, 9]}),
+        ({"bad_words": ["e", "a"]}, {"bad_words": ["e", "a"]}),
+        ({"truncate_prompt_tokens": 3}, {"truncate": 3}),
+        ({"truncate_prompt_tokens": -1}, {}),
+        ({"add_special_tokens": True}, {"add_special_tokens": True}),
+        ({"skip_special_tokens": False}, {"skip_special_tokens": False}),
+        ({"chat_template_kwargs": {"loud": True}}, {"chat_template_kwargs": {"loud": True}}),
+        ({"add_generation_prompt": False}, {"add_generation_prompt": False}),
+        ({"continue_final_message": True}, {"continue_final_message": True}),
+        ({"reasoning_effort": "none"}, {}),
     ],
 )
 def test_settings_become_generation_parameters(model: Served, given: Any, parameters: Any) -> None:
     answer = ask(model, "chat/completions", messages=CHAT, **{**FEW, **given})
     (same,) = model.ask(CHAT, **{"max_new_tokens": 6, "return_full_text": False, **parameters})
     assert answer["choices"][0]["message"]["content"] == same["generated_text"]
+
+
+def test_the_last_tokens_of_a_long_prompt_are_those_of_the_model(model: Served) -> None:
+    body = {"prompt": "Ada sings. " * 60, "max_tokens": 1}
+    assert call(model, "completions", body).status == 400
+    usage = ask(model, "completions", **body, truncate_prompt_tokens=4)["usage"]
+    assert usage["prompt_tokens"] == 4
 
 
 @pytest.mark.parametrize(
@@ -233,9 +251,38 @@ def test_a_stream_that_fails_ends_with_an_error_event(model: Served, monkeypatch
 def test_the_model_is_described(model: Served) -> None:
     for path in ("models", "v1/models"):
         assert [each["id"] for each in ask(model, path)["data"]] == ["model"]
-    for name in ("model", "org/model"):
-        listed = ask(model, f"v1/models/{name}")
-        assert (listed["id"], listed["name"], listed["ready"]) == ("model", "model", True)
+    listed = ask(model, "v1/models/model")
+    assert (listed["id"], listed["name"], listed["ready"]) == ("model", "model", True)
+
+
+@pytest.mark.parametrize("name", ["another", "org/model"])
+def test_another_model_is_not_found(model: Served, name: str) -> None:
+    answer = call(model, f"v1/models/{name}")
+    error = read_json(answer.body)["error"]
+    assert (answer.status, error["code"]) == (404, "model_not_found")
+    assert error["message"] == Sentence(name, "model")
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "completions"])
+def test_each_part_has_the_fingerprint_of_the_system(model: Served, path: str) -> None:
+    body = {"messages": CHAT} if path.startswith("chat") else {"prompt": "Ada"}
+    whole = ask(model, path, **body, **FEW)
+    parts = events(call(model, path, {**body, "stream": True, **FEW}))
+    found = {each["system_fingerprint"] for each in [whole, *parts]}
+    assert len(found) == 1 and found.pop().startswith("fp_")
+
+
+def test_an_error_has_the_names_of_the_body(model: Served) -> None:
+    for path, body, facts in (
+        ("completions", {"prompt": ""}, ["prompt"]),
+        ("chat/completions", {"messages": CHAT, "max_tokens": 999}, ["max_tokens", 999]),
+        ("completions", {"prompt": ["Ada", 5]}, ["prompt"]),
+        ("responses", {"input": ""}, ["input"]),
+        ("responses", {"input": "a", "max_output_tokens": 999}, ["max_output_tokens"]),
+    ):
+        message = read_json(call(model, path, body).body)["error"]["message"]
+        assert message == Sentence(*facts)
+        assert not {"inputs", "max_new_tokens", "num_return_sequences"} & set(message.split())
 
 
 @pytest.mark.parametrize(
@@ -290,9 +337,47 @@ def test_the_model_is_described(model: Served) -> None:
             422,
             ["functions"],
         ),
+        (
+            "chat/completions",
+            {"messages": CHAT, "continue_final_message": True, "add_generation_prompt": True},
+            400,
+            ["continue_final_message", "add_generation_prompt"],
+        ),
+        (
+            "chat/completions",
+            {"messages": CHAT, "chat_template_kwargs": {"messages": []}},
+            400,
+            ["chat_template_kwargs", "messages"],
+        ),
+        (
+            "chat/completions",
+            {"messages": CHAT, "documents": [{"title": "a", "text": "b"}]},
+            422,
+            ["documents"],
+        ),
+        (
+            "chat/completions",
+            {"messages": CHAT, "reasoning_effort": "high"},
+            422,
+            ["reasoning_effort"],
+        ),
+        ("completions", {"prompt": "a", "stop_token_ids": [9999]}, 400, ["stop_token_ids", 9999]),
+        ("completions", {"prompt": "a", "allowed_token_ids": []}, 400, ["allowed_token_ids"]),
+        (
+            "completions",
+            {"prompt": "a", "stop_token_ids": [1] * 129},
+            400,
+            ["stop_token_ids", 129, 128],
+        ),
+        (
+            "completions",
+            {"prompt": "a", "stream_options": {"continuous_usage_stats": True}},
+            422,
+            ["continuous_usage_stats"],
+        ),
         ("completions", {"prompt": []}, 400, ["prompt"]),
         ("completions", {"prompt": ["a"] * 129}, 413, ["prompt", "129"]),
-        ("completions", {"prompt": ["a", ""]}, 400, ["prompt[1]", "inputs"]),
+        ("completions", {"prompt": ["a", ""]}, 400, ["prompt[1]"]),
         ("completions", {"prompt": [1, 9999]}, 400, ["9999"]),
         (
             "completions",

@@ -12,6 +12,8 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.telemetry.meter import Meter
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
+from tests.images import TEXTS
+from tests.modes.image_text_to_text import chat_about
 from tests.sentences import Sentence
 from tests.serving import Served, read_json
 
@@ -169,11 +171,11 @@ def test_a_stream_that_fails_ends_with_a_failed_response(model: Served, monkeypa
         ({"input": 5}, 400, ["input"]),
         ({"input": [5]}, 400, ["input"]),
         ({"input": []}, 400, ["input"]),
-        ({"input": ""}, 400, ["messages"]),
+        ({"input": ""}, 400, ["input"]),
         ({"input": CHAT * 501}, 413, ["input", "1002"]),
-        ({"input": "a" * 200_001}, 400, ["messages", "200,001"]),
-        ({"input": [{"content": "a"}]}, 400, ["messages[0].role"]),
-        ({"input": [{"role": "user"}]}, 400, ["messages[0].content"]),
+        ({"input": "a" * 200_001}, 400, ["input", "200,001"]),
+        ({"input": [{"content": "a"}]}, 400, ["input[0].role"]),
+        ({"input": [{"role": "user"}]}, 400, ["input[0].content"]),
         ({"input": [{"role": "user", "content": [5]}]}, 400, ["input[0].content"]),
         (
             {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
@@ -218,3 +220,33 @@ def test_a_model_without_texts_or_template_refuses(served: Callable[..., Served]
     for mode, word in (("sequence_classification", "writes no texts"), ("text_generation", "chat")):
         answer = call(served(mode), {"input": "a"})
         assert (answer.status, word in answer.body.decode()) == (422, True)
+
+
+def test_a_model_that_reads_images_takes_them(served: Callable[..., Served]) -> None:
+    vision = served("image_text_to_text")
+    url = chat_about(TEXTS[0], "?")[0]["content"][0]["image_url"]["url"]
+    parts = [
+        {"type": "input_text", "text": "What is it?"},
+        {"type": "input_image", "image_url": url},
+    ]
+    body = {"input": [{"role": "user", "content": parts}], "max_output_tokens": 5}
+    answer = call(vision, body)
+    assert answer.status == 200, answer.body
+    chat = [
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "What is it?"},
+                {"type": "image_url", "image_url": {"url": url}},
+            ],
+        }
+    ]
+    (same,) = vision.ask(chat, max_new_tokens=5, return_full_text=False)
+    assert read_json(answer.body)["output"][0]["content"][0]["text"] == same["generated_text"]
+    for part, status, facts in (
+        ({"type": "input_file"}, 422, ["input_file", "images"]),
+        ({"type": "input_image", "file_id": "file-1"}, 400, ["image_url"]),
+    ):
+        answer = call(vision, {"input": [{"role": "user", "content": [part]}]})
+        assert answer.status == status
+        assert read_json(answer.body)["error"]["message"] == Sentence(*facts)

@@ -59,6 +59,38 @@ def test_a_response_format_holds_in_chats_and_completions(
     assert json.loads(choice["text"]) == {"name": "fox"}
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"guided_json": SCHEMA},
+        {"guided_json": json.dumps(SCHEMA)},
+        {"guided_regex": r'\{"name": "fox"\}'},
+        {"guided_choice": ['{"name": "fox"}']},
+        {"guided_grammar": 'start: "{\\"name\\": \\"" name "\\"}"\nname: "fox"'},
+        {"guided_grammar": 'root ::= "{\\"name\\": \\"" name "\\"}"\nname ::= "fox"'},
+        {"structured_outputs": {"json": SCHEMA}},
+        {"structured_outputs": {"regex": r'\{"name": "fox"\}', "backend": "xgrammar"}},
+        {"structured_outputs": {"choice": ['{"name": "fox"}'], "json_object": False}},
+        {"structured_outputs": {"grammar": 'start: "{\\"name\\": \\"fox\\"}"'}},
+    ],
+)
+def test_the_structured_outputs_of_vllm_hold(model: Served, given: Any) -> None:
+    for path, inputs in (
+        ("chat/completions", {"messages": CHAT}),
+        ("completions", {"prompt": "a"}),
+    ):
+        (choice,) = ask(model, path, **inputs, **given, **MANY)["choices"]
+        assert json.loads(choice.get("text") or choice["message"]["content"]) == {"name": "fox"}
+
+
+def test_one_of_several_texts_is_written_whatever_it_has(model: Served) -> None:
+    texts = ["a.b", "(c|d)", "e/f\\", 'g"h', "i\nj", "[k]{1}^$*+?-", "Zürich 北京"]
+    for seed in range(6):
+        given = {"guided_choice": texts, **MANY, "seed": seed}
+        (choice,) = ask(model, "completions", prompt="a", **given)["choices"]
+        assert choice["text"] in texts and choice["finish_reason"] == "stop"
+
+
 def test_a_json_object_is_written_from_its_brace_on(model: Served) -> None:
     given = {"response_format": {"type": "json_object"}, **MANY}
     (choice,) = ask(model, "v1/chat/completions", messages=CHAT, **given)["choices"]
@@ -182,6 +214,19 @@ def test_a_model_that_may_call_is_free_to_write(model: Served) -> None:
             ["JSON"],
         ),
         ({"functions": [{"name": "f"}]}, 422, ["functions"]),
+        (
+            {"guided_regex": "a", "structured_outputs": {"regex": "b"}},
+            400,
+            ["guided_regex", "structured_outputs"],
+        ),
+        ({"structured_outputs": {}}, 400, ["structured_outputs", 0]),
+        ({"structured_outputs": {"structural_tag": "{}"}}, 422, ["structural_tag"]),
+        ({"guided_choice": []}, 400, ["choice"]),
+        ({"guided_choice": ["a", ""]}, 400, ["choice"]),
+        ({"guided_grammar": "start: missing"}, 400, ["grammar"]),
+        ({"guided_grammar": "root ::= ("}, 400, ["grammar"]),
+        ({"guided_grammar": 'start: "a"', "tools": TOOLS}, 422, ["tools"]),
+        ({"guided_json": 5}, 400, ["JSON"]),
     ],
 )
 def test_what_cannot_be_understood_is_refused(

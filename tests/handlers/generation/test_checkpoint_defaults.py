@@ -1,0 +1,126 @@
+"""What a checkpoint's generation_config.json sets is bounded as what a request sets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pytest
+
+from handlers.errors import WrongCheckpoint
+from tests import sounds
+from tests.modes import cases
+from tests.sentences import refused
+from tests.serving import Served
+from tests.tiny_documents import write_donut
+from tests.tiny_multimodal import write_blip
+
+WHISPER = "WhisperForConditionalGeneration"
+FILE = "generation_config.json"
+FEW = {"max_new_tokens": 4}
+
+
+def write_whisper(folder: Path, *_: Any) -> None:
+    """Write a tiny Whisper."""
+    folder.rmdir()
+    sounds.write(folder, WHISPER)
+
+
+# Modes whose models generate, and how their checkpoints are made.
+GENERATING: dict[str, Callable[..., Any] | None] = {
+    "text_generation": None,
+    "text2text_generation": None,
+    "image_to_text": None,
+    "automatic_speech_recognition": write_whisper,
+    "visual_question_answering": write_blip,
+    "document_question_answering": write_donut,
+}
+
+
+@pytest.fixture
+def changed(checkpoint: Callable[..., Path], tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that returns a checkpoint with other values in the file."""
+
+    def change(mode: str, **values: Any) -> Path:
+        folder, write = tmp_path / mode, GENERATING[mode]
+        if write is None:
+            copytree(checkpoint(mode), folder)
+        else:
+            folder.mkdir()
+            write(folder, {}, 0)
+        file = folder / FILE
+        known = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        file.write_text(json.dumps({**known, **values}), encoding="utf-8")
+        return folder
+
+    return change
+
+
+@pytest.mark.parametrize("mode", GENERATING)
+def test_the_number_of_beams_is_bounded(changed: Callable[..., Path], mode: str) -> None:
+    with refused(WrongCheckpoint, FILE, "num_beams", 10_000, 32):
+        Served(changed(mode, num_beams=10_000), mode)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"num_beams": 100, "num_return_sequences": 100},
+        {"num_beams": 0},
+        {"repetition_penalty": 0.001},
+        {"length_penalty": 1e9, "num_beams": 2},
+        {"no_repeat_ngram_size": -1},
+        {"max_new_tokens": 10**12},
+        {"do_sample": True, "temperature": 0.0},
+        {"do_sample": True, "top_k": -1},
+        {"do_sample": True, "top_p": 1.5},
+        {"do_sample": True, "min_p": -1.0},
+        {"stop_strings": ["a"]},
+        {"num_beam_groups": 2, "num_beams": 2},
+        {"dola_layers": "low"},
+    ],
+    ids=lambda values: "-".join(values),
+)
+def test_another_value_that_no_request_may_have_is_refused(
+    changed: Callable[..., Path], values: dict[str, Any]
+) -> None:
+    name = next(name for name in values if name != "do_sample")
+    with refused(WrongCheckpoint, FILE, name):
+        Served(changed("text_generation", **values), "text_generation")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"temperature": 0.0},
+        {"top_k": -1, "top_p": 1.5},
+        {"return_dict_in_generate": True, "output_scores": True},
+        {"num_return_sequences": 2, "num_beams": 4},
+        {"early_stopping": "never", "num_beams": 4},
+        {"top_k": 5, "top_p": 0.9, "temperature": 0.7},
+    ],
+    ids=lambda values: "-".join(values),
+)
+def test_a_value_that_means_nothing_here_does_no_harm(
+    changed: Callable[..., Path], values: dict[str, Any]
+) -> None:
+    """Requests are greedy, and those that sample have the defaults of `generate` then."""
+    model = Served(changed("text_generation", **values), "text_generation")
+    (text,) = model.ask("Ada", **FEW)
+    assert text["generated_text"].startswith("Ada")
+    assert len(model.ask("Ada", do_sample=True, seed=1, num_return_sequences=2, **FEW)) == 2
+
+
+@pytest.mark.parametrize("mode", ["visual_question_answering", "document_question_answering"])
+def test_the_beams_of_an_answer_are_at_most_max_sequences(
+    changed: Callable[..., Path], mode: str
+) -> None:
+    folder = changed(mode, num_beams=4, num_return_sequences=3)
+    with refused(WrongCheckpoint, FILE, "num_beams", 4, "max_sequences", 3):
+        Served(folder, mode, max_sequences=3)
+    question = cases("visual_question_answering").inputs[0]
+    ((status, _),) = Served(folder, mode, max_sequences=4).post({"inputs": question})
+    assert status == 200

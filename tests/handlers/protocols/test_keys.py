@@ -1,0 +1,234 @@
+"""Each key that a server defines for a route is honoured, without effect, or refused by its name.
+
+Each test sends the keys of a table one by one, all bodies of a route in one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse
+from handlers.protocols import cohere, text_embeddings_inference, text_generation_inference, vllm
+from handlers.protocols.keys import UNKNOWN_KEYS, KeyTable
+from handlers.protocols.openai import keys as openai
+from handlers.telemetry.meter import Meter
+from tests import sounds
+from tests.handlers.generation.test_chat import CHAT, TEMPLATE
+from tests.sentences import Sentence
+from tests.serving import Served, read_json
+from tests.sounds import sound_for
+
+WHISPER = "WhisperForConditionalGeneration"
+# No key has such a value.
+WRONG: list[Any] = [[[{}]]]
+# What differs from one answer to the next.
+CHANGING = ("id", "created", "created_at", "output")
+
+
+@dataclass(frozen=True)
+class Route:
+    """A route, and a body that it answers.
+
+    Attributes:
+        path: the path.
+        table: the keys of its bodies.
+        mode: the mode of the model.
+        body: the body.
+        options: what the model is loaded with.
+        strict: whether a key that no server defines is refused.
+    """
+
+    path: str
+    table: KeyTable
+    mode: str
+    body: Mapping[str, Any]
+    family: str = "Bert"
+    strict: bool = False
+
+
+SOUND = sound_for("Ada")
+GENERATION, EMBEDDING, RANKING = "text_generation", "sentence_embedding", "sentence_ranking"
+RERANK: Mapping[str, Any] = {"query": "Who sings?", "documents": ["Nina sings.", "It rains."]}
+TEXT: Mapping[str, Any] = {"inputs": "Nina sings."}
+TEI = text_embeddings_inference.TABLES
+GPT2: Mapping[str, Any] = {"mode": GENERATION, "family": "GPT2"}
+ROUTES = [
+    Route("v1/chat/completions", openai.CHAT, body={"messages": CHAT, "max_tokens": 2}, **GPT2),
+    Route("v1/completions", openai.COMPLETIONS, body={"prompt": "Ada", "max_tokens": 2}, **GPT2),
+    Route("v1/responses", openai.RESPONSES, body={"input": "Ada", "max_output_tokens": 2}, **GPT2),
+    Route("v1/embeddings", openai.EMBEDDINGS, EMBEDDING, {"input": "Nina sings."}),
+    Route("v1/audio/speech", openai.SPEECH, "text_to_speech", {"input": "Ada", "seed": 1}),
+    Route(
+        "v1/audio/transcriptions",
+        openai.TRANSCRIPTIONS,
+        "automatic_speech_recognition",
+        {"file": SOUND},
+        WHISPER,
+    ),
+    Route(
+        "v1/audio/translations",
+        openai.TRANSLATIONS,
+        "automatic_speech_recognition",
+        {"file": SOUND},
+        WHISPER,
+    ),
+    Route(
+        "v1/images/generations",
+        openai.IMAGES,
+        "text_to_image",
+        {"prompt": "a fox", "num_inference_steps": 1, "seed": 1, "size": "32x32"},
+    ),
+    Route("v2/embed", cohere.EMBED_KEYS, EMBEDDING, {"texts": ["Nina sings."]}),
+    Route("v2/rerank", cohere.RERANK_KEYS, RANKING, RERANK),
+    Route("rerank", cohere.RERANK_KEYS, RANKING, RERANK),
+    Route("tokenize", vllm.TOKENIZE_KEYS, body={"prompt": "Ada"}, **GPT2),
+    Route("detokenize", vllm.DETOKENIZE_KEYS, body={"tokens": [5, 6]}, **GPT2),
+    Route("generate", text_generation_inference.BODY, body=TEXT, strict=True, **GPT2),
+    Route("embed", TEI["embed"], EMBEDDING, TEXT, strict=True),
+    Route("rerank", TEI["rerank"], RANKING, {"query": "Who?", "texts": ["Ada."]}, strict=True),
+    Route(
+        "similarity",
+        TEI["similarity"],
+        EMBEDDING,
+        {"inputs": {"source_sentence": "Ada", "sentences": ["Nina"]}},
+        strict=True,
+    ),
+    Route("embed_all", TEI["embed_all"], "feature_extraction", TEXT, strict=True),
+    Route("embed_sparse", TEI["embed_sparse"], "sparse_embedding", TEXT, strict=True),
+    Route("predict", TEI["predict"], "sequence_classification", TEXT, strict=True),
+    Route("decode", TEI["decode"], EMBEDDING, {"ids": [5, 6]}, strict=True),
+    Route("tokenize", TEI["tokenize"], EMBEDDING, TEXT, strict=True),
+]
+every_route = pytest.mark.parametrize(
+    "route", ROUTES, ids=lambda route: f"{route.path}-{route.mode}-{len(route.table.keys)}"
+)
+Send = Callable[..., list[HttpResponse]]
+
+
+@pytest.fixture(scope="module")
+def whisper(tmp_path_factory: pytest.TempPathFactory) -> Served:
+    folder = sounds.write(tmp_path_factory.mktemp("whisper") / "model", WHISPER)
+    return Served(folder, "automatic_speech_recognition")
+
+
+@pytest.fixture
+def send(route: Route, served: Callable[..., Served], whisper: Served, monkeypatch: Any) -> Send:
+    """Return a function that sends the route's body with each of some keys and values."""
+    model = whisper if route.family == WHISPER else served(route.mode, family=route.family)
+    if route.mode == GENERATION:
+        tokenizer = model.engine.task.checkpoint.tokenizer
+        monkeypatch.setattr(tokenizer, "chat_template", TEMPLATE)
+    headers = {"url_path": route.path, "Content-Type": "application/json"}
+
+    def send(*given: tuple[str, Any]) -> list[HttpResponse]:
+        bodies = [{**route.body, name: value} for name, value in given]
+        requests = [HttpRequest({"body": body}, headers) for body in bodies]
+        return model.dispatcher.dispatch(requests, Meter())
+
+    return send
+
+
+@every_route
+def test_an_honoured_key_is_read(route: Route, send: Send) -> None:
+    names = route.table.named("honoured")
+    answers = send(*((name, WRONG) for name in names))
+    assert not {
+        name: answer.status
+        for name, answer in zip(names, answers, strict=True)
+        if answer.status not in (400, 422)
+    }
+
+
+@every_route
+def test_a_key_without_effect_leaves_the_answer_as_it_is(route: Route, send: Send) -> None:
+    names = route.table.named("without effect")
+    (name, value) = next(iter(route.body.items()))
+    same, *answers = send((name, value), *((name, _valid(name)) for name in names))
+    assert same.status == 200 and UNKNOWN_KEYS not in same.headers
+    for name, answer in zip(names, answers, strict=True):
+        assert answer.status == 200 and UNKNOWN_KEYS not in answer.headers, (name, answer.body)
+        assert _lasting(answer) == _lasting(same), name
+
+
+def _valid(name: str) -> Any:
+    """Return a value of a key that is read, though it has no effect."""
+    return {"stream": True, "parameters": {}, "store": True}.get(name, WRONG)
+
+
+def _lasting(answer: HttpResponse) -> Any:
+    if answer.content_type != "application/json":
+        return len(answer.body)
+    body = read_json(answer.body)
+    if not isinstance(body, dict):
+        return body
+    return {name: value for name, value in body.items() if name not in CHANGING}
+
+
+@every_route
+def test_a_refused_key_is_named_in_the_error(route: Route, send: Send) -> None:
+    names = route.table.named("refused")
+    for name, answer in zip(names, send(*((name, WRONG) for name in names)), strict=True):
+        text = read_json(answer.body)
+        error = text.get("error", text.get("message"))
+        message = error["message"] if isinstance(error, dict) else error
+        assert (answer.status, message) == (422, Sentence(name)), name
+
+
+@every_route
+def test_a_refused_key_may_have_the_value_that_changes_nothing(route: Route, send: Send) -> None:
+    keys = [(name, route.table.keys[name]) for name in route.table.named("refused")]
+    given = [(name, value) for name, key in keys for value in (None, *key.neutral)]
+    for (name, value), answer in zip(given, send(*given), strict=True):
+        assert answer.status == 200, (name, value, answer.body)
+
+
+@every_route
+def test_a_key_that_no_server_defines_is_listed(route: Route, send: Send) -> None:
+    (answer,) = send(("no_such_key", 1))
+    if route.strict:
+        assert answer.status == 400
+    else:
+        assert (answer.status, answer.headers[UNKNOWN_KEYS]) == (200, "no_such_key")
+
+
+def test_many_unknown_keys_are_counted(served: Callable[..., Served]) -> None:
+    body = {"input": "Ada", **{f"key_{number}": 1 for number in range(12)}, "x\r\ny": 1}
+    headers = {"url_path": "v1/embeddings", "Content-Type": "application/json"}
+    (answer,) = served(EMBEDDING).dispatcher.dispatch(
+        [HttpRequest({"body": body}, headers)], Meter()
+    )
+    listed = answer.headers[UNKNOWN_KEYS]
+    assert listed.startswith("key_0, key_1, ") and listed.endswith(", and 3 more")
+    assert "\n" not in listed
+
+
+def test_the_parts_of_a_stream_list_unknown_keys_too(
+    served: Callable[..., Served], monkeypatch: Any
+) -> None:
+    model = served(GENERATION, family="GPT2")
+    sent: list[HttpResponse] = []
+    body = {"prompt": "Ada", "max_tokens": 8, "stream": True, "no_such_key": 1}
+    headers = {"url_path": "v1/completions", "Content-Type": "application/json"}
+    model.dispatcher.dispatch([HttpRequest({"body": body}, headers, sent.append)], Meter())
+    assert sent and sent[0].headers[UNKNOWN_KEYS] == "no_such_key"
+
+
+TGI = text_generation_inference.PARAMETERS
+
+
+@pytest.mark.parametrize("name", TGI.keys)
+def test_each_parameter_of_text_generation_inference(
+    served: Callable[..., Served], name: str
+) -> None:
+    headers = {"url_path": "generate", "Content-Type": "application/json"}
+    body = {"inputs": "Ada", "parameters": {name: WRONG}}
+    ((status, answer),) = served(GENERATION, family="GPT2").post(
+        HttpRequest({"body": body}, headers)
+    )
+    assert status == (422 if name in TGI.named("refused") else 400)
+    assert name in answer["error"]
