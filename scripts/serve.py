@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from scripts.kit.command import PublicKey, plain_errors, split_names
+from scripts.kit.draining import DRAIN_SECONDS, drain
 from scripts.kit.fork_server.start import is_on as is_fork_server_on
 from scripts.kit.memory import Memory
 from scripts.kit.model_store import list_archives
@@ -98,11 +99,18 @@ def start(
 
 
 @app.command()
-def stop(workdir: Workdir = BUILD / "server") -> None:
-    """Stop the server and everything that it started."""
+def stop(
+    workdir: Workdir = BUILD / "server",
+    timeout: Annotated[
+        float, typer.Option(min=0, help="Seconds to wait for requests that run; 0 waits for none.")
+    ] = DRAIN_SECONDS,
+) -> None:
+    """Stop the server and everything that it started, once it has answered its requests."""
     server = Server.of(workdir)
     alive = server is not None and server.is_alive()
     if server:
+        if alive and timeout:
+            _drain(server, timeout)
         server.stop()
     console.print("TorchServe has stopped." if alive else "TorchServe was not running.")
 
@@ -144,9 +152,19 @@ def _stay(torchserve: TorchServe) -> None:
         try:
             while server.is_alive():
                 time.sleep(0.5)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit) as stopped:
+            _drain(server, DRAIN_SECONDS)
+            if isinstance(stopped, SystemExit):
+                raise
             return
     raise typer.Exit(1)
+
+
+def _drain(server: Server, timeout: float) -> None:
+    """Wait for requests that run; Ctrl-C ends that."""
+    with console.status(f"Waiting at most {timeout:g} s for requests that run"):
+        if not drain(server, timeout):
+            console.print(f"Requests still run after {timeout:g} s; they end now.")
 
 
 if __name__ == "__main__":

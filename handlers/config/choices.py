@@ -11,7 +11,7 @@ from handlers.config.quoting import enumerate_names
 MAX_WORD = 60
 MAX_CHOICES = 200
 # There are more modes than names of other kinds.
-MAX_SHOWN = 50
+MAX_SHOWN = 35
 HANDLERS = Path(__file__).parents[1]
 # The `save_mode` that is another one, chosen when a model is packed.
 AUTO = "auto"

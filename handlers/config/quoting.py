@@ -8,7 +8,7 @@ from reprlib import Repr
 from typing import Any
 
 WIDTH = 60
-MAX_NAMES = 20
+MAX_NAMES = 12
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = WIDTH - 20
 

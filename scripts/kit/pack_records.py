@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from site import getsitepackages
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -161,7 +162,5 @@ def _machine() -> tuple[object, ...]:
     devices = sorted(str(path) for name in ACCELERATORS for path in DEVICES.glob(name))
     variables = [os.environ.get(name) for name in VARIABLES]
     # A package that is installed or removed changes the time of its folder.
-    packages = [
-        (entry, Path(entry).stat().st_mtime_ns) for entry in sys.path if entry.endswith("-packages")
-    ]
+    packages = [(path, Path(path).stat().st_mtime_ns) for path in getsitepackages()]
     return sys.version, sorted(cpu_flags()), devices, variables, packages

@@ -105,9 +105,17 @@ class Server:
         workers = [worker for version in self.describe(model) for worker in version["workers"]]
         return any(worker["status"] == "READY" for worker in workers)
 
-    def describe(self, model: str) -> list[dict[str, Any]]:
-        """Return TorchServe's description of each version of a model; empty if unavailable."""
-        url = f"{self.management_url}/models/{model}"
+    def describe(self, model: str, version: str = "") -> list[dict[str, Any]]:
+        """Return TorchServe's description of the default version of a model.
+
+        Args:
+            model: its name.
+            version: another version, or `all` of them.
+
+        Returns:
+            A description of each version; empty if unavailable.
+        """
+        url = f"{self.management_url}/models/{model}/{version}".removesuffix("/")
         try:
             answer = _client().get(url, headers=self.credentials("management"))
         except httpx.TransportError:

@@ -198,6 +198,8 @@ LACKING = [
     ("logit_bias", {5: 1.0}),
     ("top_n_tokens", 2),
     ("prompt_lookup_num_tokens", 3),
+    ("allowed_token_ids", (5, 6, 7)),
+    ("bad_words", ("a",)),
 ]
 
 
