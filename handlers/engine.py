@@ -19,6 +19,7 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import (
     DeviceFailed,
+    EngineFailed,
     InternalError,
     NotFinite,
     OutOfMemory,
@@ -279,6 +280,14 @@ class Engine:
                 f"it cannot answer the sample of its mode ({error})",
                 "correct the checkpoint or its dtype; health_check: false serves it all the same",
             )
+
+    @property
+    def failure(self) -> DeviceFailed | None:
+        """Why no request is answered any more; None while they are. The process has to end then."""
+        if self.model.has_failed:
+            self.device_failed = True
+            return EngineFailed()
+        return DeviceFailed() if self.device_failed else None
 
     def check_health(self) -> None:
         """Predict the sample after a request failed; set `device_failed` if that fails, too.

@@ -125,6 +125,19 @@ def _refuse(constant: str) -> NoReturn:
     raise AssertionError(f"{constant} is not JSON")
 
 
+class SequenceStream(TextStream):
+    """A stream that appends the number and the new text of each sequence of a prompt to a list."""
+
+    sends_sequences = True
+
+    def __init__(self, parts: list[tuple[int, str]], count: int, number: int = 0) -> None:
+        super().__init__(lambda new, _: parts.append((number, new)))
+        self._others = [SequenceStream(parts, 0, other) for other in range(1, count)]
+
+    def of_sequence(self, number: int) -> TextStream:
+        return self._others[number - 1] if number else self
+
+
 def stream_into(parts: list[str]) -> TextStream:
     """Return a stream that appends each new part of a text to a list."""
     return TextStream(lambda new, _: parts.append(new))

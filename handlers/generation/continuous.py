@@ -55,6 +55,7 @@ class RunningText:
 
     Args:
         prompt: the prompt.
+        number: which of the prompt's sequences it is.
         continuation: follows the sequences after it.
         changed: is set at the end of the text.
         deadline: the time limit of the request, whose client may have gone as well.
@@ -63,11 +64,13 @@ class RunningText:
     def __init__(
         self,
         prompt: Prompt,
+        number: int,
         continuation: Continuation,
         changed: threading.Event,
         deadline: Deadline,
     ) -> None:
-        self._prompt, self._continuation = prompt, continuation
+        self._prompt, self._number, self._continuation = prompt, number, continuation
+        self._stream = prompt.stream_of(number)
         self._changed, self._deadline = changed, deadline
         self._is_read = prompt.is_followed or prompt.parameters.records_tokens
         self._text = continuation.start()
@@ -78,17 +81,16 @@ class RunningText:
         self.error: Exception | None = None
         self.finished = False
 
-    def start(self, engine: TextEngine, number: int) -> None:
+    def start(self, engine: TextEngine) -> None:
         """Start the text.
 
         Args:
             engine: generates it.
-            number: which of the prompt's sequences it is.
 
         Raises:
             RequestError: the engine cannot do what the prompt asks, or has too much to do.
         """
-        cancel = engine.start(self._prompt, number, self.receive)
+        cancel = engine.start(self._prompt, self._number, self.receive)
         with self._lock:
             self._cancel = cancel
             if self.finished:  # It may have had a stop string before.
@@ -141,8 +143,8 @@ class RunningText:
             return
         for token, score in zip(tokens, scores or repeat(None), strict=False):
             self._text = self._continuation.add(self._text, token, score)
-        if self._prompt.is_streamed and self._prompt.stream:
-            self._continuation.emit(self._text, self._prompt.stream)
+        if self._stream:
+            self._continuation.emit(self._text, self._stream)
         if self._text.finish_reason:
             self.finished = True
 
@@ -204,9 +206,9 @@ class ContinuousGenerator:
         try:
             for number in range(prompt.engine_texts):
                 text = RunningText(
-                    prompt, self._continuation(prompt, decoder), changed, self.deadline
+                    prompt, number, self._continuation(prompt, decoder), changed, self.deadline
                 )
-                text.start(self.engine, number)
+                text.start(self.engine)
                 texts.append(text)
         except BaseException:
             for text in texts:

@@ -115,13 +115,19 @@ class Prompt(Window):
 
     @property
     def is_streamed(self) -> bool:
-        """Whether its text is sent while it is generated, which only a single text can be.
+        """Whether its texts are sent while they are generated.
 
-        The tokens of a prompt lookup are not certain before the model has confirmed them.
+        Beams change their places. The tokens of a prompt lookup are not certain before the model
+        has confirmed them.
         """
         parameters = self.parameters
-        single = parameters.num_beams * parameters.num_return_sequences == 1
-        return self.stream is not None and single and not parameters.prompt_lookup_num_tokens
+        if self.stream is None or parameters.num_beams > 1 or parameters.prompt_lookup_num_tokens:
+            return False
+        return parameters.num_return_sequences == 1 or self.stream.sends_sequences
+
+    def stream_of(self, number: int) -> TextStream | None:
+        """Return what sends one of its texts while it is generated; None where nothing does."""
+        return self.stream.of_sequence(number) if self.stream and self.is_streamed else None
 
     @property
     def shows_special_tokens(self) -> bool:
@@ -148,7 +154,7 @@ class Prompt(Window):
     def may_repeat(self) -> bool:
         """Return whether its text may be generated again, because no part of it was sent."""
         is_done = self.future is not None and self.future.done()
-        return not is_done and (self.stream is None or not self.stream.emitted)
+        return not is_done and (self.stream is None or not self.stream.has_begun)
 
     def pass_on(self, outcome: RowOutcome) -> None:
         """Pass an outcome to the one who waits for it; nothing where it has one."""
@@ -345,7 +351,8 @@ class Generator:
             return BeamCriterion(continuations, width)
         if self._lookup(prompts[0]) or self._is_assisted(prompts):
             return LookupCriterion(continuations, width)
-        streams = [prompt.stream if prompt.is_streamed else None for prompt in prompts]
+        copies = prompts[0].parameters.num_return_sequences
+        streams = [prompt.stream_of(copy) for prompt in prompts for copy in range(copies)]
         return RowCriterion(continuations, width, streams, recorder, on_end, states)
 
     def _lookup(self, prompt: Prompt) -> int | None:

@@ -342,7 +342,7 @@ class RowCriterion(SequenceCriterion):
     Args:
         continuations: one for each prompt.
         width: the length of the padded prompts.
-        streams: the stream of each prompt, which has one row then; None for one without.
+        streams: the stream of each row; None for one without.
         recorder: has the scores of the tokens of the rows that are recorded; None without such.
         on_end: is called once all rows of a prompt have ended, while those of others go on.
         states: the states of the rows; those that fail end.

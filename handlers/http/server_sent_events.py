@@ -25,7 +25,7 @@ def event(value: Any, name: str = "") -> bytes:
 def streaming_started(requests: Sequence[Request]) -> bool:
     """Return whether a part of the response to some requests was sent."""
     streams = [stream for each in requests for stream in (each.stream, each.progress) if stream]
-    return any(stream.emitted for stream in streams)
+    return any(stream.has_begun for stream in streams)
 
 
 def _events(http_request: HttpRequest, body: bytes) -> HttpResponse:

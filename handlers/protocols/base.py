@@ -42,12 +42,14 @@ class Exchange:
         context: whatever else the protocol read from the body and needs for the response.
         call: the engine's method that takes the requests; None for `predict` or `explain`, which
             the HTTP request decides.
+        asks_health: whether the response says that the model answers, which the engine is asked.
     """
 
     http_request: HttpRequest
     items: Sequence[Request | RequestError] = ()
     context: Any = None
     call: Literal["tokenize", "detokenize"] | None = None
+    asks_health: bool = False
 
     @property
     def requests(self) -> list[Request]:

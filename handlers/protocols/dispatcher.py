@@ -146,6 +146,8 @@ class Dispatcher:
     def _response(
         self, parsed: Parsed, exchange: Exchange, outcomes: Sequence[Any]
     ) -> HttpResponse:
+        if exchange.asks_health and (failure := self._engine.failure):
+            return parsed.error_response(failure)
         short = [_shortened(outcome) for outcome in outcomes]
         response = attempt(_write, parsed.protocol, exchange, short)
         if isinstance(response, RequestError):

@@ -8,10 +8,11 @@ health     whether the model answers
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from handlers import __version__
-from handlers.errors import BadRequest, RequestTooLarge
+from handlers.errors import BadRequest, RequestError, RequestTooLarge
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.protocols import hugging_face
@@ -24,7 +25,7 @@ from handlers.schemas.request import Request
 from handlers.schemas.text_checks import json_type
 from handlers.schemas.tokenized_text import TokenizedText
 
-TOKENIZE = "tokenize"
+TOKENIZE, HEALTH = "tokenize", "health"
 TOKENIZE_KEYS = KeyTable(
     {
         **honoured("inputs", "add_special_tokens"),
@@ -49,7 +50,7 @@ class InferenceServer(hugging_face.Protocol):
         self._paths: Mapping[str, Parse] = {
             TOKENIZE: self._parse_tokenize,
             "info": lambda http_request: Exchange(http_request, context=self._info),
-            "health": Exchange,
+            HEALTH: lambda http_request: Exchange(http_request, asks_health=True),
         }
 
     def recognises(self, http_request: HttpRequest) -> bool:
@@ -71,6 +72,15 @@ class InferenceServer(hugging_face.Protocol):
         if exchange.context is None:
             return HttpResponse(b"", content_type=PLAIN)
         return HttpResponse(encode_json(exchange.context(exchange, results)))
+
+    def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
+        response = super().error_response(http_request, error)
+        is_health = http_request.path == HEALTH
+        return response if is_health else replace(response, status=self.status_of(error))
+
+    def status_of(self, error: RequestError) -> int:
+        """Return the status that the server has for an error on its other paths than `health`."""
+        return error.status
 
     def _parse_tokenize(self, http_request: HttpRequest) -> Exchange:
         content = read_object(http_request.content, ["inputs"], TOKENIZE_KEYS)

@@ -19,7 +19,6 @@ https://huggingface.github.io/text-embeddings-inference
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -110,9 +109,8 @@ class Protocol(InferenceServer):
         _, kind = KINDS.get(error.status, BACKEND)
         return {"error": str(error), "error_type": kind}
 
-    def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
-        status, _ = KINDS.get(error.status, BACKEND)
-        return replace(super().error_response(http_request, error), status=status)
+    def status_of(self, error: RequestError) -> int:
+        return KINDS.get(error.status, BACKEND)[0]
 
     def _parse_texts(
         self,

@@ -13,12 +13,10 @@ https://huggingface.github.io/text-generation-inference
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
 from handlers.protocols.base import Exchange, check_generates
 from handlers.protocols.inference_server import InferenceServer, read_object
 from handlers.protocols.items import read_parameters
@@ -79,9 +77,8 @@ class Protocol(InferenceServer):
     def error_body(self, error: RequestError) -> Any:
         return error.hub_body()
 
-    def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
-        response = super().error_response(http_request, error)
-        return replace(response, status=STATUSES.get(error.status, response.status))
+    def status_of(self, error: RequestError) -> int:
+        return STATUSES.get(error.status, error.status)
 
     def _parse_generate(self, http_request: HttpRequest) -> Exchange:
         return Exchange(http_request, [self._prompt(http_request)], self._generated)

@@ -40,4 +40,4 @@ class Job:
     @property
     def streaming_started(self) -> bool:
         """Whether part of the response was sent, so that the job cannot be run again."""
-        return self.stream is not None and bool(self.stream.emitted)
+        return self.stream is not None and self.stream.has_begun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NotRequired
+from typing import Any, ClassVar, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -67,14 +67,26 @@ class TextStream:
         send: takes new text, and its tokens where they are recorded.
 
     Attributes:
+        sends_sequences: whether it sends several texts of a prompt, each by itself.
         emitted: the text that was sent.
         emitted_tokens: how many tokens were sent with it.
     """
+
+    sends_sequences: ClassVar[bool] = False
 
     def __init__(self, send: Callable[[str, Sequence[GeneratedToken]], None]) -> None:
         self._send = send
         self.emitted = ""
         self.emitted_tokens = 0
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a part was sent."""
+        return bool(self.emitted)
+
+    def of_sequence(self, number: int) -> TextStream:
+        """Return what sends one of the texts of a prompt; this one for the only text."""
+        return self
 
     def not_emitted(self, text: str) -> str:
         """Return the part of a text that was not sent; empty if it begins differently."""
@@ -106,6 +118,11 @@ class StepStream:
     def __init__(self, send: Callable[[int, int], None]) -> None:
         self._send = send
         self.emitted = 0
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a step was reported."""
+        return bool(self.emitted)
 
     def emit(self, step: int, steps: int) -> None:
         """Report a step."""

@@ -10,11 +10,12 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from transformers import StoppingCriteriaList
+from transformers import StoppingCriteria, StoppingCriteriaList
 from transformers.models.whisper.tokenization_whisper import LANGUAGES, TO_LANGUAGE_CODE
 
 from handlers.batching.padding import Batch
@@ -43,6 +44,32 @@ CTC_CHUNK_SECONDS = 30.0
 SPECIAL_TOKENS = 8
 # Each has a score for every word of the vocabulary.
 COMPARED_TOKENS = 16
+
+
+class LanguageRecorder(StoppingCriteria):
+    """Records the language of each row, which is the token after the one that begins a text.
+
+    `generate` returns the tokens behind it alone. It is the one that was asked for or detected.
+
+    Args:
+        start: the token that begins a text.
+        rows: the number of rows.
+    """
+
+    def __init__(self, start: int, rows: int) -> None:
+        self._start, self._rows = start, rows
+        self.tokens = torch.empty(0, dtype=torch.long)
+
+    def __call__(
+        self, input_ids: torch.Tensor, scores: torch.Tensor, **options: Any
+    ) -> torch.Tensor:
+        # Later calls may have some of the rows alone.
+        if not len(self.tokens):
+            # A prompt comes before it, which is the same for all rows.
+            place = int((input_ids[0] == self._start).nonzero()[0, 0]) + 1
+            # A beam search passes twice as many sequences of each row as it has beams.
+            self.tokens = input_ids[:: len(input_ids) // self._rows, place]
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
 
 
 @dataclass(frozen=True)
@@ -244,15 +271,20 @@ class WhisperRecognizer(Recognizer):
         if "prompt_ids" in options:
             options["prompt_ids"] = torch.tensor(options["prompt_ids"])
         criterion = DeadlineCriterion(deadline)
+        languages = LanguageRecorder(config.decoder_start_token_id, len(batch["input_features"]))
         with seeded(options.pop("seed", None)):
             found = model.generate_outputs(
-                batch, config, stopping_criteria=StoppingCriteriaList([criterion]), **options
+                batch,
+                config,
+                stopping_criteria=StoppingCriteriaList([criterion, languages]),
+                **options,
             )
         if criterion.reached:
             raise OutOfTime
+        kept = {"language": languages.tokens}
         if not isinstance(found, Mapping):
-            return {"tokens": found}
-        return {"tokens": found["sequences"], "timestamps": _timestamps(found)}
+            return {"tokens": found, **kept}
+        return {"tokens": found["sequences"], "timestamps": _timestamps(found), **kept}
 
     def with_text(self, model: Model, row: ArrayRow) -> ArrayRow:
         config = copy.deepcopy(self.base)
@@ -266,25 +298,55 @@ class WhisperRecognizer(Recognizer):
     def decode(
         self, parameters: Any, rows: Sequence[SpeechRow], outputs: Sequence[Outputs]
     ) -> dict[str, Any]:
+        named = bool(parameters.return_language)
         text, parts = self.tokenizer._decode_asr(
-            [self._chunk(*each) for each in zip(rows, outputs, strict=True)],
+            [self._chunk(*each, named=named) for each in zip(rows, outputs, strict=True)],
             return_timestamps=parameters.return_timestamps
             or getattr(self.base, "return_timestamps", None),
-            return_language=parameters.return_language,
+            return_language=named,
             time_precision=self._time_precision,
         )
         for chunk in parts.get("chunks", ()):
             if "timestamp" in chunk:
                 chunk["timestamp"] = list(chunk["timestamp"])
+            if named and (chunk["language"] is None or self._is_of_english):
+                chunk["language"] = self._only_language
+        if named:
+            parts["language"] = self._name_of(outputs[0]["language"]) or self._only_language
         return {"text": text, **parts}
 
-    def _chunk(self, row: SpeechRow, outputs: Outputs) -> dict[str, Any]:
-        chunk: dict[str, Any] = {"tokens": outputs["tokens"][None].astype(np.int64)}
+    def _chunk(self, row: SpeechRow, outputs: Outputs, *, named: bool) -> dict[str, Any]:
+        """Return what the tokenizer joins; the token of the language before the others."""
+        tokens, language = outputs["tokens"].astype(np.int64), outputs["language"]
+        before = [int(language)] if named and self._name_of(language) else []
+        chunk: dict[str, Any] = {"tokens": np.concatenate([before, tokens])[None].astype(np.int64)}
         if "timestamps" in outputs:
-            chunk["token_timestamps"] = outputs["timestamps"][None]
+            times = np.concatenate([np.zeros(len(before)), outputs["timestamps"]])
+            chunk["token_timestamps"] = times[None]
         if row.stride is not None:
             chunk["stride"] = tuple(each / self.sampling_rate for each in row.stride)
         return chunk
+
+    def _name_of(self, token: Any) -> str | None:
+        """Return the name of the language that a token is of; None for other tokens."""
+        # Others would be read as a part of the text.
+        if self._is_of_english or int(token) not in self._special_tokens:
+            return None
+        return LANGUAGES.get(_code(self.tokenizer.convert_ids_to_tokens(int(token))))
+
+    @cached_property
+    def _special_tokens(self) -> frozenset[int]:
+        return frozenset(self.tokenizer.all_special_ids)
+
+    @property
+    def _only_language(self) -> str | None:
+        """The name of the language of a model that has one alone."""
+        return None if self._languages else LANGUAGES[ENGLISH]
+
+    @property
+    def _is_of_english(self) -> bool:
+        """Whether the checkpoint says that the model has one language alone."""
+        return not self._languages and getattr(self.base, "is_multilingual", None) is False
 
     def _language(self, parameters: Any) -> str | None:
         """Return the language of a request; None where the model has only that one."""

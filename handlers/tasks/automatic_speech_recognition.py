@@ -67,7 +67,8 @@ class SpeechRecognitionParameters(Parameters):
     """Adds `chunks`, parts of the text with their seconds: `char` or `word` for CTC models, `true`
     (segments) or `word` for Whisper."""
     return_language: bool | None = None
-    """Adds the language to each of the `chunks`; Whisper only."""
+    """Adds `language`, the name of the language that is asked for or detected, to the result and to
+    each of the `chunks`; Whisper only."""
     chunk_length_s: Annotated[float, Field(ge=1, le=600)] | None = None
     """Seconds of a chunk. Without it, audio that is too long for the model is read in chunks of 30
     seconds."""
@@ -125,6 +126,7 @@ class SpeechText(TypedDict):
 
     text: str
     chunks: NotRequired[list[SpeechChunk]]
+    language: NotRequired[str | None]
 
 
 class Task(AudioTask):

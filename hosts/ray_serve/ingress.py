@@ -2,7 +2,8 @@
 
 A model is an application with the model's name, so one that is deployed later is found, too.
 Beside the routes of models there are `GET /ping`, `/models`, `/models/<model>`,
-`/v1/models/<model>`, `/v2/health/live`, `/v2/health/ready` and `/v2/models/<model>/ready`.
+`/v1/models/<model>`, `/v2/health/live`, `/v2/health/ready`, `/v2/models/<model>` and
+`/v2/models/<model>/ready`; a version may follow the model's name in the last two.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ from hosts.served_model import Part
 MODEL = "Model"
 RUNNING = "RUNNING"
 STATUS_SECONDS = 1.0
-MODEL_READY = re.compile(r"/v[12]/models/(?P<model>[^/:]+)(?:/ready)?")
+# A model's readiness and, of V2, its inputs and outputs.
+ABOUT_MODEL = re.compile(
+    r"/v1/models/(?P<named>[^/:]+)"
+    r"|/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?(?P<ready>/ready)?"
+)
 DESCRIBED = re.compile(r"/models/(?P<model>[^/]+)")
 
 
@@ -53,7 +58,7 @@ class Ingress:
     async def __call__(self, request: Request) -> Response:
         """Answer a request."""
         try:
-            if request.method == "GET" and (answer := await self._about(request.url.path)):
+            if request.method == "GET" and (answer := await self._about(request)):
                 return answer
             return await self._ask_model(request)
         except RequestError as error:
@@ -104,8 +109,9 @@ class Ingress:
             self._handles[name] = handle.options(stream=True)
         return self._handles[name]
 
-    async def _about(self, path: str) -> Response | None:
+    async def _about(self, request: Request) -> Response | None:
         """Return the response about the server or about a model; None for another path."""
+        path = request.url.path
         if path == "/v2/health/live":
             return JSONResponse({"live": True})
         if path in ("/ping", "/v2/health/ready"):
@@ -116,10 +122,20 @@ class Ingress:
             return JSONResponse({"models": models})
         if found := DESCRIBED.fullmatch(path):
             return JSONResponse(_description(found["model"], await self._model(found["model"])))
-        if found := MODEL_READY.fullmatch(path):
-            ready = _replicas(await self._model(found["model"])) > 0
-            return JSONResponse({"name": found["model"], "ready": ready}, 200 if ready else 503)
+        if found := ABOUT_MODEL.fullmatch(path):
+            return await self._about_model(request, found)
         return None
+
+    async def _about_model(self, request: Request, found: re.Match[str]) -> Response:
+        name, version = found["named"] or found["model"], found["version"] or ""
+        is_ready = _replicas(await self._model(name)) > 0
+        asks_ready = bool(found["named"] or found["ready"])
+        if asks_ready and not (is_ready and version):
+            return JSONResponse({"name": name, "ready": is_ready}, 200 if is_ready else 503)
+        # A replica knows its version, and describes its model.
+        model = await self._handle(name)
+        headers = {**request.headers, "url_path": request.url.path.strip("/")}
+        return await to_response(self._parts(model.answer.remote({}, headers, version)))
 
     async def _health(self, path: str) -> Response:
         answers = [_replicas(model) > 0 for model in (await self._known_models()).values()]

@@ -121,7 +121,8 @@ class Protocol(BaseProtocol):
     def parse(self, http_request: HttpRequest) -> Exchange:
         describe = find_description(http_request.path, self.model)
         if describe is not None:
-            return Exchange(http_request, context=describe(self.model))
+            found = describe(self.model)
+            return Exchange(http_request, context=found, asks_health="ready" in found)
         content, data = split_body(http_request)
         body = Body.parse(content)
         by_grpc = _by_torchserve_grpc(http_request)

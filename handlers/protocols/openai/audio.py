@@ -167,6 +167,8 @@ class Transcriptions:
         if not self._has_letters:
             named = {"language", "prompt"} & type(body).model_fields.keys()
             given |= {name: value for name in named if (value := getattr(body, name))}
+            if body.response_format == "verbose_json":
+                given["return_language"] = True
         if body.temperature:
             given["temperature"] = body.temperature
         return given if self.task is None else {**given, "task": self.task}
@@ -175,7 +177,7 @@ class Transcriptions:
         chunks = result.get("chunks", ())
         details = {
             "task": self.task or "transcribe",
-            "language": "english" if self.task else body.language or "",
+            "language": self._language(body, result),
             "duration": seconds_of(request.inputs) or _end(chunks),
             "text": result["text"],
         }
@@ -190,6 +192,10 @@ class Transcriptions:
                 for each in _parts(chunks)
             ]
         return details
+
+    def _language(self, body: Any, result: Mapping[str, Any]) -> str:
+        """Return the language of a request, or the name of the one that the model detected."""
+        return "english" if self.task else body.language or result.get("language") or ""
 
     def _segments(self, result: Mapping[str, Any], body: TranslationBody) -> list[Part]:
         parts = _parts(result.get("chunks", ()))

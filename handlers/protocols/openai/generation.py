@@ -7,6 +7,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from handlers.errors import RequestError
@@ -42,16 +43,20 @@ Logprobs = Callable[[Sequence[Scored], int], dict[str, Any]]
 
 
 class ChoiceStream(EventStream):
-    """Sends the text of one choice as chunks.
+    """Sends the texts of the choices of one prompt as chunks.
 
     Args:
         http_request: the request.
         head: the keys that every chunk of the response begins with.
-        index: the number of the choice.
+        index: the number of its choice, the first one.
         delta: returns the part of a chunk with new text, given whether it is the first.
         logprobs: returns the log probabilities of new tokens, given where they begin.
         prefix: text before the generated one.
+        others: the streams of the other choices.
+        repeats: whether the other choices have the text of the first, which is generated alone.
     """
+
+    sends_sequences = True
 
     def __init__(
         self,
@@ -61,14 +66,27 @@ class ChoiceStream(EventStream):
         delta: Delta,
         logprobs: Logprobs,
         prefix: str = "",
+        others: Sequence[ChoiceStream] = (),
+        *,
+        repeats: bool = False,
     ) -> None:
         super().__init__(http_request)
         self._head, self._index, self._prefix = head, index, prefix
+        self._others, self._repeats = others, repeats
         self._delta, self._logprobs = delta, logprobs
         self._offset = 0
 
     def emit(self, text: str, tokens: Sequence[GeneratedToken] = ()) -> None:
         super().emit(self._prefix + text, tokens)
+        for other in self._others if self._repeats else ():
+            other.emit(text, tokens)
+
+    @property
+    def has_begun(self) -> bool:
+        return super().has_begun or any(other.has_begun for other in self._others)
+
+    def of_sequence(self, number: int) -> ChoiceStream:
+        return self._others[number - 1] if number else self
 
     def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
         return self._chunk(text, scored(tokens), first=first)
@@ -97,11 +115,6 @@ class ChoiceStream(EventStream):
     def _event(self, part: Mapping[str, Any], reason: str | None = None) -> bytes:
         choice = {"index": self._index, **part, "finish_reason": reason}
         return event({**self._head, "choices": [choice]})
-
-    def sibling(self, number: int) -> ChoiceStream:
-        """Return the stream of the choice this number of places after this one."""
-        index = self._index + number
-        return ChoiceStream(self._http_request, self._head, index, self._delta, self._logprobs)
 
     def _chunk(
         self,
@@ -194,7 +207,9 @@ class GenerationEndpoint(ABC):
         completion = Completion(self, body, self._head(body))
         requests = [
             Request(each, parameters, fills_limit=True, stream=stream)
-            for each, stream in self._with_streams(http_request, completion)
+            for each, stream in self._with_streams(
+                http_request, completion, repeats=parameters["num_return_sequences"] == 1
+            )
         ]
         return Exchange(http_request, requests, completion)
 
@@ -224,20 +239,17 @@ class GenerationEndpoint(ABC):
         return event(error_body(error)) + DONE
 
     def _with_streams(
-        self, http_request: HttpRequest, completion: Completion
+        self, http_request: HttpRequest, completion: Completion, *, repeats: bool
     ) -> Iterator[tuple[Any, ChoiceStream | None]]:
-        """Yield each input, and the stream of its text if the body asks for streams.
-
-        Of several choices of a prompt each is sent as one part.
-        """
+        """Yield each input, and the stream of its texts if the body asks for streams."""
         body = completion.body
+        new = partial(ChoiceStream, http_request, completion.head)
         echoes = bool(http_request.content.get("echo"))
         for number, each in enumerate(self.inputs(body)):
             prefix = each if echoes and isinstance(each, str) else ""
-            index = number * body.choices
-            stream = ChoiceStream(
-                http_request, completion.head, index, self.delta, self.logprobs, prefix
-            )
+            first, *following = range(number * body.choices, (number + 1) * body.choices)
+            others = [new(index, self.delta, self.logprobs, prefix) for index in following]
+            stream = new(first, self.delta, self.logprobs, prefix, others, repeats=repeats)
             yield each, stream if body.stream else None
 
     def _logprobs(self, details: Mapping[str, Any]) -> dict[str, Any]:
@@ -326,7 +338,7 @@ def _events(completion: Completion, requests: Sequence[Request], choices: Sequen
     for request, texts in zip(requests, choices, strict=True):
         stream: Any = request.stream
         for number, text in enumerate(texts):
-            own = stream.sibling(number) if number else stream
+            own = stream.of_sequence(number)
             tokens = scored_in(text["details"]) or []
             deltas = call_deltas(tool_calls(text))
             reason = _finish_reason(text)

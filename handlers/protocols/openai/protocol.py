@@ -61,8 +61,9 @@ class Protocol(BaseProtocol):
     def parse(self, http_request: HttpRequest) -> Exchange:
         path = self._path(http_request)
         if path == MODELS or path.startswith(f"{MODELS}/"):
-            self._check_model(path.removeprefix(MODELS).strip("/"))
-            return Exchange(http_request)
+            name = path.removeprefix(MODELS).strip("/")
+            self._check_model(name)
+            return Exchange(http_request, asks_health=bool(name))
         if path not in self._endpoints:
             known = ", ".join([*self._endpoints, MODELS])
             raise NotFound(f"There is no {shorten(path)} here; there are {known}.")

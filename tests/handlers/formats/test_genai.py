@@ -34,7 +34,7 @@ from handlers.schemas.request import Request, TextStream
 from tests import tiny
 from tests.continuous import wait_for_texts
 from tests.sentences import refused
-from tests.serving import differences
+from tests.serving import SequenceStream, differences
 
 pytestmark = pytest.mark.openvino
 
@@ -131,6 +131,22 @@ def test_a_stream_has_the_whole_text(engine: Engine, reference: Engine) -> None:
     expected: Any = reference.predict([Request(PROMPT, parameters)])[0]
     assert expected[0]["generated_text"].startswith("".join(parts))
     assert len(parts) > 1
+
+
+def test_the_texts_of_one_prompt_are_sent_side_by_side(engine: Engine) -> None:
+    parts: list[tuple[int, str]] = []
+    sampled = {"do_sample": True, "seed": 3, "num_return_sequences": 3, "max_new_tokens": 12}
+    parameters = {**sampled, "return_full_text": False}
+    expected: Any = engine.predict([Request(PROMPT, parameters)])[0]
+    found: Any = engine.predict(
+        [Request(PROMPT, parameters, stream=SequenceStream(parts, len(expected)))]
+    )[0]
+    assert found == expected
+    numbers = [number for number, _ in parts]
+    assert numbers != sorted(numbers)
+    for number, text in enumerate(expected):
+        own = "".join(new for other, new in parts if other == number)
+        assert own and text["generated_text"].startswith(own)
 
 
 def load(folder: Path, **handler: Any) -> tuple[Engine, psutil.Process]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from handlers.runtime.deadline import Deadline
 from handlers.schemas.request import Request, TextStream
 from tests import tiny
 from tests.continuous import LONG, held, predict, wait_for_texts
-from tests.serving import stream_into
+from tests.serving import SequenceStream, stream_into
 
 MODE = "text_generation"
 
@@ -90,6 +91,23 @@ def test_a_stream_has_the_whole_text(engine: Engine, reference: Engine) -> None:
     assert [text] == predict(reference, Request("Once", parameters))
     assert len(parts) > 1
     assert text["generated_text"].startswith("".join(parts))
+
+
+@pytest.mark.parametrize("parameters", [{"do_sample": True, "seed": 4}, {"do_sample": True}])
+def test_the_texts_of_one_prompt_are_sent_side_by_side(
+    engine: Engine, parameters: dict[str, Any]
+) -> None:
+    parts: list[tuple[int, str]] = []
+    asked = {**parameters, "num_return_sequences": 3, "max_new_tokens": 12}
+    request = Request("Once upon", {**asked, "return_full_text": False})
+    found: Any = predict(engine, replace(request, stream=SequenceStream(parts, 3)))
+    numbers = [number for number, _ in parts]
+    assert numbers != sorted(numbers)
+    for number, text in enumerate(found):
+        own = "".join(new for other, new in parts if other == number)
+        assert own and text["generated_text"].startswith(own)
+    if "seed" in parameters:
+        assert found == predict(engine, request)
 
 
 @pytest.mark.parametrize(

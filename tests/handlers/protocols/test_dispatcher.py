@@ -7,6 +7,7 @@ import pytest
 
 from handlers.http.limits import BodyLimits
 from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse
 from handlers.protocols.dispatcher import Dispatcher
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
@@ -212,3 +213,33 @@ def test_a_response_above_the_limit_of_the_server_is_the_error_of_its_request(
     assert [large.status, page.status] == [413, 413]
     assert read_json(large.body)["message"].startswith("The response has ")
     assert read_json(large.body)["message"].endswith("max_response_size of 2,000; ask for less.")
+
+
+READY_PATHS = (
+    "v1/models/model",
+    "v2/health/ready",
+    "v2/models/model/ready",
+    "v2/models/model/versions/1.0/ready",
+    "health",
+)
+
+
+@pytest.mark.parametrize("part", ["accelerator", "engine"])
+def test_a_model_that_has_failed_is_ready_on_no_path(
+    served: Model, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    model = served("text_generation")
+    asked = [HttpRequest({}, {"url_path": path}) for path in READY_PATHS]
+    others = [HttpRequest({}, {"url_path": path}) for path in ("v2/health/live", "v1/models")]
+    assert {each.status for each in answers(model, asked)} == {200}
+    if part == "engine":
+        monkeypatch.setattr(type(model.engine.model), "has_failed", True)
+    monkeypatch.setattr(model.engine, "device_failed", part == "accelerator")
+    assert {each.status for each in answers(model, asked)} == {503}
+    assert {each.status for each in answers(model, others)} == {200}
+    # The worker ends, and another one starts.
+    assert model.engine.device_failed
+
+
+def answers(model: Served, http_requests: list[HttpRequest]) -> list[HttpResponse]:
+    return model.dispatcher.dispatch(http_requests, Meter())

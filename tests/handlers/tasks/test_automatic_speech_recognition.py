@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -38,6 +39,8 @@ OF_WHISPER: list[dict[str, Any]] = [
     {"return_timestamps": True},
     {"return_timestamps": "word"},
     {"language": "german", "return_language": True, "return_timestamps": True},
+    {"return_language": True, "return_timestamps": "word", "num_beams": 2},
+    {"return_language": True, "max_new_tokens": 4},
     {"language": "en", "task": "translate", "num_beams": 1},
     {"max_new_tokens": 5, "repetition_penalty": 1.3, "no_repeat_ngram_size": 2},
 ]
@@ -61,16 +64,20 @@ def reference(folder: Path, auto_class: str) -> Any:
 
 
 def pairs(answer: Any) -> Any:
-    """Return an answer with lists in place of tuples.
+    """Return an answer with lists in place of tuples, and without languages.
 
-    The newest transformers repeats the requested language, where 5.5 has none.
+    The newest transformers has the requested language, and 5.5 has none.
     """
+    named = {name: value for name, value in answer.items() if name != "language"}
     chunks = [
-        {name: list(part) if isinstance(part, tuple) else part for name, part in each.items()}
-        | ({"language": None} if "language" in each else {})
+        {
+            name: list(part) if isinstance(part, tuple) else part
+            for name, part in each.items()
+            if name != "language"
+        }
         for each in answer.get("chunks", ())
     ]
-    return {**answer, **({"chunks": chunks} if "chunks" in answer else {})}
+    return {**named, **({"chunks": chunks} if "chunks" in answer else {})}
 
 
 def compare(model: Served, expected: list[Any], given: list[Any], parameters: Any) -> None:
@@ -78,6 +85,7 @@ def compare(model: Served, expected: list[Any], given: list[Any], parameters: An
     alone = [model.ask(text, **parameters) for text in texts]
     together = model.ask([*texts, *reversed(texts)], **parameters)
     for found in (alone, together[: len(texts)], together[: len(texts) - 1 : -1]):
+        found = [pairs(each) for each in found]
         assert not differences(found, [pairs(each) for each in expected], 1e-6)
 
 
@@ -118,6 +126,37 @@ def test_whisper_reads_long_audio_in_chunks(whisper: tuple[Any, Served], timesta
     parameters = {"return_timestamps": timestamps} if timestamps else {}
     expected = [pipe(each, chunk_length_s=2, **parameters) for each in LONG if len(each) > 32_000]
     compare(model, expected, [each for each in LONG if len(each) > 32_000], parameters)
+
+
+def languages_of(answer: Any) -> set[Any]:
+    return {answer["language"], *(each["language"] for each in answer["chunks"])}
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"num_beams": 1},
+        {"num_beams": 2, "return_timestamps": True, "prompt": "a b"},
+        {"num_beams": 2, "return_timestamps": "word"},
+    ],
+)
+def test_whisper_names_the_language_that_it_detects(
+    whisper: tuple[Any, Served], parameters: dict[str, Any]
+) -> None:
+    pipe, model = whisper
+    given = [SOUNDS[0], np.zeros(6_400, np.float32)]
+    features = pipe.feature_extractor(given, sampling_rate=16_000, return_tensors="pt")
+    tokens = pipe.model.detect_language(features["input_features"])
+    codes = pipe.tokenizer.convert_ids_to_tokens(tokens.tolist())
+    expected = [{"<|en|>": "english", "<|de|>": "german"}[code] for code in codes]
+    assert len(set(expected)) == 2
+    texts = [encoded(file_of(each)) for each in given]
+    found = model.ask(texts, return_language=True, **parameters)
+    assert [languages_of(each) for each in found] == [{name} for name in expected]
+    plain = model.ask(texts, **parameters)
+    assert [pairs(each)["text"] for each in found] == [each["text"] for each in plain]
+    asked = model.ask(texts, return_language=True, language="de", **parameters)
+    assert [languages_of(each) for each in asked] == [{"german"}] * len(texts)
 
 
 def test_a_seed_makes_sampling_repeatable(whisper: tuple[Any, Served]) -> None:
@@ -196,6 +235,7 @@ def test_a_model_of_english_alone_takes_its_language_and_its_task(
     base.is_multilingual = False
     monkeypatch.setattr(recognizer, "base", base)
     plain = model.ask(TEXTS[1])
+    assert languages_of(model.ask(TEXTS[1], return_language=True)) == {"english"}
     for given in ({"language": "en"}, {"language": "English"}, {"task": "transcribe"}):
         assert model.ask(TEXTS[1], **given) == plain
     for given in ({"language": "de"}, {"task": "translate"}):

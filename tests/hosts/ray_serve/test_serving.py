@@ -92,8 +92,21 @@ def test_kserves_routes_and_the_description_of_openai(
     assert list(ask_json(server, f"/v1/models/{MODEL}:explain", film).json()) == ["explanations"]
     models = CLIENT.get(f"{server.inference_url}/predictions/text_generation/1.0/v1/models").json()
     assert [model["id"] for model in models["data"]] == ["text_generation"]
-    for path in ("/ping", "/v2/health/live", "/v2/health/ready", f"/v2/models/{MODEL}/ready"):
+    for path in ("/ping", "/v2/health/live", "/v2/health/ready"):
         assert CLIENT.get(server.inference_url + path).status_code == 200
+
+
+def test_a_model_is_described_and_ready_as_behind_kserves_sdk(server: RayServer) -> None:
+    below_v2 = f"/v2/models/{MODEL}"
+    for path in (f"/v1/models/{MODEL}", f"{below_v2}/ready", f"{below_v2}/versions/1.0/ready"):
+        found = CLIENT.get(server.inference_url + path)
+        assert (found.status_code, found.json()) == (200, {"name": MODEL, "ready": True})
+    for path in (below_v2, f"{below_v2}/versions/1.0"):
+        described = CLIENT.get(server.inference_url + path).json()
+        assert described["versions"] == ["1.0"]
+        assert described["inputs"][0]["datatype"] == "BYTES"
+    for path in (f"{below_v2}/versions/9.0/ready", "/v1/models/unknown", "/v2/models/unknown"):
+        assert CLIENT.get(server.inference_url + path).status_code == 404
 
 
 def test_a_stream_arrives_in_parts(server: RayServer) -> None:

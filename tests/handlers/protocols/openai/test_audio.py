@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from handlers.http.repeated_fields import distinct_names
@@ -18,7 +20,7 @@ from tests.e2e.clients import run_client
 from tests.http_front import front
 from tests.sentences import Sentence
 from tests.serving import Served, differences
-from tests.sounds import BROKEN, FILES, SECONDS, TEXTS
+from tests.sounds import BROKEN, FILES, SECONDS, TEXTS, file_of
 
 MODE = "automatic_speech_recognition"
 WHISPER = "WhisperForConditionalGeneration"
@@ -80,6 +82,17 @@ def test_whisper_has_segments_and_words_with_their_times(whisper: Served) -> Non
     assert [each["word"] for each in json.loads(body)["words"]] == [
         each["text"].strip() for each in words
     ]
+
+
+@pytest.mark.parametrize("granularities", ["segment", "word"])
+def test_details_have_the_detected_language(
+    whisper: Served, letters: Served, granularities: str
+) -> None:
+    details = partial(post, response_format="verbose_json", timestamp_granularities=granularities)
+    files = FILES[1], file_of(np.zeros(6_400, np.float32))
+    found = [json.loads(details(whisper, "transcriptions", each)[2]) for each in files]
+    assert [each["language"] for each in found] == ["german", "english"]
+    assert json.loads(details(letters, "transcriptions")[2])["language"] == ""
 
 
 @pytest.mark.parametrize("name", ["timestamp_granularities[]", "timestamp_granularities"])

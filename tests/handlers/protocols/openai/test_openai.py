@@ -150,6 +150,8 @@ def test_the_last_tokens_of_a_long_prompt_are_those_of_the_model(model: Served) 
         ("chat/completions", {"messages": CHAT, "stop": ["e"], "max_tokens": 20}),
         ("completions", {"prompt": ["Ada", "Nina"], **FEW}),
         ("completions", {"prompt": "Ada", "n": 2, "seed": 5, **FEW}),
+        ("completions", {"prompt": ["Ada", "Nina"], "n": 3, "seed": 5, "echo": True, **FEW}),
+        ("chat/completions", {"messages": CHAT, "n": 2, "seed": 5, "stop": "e", **FEW}),
         ("completions", {"prompt": ["Ada", "Nina"], "n": 2, "temperature": 0, **FEW}),
         ("completions", {"prompt": "Ada", "echo": True, **FEW}),
         ("completions", {"prompt": [[5, 6], [7, 8]], **FEW}),
@@ -227,6 +229,31 @@ def test_a_stream_is_sent_in_many_parts(model: Served) -> None:
     deltas = [part["choices"][0]["delta"] for part in events(*sent, last)]
     assert deltas[0]["role"] == "assistant" and deltas[-1] == {}
     assert not any("role" in delta for delta in deltas[1:])
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("chat/completions", {"messages": CHAT, "n": 3, "seed": 5}),
+        ("completions", {"prompt": "Ada", "n": 2, "seed": 5, "stop": "e", "logprobs": 1}),
+        ("completions", {"prompt": "Ada", "n": 2, "temperature": 0, "echo": True}),
+    ],
+)
+def test_the_choices_of_a_stream_are_sent_side_by_side(
+    model: Served, path: str, body: dict[str, Any]
+) -> None:
+    sent: Sent = []
+    last = call(model, path, {**body, "max_tokens": 12, "stream": True}, sent)
+    parts = events(*sent, last)[: len(sent)]
+    numbers = [part["choices"][0]["index"] for part in parts]
+    of_choices = [numbers.count(index) for index in range(body["n"])]
+    assert min(of_choices) > 2
+    assert numbers != sorted(numbers)
+    for choice in ask(model, path, **body, max_tokens=12)["choices"]:
+        text, found = choice.get("text"), joined(parts, choice["index"])
+        if path.startswith("chat"):
+            text, found = choice["message"]["content"], found["content"]
+        assert found and text.startswith(found)
 
 
 def test_a_stream_is_sent_as_a_whole_without_a_connection_for_parts(model: Served) -> None:
