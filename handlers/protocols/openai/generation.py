@@ -34,6 +34,8 @@ from handlers.protocols.openai.tools import call_deltas, tool_calls
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.request import MAX_MESSAGES, GeneratedToken, Request
 
+# The value of `truncate_prompt_tokens` for as many tokens as the model takes.
+WHOLE = -1
 DONE = b"data: [DONE]\n\n"
 FINISH_REASONS = {"length": "length", "eos_token": "stop", "stop_sequence": "stop"}
 
@@ -189,8 +191,8 @@ class GenerationEndpoint(ABC):
         STREAM_OPTIONS.check_within(http_request.content, "stream_options")
         body = self.parse_body(http_request.content)
         parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
-        if parameters.get("truncate") == -1:
-            parameters["truncate"] = self.model.limits.max_length or 0
+        if parameters.get("truncate") == WHOLE:
+            parameters["truncate"] = self._longest_prompt(body.max_new_tokens or 1)
         completion = Completion(self, body, self._head(body))
         requests = [
             Request(each, parameters, fills_limit=True, stream=stream)
@@ -239,6 +241,12 @@ class GenerationEndpoint(ABC):
                 http_request, completion.head, index, self.delta, self.logprobs, prefix
             )
             yield each, stream if body.stream else None
+
+    def _longest_prompt(self, new_tokens: int) -> int:
+        """Return how many tokens of a prompt leave room for new ones; 0 where there is no limit."""
+        limits = self.model.limits
+        room = limits.max_total_tokens and max(1, limits.max_total_tokens - new_tokens)
+        return min(filter(None, (limits.max_length, room)), default=0)
 
     def _logprobs(self, details: Mapping[str, Any]) -> dict[str, Any]:
         tokens = scored_in(details)

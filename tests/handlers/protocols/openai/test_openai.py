@@ -15,6 +15,7 @@ from handlers.telemetry.meter import Meter
 from tests.handlers.generation.test_chat import CHAT, PROMPT, TEMPLATE
 from tests.sentences import Sentence
 from tests.serving import Served, read_json
+from tests.tiny_tokenizers import POSITIONS
 
 FEW = {"max_tokens": 6}
 DRAW = {"do_sample": True, "temperature": 2.0, "seed": 3}
@@ -141,6 +142,10 @@ def test_the_last_tokens_of_a_long_prompt_are_those_of_the_model(model: Served) 
     assert call(model, "completions", body).status == 400
     usage = ask(model, "completions", **body, truncate_prompt_tokens=4)["usage"]
     assert usage["prompt_tokens"] == 4
+    for max_tokens in (1, 20):
+        room = {"max_tokens": max_tokens, "truncate_prompt_tokens": -1}
+        usage = ask(model, "completions", **{**body, **room})["usage"]
+        assert usage["prompt_tokens"] == POSITIONS - max_tokens
 
 
 @pytest.mark.parametrize(
