@@ -128,7 +128,7 @@ def test_echo_returns_the_prompt_and_its_continuation(model: Served) -> None:
         ({"chat_template_kwargs": {"loud": True}}, {"chat_template_kwargs": {"loud": True}}),
         ({"add_generation_prompt": False}, {"add_generation_prompt": False}),
         ({"continue_final_message": True}, {"continue_final_message": True}),
-        ({"reasoning_effort": "none"}, {}),
+        ({"reasoning_effort": "none", "documents": []}, {}),
     ],
 )
 def test_settings_become_generation_parameters(model: Served, given: Any, parameters: Any) -> None:
