@@ -97,9 +97,10 @@ RERANK_KEYS = KeyTable(
         ),
         **ignored("model", "priority", "request_id", "session_id", "user", "cache_salt", "padding"),
         **refused(
-            max_tokens_per_doc=[],
+            # Cohere's defaults, which haystack's client sends.
+            max_tokens_per_doc=4096,
+            max_chunks_per_doc=10,
             max_tokens_per_query=[],
-            max_chunks_per_doc=[],
             max_doc_length=[],
             max_query_length=[],
             rank_fields=[["text"]],

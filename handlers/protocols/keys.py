@@ -76,16 +76,6 @@ class KeyTable:
             if key and key.treatment == "refused" and not _is_neutral(value, key):
                 raise Unprocessable(f"{name} cannot be done by this server; {key.remedy}.")
 
-    def check_within(self, content: Any, name: str) -> None:
-        """Check the values of an object in a body, if it has that.
-
-        Raises:
-            Unprocessable: a refused key has a value with an effect.
-        """
-        inner = content.get(name) if isinstance(content, dict) else None
-        if isinstance(inner, dict):
-            self.check_values(inner)
-
     def named(self, treatment: Treatment) -> list[str]:
         """Return the names of the keys with a treatment."""
         return [name for name, key in self.keys.items() if key.treatment == treatment]

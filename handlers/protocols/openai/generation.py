@@ -22,7 +22,7 @@ from handlers.protocols.base import (
 from handlers.protocols.openai.adapters import adapter_parameters, fingerprint, served_name
 from handlers.protocols.openai.bodies import ChatBody, CompletionBody, Sampling
 from handlers.protocols.openai.errors import error_body
-from handlers.protocols.openai.keys import STREAM_OPTIONS, TABLES
+from handlers.protocols.openai.keys import TABLES
 from handlers.protocols.openai.logprobs import (
     Scored,
     chat_logprobs,
@@ -188,7 +188,6 @@ class GenerationEndpoint(ABC):
         check_continues_prompts(self.model)
         check_not_explained(http_request, self.path)
         http_request = TABLES[self.path].check(http_request)
-        STREAM_OPTIONS.check_within(http_request.content, "stream_options")
         body = self.parse_body(http_request.content)
         parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
         if parameters.get("truncate") == WHOLE:

@@ -95,14 +95,6 @@ SAMPLING = {
     ),
 }
 
-STREAM_OPTIONS = KeyTable(
-    {
-        **honoured("include_usage"),
-        **ignored("include_obfuscation"),
-        **refused(continuous_usage_stats=False),
-    }
-)
-
 CHAT = KeyTable(
     {
         **honoured(
