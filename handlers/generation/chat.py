@@ -167,9 +167,10 @@ def _marked(turns: Sequence[Turn]) -> Iterator[tuple[int, Turn]]:
             continue
         if isinstance(content, str):
             yield at, {**turn, "content": content + mark}
-        elif "text" in content[-1]:
-            last = {**content[-1], "text": content[-1]["text"] + mark}
-            yield at, {**turn, "content": [*content[:-1], last]}
+        elif texts := [place for place, part in enumerate(content) if "text" in part]:
+            parts = list(content)
+            parts[texts[-1]] = {**parts[texts[-1]], "text": parts[texts[-1]]["text"] + mark}
+            yield at, {**turn, "content": parts}
 
 
 def _try_render(

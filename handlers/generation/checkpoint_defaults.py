@@ -60,7 +60,11 @@ NOT_DONE: Mapping[str, tuple[Any, ...]] = {
     "num_beam_groups": (1,),
     "diversity_penalty": (0,),
     "assistant_early_exit": (),
+    # A request may set it; that of the file would apply to texts that are not followed so.
+    "prompt_lookup_num_tokens": (),
 }
+# vLLM's `top_k` of all tokens, which is 0 in `generate`.
+ALL_TOKENS = -1
 # What `generate` returns beside the tokens.
 RETURNED = (
     "return_dict_in_generate",
@@ -85,6 +89,8 @@ def with_checked_defaults(base: GenerationConfig) -> GenerationConfig:
             raise WrongCheckpoint(
                 FILE, f"has {name}, which this server cannot do", "remove it there"
             )
+    if base.top_k == ALL_TOKENS:
+        base.top_k = 0
     for name, (least, most) in RANGES.items():
         _check_range(name, getattr(base, name, None), least, most)
     for name, (least, most) in SAMPLING_RANGES.items():

@@ -61,6 +61,8 @@ from handlers.schemas.request import TextStream
 from handlers.telemetry.meter import Meter
 
 Ids = npt.NDArray[np.int64]
+# In no vocabulary. Where a config names no end token, `generate` takes the checkpoint's.
+NO_TOKEN = [2**31 - 1]
 
 
 @dataclass(frozen=True)
@@ -400,7 +402,7 @@ class Generator:
 
     def _config(self, prompts: Sequence[Prompt]) -> GenerationConfig:
         config = copy.deepcopy(self.base)
-        config.eos_token_id = sorted(prompts[0].ends(self.base)) or None
+        config.eos_token_id = sorted(prompts[0].ends(self.base)) or NO_TOKEN
         config.update(
             **self._shared_options(prompts[0]),
             # transformers has moved contrastive search to code on its hub.

@@ -503,7 +503,7 @@ class GenerationParameters(SamplingParameters):
         """What the chat template gets beside the messages and the tools."""
         begins, continues = self.add_generation_prompt, self.continue_final_message
         required: dict[str, Any] = {}
-        if self.documents is not None:
+        if self.documents:
             required["documents"] = self.documents
         if self.reasoning_effort not in (None, "none"):
             required["reasoning_effort"] = self.reasoning_effort

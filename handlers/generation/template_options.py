@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from inspect import signature
 from typing import Any
 
+from jinja2 import Environment
+from jinja2.exceptions import TemplateSyntaxError
 from transformers import PreTrainedTokenizerBase
 
 from handlers.config.quoting import quote
@@ -71,5 +73,19 @@ class TemplateOptions:
 
 
 def reads(template: str, name: str) -> bool:
-    """Return whether a template has a name."""
-    return re.search(rf"\b{re.escape(name)}\b", template) is not None
+    """Return whether the code of a template has a name, or a text that is this name.
+
+    What a template writes and its comments have other words, such as those of a system message.
+    """
+    return name in _words(template)
+
+
+@lru_cache(maxsize=32)
+def _words(template: str) -> frozenset[str]:
+    """Return the names in the code of a template, and the texts without their quotes."""
+    try:
+        tokens = list(Environment(autoescape=True).lex(template))
+    except TemplateSyntaxError:
+        return frozenset()  # It cannot be rendered, either.
+    names = {value for _, kind, value in tokens if kind == "name"}
+    return frozenset(names | {value[1:-1] for _, kind, value in tokens if kind == "string"})

@@ -75,11 +75,11 @@ EMBED_KEYS = KeyTable(
         ),
         **ignored("model", "priority", "request_id", "user"),
         **refused(
-            images=[[]],
+            images=[],
             max_tokens=[],
             chat_template=[],
-            chat_template_kwargs=[{}],
-            mm_processor_kwargs=[{}],
+            chat_template_kwargs=[],
+            mm_processor_kwargs=[],
         ),
     }
 )
@@ -97,12 +97,13 @@ RERANK_KEYS = KeyTable(
         ),
         **ignored("model", "priority", "request_id", "session_id", "user", "cache_salt", "padding"),
         **refused(
-            max_tokens_per_doc=[],
+            # Cohere's defaults, which haystack's client sends.
+            max_tokens_per_doc=4096,
+            max_chunks_per_doc=10,
             max_tokens_per_query=[],
-            max_chunks_per_doc=[],
             max_doc_length=[],
             max_query_length=[],
-            rank_fields=[[], ["text"]],
+            rank_fields=[["text"]],
             relevant_spans=[],
             return_embeddings=False,
             instruction=[],
@@ -111,8 +112,8 @@ RERANK_KEYS = KeyTable(
             softmax=True,
             activation=True,
             chat_template=[],
-            chat_template_kwargs=[{}],
-            mm_processor_kwargs=[{}],
+            chat_template_kwargs=[],
+            mm_processor_kwargs=[],
         ),
     }
 )

@@ -6,7 +6,7 @@ define. The parser reads it, `docs/protocols.md` shows it, and a test sends each
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from handlers.http.request import HttpRequest
 
 # Lists the keys of a body that no server defines.
 UNKNOWN_KEYS = "X-Unknown-Keys"
+EMPTY: Sequence[Any] = ("", [], {})
 MAX_SHOWN, MAX_CHARACTERS = 10, 40
 
 Treatment = Literal["honoured", "without effect", "refused"]
@@ -27,13 +28,15 @@ class Key:
 
     Attributes:
         treatment: whether it is honoured, changes nothing, or is refused with status 422.
-        neutral: the values of a refused key that change nothing, besides null.
+        neutral: the values of a refused key that change nothing, besides null and empty ones.
         remedy: what to do in its place, for the error.
+        by_presence: whether an empty value asks for something, too.
     """
 
     treatment: Treatment
     neutral: Sequence[Any] = ()
     remedy: str = "leave it out"
+    by_presence: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,18 +73,8 @@ class KeyTable:
         """
         for name, value in content.items():
             key = self.keys.get(name)
-            if key and key.treatment == "refused" and not _is_neutral(value, key.neutral):
+            if key and key.treatment == "refused" and not _is_neutral(value, key):
                 raise Unprocessable(f"{name} cannot be done by this server; {key.remedy}.")
-
-    def check_within(self, content: Any, name: str) -> None:
-        """Check the values of an object in a body, if it has that.
-
-        Raises:
-            Unprocessable: a refused key has a value with an effect.
-        """
-        inner = content.get(name) if isinstance(content, dict) else None
-        if isinstance(inner, dict):
-            self.check_values(inner)
 
     def named(self, treatment: Treatment) -> list[str]:
         """Return the names of the keys with a treatment."""
@@ -106,10 +99,12 @@ def refused(**neutral: Any) -> dict[str, Key]:
     }
 
 
-def _is_neutral(value: Any, neutral: Iterable[Any]) -> bool:
+def _is_neutral(value: Any, key: Key) -> bool:
     """Return whether a value changes nothing; 0 is a number of `logprobs`, not false."""
-    return value is None or any(
-        value == each and isinstance(value, bool) == isinstance(each, bool) for each in neutral
+    if value is None or (value in EMPTY and not key.by_presence):
+        return True
+    return any(
+        value == each and isinstance(value, bool) == isinstance(each, bool) for each in key.neutral
     )
 
 

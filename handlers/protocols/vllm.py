@@ -40,10 +40,10 @@ TOKENIZE_KEYS = KeyTable(
         **ignored("request_id", "user"),
         **refused(
             return_token_strs=False,
-            tools=[[]],
+            tools=[],
             truncate_prompt_tokens=[],
-            mm_processor_kwargs=[{}],
-            media_io_kwargs=[{}],
+            mm_processor_kwargs=[],
+            media_io_kwargs=[],
         ),
         "chat_template": Key("refused", remedy="the checkpoint's own is used, so leave it out"),
     }

@@ -23,7 +23,7 @@ from handlers.config.handler_section import CHECKPOINT, Compile, HandlerSection,
 from handlers.config.torchserve_section import Torchrun, TorchServeSection
 from handlers.formats.base import BaseFormat
 from handlers.protocols import cohere, text_embeddings_inference, text_generation_inference, vllm
-from handlers.protocols.keys import KeyTable
+from handlers.protocols.keys import EMPTY, Key, KeyTable
 from handlers.protocols.openai import keys as openai
 from handlers.schemas.explanation_parameters import (
     ExplanationParameters,
@@ -116,9 +116,7 @@ def keys_of(section: type[BaseModel]) -> str:
 def keys_of_route(route: KeyTable) -> str:
     """Return the table of what a route does with the keys that servers define for it."""
     refused = (
-        _with_neutral(name, key.neutral)
-        for name, key in route.keys.items()
-        if key.treatment == "refused"
+        _with_neutral(name, key) for name, key in route.keys.items() if key.treatment == "refused"
     )
     rows = [
         ("Honoured", ", ".join(f"`{name}`" for name in route.named("honoured"))),
@@ -128,8 +126,10 @@ def keys_of_route(route: KeyTable) -> str:
     return _table(("", "Keys"), [row for row in rows if row[1]])
 
 
-def _with_neutral(name: str, neutral: Sequence[Any]) -> str:
-    values = [value for value in neutral if value not in ([], {}, "")]
+def _with_neutral(name: str, key: Key) -> str:
+    if key.by_presence:
+        return f"`{name}` (`{{}}`, too)"
+    values = [value for value in key.neutral if value not in EMPTY]
     return f"`{name}` (but {_alternatives(values)})" if values else f"`{name}`"
 
 

@@ -45,7 +45,11 @@ MIN_TEMPERATURE = 1e-5
 
 
 class StreamOptions(BaseModel):
-    """What a stream contains beside the text."""
+    """What a stream contains beside the text.
+
+    OpenAI's `include_obfuscation` and vLLM's `continuous_usage_stats` have no effect: the last
+    chunk has the usage.
+    """
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 

@@ -23,7 +23,7 @@ from handlers.protocols.base import (
 from handlers.protocols.openai.adapters import adapter_parameters, fingerprint, served_name
 from handlers.protocols.openai.bodies import ChatBody, CompletionBody, Sampling
 from handlers.protocols.openai.errors import error_body
-from handlers.protocols.openai.keys import STREAM_OPTIONS, TABLES
+from handlers.protocols.openai.keys import TABLES
 from handlers.protocols.openai.logprobs import (
     Scored,
     chat_logprobs,
@@ -35,6 +35,8 @@ from handlers.protocols.openai.tools import call_deltas, tool_calls
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.request import MAX_MESSAGES, GeneratedToken, Request
 
+# The value of `truncate_prompt_tokens` for as many tokens as the model takes.
+WHOLE = -1
 DONE = b"data: [DONE]\n\n"
 FINISH_REASONS = {"length": "length", "eos_token": "stop", "stop_sequence": "stop"}
 
@@ -199,11 +201,10 @@ class GenerationEndpoint(ABC):
         check_continues_prompts(self.model)
         check_not_explained(http_request, self.path)
         http_request = TABLES[self.path].check(http_request)
-        STREAM_OPTIONS.check_within(http_request.content, "stream_options")
         body = self.parse_body(http_request.content)
         parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
-        if parameters.get("truncate") == -1:
-            parameters["truncate"] = self.model.limits.max_length or 0
+        if parameters.get("truncate") == WHOLE:
+            parameters["truncate"] = self._longest_prompt(body.max_new_tokens or 1)
         completion = Completion(self, body, self._head(body))
         requests = [
             Request(each, parameters, fills_limit=True, stream=stream)
@@ -251,6 +252,12 @@ class GenerationEndpoint(ABC):
             others = [new(index, self.delta, self.logprobs, prefix) for index in following]
             stream = new(first, self.delta, self.logprobs, prefix, others, repeats=repeats)
             yield each, stream if body.stream else None
+
+    def _longest_prompt(self, new_tokens: int) -> int:
+        """Return how many tokens of a prompt leave room for new ones; 0 where there is no limit."""
+        limits = self.model.limits
+        room = limits.max_total_tokens and max(1, limits.max_total_tokens - new_tokens)
+        return min(filter(None, (limits.max_length, room)), default=0)
 
     def _logprobs(self, details: Mapping[str, Any]) -> dict[str, Any]:
         tokens = scored_in(details)

@@ -80,7 +80,7 @@ SAMPLING = {
         return_token_ids=False,
         return_tokens_as_token_ids=False,
         return_prompt_text=False,
-        logits_processors=[[]],
+        logits_processors=[],
         truncation_side="left",
         guided_whitespace_pattern=[],
         structural_tag=[],
@@ -89,19 +89,11 @@ SAMPLING = {
         watermarking=False,
         kv_transfer_params=[],
         ec_transfer_params=[],
-        vllm_xargs=[{}],
-        mm_processor_kwargs=[{}],
-        media_io_kwargs=[{}],
+        vllm_xargs=[],
+        mm_processor_kwargs=[],
+        media_io_kwargs=[],
     ),
 }
-
-STREAM_OPTIONS = KeyTable(
-    {
-        **honoured("include_usage"),
-        **ignored("include_obfuscation"),
-        **refused(continuous_usage_stats=False),
-    }
-)
 
 CHAT = KeyTable(
     {
@@ -123,17 +115,18 @@ CHAT = KeyTable(
         # as the model's template does it.
         **ignored("prediction", "tool_prompt"),
         **refused(
-            functions=[[]],
+            functions=[],
             function_call=["none", "auto"],
             modalities=[["text"]],
             audio=[],
-            web_search_options=[],
             verbosity="medium",
             moderation=[],
             echo=False,
             include_reasoning=True,
             guideline=[],
         ),
+        # An empty object asks for a search.
+        "web_search_options": Key("refused", by_presence=True),
         # A template is a program; the checkpoint's own is the only one that runs.
         "chat_template": Key("refused", remedy="the checkpoint's own is used, so leave it out"),
     }
@@ -143,7 +136,7 @@ COMPLETIONS = KeyTable(
     {
         **honoured("prompt", "echo"),
         **SAMPLING,
-        **refused(suffix="", prompt_embeds=[]),
+        **refused(suffix=[], prompt_embeds=[]),
     }
 )
 
@@ -166,34 +159,34 @@ RESPONSES = KeyTable(
         **ignored("stream_options", "tool_choice", "parallel_tool_calls", "max_tool_calls"),
         **refused(
             background=False,
-            include=[[]],
+            include=[],
             prompt=[],
-            reasoning=[{}],
-            text=[{}, {"format": {"type": "text"}}],
-            tools=[[]],
+            reasoning=[],
+            text=[{"format": {"type": "text"}}],
+            tools=[],
             top_logprobs=0,
             truncation="disabled",
-            context_management=[[]],
+            context_management=[],
             moderation=[],
             include_stop_str_in_output=False,
-            mm_processor_kwargs=[{}],
-            media_io_kwargs=[{}],
+            mm_processor_kwargs=[],
+            media_io_kwargs=[],
             chat_template=[],
-            chat_template_kwargs=[{}],
+            chat_template_kwargs=[],
             structured_outputs=[],
-            logit_bias=[{}],
+            logit_bias=[],
             frequency_penalty=0,
             presence_penalty=0,
             repetition_penalty=1,
             top_k=[-1, 0],
             min_p=0,
             seed=[],
-            stop=[[]],
+            stop=[],
             ignore_eos=False,
             skip_special_tokens=True,
-            vllm_xargs=[{}],
+            vllm_xargs=[],
             kv_transfer_params=[],
-            previous_input_messages=[[]],
+            previous_input_messages=[],
             enable_response_messages=False,
         ),
         "conversation": Key("refused", remedy=NOTHING_STORED),
@@ -223,9 +216,9 @@ EMBEDDINGS = KeyTable(
             add_generation_prompt=False,
             continue_final_message=False,
             chat_template=[],
-            chat_template_kwargs=[{}],
-            mm_processor_kwargs=[{}],
-            media_io_kwargs=[{}],
+            chat_template_kwargs=[],
+            mm_processor_kwargs=[],
+            media_io_kwargs=[],
             truncation_side="right",
             embed_dtype="float32",
             endianness=["native", "little"],
@@ -289,15 +282,15 @@ TRANSCRIPTIONS = KeyTable(
         **honoured("language", "stream", "timestamp_granularities", "timestamp_granularities[]"),
         **refused(
             **{
-                "include": [[]],
-                "include[]": [[]],
+                "include": [],
+                "include[]": [],
                 "chunking_strategy": ["auto"],
-                "keywords": [[]],
-                "languages": [[]],
-                "known_speaker_names": [[]],
-                "known_speaker_names[]": [[]],
-                "known_speaker_references": [[]],
-                "known_speaker_references[]": [[]],
+                "keywords": [],
+                "languages": [],
+                "known_speaker_names": [],
+                "known_speaker_names[]": [],
+                "known_speaker_references": [],
+                "known_speaker_references[]": [],
                 "to_language": [],
             }
         ),

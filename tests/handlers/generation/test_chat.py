@@ -130,7 +130,16 @@ def turn(role: str, content: str = "Hi.") -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("template", "prompt"),
-    [(KNOWN_ROLES, "[Be brief.]U Hi.\n"), (WITH_DEVELOPER, "<Be brief.>Hi.")],
+    [
+        (KNOWN_ROLES, "[Be brief.]U Hi.\n"),
+        (WITH_DEVELOPER, "<Be brief.>Hi."),
+        # The word alone, in a text or a comment, is no role.
+        (
+            f"Obey the developer.\n{{# developer #}}{KNOWN_ROLES}",
+            "Obey the developer.\n[Be brief.]U Hi.\n",
+        ),
+        ("{% set x = 'the developer' %}" + KNOWN_ROLES, "[Be brief.]U Hi.\n"),
+    ],
 )
 def test_a_developer_is_the_system_where_the_template_knows_no_developer(
     model: Served, template: str, prompt: str
@@ -158,6 +167,21 @@ def test_a_message_that_the_template_leaves_out_is_an_error(
         return
     with refused(BadRequest, role):
         prompt_by(model, template, messages)
+
+
+def test_an_image_may_come_after_the_text_of_a_message_that_is_left_out(model: Served) -> None:
+    tokenizer = model.engine.task.checkpoint.tokenizer
+    tokenizer.chat_template = (
+        "{% for m in messages if m.role == 'user' %}{{ m.content[0].text }}{% endfor %}"
+    )
+    said, image = {"type": "text", "text": "Hi."}, {"type": "image"}
+    chat: list[Any] = [
+        {"role": "user", "content": [said, image]},
+        {"role": "critic", "content": [said, image]},
+    ]
+    assert prompt_of(chat[:1], tokenizer, 999) == "Hi."
+    with refused(BadRequest, "critic"):
+        prompt_of(chat, tokenizer, 999)
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,8 @@ def test_the_number_of_beams_is_bounded(changed: Callable[..., Path], mode: str)
         {"no_repeat_ngram_size": -1},
         {"max_new_tokens": 10**12},
         {"do_sample": True, "temperature": 0.0},
-        {"do_sample": True, "top_k": -1},
+        {"do_sample": True, "top_k": -2},
+        {"prompt_lookup_num_tokens": 3},
         {"do_sample": True, "top_p": 1.5},
         {"do_sample": True, "min_p": -1.0},
         {"stop_strings": ["a"]},
@@ -97,6 +98,7 @@ def test_another_value_that_no_request_may_have_is_refused(
     [
         {"temperature": 0.0},
         {"top_k": -1, "top_p": 1.5},
+        {"top_k": -1, "do_sample": True},
         {"return_dict_in_generate": True, "output_scores": True},
         {"num_return_sequences": 2, "num_beams": 4},
         {"early_stopping": "never", "num_beams": 4},

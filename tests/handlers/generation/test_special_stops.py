@@ -6,6 +6,7 @@ A token that the tiny model writes becomes a special one, so that texts leave it
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,20 @@ def test_a_text_goes_on_after_the_end_token_where_it_is_ignored(story: Story) ->
     (answer,) = model.ask(story.prompt, ignore_eos=True, **checkpoint_ends)
     details = answer["details"]
     assert (details["generated_tokens"], details["finish_reason"]) == (12, "length")
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_a_text_goes_on_after_the_checkpoints_own_end_token(
+    served: Callable[..., Served], beams: int
+) -> None:
+    model = served(MODE)
+    end = model.engine.task.checkpoint.tokenizer.eos_token_id
+    ends = {"logit_bias": {end: 100}, "num_beams": beams, "max_new_tokens": 5, "details": True}
+    for ignored, tokens in ((False, 1), (True, 5)):
+        (answer,) = model.ask(PROMPT, ignore_eos=ignored, **ends)
+        assert answer["details"]["generated_tokens"] == tokens
+    (answer,) = model.ask(PROMPT, eos_token_id=[end + 1], **ends)
+    assert answer["details"]["generated_tokens"] == 5
 
 
 def test_special_tokens_are_shown_where_the_request_asks_for_them(story: Story) -> None:

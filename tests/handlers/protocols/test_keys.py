@@ -14,7 +14,7 @@ import pytest
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols import cohere, text_embeddings_inference, text_generation_inference, vllm
-from handlers.protocols.keys import UNKNOWN_KEYS, KeyTable
+from handlers.protocols.keys import EMPTY, UNKNOWN_KEYS, KeyTable
 from handlers.protocols.openai import keys as openai
 from handlers.telemetry.meter import Meter
 from tests import sounds
@@ -182,7 +182,11 @@ def test_a_refused_key_is_named_in_the_error(route: Route, send: Send) -> None:
 @every_route
 def test_a_refused_key_may_have_the_value_that_changes_nothing(route: Route, send: Send) -> None:
     keys = [(name, route.table.keys[name]) for name in route.table.named("refused")]
-    given = [(name, value) for name, key in keys for value in (None, *key.neutral)]
+    given = [
+        (name, value)
+        for name, key in keys
+        for value in (None, *(() if key.by_presence else EMPTY), *key.neutral)
+    ]
     for (name, value), answer in zip(given, send(*given), strict=True):
         assert answer.status == 200, (name, value, answer.body)
 

@@ -15,6 +15,7 @@ from handlers.telemetry.meter import Meter
 from tests.handlers.generation.test_chat import CHAT, PROMPT, TEMPLATE
 from tests.sentences import Sentence
 from tests.serving import Served, read_json
+from tests.tiny_tokenizers import POSITIONS
 
 FEW = {"max_tokens": 6}
 DRAW = {"do_sample": True, "temperature": 2.0, "seed": 3}
@@ -127,7 +128,7 @@ def test_echo_returns_the_prompt_and_its_continuation(model: Served) -> None:
         ({"chat_template_kwargs": {"loud": True}}, {"chat_template_kwargs": {"loud": True}}),
         ({"add_generation_prompt": False}, {"add_generation_prompt": False}),
         ({"continue_final_message": True}, {"continue_final_message": True}),
-        ({"reasoning_effort": "none"}, {}),
+        ({"reasoning_effort": "none", "documents": []}, {}),
     ],
 )
 def test_settings_become_generation_parameters(model: Served, given: Any, parameters: Any) -> None:
@@ -141,6 +142,10 @@ def test_the_last_tokens_of_a_long_prompt_are_those_of_the_model(model: Served) 
     assert call(model, "completions", body).status == 400
     usage = ask(model, "completions", **body, truncate_prompt_tokens=4)["usage"]
     assert usage["prompt_tokens"] == 4
+    for max_tokens in (1, 20):
+        room = {"max_tokens": max_tokens, "truncate_prompt_tokens": -1}
+        usage = ask(model, "completions", **{**body, **room})["usage"]
+        assert usage["prompt_tokens"] == POSITIONS - max_tokens
 
 
 @pytest.mark.parametrize(
@@ -164,7 +169,8 @@ def test_the_last_tokens_of_a_long_prompt_are_those_of_the_model(model: Served) 
 def test_a_stream_adds_up_to_the_answer(model: Served, path: str, body: Any) -> None:
     whole = ask(model, path, **body)
     sent: Sent = []
-    options = {"stream": True, "stream_options": {"include_usage": True}}
+    usage = {"include_usage": True, "continuous_usage_stats": True}
+    options = {"stream": True, "stream_options": usage}
     last = call(model, path, {**body, **options}, sent)
     *parts, end = events(*sent, last)
     assert end["choices"] == [] and end["usage"] == whole["usage"]
@@ -398,9 +404,9 @@ def test_an_error_has_the_names_of_the_body(model: Served) -> None:
         ),
         (
             "completions",
-            {"prompt": "a", "stream_options": {"continuous_usage_stats": True}},
-            422,
-            ["continuous_usage_stats"],
+            {"prompt": "a", "stream_options": {"include_usage": 5}},
+            400,
+            ["stream_options.include_usage"],
         ),
         ("completions", {"prompt": []}, 400, ["prompt"]),
         ("completions", {"prompt": ["a"] * 129}, 413, ["prompt", "129"]),
