@@ -48,7 +48,9 @@ def exported(packed: Callable[..., Path], tmp_path_factory: Any) -> Callable[...
     @cache
     def unpack(save_mode: str, mode: str, family: str = "Bert") -> Path:
         archive = packed(save_mode, mode, family)
-        return ARCHIVE_FORMATS["mar"].unpack(archive, tmp_path_factory.mktemp(save_mode) / "unpacked")
+        return ARCHIVE_FORMATS["mar"].unpack(
+            archive, tmp_path_factory.mktemp(save_mode) / "unpacked"
+        )
 
     return unpack
 
