@@ -122,10 +122,12 @@ class ServedModel:
         await loop.run_in_executor(threads, timed)
 
     def _no_such_version(self, version: str) -> Part:
-        """Return TorchServe's response to a request for another version."""
+        """Return TorchServe's response to a request for another version, in both shapes."""
+        sentence = f"Model version: {version} does not exist for model: {self._name}"
         body = {
             "code": 404,
             "type": "ModelVersionNotFoundException",
-            "message": f"Model version: {version} does not exist for model: {self._name}",
+            "message": sentence,
+            "error": sentence,
         }
         return 404, "application/json", {}, json.dumps(body).encode()

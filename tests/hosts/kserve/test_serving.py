@@ -230,4 +230,4 @@ def test_the_script_tells_of_models_and_of_what_is_wrong(
     options = ("--model-store", tmp_path, "--port", free_ports().inference, *place)
     done = run_script(KSERVE_PYTHON, "serve_kserve", "start", *options)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"KServe's server ended: {tmp_path}/fox.mar is no archive;")
+    assert done.stderr.startswith(f"KServe's server ended: {tmp_path}/fox.mar is no .mar;")

@@ -250,7 +250,7 @@ def test_what_is_wrong_is_said_before_ray_starts(archive: Path, tmp_path: Path) 
     assert refusal(archive, empty, out).endswith("empty.jsonl has no rows.\n")
     assert "has a column result" in refusal(archive, taken, out)
     assert refusal(archive, tmp_path / "none", out) == f"There is no {tmp_path / 'none'}.\n"
-    assert "is no archive" in refusal(source, source, out)
+    assert "is no .mar" in refusal(source, source, out)
     column = ("--column", "text")
     assert "cannot be used for results: " in refusal(archive, source, file, *column)
     (tmp_path / ".draft-notes").touch()
