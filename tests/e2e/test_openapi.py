@@ -129,7 +129,8 @@ def test_too_many_items_get_a_documented_error(server: Server, mode: str) -> Non
     for example, key in many:
         body = {**example.value, key: example.value[key][:1] * 200}
         answer = ask(server, example.question(mode, body))
-        assert answer.status_code == 413, answer.text
+        # text-generation-inference has 422 for what is too large.
+        assert answer.status_code in (413, 422), answer.text
         document(mode).check(example.path, answer)
 
 
