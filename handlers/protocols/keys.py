@@ -101,6 +101,9 @@ def refused(**neutral: Any) -> dict[str, Key]:
 
 def _is_neutral(value: Any, key: Key) -> bool:
     """Return whether a value changes nothing; 0 is a number of `logprobs`, not false."""
+    if isinstance(value, dict):
+        # Clients write the settings that they do not set as null.
+        value = {name: each for name, each in value.items() if each is not None}
     if value is None or (value in EMPTY and not key.by_presence):
         return True
     return any(

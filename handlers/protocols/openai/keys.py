@@ -162,7 +162,10 @@ RESPONSES = KeyTable(
             include=[],
             prompt=[],
             reasoning=[],
-            text=[{"format": {"type": "text"}}],
+            text=[
+                {"format": {"type": "text"}},
+                {"format": {"type": "text"}, "verbosity": "medium"},
+            ],
             tools=[],
             top_logprobs=0,
             truncation="disabled",
