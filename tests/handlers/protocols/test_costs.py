@@ -150,8 +150,7 @@ def test_a_body_costs_a_small_multiple_of_its_size(dispatcher: Dispatcher, name:
 
 def check_short(response: HttpResponse) -> None:
     """Check that an error is short, in its body and in its headers."""
-    # The sentence is there twice: the hub's clients read it under another key than TorchServe's.
-    assert len(response.body) <= 3000
+    assert len(response.body) <= 2000
     assert all(len(value) <= MAX_HEADER for value in response.headers.values())
     assert read_json(response.body)
 
