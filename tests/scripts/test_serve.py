@@ -84,6 +84,7 @@ def test_a_model_without_an_archive_is_named(line: Line) -> None:
     )
 
 
+@pytest.mark.nightly  # tests/scripts/kit/test_torchserve.py has more of them, in process
 def test_a_broken_archive_is_named_and_the_others_are_served(line: Line) -> None:
     (line.folder / "store" / "broken.mar").write_text("no archive")
     code, out, err = line.run("start")

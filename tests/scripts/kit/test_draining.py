@@ -42,13 +42,5 @@ def test_requests_that_run_or_wait_are_answered_before_the_server_stops(tmp_path
         server.stop()
 
         assert (answered_at_once, answered) == (False, True)
+        assert drain(server, timeout=0.0), "a server that has ended has no requests"
         assert [request.result().text for request in requests] == ["answered"] * 2
-
-
-def test_a_server_that_has_ended_has_no_requests(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    store.mkdir()
-    write_archive(store, "busy", BUSY.replace("FOLDER", repr(str(tmp_path))))
-    with TorchServe(tmp_path / "work", model_store=store) as server:
-        server.stop()
-        assert drain(server, timeout=0.0)

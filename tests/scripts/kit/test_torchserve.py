@@ -236,7 +236,7 @@ def test_broken_archives_alone_are_not_served(tmp_path: Path) -> None:
     ("handler", "reason"),
     [
         (KILLED, "its worker was ended by SIGKILL"),
-        (SLOW, "it did not load within the startupTimeout"),
+        pytest.param(SLOW, "it did not load within the startupTimeout", marks=pytest.mark.nightly),
     ],
 )
 def test_the_end_of_a_worker_without_an_error_is_reported(
@@ -255,6 +255,7 @@ def test_a_setting_that_java_rejects_is_reported(store: Path, tmp_path: Path) ->
         TorchServe(tmp_path, model_store=store, config_overrides=wrong).start()
 
 
+@pytest.mark.nightly
 def test_the_keys_of_a_server_that_was_killed_are_not_read(store: Path, tmp_path: Path) -> None:
     expired = {"key": "old", "expiration time": "2020-01-01T00:00:00Z"}
     keys = {"inference": expired, "management": expired, "API": {"key": "api"}}
