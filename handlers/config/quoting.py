@@ -26,9 +26,11 @@ def quote(value: Any) -> str:
         return "a number of too many digits"
 
 
-def enumerate_names(names: Iterable[str], separator: str = ", ", limit: int = MAX_NAMES) -> str:
+def enumerate_names(
+    names: Iterable[str], separator: str = ", ", limit: int = MAX_NAMES, width: int = WIDTH
+) -> str:
     """Return the first names of a collection, each shortened, and how many others there are."""
     remaining = iter(names)
-    shown = [shorten(name) for name in islice(remaining, limit)]
+    shown = [shorten(name, width) for name in islice(remaining, limit)]
     others = len(names) - len(shown) if isinstance(names, Sized) else sum(1 for _ in remaining)
     return separator.join([*shown, f"and {others:,} more"] if others else shown)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable
+from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, copied
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.schemas.model_info import ModelInfo, Operation
@@ -228,8 +228,8 @@ def first_error(outcomes: Sequence[Any], name: str | None) -> RequestError | Non
         return None
     at, error = next(iter(errors.items()))
     if name and len(errors) < len(outcomes) and isinstance(error, OF_ITEM):
-        text, (first, *_) = str(error), str(error).split(" ", 1)
-        text = text.removeprefix(first) if first == INPUTS else f": {text}"
+        text = str(error)
+        text = text.removeprefix(INPUTS) if text.startswith(f"{INPUTS} ") else f": {text}"
         return type(error)(f"{name}[{at}]{text}")
     return error
 
@@ -246,7 +246,7 @@ def with_names(error: RequestError, names: Mapping[str, str]) -> RequestError:
     words = re.compile(rf"(?<![\w.]){'(?:' + '|'.join(map(re.escape, names)) + ')'}(?![\w.])")
     parts = QUOTED.split(str(error))
     parts[::2] = [words.sub(lambda found: names[found[0]], part) for part in parts[::2]]
-    renamed = type(error).__new__(type(error))
+    renamed = copied(error)
     renamed.args = ("".join(parts),)
     return renamed
 

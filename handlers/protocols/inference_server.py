@@ -151,27 +151,13 @@ def read_object(
 
 
 def _tokens(tokenized: TokenizedText) -> list[dict[str, Any]]:
-    text, special = tokenized.text, tokenized.special
-    ids = tokenized.ids.tolist()
+    text, special, ids = tokenized.text, tokenized.special, tokenized.ids.tolist()
     if tokenized.offsets is None:
-        return [
-            {
-                "id": number,
-                "text": name,
-                "special": number in special,
-                "start": None,
-                "stop": None,
-            }
-            for number, name in zip(ids, tokenized.names, strict=True)
-        ]
-    pairs = zip(ids, tokenized.offsets.tolist(), strict=True)
+        parts = [(name, None, None) for name in tokenized.names]
+    else:
+        places = zip(ids, tokenized.offsets.tolist(), strict=True)
+        parts = [(special.get(each, text[start:end]), start, end) for each, (start, end) in places]
     return [
-        {
-            "id": number,
-            "text": special.get(number, text[start:stop]),
-            "special": number in special,
-            "start": start,
-            "stop": stop,
-        }
-        for number, (start, stop) in pairs
+        {"id": number, "text": part, "special": number in special, "start": start, "stop": stop}
+        for number, (part, start, stop) in zip(ids, parts, strict=True)
     ]

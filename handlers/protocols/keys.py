@@ -1,7 +1,7 @@
 """The keys of a route's bodies: which are honoured, which have no effect here, which are refused.
 
 A route has one :class:`KeyTable` of every key that its own API and the servers with the same route
-define. The parser reads it, `docs/protocols.md` shows it, and a test sends each key alone.
+define. The parser reads it, `docs/keys.md` shows it, and a test sends each key alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from handlers.config.quoting import shorten
+from handlers.config.quoting import enumerate_names
 from handlers.errors import Unprocessable
 from handlers.http.request import HttpRequest
 
@@ -112,6 +112,4 @@ def _is_neutral(value: Any, key: Key) -> bool:
 
 
 def _listed(names: Sequence[str]) -> dict[str, str]:
-    shown = ", ".join(shorten(name, MAX_CHARACTERS) for name in names[:MAX_SHOWN])
-    more = len(names) - MAX_SHOWN
-    return {UNKNOWN_KEYS: f"{shown}, and {more} more" if more > 0 else shown}
+    return {UNKNOWN_KEYS: enumerate_names(names, limit=MAX_SHOWN, width=MAX_CHARACTERS)}

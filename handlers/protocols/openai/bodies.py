@@ -27,6 +27,7 @@ from handlers.generation.parameters import (
     ReasoningEffort,
     TopTokens,
 )
+from handlers.protocols.openai.keys import OF_PROMPT
 from handlers.protocols.openai.tools import (
     GUIDED,
     ResponseFormat,
@@ -212,17 +213,7 @@ class ChatBody(Sampling):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        names = {
-            "tools",
-            "tool_choice",
-            "parallel_tool_calls",
-            "add_generation_prompt",
-            "continue_final_message",
-            "chat_template_kwargs",
-            "documents",
-            "reasoning_effort",
-        }
-        return {**super().parameters, **self.model_dump(include=names, exclude_none=True)}
+        return {**super().parameters, **self.model_dump(include=set(OF_PROMPT), exclude_none=True)}
 
 
 class CompletionBody(Sampling):

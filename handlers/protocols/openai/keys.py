@@ -24,6 +24,17 @@ BOOKKEEPING = ignored(
     "prompt_cache_retention",
 )
 SCHEDULING = ignored("request_id", "session_id", "priority", "cache_salt")
+# The keys of a chat that are parameters of its prompt.
+OF_PROMPT = (
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "add_generation_prompt",
+    "continue_final_message",
+    "chat_template_kwargs",
+    "documents",
+    "reasoning_effort",
+)
 NOTHING_STORED = "nothing is stored, so send the whole conversation as input"
 
 SAMPLING = {
@@ -101,14 +112,7 @@ CHAT = KeyTable(
             "messages",
             "max_completion_tokens",
             "top_logprobs",
-            "tools",
-            "tool_choice",
-            "parallel_tool_calls",
-            "add_generation_prompt",
-            "continue_final_message",
-            "chat_template_kwargs",
-            "documents",
-            "reasoning_effort",
+            *OF_PROMPT,
         ),
         **SAMPLING,
         # Its text makes the answer of OpenAI's servers faster, not another one. Tools are described
@@ -150,7 +154,6 @@ RESPONSES = KeyTable(
             "temperature",
             "top_p",
             "stream",
-            "metadata",
         ),
         **BOOKKEEPING,
         **SCHEDULING,
