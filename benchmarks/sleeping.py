@@ -8,7 +8,7 @@ from pathlib import Path
 from scripts.kit.archive import pack
 from scripts.kit.archive_contents import HANDLERS
 
-BEGIN = "        runner = JobRunner(\n            self.task,"
+BEGIN = "        steps = PredictionSteps(\n"
 
 
 def pack_sleeping(config: Path, store: Path, scratch: Path, seconds: float) -> Path:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from handlers import formats, tasks
+from handlers.batch import Batch, ExplanationSteps, NotExplained, PredictionSteps, Steps
 from handlers.checkpoints.devices import prepare_device
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
@@ -24,7 +24,6 @@ from handlers.errors import (
     NotFinite,
     OutOfMemory,
     RequestError,
-    Unprocessable,
     WrongCheckpoint,
     attempt,
 )
@@ -32,19 +31,16 @@ from handlers.explainers import targets
 from handlers.export.auto_dtype import resolve_auto
 from handlers.export.parity_report import ParityReport
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, TimeLimits, before
-from handlers.runtime.jobs import Job
 from handlers.runtime.lazy_load import LazyLoad
 from handlers.runtime.load_trials import TrialKey, TrialRecord, recorded_results
-from handlers.runtime.model import Model
-from handlers.runtime.one_thread import OneThread
+from handlers.runtime.model import Model, OneThread
 from handlers.runtime.paced import Paced
 from handlers.runtime.ranks import world_size
-from handlers.schemas.explanation_parameters import split_parameters
+from handlers.runtime.request_state import RequestState
 from handlers.schemas.json_schema import json_schema, parameter_schemas
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.request import Request
 from handlers.schemas.tokenized_text import TokenizedText
-from handlers.tasks._job_runner import JobRunner
 from handlers.tasks._tokenization import detokenize_request, tokenize_request
 from handlers.tasks._warmup import warm_up
 from handlers.tasks.base import BaseTask
@@ -219,7 +215,7 @@ class Engine:
         requests: Sequence[Request],
         meter: Meter | None = None,
         deadline: Deadline = NO_DEADLINE,
-        owners: Sequence[int] | None = None,
+        http_request_ids: Sequence[int] | None = None,
     ) -> list[Outcome]:
         """Return the result of each request; one that fails has its error in its place.
 
@@ -227,26 +223,29 @@ class Engine:
             requests: the requests.
             meter: counts and measures; by default nobody reads it.
             deadline: the time limit of the whole batch.
-            owners: the number of the HTTP request that each request belongs to, whose rows are
-                limited together; by default each is limited by itself.
+            http_request_ids: the number of the HTTP request that each request belongs to, whose
+                rows are limited together; by default each is limited by itself.
         """
-        runner = JobRunner(
-            self.task,
-            self.model,
-            meter or Meter(),
-            deadline,
-            max_result_bytes=self.max_result_bytes,
+        meter = meter or Meter()
+        # A model that runs requests side by side sees to it itself.
+        alone = nullcontext() if self.model.runs_side_by_side else self._one_thread
+        steps = PredictionSteps(
+            self.task, self.model, meter, deadline, max_result_bytes=self.max_result_bytes
         )
-        owners = owners or range(len(requests))
-        with self._alone:
-            return self._checked(runner.run(requests, self._parse, owners, self._decode))
+        batch = Batch.of(requests, http_request_ids, meter)
+        with alone:
+            _read(batch, steps)
+            for chunk in batch.by_cost(RequestState.cost, steps.budget):
+                chunk.together("forward", steps.run)
+                chunk.each("decode", steps.decode)
+        return self._checked(batch)
 
     def explain(
         self,
         requests: Sequence[Request],
         meter: Meter | None = None,
         deadline: Deadline = NO_DEADLINE,
-        owners: Sequence[int] | None = None,
+        http_request_ids: Sequence[int] | None = None,
     ) -> list[Outcome]:
         """Return the explanation of each request; one that fails has its error in its place.
 
@@ -255,18 +254,23 @@ class Engine:
         outputs to explain are computed.
         """
         meter, seconds = meter or Meter(), self.limits.explain
-        prediction_deadline = deadline.extended(seconds / 2)
-        limits = "predict_timeout and half of explain_timeout"
-        runner = JobRunner(self.task, self.model, meter, prediction_deadline, limits)
-        owners = owners or range(len(requests))
-        with self._alone:
-            finished = runner.run(requests, self._parse_explanation, owners, lambda job: job)
-            jobs = [job for job in finished if not isinstance(job, RequestError)]
+        alone = nullcontext() if self.model.runs_side_by_side else self._one_thread
+        steps = ExplanationSteps(
+            self.task,
+            self.model,
+            meter,
+            deadline.extended(seconds / 2),
+            "predict_timeout and half of explain_timeout",
+            target=self._explanation_target,
+        )
+        batch = Batch.of(requests, http_request_ids, meter)
+        with alone:
+            _read(batch, steps)
+            for chunk in batch.by_cost(RequestState.cost, steps.budget):
+                chunk.together("forward", steps.run)
             with meter.stage("explain"):
-                in_time = deadline.extended(seconds).at_most(seconds)
-                explained = iter(self._explained(jobs, in_time))
-        outcomes = [job if isinstance(job, RequestError) else next(explained) for job in finished]
-        return self._checked(outcomes)
+                self._explain(batch.running, deadline.extended(seconds).at_most(seconds))
+        return self._checked(batch)
 
     def require_health(self) -> None:
         """Check that the model answers the sample of its mode; `health_check: false` skips it.
@@ -312,7 +316,7 @@ class Engine:
         requests: Sequence[Request],
         meter: Meter | None = None,
         deadline: Deadline = NO_DEADLINE,
-        owners: Sequence[int] | None = None,
+        http_request_ids: Sequence[int] | None = None,
     ) -> list[TokenizedText | RequestError]:
         """Return the tokens of each text or chat; the model does not run.
 
@@ -326,7 +330,7 @@ class Engine:
         requests: Sequence[Request],
         meter: Meter | None = None,
         deadline: Deadline = NO_DEADLINE,
-        owners: Sequence[int] | None = None,
+        http_request_ids: Sequence[int] | None = None,
     ) -> list[str | RequestError]:
         """Return the text of each request's token ids; the model does not run.
 
@@ -345,15 +349,14 @@ class Engine:
         with (meter or Meter()).stage("encode"):
             return [attempt(in_time, request) for request in requests]
 
-    def _checked(self, outcomes: list[Outcome]) -> list[Outcome]:
-        """Return the outcomes, and note whether the accelerator failed."""
-        self.device_failed |= any(isinstance(outcome, DeviceFailed) for outcome in outcomes)
+    def _checked(self, batch: Batch) -> list[Outcome]:
+        """Return the result or error of each request, and note whether the accelerator failed."""
+        outcomes = []
+        for state in batch.states:
+            if isinstance(state.error, DeviceFailed):
+                self.device_failed = True
+            outcomes.append(state.result if state.error is None else state.error)
         return outcomes
-
-    @property
-    def _alone(self) -> AbstractContextManager[None]:
-        """Assert that one thread runs the model, if it does not run them side by side itself."""
-        return nullcontext() if self.model.runs_side_by_side else self._one_thread
 
     @property
     def _has_gradients(self) -> bool:
@@ -364,62 +367,52 @@ class Engine:
             return {}
         return self._explanation_target.parameter_schemas(gradients=self._has_gradients)
 
-    def _parse(self, request: Request) -> Job:
-        query = self.task.parse(request)
-        return Job(
-            query, stream=request.stream or request.progress, token_count=request.token_count
-        )
+    def _explain(self, states: Sequence[RequestState], deadline: Deadline) -> None:
+        """Set the explanation of requests, or their error."""
+        if not states:
+            return
+        explained = attempt(self._explain_in_time, states, deadline)
+        if isinstance(explained, RequestError):
+            explained = [explained] * len(states)
+        for state, outcome in zip(states, explained, strict=True):
+            if isinstance(outcome, RequestError):
+                state.error = outcome
+            else:
+                state.result = outcome
 
-    def _parse_explanation(self, request: Request) -> Job:
-        explanation_target = self._explanation_target
-        if explanation_target is None:
-            raise Unprocessable(
-                "This model is not explained; its YAML has captum_explanation: false, "
-                "or its mode or checkpoint has no explanation."
-            )
-        kind = explanation_target.parameters
-        explanation, own = split_parameters(kind, request.parameters)
-        own = {**explanation_target.default_parameters, **self.task.defaults, **own}
-        settings = kind.of_request({}, explanation)
-        query = explanation_target.parse(replace(request, parameters=own), settings)
-        return Job(query, settings)
-
-    def _decode(self, job: Job) -> Any:
-        if job.token_count is not None:
-            job.token_count.tokens = sum(map(len, job.rows))
-        return self.task.decode(job.query, job.rows, job.outputs)
-
-    def _explained(self, jobs: Sequence[Job], deadline: Deadline) -> list[Outcome]:
-        """Explain jobs; an error of all does not affect predictions of the same batch."""
-        together = attempt(self._explain, jobs, deadline)
-        return [together] * len(jobs) if isinstance(together, RequestError) else together
-
-    def _explain(self, jobs: Sequence[Job], deadline: Deadline) -> list[Outcome]:
-        if not jobs or self._explanation_target is None:
-            return []
+    def _explain_in_time(self, states: Sequence[RequestState], deadline: Deadline) -> list[Outcome]:
         lazy = self._explained_model
         model = lazy.get(deadline) if lazy else self.model
-        together = partial(self._explanation_target.explain, model=model, deadline=deadline)
-        explain = partial(self._explain_by_adapter, model, together, jobs)
+        explain = partial(self._explain_by_adapter, model, states, deadline)
         return model.run_exclusively(explain, deadline)
 
     def _explain_by_adapter(
-        self,
-        model: Model,
-        explain: Callable[[Sequence[Job]], list[Outcome]],
-        jobs: Sequence[Job],
+        self, model: Model, states: Sequence[RequestState], deadline: Deadline
     ) -> list[Outcome]:
-        """Explain jobs whose rows have the same adapter together, as each repeats its own rows."""
-        outcomes: dict[int, Outcome] = {}
-        for adapter, numbers in self._by_adapter(jobs).items():
+        """Explain requests with the same adapter together, as each repeats its own rows."""
+        if self._explanation_target is None:
+            raise NotExplained
+        outcomes: dict[RequestState, Outcome] = {}
+        for adapter, group in self._by_adapter(states).items():
             with self._one_thread, model.with_adapters([adapter]):
-                explained = explain([jobs[each] for each in numbers])
-            outcomes.update(zip(numbers, explained, strict=True))
-        return [outcomes[number] for number in range(len(jobs))]
+                explained = self._explanation_target.explain(group, model, deadline)
+            outcomes.update(zip(group, explained, strict=True))
+        return [outcomes[state] for state in states]
 
-    def _by_adapter(self, jobs: Sequence[Job]) -> dict[str | None, list[int]]:
-        """Return the numbers of the jobs of each adapter."""
-        groups = defaultdict[str | None, list[int]](list)
-        for number, job in enumerate(jobs):
-            groups[self.task.adapter_of(job.query)].append(number)
+    def _by_adapter(
+        self, states: Sequence[RequestState]
+    ) -> Mapping[str | None, list[RequestState]]:
+        groups = defaultdict[str | None, list[RequestState]](list)
+        for state in states:
+            groups[self.task.adapter_of(state.input)].append(state)
         return groups
+
+
+def _read(batch: Batch, steps: Steps) -> None:
+    """Parse and encode requests, cheap ones first."""
+    for part in batch.by_cost(steps.reading_cost, steps.reading_budget):
+        part.each("parse", steps.parse)
+        for chunk in part.by_cost(steps.encoding_cost, steps.reading_budget):
+            chunk.together("encode", steps.encode)
+    if steps.exceeded:
+        steps.check_rows(batch)

@@ -247,12 +247,21 @@ def attempt(function: Callable[..., Result], *arguments: Any) -> Result | Reques
     """
     try:
         return function(*arguments)
-    except RequestError as error:
-        return without_frames(error)
-    except (KeyboardInterrupt, SystemExit):
-        raise
     except BaseException as error:  # noqa: BLE001 - a panic in tokenizers derives from BaseException
-        return classify(error)
+        return as_request_error(error)
+
+
+def as_request_error(error: BaseException) -> RequestError:
+    """Return the error of a request for any error that is caught.
+
+    Raises:
+        BaseException: the error itself, where it ends the process.
+    """
+    if isinstance(error, RequestError):
+        return without_frames(error)
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        raise error
+    return classify(error)
 
 
 def without_frames(error: RequestError) -> RequestError:
@@ -359,9 +368,27 @@ def attempt_all(
     """
     if not items:
         return []
-    together = attempt(function, items)
-    if not isinstance(together, RequestError):
-        return list(together)
+    try:
+        return list(function(items))
+    except BaseException as error:  # noqa: BLE001 - as in `attempt`
+        failure = as_request_error(error)
+    return attempt_parts(failure, function, items, may_repeat)
+
+
+def attempt_parts(
+    together: RequestError,
+    function: Callable[[Sequence[Item]], Sequence[Result | RequestError]],
+    items: Sequence[Item],
+    may_repeat: Callable[[Item], bool] = lambda _: True,
+) -> list[Result | RequestError]:
+    """Call a function with fewer and fewer items, after it has failed with all of them.
+
+    Args:
+        together: the error of all items.
+        function: returns a result or an error for each item.
+        items: the items.
+        may_repeat: whether an item may be passed again; one that may not gets the error.
+    """
     repeats = [may_repeat(item) for item in items]
     again = [item for item, repeat in zip(items, repeats, strict=True) if repeat]
     if len(items) == 1 or not again or isinstance(together, DeviceFailed):

@@ -18,12 +18,16 @@ from handlers.errors import classify
 from handlers.http.limits import BodyLimits
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json, has_failed
-from handlers.protocols.dispatcher import Dispatcher
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.integrity import verify
 from handlers.runtime.memory import FreedMemory, limit_memory_growth
 from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
+
+try:
+    from handlers.dispatcher import Dispatcher
+except ModuleNotFoundError:  # archives of version 0.2.0 and before
+    from handlers.protocols.dispatcher import Dispatcher  # type: ignore[import-not-found,no-redef]
 
 Respond = Callable[[HttpResponse, bool], None]
 Report = Callable[[Meter, float], None]
@@ -78,6 +82,8 @@ class ArchiveModel:
         self.engine.require_health()
         limits = BodyLimits(max_request_bytes, max_response_bytes)
         self._dispatcher = Dispatcher(self.engine, name, version, limits)
+        # The dispatcher of older archives sets the limits of a request by itself.
+        self._http_request = getattr(self._dispatcher, "http_request", HttpRequest)
         self._freed_memory, self._report = FreedMemory(), report
 
     @property
@@ -124,7 +130,8 @@ class ArchiveModel:
 
     def _answer(self, batch: Sequence[Incoming], deadline: Deadline, answered: set[int]) -> None:
         http_requests = [
-            HttpRequest(each.row, each.headers, partial(_send, each, deadline)) for each in batch
+            self._http_request(each.row, each.headers, partial(_send, each, deadline))
+            for each in batch
         ]
         if any(http_request.explains for http_request in http_requests):
             deadline.shorten(self.engine.limits.shared_predict)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from handlers.runtime import ranks
+from handlers.runtime import deadline, ranks
 
 Result = TypeVar("Result")
 # Seconds until a rank that waits for the others in a collective operation fails.
@@ -57,7 +57,8 @@ def on_ranks(
 ) -> tuple[list[Result], Group]:
     """Return what a function returns on each rank, and their group."""
     group = Group(size)
-    monkeypatch.setattr(ranks, "distributed", group)
+    for module in (deadline, ranks):
+        monkeypatch.setattr(module, "distributed", group)
     with ThreadPoolExecutor(size) as threads:
         found = [threads.submit(group.run, rank, function) for rank in range(size)]
         return [each.result(4 * WAIT) for each in found], group

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from handlers.config.model_config import ModelConfig
+from handlers.dispatcher import Dispatcher
 from handlers.engine import Engine
 from handlers.http.request import HttpRequest
-from handlers.protocols.dispatcher import Dispatcher
 from handlers.schemas.request import TextStream
 from handlers.telemetry.meter import Meter
 from tests.modes import cases

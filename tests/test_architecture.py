@@ -13,8 +13,10 @@ FILES = sorted(HANDLERS.glob("**/*.py"))
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("transformers_handler",),
     ("torchserve",),
+    ("dispatcher",),
     ("protocols",),
     ("engine",),
+    ("batch",),
     ("formats",),
     ("export",),
     ("explainers",),
@@ -32,10 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # What a wire format knows of a model is in its `ModelInfo`; only the dispatcher knows the engine.
-DISPATCHER = HANDLERS / "protocols" / "dispatcher.py"
-WIRE_FORMATS = [
-    path for path in sorted((HANDLERS / "protocols").rglob("*.py")) if path != DISPATCHER
-]
+WIRE_FORMATS = sorted((HANDLERS / "protocols").rglob("*.py"))
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -111,9 +110,9 @@ def test_a_wire_format_knows_a_model_by_its_model_info_alone() -> None:
     assert not imported_from(WIRE_FORMATS, [*(f"handlers.{name}" for name in above), "torch"])
 
 
-def test_only_the_entry_point_imports_torchserve() -> None:
-    users = {path.name for path in FILES for name in IMPORTS[path] if begins(name, "ts")}
-    assert users == {"transformers_handler.py"}
+def test_only_the_entry_point_and_its_package_import_torchserve() -> None:
+    users = {package_of(path) for path in FILES for name in IMPORTS[path] if begins(name, "ts")}
+    assert users == {"transformers_handler", "torchserve"}
 
 
 def test_the_configuration_imports_no_torch() -> None:

@@ -1,15 +1,14 @@
-"""Groups of rows that are computed together, or in halves where memory does not suffice."""
+"""Rows that are computed together, or in halves where memory does not suffice."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import torch
 
-from handlers.errors import OutOfMemory, RequestError, classify, is_out_of_memory
+from handlers.errors import OutOfMemory, RequestError, classify, is_out_of_memory, without_frames
 
 Item = TypeVar("Item")
 
@@ -27,33 +26,29 @@ def memory_errors() -> Iterator[None]:
         raise
 
 
-class Halvable(Generic[Item]):
-    """Iterates over groups; one that memory does not suffice for comes again in halves.
+def as_request_error(error: Exception) -> RequestError:
+    """Return the error of rows that did not run, without the frames that keep tensors.
 
-    Args:
-        groups: the groups.
+    Raises:
+        Exception: the error itself, where it is neither a request's nor about memory.
     """
+    if isinstance(error, RequestError):
+        return without_frames(error)
+    if is_out_of_memory(error):
+        return classify(error)
+    raise error
 
-    def __init__(self, groups: Iterable[list[Item]]) -> None:
-        self._waiting = deque(groups)
-        self._full = False
 
-    def __iter__(self) -> Iterator[list[Item]]:
-        while self._waiting:
-            if self._full:
-                # Later than in `halve`, where the error keeps tensors.
-                _free_memory()
-            self._full = False
-            yield self._waiting.popleft()
+def halves_for(error: RequestError, group: list[Item]) -> list[list[Item]]:
+    """Return the halves of a group that memory does not suffice for; none for other errors.
 
-    def halve(self, group: list[Item], error: RequestError) -> bool:
-        """Return whether the halves of a group come next, because of its error."""
-        self._full = isinstance(error, OutOfMemory)
-        if not self._full or len(group) == 1:
-            return False
-        middle = len(group) // 2
-        self._waiting.extendleft([group[middle:], group[:middle]])
-        return True
+    Call it after the `except` clause, where the error keeps tensors no more.
+    """
+    if not isinstance(error, OutOfMemory):
+        return []
+    _free_memory()
+    middle = len(group) // 2
+    return [group[:middle], group[middle:]] if middle else []
 
 
 def _free_memory() -> None:

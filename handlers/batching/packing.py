@@ -7,6 +7,7 @@ packing needs no special kernels.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from handlers.batching.memory import Halvable, memory_errors
+from handlers.batching.memory import as_request_error, halves_for
 from handlers.batching.padding import Batch, Padding, to_numpy
 from handlers.batching.rows import Keep, Outputs, Row, RowOutcome, keep_all
-from handlers.errors import RequestError, without_frames
 from handlers.telemetry.meter import Meter
 
 # Candidate row widths. Wider rows cost more because attention is quadratic. Widths are multiples of
@@ -198,17 +198,19 @@ def run_packed(
         keep: returns what is kept of a text's outputs.
     """
     results: list[RowOutcome] = [{}] * len(texts)
-    groups = Halvable(_group(best_fit([len(text) for text in texts]), texts, budget))
-    for rows in groups:
+    waiting = deque(_group(best_fit([len(text) for text in texts]), texts, budget))
+    while waiting:
+        rows, failure = waiting.popleft(), None
         packed = pack(texts, rows, padding)
         try:
-            with memory_errors():
-                outputs = unpack(forward(packed), packed, texts, per_token)
-        except RequestError as error:
-            if groups.halve(rows, error):
-                continue
-            for text in packed.texts:
-                results[text.index] = without_frames(error)
+            outputs = unpack(forward(packed), packed, texts, per_token)
+        except Exception as error:  # noqa: BLE001 - errors of libraries are raised again
+            failure = as_request_error(error)
+        if failure:
+            halves = halves_for(failure, rows)
+            waiting.extendleft(reversed(halves))
+            for text in packed.texts if not halves else ():
+                results[text.index] = failure
             continue
         for text, found in zip(packed.texts, outputs, strict=True):
             results[text.index] = keep(texts[text.index], found)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from handlers.batching.memory import Halvable, memory_errors
+from handlers.batching.memory import as_request_error, halves_for
 from handlers.batching.rows import Keep, Outputs, Row, RowOutcome, keep_all
-from handlers.errors import RequestError, without_frames
 from handlers.telemetry.meter import Meter
 
 Batch = dict[str, torch.Tensor]
@@ -75,21 +76,21 @@ def pad(rows: Sequence[Row], padding: Padding) -> Batch:
         Tensors of shape (rows, longest row), or (rows, longest row, size) for the inputs of
         `padding.sizes`.
     """
-    shape = (len(rows), max(map(len, rows)))
-    columns = [unpadded(len(row), shape[1], padding.side) for row in rows]
-    batch = {
-        name: np.full((*shape, padding.sizes.get(name, 1)), padding.ids.get(name, 0))
-        for name in rows[0].features
-    }
-    batch["attention_mask"] = np.zeros((*shape, 1), dtype=np.int64)
-    for index, (row, real) in enumerate(zip(rows, columns, strict=True)):
-        batch["attention_mask"][index, real] = 1
+    width = max(map(len, rows))
+    batch = {}
+    for name in rows[0].features:
+        shape = (len(rows), width, padding.sizes.get(name, 1))
+        batch[name] = np.full(shape, padding.ids.get(name, 0))
+    mask = np.zeros((len(rows), width), dtype=np.int64)
+    for index, row in enumerate(rows):
+        real = unpadded(len(row), width, padding.side)
+        mask[index, real] = 1
         for name, values in row.features.items():
             batch[name][index, real] = np.reshape(values, (len(row), -1))
-    return {
-        name: torch.from_numpy(array if name in padding.sizes else array[..., 0])
-        for name, array in batch.items()
-    }
+    tensors = {"attention_mask": torch.from_numpy(mask)}
+    for name, array in batch.items():
+        tensors[name] = torch.from_numpy(array if name in padding.sizes else array[..., 0])
+    return tensors
 
 
 def unpadded(length: int, width: int, side: Side) -> slice:
@@ -108,16 +109,18 @@ def without_padding(
         side: the side that is padded.
         per_token: names of the outputs that have a value for each token; padding is removed.
     """
-    arrays = {name: to_numpy(tensor) for name, tensor in outputs.items()}
     width = max(map(len, rows))
-    columns = [unpadded(len(row), width, side) for row in rows]
-    return [
-        {
-            name: array[position, real] if name in per_token else array[position]
-            for name, array in arrays.items()
-        }
-        for position, real in enumerate(columns)
-    ]
+    arrays = {}
+    for name, tensor in outputs.items():
+        arrays[name] = to_numpy(tensor)
+    found: list[Outputs] = []
+    for position, row in enumerate(rows):
+        own = {}
+        for name, array in arrays.items():
+            values = array[position]
+            own[name] = values[unpadded(len(row), width, side)] if name in per_token else values
+        found.append(own)
+    return found
 
 
 def run(
@@ -149,19 +152,21 @@ def run(
         collate: returns the batch of rows; by default they are padded.
     """
     results: list[RowOutcome] = [{}] * len(rows)
-    costs = [row.cost for row in rows]
-    groups = Halvable(group_by_length(costs, budget, padded_limit=padded_limit))
-    for group in groups:
-        members = [rows[index] for index in group]
+    costs = list(map(attrgetter("cost"), rows))
+    waiting = deque(group_by_length(costs, budget, padded_limit=padded_limit))
+    while waiting:
+        group, failure = waiting.popleft(), None
+        members = list(map(rows.__getitem__, group))
         batch = collate(members) if collate else pad(members, padding)
         try:
-            with memory_errors():
-                outputs = without_padding(forward(batch), members, padding.side, per_token)
-        except RequestError as error:
-            if groups.halve(group, error):
-                continue
-            for index in group:
-                results[index] = without_frames(error)
+            outputs = without_padding(forward(batch), members, padding.side, per_token)
+        except Exception as error:  # noqa: BLE001 - errors of libraries are raised again
+            failure = as_request_error(error)
+        if failure:
+            halves = halves_for(failure, group)
+            waiting.extendleft(reversed(halves))
+            for index in group if not halves else ():
+                results[index] = failure
             continue
         for index, found in zip(group, outputs, strict=True):
             results[index] = keep(rows[index], found)

@@ -98,14 +98,15 @@ def check_numbers(outputs: Sequence[Outputs]) -> None:
     Raises:
         NotFinite: one is NaN or infinity.
     """
-    for array in (value for row in outputs for value in row.values()):
-        is_float = isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.size
-        # The maximum is NaN where one value is.
-        if is_float and not (np.max(array) < np.inf):
-            raise NotFinite(
-                "The model computes no finite numbers for this text; send another one, or set"
-                " dtype: float32 in the YAML of the model."
-            )
+    for row in outputs:
+        for array in row.values():
+            is_float = isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.size
+            # The maximum is NaN where one value is.
+            if is_float and not (np.max(array) < np.inf):
+                raise NotFinite(
+                    "The model computes no finite numbers for this text; send another one, or set"
+                    " dtype: float32 in the YAML of the model."
+                )
 
 
 def outputs_agree(

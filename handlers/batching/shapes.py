@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from handlers.batching.memory import Halvable, memory_errors
+from handlers.batching.memory import as_request_error, halves_for
 from handlers.batching.padding import Batch, to_numpy
 from handlers.batching.rows import BaseRow, Keep, RowOutcome, keep_all
-from handlers.errors import RequestError, without_frames
 from handlers.telemetry.meter import Meter
 
 
@@ -80,17 +79,19 @@ def run_by_shape(
         collate: returns the batch of rows of equal shapes.
     """
     results: list[RowOutcome] = [{}] * len(rows)
-    groups = Halvable(group_by_shape(rows, budget))
-    for group in groups:
+    waiting = deque(group_by_shape(rows, budget))
+    while waiting:
+        group, failure = waiting.popleft(), None
         try:
-            with memory_errors():
-                outputs = forward(collate([rows[index] for index in group]))
-                arrays = {name: to_numpy(tensor) for name, tensor in outputs.items()}
-        except RequestError as error:
-            if groups.halve(group, error):
-                continue
-            for index in group:
-                results[index] = without_frames(error)
+            outputs = forward(collate([rows[index] for index in group]))
+            arrays = {name: to_numpy(tensor) for name, tensor in outputs.items()}
+        except Exception as error:  # noqa: BLE001 - errors of libraries are raised again
+            failure = as_request_error(error)
+        if failure:
+            halves = halves_for(failure, group)
+            waiting.extendleft(reversed(halves))
+            for index in group if not halves else ():
+                results[index] = failure
             continue
         for place, index in enumerate(group):
             found = {name: array[place] for name, array in arrays.items()}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from threading import Lock
@@ -78,12 +77,20 @@ def tokenize(
 
     The result has a list for each input name and text: `encoding["input_ids"][i]`.
     """
-    firsts = [first for first, _ in texts]
-    seconds = [second for _, second in texts if second is not None] or None
-    with IN_TURN, _truncating(tokenizer, truncation_side):
-        if tokenizer.is_fast:
-            return tokenizer(firsts, seconds, verbose=False, **options)
-        return _tokenize_plainly(tokenizer, firsts, seconds, options)
+    firsts, seconds = list[str](), list[str]()
+    for first, second in texts:
+        firsts.append(first)
+        if second is not None:
+            seconds.append(second)
+    with IN_TURN:
+        own_side = tokenizer.truncation_side
+        tokenizer.truncation_side = truncation_side or own_side
+        try:
+            if tokenizer.is_fast:
+                return tokenizer(firsts, seconds or None, verbose=False, **options)
+            return _tokenize_plainly(tokenizer, firsts, seconds or None, options)
+        finally:
+            tokenizer.truncation_side = own_side
 
 
 def has_offsets(encoding: Encoding | PlainEncoding) -> bool:
@@ -112,15 +119,6 @@ def _tokenize_plainly(
         for ids, mask, first in zip(found["input_ids"], masks, counts, strict=True)
     ]
     return BatchEncoding(dict(found), encoding=encodings, n_sequences=2 if seconds else 1)
-
-
-@contextmanager
-def _truncating(tokenizer: PreTrainedTokenizerBase, side: Side | None) -> Iterator[None]:
-    own, tokenizer.truncation_side = tokenizer.truncation_side, side or tokenizer.truncation_side
-    try:
-        yield
-    finally:
-        tokenizer.truncation_side = own
 
 
 def without_excess(
@@ -198,13 +196,20 @@ def window(encoding: BatchEncoding, index: int, names: Sequence[str]) -> Window:
         index: the row.
         names: the model's input names.
     """
-    return Window(features(encoding, index, names), encoding.encodings[index])
+    own = {}
+    for name in names:
+        if name != "attention_mask" and name in encoding:
+            own[name] = encoding[name][index]
+    return Window(own, encoding.encodings[index])
 
 
 def features(encoding: Mapping[str, Any], index: int, names: Sequence[str]) -> dict[str, list[int]]:
     """Return the model inputs of one row without the attention mask, which padding adds."""
-    present = [name for name in names if name != "attention_mask" and name in encoding]
-    return {name: encoding[name][index] for name in present}
+    found = {}
+    for name in names:
+        if name != "attention_mask" and name in encoding:
+            found[name] = encoding[name][index]
+    return found
 
 
 def check_length(length: int, max_tokens: int | None, what: str) -> None:

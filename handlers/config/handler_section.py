@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 from pydantic import (
@@ -399,7 +400,7 @@ class HandlerSection(_Section):
             )
         return self
 
-    @property
+    @cached_property
     def request_rows(self) -> int:
         """The maximum number of rows of one HTTP request, windows included."""
         return self.max_request_rows or max(8 * self.max_rows, self.max_sequences)

@@ -22,7 +22,7 @@ from handlers.explainers._attribution import Attribution
 from handlers.explainers._time_shares import TimeShares, weights_of
 from handlers.explainers.base import AnyTarget, BaseExplainer, ExplainedModel
 from handlers.runtime.deadline import Deadline, DeadlineExceeded
-from handlers.runtime.jobs import Job
+from handlers.runtime.request_state import RequestState
 from handlers.schemas.explanation_parameters import ExplanationParameters
 
 NOT_CONVERGED = (
@@ -42,13 +42,13 @@ class Selector(Protocol):
     def method_by_default(cls, *, gradients: bool) -> str:
         """Return the method where a request names none."""
 
-    def select(self, job: Job) -> Sequence[AnyTarget]:
+    def select(self, state: RequestState) -> Sequence[AnyTarget]:
         """Return the model outputs to explain."""
 
     def to_response(
-        self, job: Job, selected: Sequence[Any], attributions: Sequence[Attribution]
+        self, state: RequestState, selected: Sequence[Any], attributions: Sequence[Attribution]
     ) -> dict[str, Any]:
-        """Return the response for a job."""
+        """Return the response for a request."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class AttributionJob:
 
     @property
     def batch_key(self) -> Hashable:
-        """The properties that jobs must have in common to share forward passes."""
+        """The properties that items must have in common to share forward passes."""
         comparison = self.target.comparison
         key = comparison and comparison.batch_key
         settings = self.explainer.batch_key(self.settings)
@@ -77,7 +77,7 @@ class AttributionJob:
 
 
 class ExplanationRunner:
-    """Explains the jobs of one batch.
+    """Explains the requests of one batch.
 
     Args:
         explanation_target: the explanation target of the mode.
@@ -88,24 +88,24 @@ class ExplanationRunner:
         self._target = explanation_target
         self._model = model
 
-    def explain(self, jobs: Sequence[Job]) -> list[dict[str, Any] | RequestError]:
-        """Return the explanation or the error of each job, in their order."""
-        planned = [attempt(self._plan, job) for job in jobs]
+    def explain(self, states: Sequence[RequestState]) -> list[dict[str, Any] | RequestError]:
+        """Return the explanation or the error of each request, in their order."""
+        planned = [attempt(self._plan, state) for state in states]
         items = [item for plan in planned if not isinstance(plan, RequestError) for item in plan]
         outcomes = self._run(items)
         return [
             plan
             if isinstance(plan, RequestError)
-            else attempt(self._to_response, job, plan, outcomes)
-            for job, plan in zip(jobs, planned, strict=True)
+            else attempt(self._to_response, state, plan, outcomes)
+            for state, plan in zip(states, planned, strict=True)
         ]
 
-    def _plan(self, job: Job) -> list[AttributionJob]:
-        method = method_for(job.settings, self._target, self._model)
+    def _plan(self, state: RequestState) -> list[AttributionJob]:
+        method = method_for(state.settings, self._target, self._model)
         explainer = explainers.get(method)()
         return [
-            AttributionJob(target, method, explainer, job.settings, job.owner)
-            for target in self._target.select(job)
+            AttributionJob(target, method, explainer, state.settings, state.http_request_id)
+            for target in self._target.select(state)
         ]
 
     def _run(self, items: Sequence[AttributionJob]) -> dict[int, Attribution | RequestError]:
@@ -153,7 +153,7 @@ class ExplanationRunner:
 
     def _to_response(
         self,
-        job: Job,
+        state: RequestState,
         plan: Sequence[AttributionJob],
         outcomes: dict[int, Attribution | RequestError],
     ) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class ExplanationRunner:
             if not outcome.is_finite:
                 raise NotFinite(NOT_FINITE)
             attributions.append(outcome)
-        response = self._target.to_response(job, [item.target for item in plan], attributions)
+        response = self._target.to_response(state, [item.target for item in plan], attributions)
         return with_method(response, plan[0].method)
 
 

@@ -63,8 +63,7 @@ from handlers.generation.scheduler import NewTokens, Receive, check_load
 from handlers.generation.text_grammar import TextGrammar
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.lazy_load import LazyLoad
-from handlers.runtime.model import Model
-from handlers.runtime.one_thread import OneThread
+from handlers.runtime.model import Model, OneThread
 
 logger = logging.getLogger(__name__)
 

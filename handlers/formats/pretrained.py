@@ -240,15 +240,19 @@ class PretrainedModel(Model):
 
     def _select_outputs(self, result: Any) -> dict[str, torch.Tensor]:
         # Some models have a head, and its output, only where their config says so.
-        return {name: result[name] for name in self._outputs if result.get(name) is not None}
+        outputs = {}
+        for name in self._outputs:
+            if result.get(name) is not None:
+                outputs[name] = result[name]
+        return outputs
 
     def _to_device(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return a batch on the device of the model; pixels in its data type."""
         device, dtype = self.module.device, self.module.dtype
-        return {
-            name: tensor.to(device, dtype if tensor.is_floating_point() else None)
-            for name, tensor in batch.items()
-        }
+        moved = {}
+        for name, tensor in batch.items():
+            moved[name] = tensor.to(device, dtype if tensor.is_floating_point() else None)
+        return moved
 
 
 def _on_cpu(spec: ModelSpec) -> ModelSpec:

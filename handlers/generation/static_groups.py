@@ -23,8 +23,7 @@ from handlers.errors import InternalError, OutOfTime, RequestError, attempt, log
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.scheduler import as_too_large, check_load
 from handlers.runtime.deadline import NO_DEADLINE, PATIENCE, Deadline
-from handlers.runtime.model import Model
-from handlers.runtime.one_thread import OneThread
+from handlers.runtime.model import Model, OneThread
 from handlers.telemetry.meter import Meter
 
 Result = TypeVar("Result")

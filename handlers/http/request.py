@@ -72,14 +72,24 @@ class HttpRequest:
         return self.headers.get("explain") == "True" or self.path.endswith(EXPLAIN)
 
     @property
+    def own_body(self) -> dict[str, Any] | None:
+        """The body that TorchServe has read as an object, sent over HTTP to the model's own path.
+
+        None for other requests.
+        """
+        body = self.row.get("body")
+        is_own = isinstance(body, dict) and not self.path and not is_grpc(self.headers)
+        return body if is_own else None
+
+    @property
     def describes(self) -> bool:
         """Whether it is TorchServe's describe call, which has the header and no row."""
         return self.headers.get("describe") == "True" and not self.row
 
-    @cached_property
+    @property
     def by_grpc(self) -> bool:
-        """Whether it came by gRPC: HTTP has headers beside the descriptions of fields."""
-        return not any(isinstance(value, str) for value in self.headers.values())
+        """Whether it came by gRPC."""
+        return is_grpc(self.headers)
 
     @cached_property
     def path(self) -> str:
@@ -87,7 +97,9 @@ class HttpRequest:
 
         Usually it is empty. Without a version it can be in the query only.
         """
-        path = self.header("url_path") or self._path_of_query
+        path = self.header("url_path")
+        if not path and PATH_FIELD in self.row:
+            path = self._path_of_query
         # Clients join a base URL that ends with a slash and a path that begins with one.
         return re.sub("/+", "/", path).strip("/")
 
@@ -137,6 +149,9 @@ class HttpRequest:
             BadRequest: no body, not UTF-8, broken JSON, or an unknown compression.
             RequestTooLarge: it decompresses to too many bytes, or has too many values.
         """
+        body = self.row.get("body")
+        if isinstance(body, dict):
+            return body
         if self._body_name is not None:
             if self.reads_media and _is_file(self.raw, self.content_type):
                 return bytes(self.raw)
@@ -157,8 +172,10 @@ class HttpRequest:
     @cached_property
     def _headers(self) -> dict[str, str]:
         """The headers under their names in lower case; of two that differ by case, the first."""
-        pairs = reversed(list(self.headers.items()))
-        return {name.lower(): str(value) for name, value in pairs}
+        found: dict[str, str] = {}
+        for name, value in self.headers.items():
+            found.setdefault(name.lower(), str(value))
+        return found
 
     def _joined_fields(self) -> dict[str, Any]:
         """Return the values of a form by name; a list where a field comes several times.
@@ -219,6 +236,14 @@ class HttpRequest:
         """The body's content type in lower case, with its parameters."""
         described = _type_in(self.headers, self._body_name or "")
         return described or self.header("content-type").lower()
+
+
+def is_grpc(headers: Mapping[str, Any]) -> bool:
+    """Return whether a request came by gRPC: HTTP has headers beside the descriptions of fields."""
+    for value in headers.values():
+        if isinstance(value, str):
+            return False
+    return True
 
 
 def _is_field(name: str) -> bool:

@@ -13,6 +13,8 @@ from handlers.config.quoting import shorten
 
 JSON = "application/json"
 MAX_HEADER = 300
+# Statuses that say that the handler failed, and not that the request is wrong.
+FAILURES = (500, 507)
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class HttpResponse:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not self.headers:
+            return
         values = {name: _header_value(value) for name, value in self.headers.items()}
         object.__setattr__(self, "headers", values)
 
@@ -49,7 +53,7 @@ def encode_json(value: Any) -> bytes:
 
 def has_failed(response: HttpResponse) -> bool:
     """Return whether a response says that the handler failed, and not that the request is wrong."""
-    return response.status in (500, 507)
+    return response.status in FAILURES
 
 
 def _encode_slowly(value: Any) -> bytes:

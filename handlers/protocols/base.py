@@ -6,12 +6,15 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
 
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, copied
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
-from handlers.schemas.model_info import ModelInfo, Operation
+from handlers.schemas.model_info import ModelInfo, Service
+from handlers.schemas.operation import Operation
 from handlers.schemas.request import Request
 
 # Errors whose cause is in their item.
@@ -20,7 +23,7 @@ OF_ITEM = (BadRequest, RequestTooLarge, Unprocessable)
 INPUTS = "inputs"
 QUOTED = re.compile(r"""("[^"]*"|'[^']*')""")
 # What a model without the operation does not do, for errors.
-OPERATIONS: Mapping[Operation, str] = {
+OPERATIONS: Mapping[Service, str] = {
     "embed": "makes no embeddings of texts",
     "embed_all": "makes no embeddings of tokens",
     "embed_sparse": "makes no sparse embeddings",
@@ -40,21 +43,32 @@ class Exchange:
         http_request: the HTTP request.
         items: the request in each item of the body, or the error of an item that is not readable.
         context: whatever else the protocol read from the body and needs for the response.
-        call: the engine's method that takes the requests; None for `predict` or `explain`, which
-            the HTTP request decides.
+        call: what the engine does for the requests; by default it predicts or explains, as the
+            HTTP request says.
         asks_health: whether the response says that the model answers, which the engine is asked.
     """
 
     http_request: HttpRequest
     items: Sequence[Request | RequestError] = ()
     context: Any = None
-    call: Literal["tokenize", "detokenize"] | None = None
+    call: Operation | None = None
     asks_health: bool = False
 
     @property
+    def operation(self) -> Operation:
+        """What the engine does for the requests."""
+        if self.call is not None:
+            return self.call
+        return Operation.EXPLAIN if self.http_request.explains else Operation.PREDICT
+
+    @cached_property
     def requests(self) -> list[Request]:
         """The requests for the engine, in the order of their items."""
-        return [item for item in self.items if isinstance(item, Request)]
+        requests = []
+        for item in self.items:
+            if isinstance(item, Request):
+                requests.append(item)
+        return requests
 
     @property
     def explains(self) -> bool:
@@ -63,12 +77,22 @@ class Exchange:
 
     def by_item(self, outcomes: Sequence[Any]) -> list[Any]:
         """Return the outcome of each item, from the outcomes of the requests."""
-        found = iter(outcomes)
-        return [next(found) if isinstance(item, Request) else item for item in self.items]
+        found, by_item = iter(outcomes), []
+        for item in self.items:
+            by_item.append(next(found) if isinstance(item, Request) else item)
+        return by_item
 
 
 class BaseProtocol(ABC):
-    """A wire format; an instance serves one model and stores nothing about a request."""
+    """A wire format; an instance serves one model and stores nothing about a request.
+
+    Attributes:
+        keys: the keys, and the types of their values, by which a body that is an object, sent to
+            the model's own path, may be in this format: none for a format that has a path or type,
+            and None for any body.
+    """
+
+    keys: Mapping[str, type] | None = MappingProxyType({})
 
     def __init__(self, model: ModelInfo) -> None:
         self.model = model
@@ -95,11 +119,17 @@ class BaseProtocol(ABC):
         An error stands in the place of its item; where all items failed, the first error is the
         response.
         """
-        by_item = exchange.by_item(outcomes)
-        errors = [outcome for outcome in by_item if isinstance(outcome, RequestError)]
-        if errors and len(errors) == len(by_item):
+        results, errors = [], []
+        are_all = len(outcomes) == len(exchange.items)
+        for outcome in outcomes if are_all else exchange.by_item(outcomes):
+            if isinstance(outcome, RequestError):
+                errors.append(outcome)
+                results.append(outcome.body())
+            else:
+                results.append(outcome)
+        if errors and len(errors) == len(results):
             return self.error_response(exchange.http_request, errors[0])
-        return self.response(exchange, [result_or_error_body(outcome) for outcome in by_item])
+        return self.response(exchange, results)
 
     def response(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
         """Return the response with the result of each item, or its error's body."""
@@ -128,7 +158,7 @@ class BaseProtocol(ABC):
             parameters: the parameters of every request.
             name: the key of the inputs in the body, for errors.
         """
-        if not self.is_list(inputs):
+        if not isinstance(inputs, list) or not self.is_list(inputs):
             return [Request(inputs, parameters)]
         self.check_count(len(inputs), name)
         return [Request(item, parameters, alone=False) for item in inputs]
@@ -183,7 +213,7 @@ def check_continues_prompts(model: ModelInfo) -> None:
         )
 
 
-def check_operation(model: ModelInfo, *operations: Operation) -> None:
+def check_operation(model: ModelInfo, *operations: Service) -> None:
     """Check that a model does one of these operations.
 
     Raises:

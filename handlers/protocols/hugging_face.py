@@ -31,14 +31,15 @@ https://huggingface.co/docs/text-generation-inference/conceptual/streaming
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
+from types import MappingProxyType
 from typing import Any
 
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.http.request import HttpRequest
-from handlers.http.response import JSON, HttpResponse
+from handlers.http.response import JSON, HttpResponse, encode_json
 from handlers.http.server_sent_events import (
     EVENTS,
     EventStream,
@@ -56,7 +57,7 @@ from handlers.protocols.items import (
     read_target,
 )
 from handlers.protocols.result_formats import format_results, preferred_file, preferred_type
-from handlers.schemas.model_info import Columns
+from handlers.schemas.model_info import Columns, ModelInfo
 from handlers.schemas.request import GeneratedToken, Request, TextToken
 
 # The details that a stream has in its events.
@@ -121,6 +122,14 @@ class Protocol(BaseProtocol):
     `target` is for explanations only.
     """
 
+    keys: Mapping[str, type] | None = MappingProxyType({"inputs": object, "parameters": object})
+
+    def __init__(self, model: ModelInfo) -> None:
+        super().__init__(model)
+        # The parameters that may stand beside the inputs.
+        self._beside = model.parameters if model.operation in EMBEDDINGS else {}
+        self._known = {*KEYS, *self._beside}
+
     def recognises(self, http_request: HttpRequest) -> bool:
         content = http_request.content
         if not isinstance(content, dict):
@@ -131,17 +140,21 @@ class Protocol(BaseProtocol):
 
     def parse(self, http_request: HttpRequest) -> Exchange:
         content = http_request.content
-        beside = self.model.parameters if self.model.operation in EMBEDDINGS else {}
-        columns = self._columns_beside(content)
-        check_keys(content, [*KEYS, *beside, *columns], "The body")
+        columns = self._columns_beside(content) if self.model.reads_media else ()
+        if not content.keys() <= self._known:
+            check_keys(content, [*KEYS, *self._beside, *columns], "The body")
         if "inputs" not in content:
             raise BadRequest("The body has no inputs; send them under that key.")
-        parameters = {name: content[name] for name in beside if name in content}
-        parameters |= read_parameters(content)
-        parameters |= read_target(content, explains=http_request.explains)
-        inputs = {name: content[name] for name in columns} or content["inputs"]
-        requests = self.requests(from_base64(inputs, self.model.input_columns), parameters)
-        if not read_stream(content):
+        parameters = _items(content, self._beside) if self._beside else {}
+        if "parameters" in content:
+            parameters |= read_parameters(content)
+        if "target" in content:
+            parameters |= read_target(content, explains=http_request.explains)
+        inputs = _items(content, columns) if columns else content["inputs"]
+        if isinstance(inputs, dict):
+            inputs = from_base64(inputs, self.model.input_columns)
+        requests = self.requests(inputs, parameters)
+        if "stream" not in content or not read_stream(content):
             return Exchange(http_request, requests)
         self._check_stream(http_request, requests[0])
         if self.model.draws:
@@ -164,13 +177,14 @@ class Protocol(BaseProtocol):
         return HttpResponse(request.stream.last(new_text, outcome[0]), content_type=EVENTS)
 
     def response(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
-        if kind := self._file_type(exchange):
+        if self.model.result_files and (kind := self._file_type(exchange)):
             return self._file(exchange, results, kind)
-        content_type = preferred_type(exchange.http_request, default=JSON)
-        if content_type == JSON:
-            return super().response(exchange, results)
-        columns = () if exchange.explains else self.model.result_columns
-        return format_results(results, content_type, columns)
+        if exchange.http_request.header("accept"):
+            content_type = preferred_type(exchange.http_request, default=JSON)
+            if content_type != JSON:
+                columns = () if exchange.explains else self.model.result_columns
+                return format_results(results, content_type, columns)
+        return HttpResponse(encode_json(self.response_body(exchange, results)))
 
     def _file_type(self, exchange: Exchange) -> str:
         """Return the type of the file that is the response; empty for one of another kind."""
@@ -195,9 +209,14 @@ class Protocol(BaseProtocol):
         return HttpResponse(self.model.result_files.convert(items[0], kind), content_type=kind)
 
     def response_body(self, exchange: Exchange, results: Sequence[Any]) -> Any:
-        if not exchange.requests[0].alone:
+        """Return the results, or that of a single text; for the hub's clients as the hub does."""
+        request, of_hub = exchange.requests[0], self.model.hub_result
+        if not request.alone:
             return list(results)
-        return self._single_result(exchange, results[0])
+        if of_hub and isinstance(request.inputs, str) and not exchange.http_request.explains:
+            agent = exchange.http_request.header("user-agent")
+            return of_hub.convert(results[0]) if of_hub.clients.search(agent) else results[0]
+        return results[0]
 
     def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
         """Return the usual response, with its message in a header as well."""
@@ -225,7 +244,7 @@ class Protocol(BaseProtocol):
         """Return the columns of a file and a text that stand beside the inputs; usually none."""
         several = (names for names in self.model.input_columns if len(names) > 1)
         found = (names for names in several if content.keys() >= set(names))
-        return max(found, key=len, default=()) if self.model.reads_media else ()
+        return max(found, key=len, default=())
 
     def _check_stream(self, http_request: HttpRequest, request: Request) -> None:
         if not (self.model.generates or self.model.draws) or http_request.explains:
@@ -248,13 +267,10 @@ class Protocol(BaseProtocol):
         whole = after_prompt and self._parameter("return_full_text", request)
         return str(generated[len(request.inputs) :] if whole else generated)
 
-    def _single_result(self, exchange: Exchange, result: Any) -> Any:
-        """Return the result of one text, for the hub's own clients as the hub returns it."""
-        of_hub, is_text = self.model.hub_result, isinstance(exchange.requests[0].inputs, str)
-        if of_hub is None or exchange.explains or not is_text:
-            return result
-        agent = exchange.http_request.header("user-agent")
-        return of_hub.convert(result) if of_hub.clients.search(agent) else result
+
+def _items(body: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the items of a body with these names that it has."""
+    return {name: body[name] for name in names if name in body}
 
 
 def _with_top(token: TextToken, top: Sequence[TextToken]) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from handlers import __version__
+from handlers.batching.chunks import text_size
 from handlers.errors import BadRequest, RequestError, RequestTooLarge
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
@@ -19,8 +21,8 @@ from handlers.protocols import hugging_face
 from handlers.protocols.base import Exchange, check_not_explained, is_chat
 from handlers.protocols.items import check_keys
 from handlers.protocols.keys import KeyTable, honoured, ignored, refused
-from handlers.runtime.waves import text_size
 from handlers.schemas.model_info import ModelInfo
+from handlers.schemas.operation import Operation
 from handlers.schemas.request import Request
 from handlers.schemas.text_checks import json_type
 from handlers.schemas.tokenized_text import TokenizedText
@@ -44,6 +46,8 @@ Write = Callable[[Exchange, Sequence[Any]], Any]
 
 class InferenceServer(hugging_face.Protocol):
     """Paths below the model's own, each with the function that parses its bodies."""
+
+    keys = MappingProxyType({})
 
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
@@ -92,7 +96,7 @@ class InferenceServer(hugging_face.Protocol):
                 f"inputs has {characters:,} characters in all, and this model takes {limit:,}"
                 "; send it in parts."
             )
-        return Exchange(http_request, requests, self._tokenized, "tokenize")
+        return Exchange(http_request, requests, self._tokenized, Operation.TOKENIZE)
 
     def _texts(self, inputs: Any, parameters: Mapping[str, Any]) -> list[Request]:
         """Return a request for each text; two texts are no pair, whatever the model's mode."""

@@ -80,6 +80,8 @@ def read_parameters(body: Mapping[str, Any]) -> dict[str, Any]:
         BadRequest: they are not an object.
         RequestTooLarge: they have too many values.
     """
+    if not body.get("parameters"):
+        return {}
     parameters = _read_object(body, "parameters")
     check_size(parameters)
     nested = [_read_object(parameters, name) for name in NESTED_PARAMETERS]
@@ -100,7 +102,9 @@ def read_target(body: Mapping[str, Any], *, explains: bool) -> dict[str, Any]:
     Raises:
         RequestTooLarge: it has too many values.
     """
-    parameters = {"target": body["target"]} if explains and "target" in body else {}
+    if not explains or "target" not in body:
+        return {}
+    parameters = {"target": body["target"]}
     check_size(parameters)
     return parameters
 
@@ -123,8 +127,8 @@ def check_keys(body: Mapping[str, Any], known: Sequence[str], owner: str) -> Non
     Raises:
         BadRequest: it has; the text names the nearest known one.
     """
-    unknown = min((str(key) for key in body.keys() - set(known)), default=None)
-    if unknown is not None:
+    if others := body.keys() - set(known):
+        unknown = min(str(key) for key in others)
         raise BadRequest(
             f"{owner} has the unknown key {quote(unknown)}; {suggest(unknown, list(known))}"
         )
@@ -151,8 +155,9 @@ def from_base64(inputs: Any, columns: Sequence[Columns]) -> Any:
     Raises:
         BadRequest: it is not a text in base64.
     """
-    is_file = not FILE_TYPES.keys().isdisjoint(columns)
-    if not isinstance(inputs, dict) or inputs.keys() != {"b64"} or is_file:
+    if not isinstance(inputs, dict) or inputs.keys() != {"b64"}:
+        return inputs
+    if not FILE_TYPES.keys().isdisjoint(columns):
         return inputs
     try:
         return base64.b64decode(inputs["b64"], validate=True).decode("utf-8")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from handlers.errors import BadRequest, RequestError, attempt
@@ -30,6 +31,8 @@ ROUTE = re.compile(r"v1/models/[^:]+:(predict|explain)")
 
 class Protocol(BaseProtocol):
     """One request for each instance; an instance's parameters take precedence over the body's."""
+
+    keys = MappingProxyType({INSTANCES: object})
 
     def recognises(self, http_request: HttpRequest) -> bool:
         content = http_request.content if http_request.has_body else None

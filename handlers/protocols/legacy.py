@@ -24,6 +24,8 @@ TEXT = "text/plain; charset=utf-8"
 class Protocol(BaseProtocol):
     """Bodies of TorchServe's own Hugging Face example; `target` is for explanations only."""
 
+    keys = None
+
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
         self._legacy = model.legacy_response if model.settings.responses else None

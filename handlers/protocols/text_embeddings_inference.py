@@ -41,7 +41,8 @@ from handlers.protocols.inference_server import (
 )
 from handlers.protocols.items import check_keys, read_parameters
 from handlers.protocols.keys import KeyTable, honoured
-from handlers.schemas.model_info import ModelInfo, Operation
+from handlers.schemas.model_info import ModelInfo, Service
+from handlers.schemas.operation import Operation
 from handlers.schemas.request import Request, TokenIds
 from handlers.schemas.text_checks import json_type
 
@@ -114,7 +115,7 @@ class Protocol(InferenceServer):
 
     def _parse_texts(
         self,
-        operation: Operation,
+        operation: Service,
         defaults: Mapping[str, Any],
         write: Write,
         http_request: HttpRequest,
@@ -174,7 +175,7 @@ class Protocol(InferenceServer):
         skip = content.get("skip_special_tokens")
         parameters = {"skip_special_tokens": True if skip is None else skip}
         requests = [Request(_token_ids(each), parameters, alone=False) for each in lists]
-        return Exchange(http_request, requests, _listed, "detokenize")
+        return Exchange(http_request, requests, _listed, Operation.DETOKENIZE)
 
     def _check_texts(self, texts: Any, name: str) -> None:
         if not isinstance(texts, list):

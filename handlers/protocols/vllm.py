@@ -20,6 +20,7 @@ from handlers.errors import BadRequest
 from handlers.http.request import HttpRequest
 from handlers.protocols.base import BaseProtocol, Exchange, check_count, check_not_explained
 from handlers.protocols.keys import Key, KeyTable, honoured, ignored, refused
+from handlers.schemas.operation import Operation
 from handlers.schemas.parameters import parse_body
 from handlers.schemas.request import MAX_MESSAGES, Request, TokenIds
 from handlers.schemas.tokenized_text import TokenizedText
@@ -112,7 +113,7 @@ class Protocol(BaseProtocol):
             "chat_template_kwargs",
         }
         parameters = body.model_dump(include=named, exclude_none=True)
-        return Exchange(http_request, [Request(inputs[0], parameters)], call=TOKENIZE)
+        return Exchange(http_request, [Request(inputs[0], parameters)], call=Operation.TOKENIZE)
 
     def _parse_ids(self, http_request: HttpRequest) -> Exchange:
         content = http_request.content
@@ -121,4 +122,4 @@ class Protocol(BaseProtocol):
             # Before each of them is checked.
             TokenIds(tuple(tokens)).check_length(self.model.limits.max_characters)
         ids = TokenIds(tuple(parse_body(DetokenizeBody, content).tokens))
-        return Exchange(http_request, [Request(ids)], call=DETOKENIZE)
+        return Exchange(http_request, [Request(ids)], call=Operation.DETOKENIZE)

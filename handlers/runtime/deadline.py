@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from torch import distributed
+
 from handlers.errors import OutOfTime
 from handlers.runtime.ranks import agree
 
@@ -45,16 +47,20 @@ class Deadline:
     Args:
         seconds: the time limit; by default there is none.
         clock: returns the time in seconds.
+        source: another one, which ends this one where it is ended.
     """
 
     def __init__(
-        self, seconds: float = math.inf, clock: Callable[[], float] = time.monotonic
+        self,
+        seconds: float = math.inf,
+        clock: Callable[[], float] = time.monotonic,
+        source: Deadline | None = None,
     ) -> None:
         self.seconds = seconds
-        self._clock = clock
-        self._source: Deadline | None = None
+        self._clock, self._source = clock, source
         self._is_expired = False
-        self.restart()
+        self._started = clock()
+        self._end = self._started + seconds
 
     def restart(self) -> None:
         """Start the time limit again, unless it was ended."""
@@ -77,28 +83,19 @@ class Deadline:
 
     def extended(self, seconds: float) -> Deadline:
         """Return a time limit that ends so many seconds after this one."""
-        later = self._derived(self.seconds + seconds)
+        later = Deadline(self.seconds + seconds, self._clock, self)
         later._end = self._end + seconds
         return later
 
     def at_most(self, seconds: float) -> Deadline:
         """Return a time limit that ends in so many seconds, or with this one if that is earlier."""
-        earlier = self._derived(seconds)
+        earlier = Deadline(seconds, self._clock, self)
         earlier._end = min(self._end, earlier._end)
         return earlier
 
     def share(self, parts: float) -> Deadline:
         """Return a time limit that ends after one of so many parts of the time that is left."""
-        return self.at_most(max(0.0, self._end - self._clock()) / parts)
-
-    def _derived(self, seconds: float) -> Deadline:
-        derived = Deadline(seconds, self._clock)
-        derived._source = self
-        return derived
-
-    @property
-    def _has_expired(self) -> bool:
-        return self._is_expired or (self._source is not None and self._source._has_expired)
+        return Deadline(max(0.0, self._end - self._clock()) / parts, self._clock, self)
 
     @property
     def age(self) -> float:
@@ -111,7 +108,26 @@ class Deadline:
 
         Where processes share a model, what is run next depends on :func:`ranks.agree`.
         """
-        return self._has_expired or self._clock() > self._end
+        return self.overrun > 0
+
+    def passed_together(self) -> bool:
+        """Return whether the time limit has passed for rank 0.
+
+        Every process has to call it equally often.
+        """
+        has_passed = self.overrun > 0
+        is_shared = distributed.is_available() and distributed.is_initialized()
+        return agree(has_passed) if is_shared else has_passed
+
+    @property
+    def overrun(self) -> float:
+        """Seconds since the time limit passed, negative before; infinite where it was ended."""
+        deadline: Deadline | None = self
+        while deadline is not None:
+            if deadline._is_expired:
+                return math.inf
+            deadline = deadline._source
+        return self._clock() - self._end
 
     def check_together(self) -> None:
         """Check that time is left before the model runs; every process calls it equally often.
@@ -119,7 +135,7 @@ class Deadline:
         Raises:
             DeadlineExceeded: the time limit has passed.
         """
-        if agree(self.passed):
+        if self.passed_together():
             raise DeadlineExceeded
 
 
@@ -135,7 +151,7 @@ def before(
     """
 
     def call_in_time(argument: Argument) -> Result:
-        if agree(deadline.passed):
+        if deadline.passed_together():
             raise OutOfTime
         return function(argument)
 

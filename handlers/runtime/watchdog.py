@@ -49,7 +49,8 @@ class Watchdog:
         key = id(deadline)
         with self._lock:
             self._watched[key] = deadline
-            self._start()
+            if not self._is_started:
+                self._start()
         self._has_work.set()
         try:
             yield
@@ -58,11 +59,10 @@ class Watchdog:
                 del self._watched[key]
 
     def _start(self) -> None:
-        if not self._is_started:
-            # Where the process cannot have a thread now, the next batch tries again.
-            with suppress(NoThread):
-                start_thread("watchdog", self._run)
-                self._is_started = True
+        # Where the process cannot have a thread now, the next batch tries again.
+        with suppress(NoThread):
+            start_thread("watchdog", self._run)
+            self._is_started = True
 
     def _run(self) -> None:
         while not self._is_hanging():

@@ -12,7 +12,7 @@ from handlers.config.handler_section import HandlerSection
 Schema = Mapping[str, Any]
 Columns = tuple[str, ...]
 # What a mode does, under the names that embedding servers and OpenAI have for it.
-Operation = Literal[
+Service = Literal[
     "embed",
     "embed_all",
     "embed_sparse",
@@ -200,7 +200,7 @@ class ModelInfo:
     result_columns: Sequence[str] = ()
     generates: bool = False
     is_encoder_decoder: bool = False
-    operation: Operation | None = None
+    operation: Service | None = None
     prompts: Sequence[str] = ()
     takes_pairs: bool = False
     reads_media: bool = False

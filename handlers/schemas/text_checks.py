@@ -8,19 +8,41 @@ from typing import Any
 from handlers.errors import BadRequest, RequestTooLarge, TextTooLong
 
 
-def check_text(value: Any, name: str, max_characters: int) -> str:
+def check_text(
+    value: Any,
+    name: str,
+    max_characters: int,
+    too_long: type[RequestTooLarge] = TextTooLong,
+) -> str:
     """Return a text that a tokenizer can take.
 
     Args:
         value: the value in the request.
         name: its name in an error, for example `inputs`.
         max_characters: the maximum number of characters.
+        too_long: the error of a text with more.
 
     Raises:
         BadRequest: not a string, empty, or with half a surrogate pair.
-        TextTooLong: more characters than allowed.
+        RequestTooLarge: more characters than allowed.
     """
-    return _check(value, name, max_characters, TextTooLong)
+    if not isinstance(value, str):
+        raise BadRequest(f"{name} must be a text, and is {json_type(value)}.")
+    if not value.strip():
+        raise BadRequest(f"{name} is empty; send a text.")
+    if len(value) > max_characters:
+        raise too_long(
+            f"{name} has {len(value):,} characters, and this model takes {max_characters:,}"
+            "; send less."
+        )
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise BadRequest(
+            f"{name} has half of a surrogate pair at character {error.start}"
+            "; send whole characters."
+        ) from None
+    return value
 
 
 def check_setting(value: Any, name: str, max_characters: int) -> str:
@@ -35,7 +57,7 @@ def check_setting(value: Any, name: str, max_characters: int) -> str:
         BadRequest: not a string, empty, or with half a surrogate pair.
         RequestTooLarge: more characters than allowed.
     """
-    return _check(value, name, max_characters, RequestTooLarge)
+    return check_text(value, name, max_characters, RequestTooLarge)
 
 
 def check_list(value: Any, name: str, max_rows: int) -> list[Any]:
@@ -92,23 +114,3 @@ def json_type(value: Any) -> str:
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
     names |= {int: "a number", float: "a number", type(None): "null", bytes: "a file"}
     return names.get(type(value), f"a {type(value).__name__}")
-
-
-def _check(value: Any, name: str, max_characters: int, too_long: type[RequestTooLarge]) -> str:
-    if not isinstance(value, str):
-        raise BadRequest(f"{name} must be a text, and is {json_type(value)}.")
-    if not value.strip():
-        raise BadRequest(f"{name} is empty; send a text.")
-    if len(value) > max_characters:
-        raise too_long(
-            f"{name} has {len(value):,} characters, and this model takes {max_characters:,}"
-            "; send less."
-        )
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise BadRequest(
-            f"{name} has half of a surrogate pair at character {error.start}"
-            "; send whole characters."
-        ) from None
-    return value

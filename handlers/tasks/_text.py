@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 from transformers import BatchEncoding
@@ -129,7 +130,7 @@ class TextTask(BaseTask[QueryT, RowT]):
         names = dict.fromkeys((*self.tokenizer.model_input_names, "attention_mask"))
         return TokenInputs(tuple(names), self.checkpoint.row_maker)
 
-    @property
+    @cached_property
     def budget(self) -> int:
         """The maximum number of tokens in one forward, padding included."""
         return self.settings.max_batch_tokens or self.default_batch_tokens
@@ -149,7 +150,7 @@ class TextTask(BaseTask[QueryT, RowT]):
             self.max_total_tokens,
         )
 
-    @property
+    @cached_property
     def padding(self) -> Padding:
         """The padding of this checkpoint's rows."""
         first = first_position(self.checkpoint.config)
@@ -159,7 +160,7 @@ class TextTask(BaseTask[QueryT, RowT]):
             unnumbered=first - 1 if first else None,
         )
 
-    @property
+    @cached_property
     def max_tokens(self) -> int | None:
         """The maximum number of tokens in a row: `max_length` or the checkpoint's limit."""
         limits = [self.settings.max_length, self.checkpoint.limit]
@@ -170,12 +171,12 @@ class TextTask(BaseTask[QueryT, RowT]):
         """The maximum number of tokens in a row and what is generated after it."""
         return self.max_tokens
 
-    @property
+    @cached_property
     def max_characters(self) -> int:
         """The maximum number of characters in a text."""
         return self.settings.max_characters
 
-    @property
+    @cached_property
     def truncation(self) -> bool:
         """Whether a text that is too long is truncated: `truncation`, by default true."""
         return self.settings.truncation is not False
@@ -201,13 +202,13 @@ class TextTask(BaseTask[QueryT, RowT]):
         if not texts:
             return []
         encoding = tokenize(self.tokenizer, texts, **options)
-        wanted = truncate or [None] * len(texts)
-        cuts = [{**options, "truncation_side": side} for side in sides] or [options] * len(texts)
-        shorter = max_lengths or [None] * len(texts)
-        return [
-            attempt(self.fit, text, encoding, number, cuts[number], wanted[number], shorter[number])
-            for number, text in enumerate(texts)
-        ]
+        rows = []
+        for number, text in enumerate(texts):
+            cut = {**options, "truncation_side": sides[number]} if sides else options
+            wanted = truncate[number] if truncate else None
+            shorter = max_lengths[number] if max_lengths else None
+            rows.append(attempt(self.fit, text, encoding, number, cut, wanted, shorter))
+        return rows
 
     def fit(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 from transformers import PreTrainedConfig
@@ -25,8 +26,8 @@ from handlers.schemas.model_info import (
     HubResult,
     LegacyResponse,
     Limits,
-    Operation,
     ResultFiles,
+    Service,
 )
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.request import Request
@@ -119,7 +120,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     fastest_formats: ClassVar[Mapping[str, str]] = {}
     one_forward: ClassVar[bool] = True
     embeds: ClassVar[bool] = False
-    operation: ClassVar[Operation | None] = None
+    operation: ClassVar[Service | None] = None
     smaller_results: ClassVar[str] = "fewer or shorter texts"
     smaller_requests: ClassVar[str] = "fewer or shorter texts"
     cost_unit: ClassVar[str] = "tokens"
@@ -131,6 +132,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         self.checkpoint = checkpoint
         self.settings = settings
         self.defaults = self.parameters.defaults_from(settings.parameters)
+        self._default_parameters = self.parameters.of_request(self.defaults, {})
 
     @classmethod
     def for_config(cls, config: PreTrainedConfig) -> type[BaseTask[Any, Any]]:
@@ -252,7 +254,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         """
         return None
 
-    @property
+    @cached_property
     def padding(self) -> Padding | None:
         """The padding of this checkpoint's rows; None for rows that are not padded."""
         return None
@@ -294,4 +296,6 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
 
     def read_parameters(self, given: Mapping[str, Any]) -> Any:
         """Return a request's parameters, checked, over the YAML's defaults."""
-        return self.parameters.of_request(self.defaults, given)
+        return (
+            self.parameters.of_request(self.defaults, given) if given else self._default_parameters
+        )

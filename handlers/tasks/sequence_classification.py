@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, NotRequired
 
 import numpy as np
@@ -104,37 +104,43 @@ class Task(TextTask[ClassificationQuery, Window]):
         parameters: ClassificationParameters = self.read_parameters(request.parameters)
         single_text = request.alone and isinstance(request.inputs, str)
         single = not single_text and "top_k" not in parameters.model_fields_set
-        text = self._text(request.inputs)
-        self._check_max_length(parameters.max_length, paired=text[1] is not None)
+        if isinstance(request.inputs, str):
+            text: Text = check_text(request.inputs, "inputs", self.max_characters), None
+        else:
+            text = self._pair_of(request.inputs)
+        if parameters.max_length is not None:
+            self._check_max_length(parameters.max_length, paired=text[1] is not None)
         return ClassificationQuery(text, parameters, single)
 
     def encode(self, queries: Sequence[ClassificationQuery]) -> list[list[Window] | RequestError]:
         rows: dict[int, list[Window] | RequestError] = {}
-        order = sorted(range(len(queries)), key=lambda number: _paired(queries[number]))
-        for _, group in groupby(order, key=lambda number: _paired(queries[number])):
-            numbers = list(group)
-            encoded = self.encode_texts(
-                [queries[number].text for number in numbers],
-                max_lengths=[queries[number].parameters.max_length for number in numbers],
-            )
-            rows |= dict(zip(numbers, encoded, strict=True))
-        return [rows[number] for number in range(len(queries))]
+        for paired in (False, True):
+            numbers, texts, max_lengths = list[int](), list[Text](), list[int | None]()
+            for number, query in enumerate(queries):
+                if (query.text[1] is not None) is paired:
+                    numbers.append(number)
+                    texts.append(query.text)
+                    max_lengths.append(query.parameters.max_length)
+            encoded = self.encode_texts(texts, max_lengths=max_lengths)
+            rows.update(zip(numbers, encoded, strict=True))
+        return list(map(rows.__getitem__, range(len(queries))))
 
     def decode(
         self, query: ClassificationQuery, rows: Sequence[Window], outputs: Sequence[Outputs]
     ) -> Any:
         scores = self.scores(query, outputs[0])
         best = np.argsort(-scores, kind="stable")[: query.parameters.top_k]
-        answers = [
-            {"label": self.labels[number], "score": float(scores[number])} for number in best
-        ]
+        answers = []
+        for number in best:
+            answers.append({"label": self.labels[number], "score": float(scores[number])})
         return answers[0] if query.single else answers
 
     def scores(self, query: ClassificationQuery, outputs: Outputs) -> npt.NDArray[Any]:
         """Return the score of each class. Shape: (classes,)."""
         functions: dict[str, Any] = {"sigmoid": sigmoid, "softmax": softmax, "none": np.asarray}
-        return functions[query.parameters.function_to_apply or self._function()](outputs["logits"])
+        return functions[query.parameters.function_to_apply or self._function](outputs["logits"])
 
+    @cached_property
     def _function(self) -> str:
         if self.checkpoint.config.problem_type == "regression":
             return "none"
@@ -142,35 +148,28 @@ class Task(TextTask[ClassificationQuery, Window]):
             return "sigmoid"
         return "softmax"
 
-    def _check_max_length(self, max_length: int | None, *, paired: bool) -> None:
+    def _check_max_length(self, max_length: int, *, paired: bool) -> None:
         special = self.tokenizer.num_special_tokens_to_add(paired)
-        if max_length is not None and max_length <= special:
+        if max_length <= special:
             raise BadRequest(
                 f"parameters: max_length is {max_length}, and {special} tokens of a row are special"
                 " ones; allow more."
             )
 
-    def _text(self, inputs: Any) -> Text:
+    def _pair_of(self, inputs: Any) -> Text:
         if isinstance(inputs, dict):
             return self._pair(**_known_keys(inputs))
         if isinstance(inputs, list) and len(inputs) == 2:
             return self._pair(*inputs)
-        if not isinstance(inputs, str):
-            raise BadRequest(
-                'inputs must be a text or {"text": …, "text_pair": …}'
-                f", and is {json_type(inputs)}."
-            )
-        return self._pair(inputs)
+        raise BadRequest(
+            f'inputs must be a text or {{"text": …, "text_pair": …}}, and is {json_type(inputs)}.'
+        )
 
     def _pair(self, text: Any = None, text_pair: Any = None) -> Text:
         first = check_text(text, "inputs" if text_pair is None else "text", self.max_characters)
         if text_pair is None:
             return first, None
         return first, check_text(text_pair, "text_pair", self.max_characters)
-
-
-def _paired(query: ClassificationQuery) -> bool:
-    return query.text[1] is not None
 
 
 def _known_keys(inputs: dict[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,10 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 
+@dataclass
 class Meter:
     """Counts and stage times of one batch.
 
@@ -17,9 +19,8 @@ class Meter:
         seconds: time by stage name.
     """
 
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.seconds: defaultdict[str, float] = defaultdict(float)
+    counts: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def count(self, **amounts: int) -> None:
         """Add to the named counts."""

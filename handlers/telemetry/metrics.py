@@ -64,7 +64,8 @@ class MetricsReporter:
         with self._lock:
             self._counts.update(meter.counts)
             if self._clock() < self._next_report:
-                self._report_later(metrics, load)
+                if self._timer is None:
+                    self._report_later(metrics, load)
                 return
             self._next_report = self._clock() + self._interval
             self._set_gauges(metrics, meter, seconds)
@@ -79,18 +80,18 @@ class MetricsReporter:
         """
         if metrics is not None:
             with self._lock:
-                self._report_later(metrics, load)
+                if self._timer is None:
+                    self._report_later(metrics, load)
 
     def _report_later(self, metrics: Any, load: Load) -> None:
         """Report counts and load after an interval, unless another batch does so before."""
-        if self._timer is None:
-            without_requests = copy(metrics)
-            without_requests.request_ids = {}
-            timer = threading.Timer(self._interval, self._report_now, [without_requests, load])
-            timer.daemon = True
-            with suppress(RuntimeError):  # Where no thread can start, the next batch reports.
-                timer.start()
-                self._timer = timer
+        without_requests = copy(metrics)
+        without_requests.request_ids = {}
+        timer = threading.Timer(self._interval, self._report_now, [without_requests, load])
+        timer.daemon = True
+        with suppress(RuntimeError):  # Where no thread can start, the next batch reports.
+            timer.start()
+            self._timer = timer
 
     def _report_now(self, metrics: Any, load: Load) -> None:
         with self._lock:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import struct
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from socket import socket
 from typing import Any
+
+from ts.protocol import otf_message_handler
 
 from handlers.http.repeated_fields import distinct_names
 
@@ -21,6 +25,20 @@ LENGTH = struct.Struct("!i")
 ID_FIELD = 40
 # Longer requests are not kept, because of their memory.
 MAX_KEPT = 1 << 14
+
+
+# TorchServe's worker decodes bodies of JSON and of text unless it is `false`.
+DECODE_VARIABLE = "TS_DECODE_INPUT_REQUEST"
+READ_REQUESTS = otf_message_handler._retrieve_inference_msg
+
+
+def read_messages() -> None:
+    """Have TorchServe's worker read all further messages in blocks."""
+    reader = MessageReader()
+    otf_message_handler._retrieve_buffer = reader.read
+    decodes = os.environ.get(DECODE_VARIABLE) != "false"
+    read = READ_REQUESTS if decodes else reader.read_requests
+    otf_message_handler._retrieve_inference_msg = partial(with_distinct_names, read)
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,10 @@ import torch
 
 from handlers.checkpoints.devices import pick_device
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
+from handlers.dispatcher import Dispatcher
 from handlers.engine import Engine
 from handlers.http.limits import BodyLimits
-from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols.dispatcher import Dispatcher
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.integrity import verify
 from handlers.runtime.memory import FreedMemory, limit_memory_growth
@@ -69,13 +68,15 @@ class Follower:
 
     def _compute(self, requests: Sequence[SharedRequest]) -> None:
         meter, deadline = Meter(), Deadline(self._engine.limits.predict)
-        self._dispatcher.dispatch([_http_request(each) for each in requests], meter, deadline)
+        http_requests = [
+            self._dispatcher.http_request(
+                each.row, each.headers, _send_nothing if each.streams else None
+            )
+            for each in requests
+        ]
+        self._dispatcher.dispatch(http_requests, meter, deadline)
         if meter.counts["errors"]:
             self._freed_memory.release()
-
-
-def _http_request(request: SharedRequest) -> HttpRequest:
-    return HttpRequest(request.row, request.headers, _send_nothing if request.streams else None)
 
 
 def _send_nothing(_part: HttpResponse) -> None:

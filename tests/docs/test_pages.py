@@ -21,8 +21,8 @@ from handlers.config.choices import modes
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.config.torchserve_section import TorchServeSection
+from handlers.dispatcher import Dispatcher
 from handlers.errors import WrongConfig
-from handlers.protocols.dispatcher import Dispatcher
 from handlers.schemas.explanation_parameters import ExplanationParameters
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import COUNTERS

@@ -14,8 +14,7 @@ from handlers.checkpoints.checkpoint import read_checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.engine import HEALTH_CHECKS, Engine
 from handlers.errors import BadRequest, InternalError, OutOfTime, WrongConfig
-from handlers.runtime.model import Model
-from handlers.runtime.one_thread import SeveralThreads
+from handlers.runtime.model import Model, SeveralThreads
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.request import Request, TokenCount
 from handlers.tasks._text import TextTask

@@ -76,13 +76,13 @@ def test_a_row_over_grpc_ends_its_stream_and_is_sent_no_parts(
 ) -> None:
     handler, made = worker
     received: list[HttpRequest] = []
-    dispatch = handler.dispatcher.dispatch
+    dispatch = handler.worker.dispatcher.dispatch
 
     def record(http_requests: list[HttpRequest], *rest: Any) -> Any:
         received.extend(http_requests)
         return dispatch(http_requests, *rest)
 
-    monkeypatch.setattr(handler.dispatcher, "dispatch", record)
+    monkeypatch.setattr(handler.worker.dispatcher, "dispatch", record)
     text = {"data": bytearray(b"A fine film")}
     send(worker, (text, {"data": {"content-type": ""}}), (text, {"Host": "h"}), ({}, {}))
     headers = [made.get_response_headers(at) for at in range(3)]
@@ -95,7 +95,7 @@ def test_memory_is_released_after_a_batch_with_a_refused_request(
     worker: Any, monkeypatch: Any, body: Any, released: int
 ) -> None:
     releases = list[None]()
-    monkeypatch.setattr(worker[0].freed_memory, "release", lambda: releases.append(None))
+    monkeypatch.setattr(worker[0].worker.freed_memory, "release", lambda: releases.append(None))
     send(worker, ({"body": body}, {}))
     assert len(releases) == released
 
@@ -106,9 +106,9 @@ def test_a_batch_has_the_time_limit_of_the_yaml_which_a_sent_part_restarts(
 ) -> None:
     handler, made = worker
     time, ends, sent = Clock(), list[bool](), list[Any]()
-    monkeypatch.setattr("handlers.transformers_handler.Deadline", partial(Deadline, clock=time))
+    monkeypatch.setattr("handlers.torchserve.worker.Deadline", partial(Deadline, clock=time))
     monkeypatch.setattr(
-        "handlers.transformers_handler.send_intermediate_predict_response",
+        "handlers.torchserve.partial_responses.send_intermediate_predict_response",
         lambda *message: sent.append(message),
     )
 
@@ -124,7 +124,7 @@ def test_a_batch_has_the_time_limit_of_the_yaml_which_a_sent_part_restarts(
         ends.append(deadline.passed)
         return [HttpResponse(b"")]
 
-    monkeypatch.setattr(handler.dispatcher, "dispatch", dispatch)
+    monkeypatch.setattr(handler.worker.dispatcher, "dispatch", dispatch)
     made.request_ids = {0: "id"}
     send(worker, ({"data": "A fine film"}, {"Host": "h", "explain": explains}))
     assert ends == [False, False, True]
@@ -211,7 +211,7 @@ def failing(worker: Any, monkeypatch: Any) -> Any:
     def fail(*_: Any) -> Any:
         raise RuntimeError("CUDA error: device-side assert triggered")
 
-    monkeypatch.setattr("handlers.transformers_handler.end_worker", end)
+    monkeypatch.setattr("handlers.torchserve.worker.end_worker", end)
     for name in ("forward", "forward_packed"):
         monkeypatch.setattr(worker[0].model, name, fail)
     return worker
@@ -241,7 +241,7 @@ def test_a_worker_that_sent_responses_before_it_failed_ends_with_the_next_batch(
         handler.engine.device_failed = True
         return [fine, failed]
 
-    monkeypatch.setattr(handler.dispatcher, "dispatch", dispatch)
+    monkeypatch.setattr(handler.worker.dispatcher, "dispatch", dispatch)
     send(failing, *[({"body": "A fine film"}, {"Host": "h"})] * 2)
     assert made.request_ids == {1: "b"}
     with pytest.raises(Ended):
@@ -265,7 +265,7 @@ def ends(monkeypatch: Any) -> Any:
         ends.append(None)
         raise Ended
 
-    monkeypatch.setattr("handlers.transformers_handler.end_worker", end)
+    monkeypatch.setattr("handlers.torchserve.worker.end_worker", end)
     return ends
 
 
@@ -304,12 +304,12 @@ def test_a_batch_that_hangs_is_answered_and_its_worker_ends(
     worker: Any, monkeypatch: Any, ends: Any
 ) -> None:
     worker[1].cl_socket, worker[1].request_ids = Frontend(), {0: "a"}
-    hanging = worker[0].watchdog._on_hang
+    hanging = worker[0].worker.watchdog._on_hang
 
     def hang(*_: Any) -> Any:
         hanging()
 
-    monkeypatch.setattr(worker[0].dispatcher, "dispatch", hang)
+    monkeypatch.setattr(worker[0].worker.dispatcher, "dispatch", hang)
     with pytest.raises(Ended):
         send(worker, ({"body": "A fine film"}, {"Host": "h"}))
     ((first, follows),) = worker[1].cl_socket.messages
@@ -362,9 +362,13 @@ def test_memory_is_limited_before_the_first_operation_of_torch(
     checkpoint: Checkpoints, monkeypatch: Any
 ) -> None:
     calls: list[str] = []
-    for name in ("limit_memory_growth", "ThreadShare", "Engine.load"):
+    for module, name in (
+        ("transformers_handler", "limit_memory_growth"),
+        ("torchserve.worker", "ThreadShare"),
+        ("torchserve.worker", "Engine.load"),
+    ):
         record = partial(lambda name, *_, **__: calls.append(name), name)
-        monkeypatch.setattr(f"handlers.transformers_handler.{name}", record)
+        monkeypatch.setattr(f"handlers.{module}.{name}", record)
     config = {"handler": {"mode": "sequence_classification"}}
     with pytest.raises(AttributeError):
         TransformersHandler().initialize(context(checkpoint("sequence_classification"), config))
@@ -384,7 +388,7 @@ def test_a_mistake_in_the_yaml_stops_the_worker_with_its_message(
 def test_the_id_and_the_trace_of_a_failed_request_are_logged(
     worker: Any, monkeypatch: Any, caplog: Any
 ) -> None:
-    monkeypatch.setattr(worker[0].dispatcher, "_recognise", lambda _: 1 / 0)
+    monkeypatch.setattr(worker[0].worker.dispatcher, "_recognise", lambda _: 1 / 0)
     monkeypatch.setattr(worker[0].engine, "check_health", lambda: None)
     worker[1].request_ids = {0: "a", 1: "b"}
     trace = "0af7651916cd43dd8448eb211c80319c"

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import yaml
 
+from handlers.dispatcher import Dispatcher
 from handlers.formats import CHOICE_FILE
-from handlers.protocols.dispatcher import Dispatcher
 from scripts.kit.archive import pack
 from tests.e2e.asking import Question
 from tests.handlers.test_isolation import answers, content

@@ -25,7 +25,7 @@ from handlers.explainers.targets._text import (
     normalized,
 )
 from handlers.runtime.deadline import Deadline, DeadlineExceeded
-from handlers.runtime.jobs import Job
+from handlers.runtime.request_state import RequestState
 from handlers.schemas.text_checks import check_text
 from handlers.tasks._generation import GenerationTask
 
@@ -43,19 +43,19 @@ class TokenWeight(TypedDict):
 
 @dataclass(frozen=True)
 class Plan:
-    """A job with its method and the tokens to explain."""
+    """A request with its method and the tokens to explain."""
 
-    job: Job
+    state: RequestState
     method: str
     target: list[int]
 
     @property
     def cost(self) -> int:
         """Approximate number of tokens to compute; gradients are computed for each token."""
-        row, explainer = self.job.rows[0], explainers.get(self.method)
-        tokens = segment_tokens(row, [self.job.query.prompt], "token")
+        row, explainer = self.state.rows[0], explainers.get(self.method)
+        tokens = segment_tokens(row, [self.state.input.prompt], "token")
         whole = AttributionTarget(row, tokens, "logits", ())
-        passes = explainer().forwards(whole, self.job.settings)
+        passes = explainer().forwards(whole, self.state.settings)
         repeats = len(self.target) if explainer.needs_gradients else 1
         return (len(row) + len(self.target)) * passes * repeats
 
@@ -71,13 +71,13 @@ class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
     default_parameters = {"max_new_tokens": 10}
 
     def attribute(
-        self, jobs: Sequence[Job], model: ExplainedTextModel
+        self, states: Sequence[RequestState], model: ExplainedTextModel
     ) -> list[dict[str, Any] | RequestError]:
-        planned = [attempt(self._plan, job, model) for job in jobs]
+        planned = [attempt(self._plan, state, model) for state in states]
         plans = sorted(
             (plan for plan in planned if isinstance(plan, Plan)), key=lambda plan: plan.cost
         )
-        weights = weights_of([plan.job.owner for plan in plans])
+        weights = weights_of([plan.state.http_request_id for plan in plans])
         shares = TimeShares(model.deadline, weights, model.cheaper)
         outcomes = {
             id(plan): attempt(self._explain, plan, model, shares.take([weight]), shares)
@@ -85,12 +85,15 @@ class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
         }
         return [plan if isinstance(plan, RequestError) else outcomes[id(plan)] for plan in planned]
 
-    def select(self, job: Job) -> list[AttributionTarget]:
-        segments = segment_tokens(job.rows[0], [job.query.prompt], job.settings.granularity)
-        return [AttributionTarget(job.rows[0], segments, "logits", ())]
+    def select(self, state: RequestState) -> list[AttributionTarget]:
+        segments = segment_tokens(state.rows[0], [state.input.prompt], state.settings.granularity)
+        return [AttributionTarget(state.rows[0], segments, "logits", ())]
 
     def to_response(
-        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+        self,
+        state: RequestState,
+        selected: Sequence[AttributionTarget],
+        attributions: Sequence[Attribution],
     ) -> dict[str, Any]:
         whole, *tokens = attributions
         return {
@@ -112,50 +115,50 @@ class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
             title = f"Importance for the token “{token['token']}”"
             yield text_view(title, explanation, token["importances"])
 
-    def decoder_start(self, job: Job) -> Sequence[int]:
+    def decoder_start(self, state: RequestState) -> Sequence[int]:
         """Return the tokens that a decoder reads before a text; none where it continues one."""
         return ()
 
-    def chosen_tokens(self, job: Job, tokens: list[int]) -> list[int]:
+    def chosen_tokens(self, state: RequestState, tokens: list[int]) -> list[int]:
         """Return the tokens of a text that the model has chosen itself."""
         return tokens
 
-    def check_target(self, job: Job, ids: Sequence[int]) -> None:
+    def check_target(self, state: RequestState, ids: Sequence[int]) -> None:
         """Check that the model has positions for a text.
 
         Raises:
             RequestTooLarge: it has too few.
         """
         limit = self.task.checkpoint.limit
-        if limit and len(job.rows[0]) + len(ids) > limit:
+        if limit and len(state.rows[0]) + len(ids) > limit:
             raise TextTooLong(
-                f"prompt and target have {len(job.rows[0]) + len(ids):,} tokens, and this model "
+                f"prompt and target have {len(state.rows[0]) + len(ids):,} tokens, and this model "
                 f"takes {limit:,}; shorten one of them."
             )
 
-    def _plan(self, job: Job, model: ExplainedTextModel) -> Plan:
-        return Plan(job, method_for(job.settings, self, model), self._target(job))
+    def _plan(self, state: RequestState, model: ExplainedTextModel) -> Plan:
+        return Plan(state, method_for(state.settings, self, model), self._target(state))
 
     def _explain(
         self, plan: Plan, model: ExplainedTextModel, share: Deadline, shares: TimeShares
     ) -> dict[str, Any]:
-        job, method, target = plan.job, plan.method, plan.target
+        state, method, target = plan.state, plan.method, plan.target
         attribution = GenerationAttribution(
             replace(model, deadline=share),
             self.task.tokenizer,
-            job.rows[0],
+            state.rows[0],
             target,
-            job.settings,
-            self.decoder_start(job),
+            state.settings,
+            self.decoder_start(state),
         )
         try:
             values = attribution.attribute(method)
             log_probabilities, blank = attribution.log_probabilities()
         except DeadlineExceeded:
             raise shares.timed_out(method, share) from None
-        selected_target = self.select(job)[0]
+        selected_target = self.select(state)[0]
         response = self.to_response(
-            job,
+            state,
             [selected_target],
             _attributions(values, log_probabilities, blank, selected_target.segments),
         )
@@ -163,26 +166,26 @@ class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
             token["token"] = self.task.tokenizer.decode([number])
         text = self.task.tokenizer.decode(target, skip_special_tokens=True)
         response |= {
-            "prediction": self._first_text(job),
+            "prediction": self._first_text(state),
             "target": {"label": text, "score": float(np.exp(log_probabilities.sum()))},
         }
         return with_method(response, method)
 
-    def _first_text(self, job: Job) -> Any:
-        decoded = self.task.decode(job.query, job.rows, job.outputs)
+    def _first_text(self, state: RequestState) -> Any:
+        decoded = self.task.decode(state.input, state.rows, state.outputs)
         return decoded[0] if isinstance(decoded, list) else decoded
 
-    def _target(self, job: Job) -> list[int]:
-        wanted = job.settings.target
+    def _target(self, state: RequestState) -> list[int]:
+        wanted = state.settings.target
         if wanted is None:
-            ids = self.chosen_tokens(job, job.outputs[0]["sequences"][0].tolist())
+            ids = self.chosen_tokens(state, state.outputs[0]["sequences"][0].tolist())
         else:
             text = check_text(wanted, "target", self.task.max_characters)
             tokenized = tokenize(self.task.tokenizer, [(text, None)], add_special_tokens=False)
             ids = tokenized["input_ids"][0]
         if not ids:
             raise BadRequest("The model produces nothing for this prompt; give a target text.")
-        self.check_target(job, ids)
+        self.check_target(state, ids)
         return ids
 
 

@@ -16,8 +16,8 @@ from handlers.explainers._patches import PIXELS, ExplainedImageModel, ImageTarge
 from handlers.explainers.targets.base import BaseExplanationTarget
 from handlers.media.images import png_in_base64
 from handlers.runtime.deadline import Deadline
-from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
+from handlers.runtime.request_state import RequestState
 from handlers.schemas.explanation_parameters import ImageExplanationParameters
 from handlers.tasks._image import ImageRow, ImageTask
 
@@ -67,7 +67,7 @@ class ImageExplanationTarget(BaseExplanationTarget[TaskT]):
         self._scale = PixelScale.of(task.image_processor)
 
     @abstractmethod
-    def choose(self, job: Job) -> ImageTarget:
+    def choose(self, state: RequestState) -> ImageTarget:
         """Return what is explained, by :meth:`target_at` or :meth:`similarity_target`.
 
         Raises:
@@ -75,17 +75,20 @@ class ImageExplanationTarget(BaseExplanationTarget[TaskT]):
         """
 
     @abstractmethod
-    def describe(self, job: Job, selected: ImageTarget) -> dict[str, Any]:
+    def describe(self, state: RequestState, selected: ImageTarget) -> dict[str, Any]:
         """Return the `prediction` and the `target` of the explanation."""
 
-    def select(self, job: Job) -> list[ImageTarget]:
-        return [self.choose(job)]
+    def select(self, state: RequestState) -> list[ImageTarget]:
+        return [self.choose(state)]
 
     def to_response(
-        self, job: Job, selected: Sequence[ImageTarget], attributions: Sequence[Attribution]
+        self,
+        state: RequestState,
+        selected: Sequence[ImageTarget],
+        attributions: Sequence[Attribution],
     ) -> dict[str, Any]:
         target, found = selected[0], attributions[0]
-        row: ImageRow = job.rows[0]
+        row: ImageRow = state.rows[0]
         patches = target.segments
         length = float(np.linalg.norm(found.values)) or 1.0
         importances = patches.grid(found.values / length)
@@ -102,7 +105,7 @@ class ImageExplanationTarget(BaseExplanationTarget[TaskT]):
             "baseline_output": found.baseline,
             "convergence_delta": found.delta,
             "converged": found.converged,
-            **self.describe(job, target),
+            **self.describe(state, target),
         }
 
     @staticmethod
@@ -118,20 +121,20 @@ class ImageExplanationTarget(BaseExplanationTarget[TaskT]):
             full_precision=model.full_precision,
         )
 
-    def target_at(self, job: Job, output: str, index: tuple[int, ...]) -> ImageTarget:
-        """Return one number of the outputs of a job's image as a target of attribution."""
-        score = float(job.outputs[0][output][index])
-        return ImageTarget(job.rows[0], self.patches(job), output, index, score)
+    def target_at(self, state: RequestState, output: str, index: tuple[int, ...]) -> ImageTarget:
+        """Return one number of the outputs of a request's image as a target of attribution."""
+        score = float(state.outputs[0][output][index])
+        return ImageTarget(state.rows[0], self.patches(state), output, index, score)
 
     def similarity_target(
-        self, job: Job, output: str, comparison: Comparison, score: float
+        self, state: RequestState, output: str, comparison: Comparison, score: float
     ) -> ImageTarget:
-        """Return the similarity of the vector of a job's image as a target of attribution."""
-        return ImageTarget(job.rows[0], self.patches(job), output, (), score, comparison)
+        """Return the similarity of the vector of a request's image as a target of attribution."""
+        return ImageTarget(state.rows[0], self.patches(state), output, (), score, comparison)
 
-    def patches(self, job: Job) -> Patches:
-        """Return the patches that a job asks for."""
-        pixels, settings = job.rows[0].features[PIXELS], job.settings
+    def patches(self, state: RequestState) -> Patches:
+        """Return the patches that a request asks for."""
+        pixels, settings = state.rows[0].features[PIXELS], state.settings
         return Patches.divide(self._scale.baseline(settings.baseline, pixels), settings.resolution)
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from handlers.explainers._patches import ImageTarget
 from handlers.explainers.targets._image import ImageExplanation, ImageExplanationTarget
 from handlers.explainers.targets.base import LabelTarget
-from handlers.runtime.jobs import Job
+from handlers.runtime.request_state import RequestState
 from handlers.tasks._image import ImageTask
 from handlers.tasks.base import Label
 
@@ -32,14 +32,14 @@ class ImageLabelExplanationTarget(ImageExplanationTarget[TaskT]):
     example_target = 0
 
     @abstractmethod
-    def labels(self, job: Job) -> Sequence[str]:
-        """Return the labels of a job."""
+    def labels(self, state: RequestState) -> Sequence[str]:
+        """Return the labels of a request."""
 
     @abstractmethod
-    def scores(self, job: Job) -> npt.NDArray[Any]:
+    def scores(self, state: RequestState) -> npt.NDArray[Any]:
         """Return the score of each label. Shape: (labels,)."""
 
-    def number_of(self, job: Job, target: Any) -> int:
+    def number_of(self, state: RequestState, target: Any) -> int:
         """Return the number of the label that a request names.
 
         Raises:
@@ -47,25 +47,25 @@ class ImageLabelExplanationTarget(ImageExplanationTarget[TaskT]):
         """
         return self.label_number(target)
 
-    def logit(self, job: Job, number: int) -> ImageTarget:
+    def logit(self, state: RequestState, number: int) -> ImageTarget:
         """Return the logit of a label as a target of attribution."""
-        return self.target_at(job, "logits", (number,))
+        return self.target_at(state, "logits", (number,))
 
-    def choose(self, job: Job) -> ImageTarget:
-        return self.logit(job, self._number(job, self.scores(job)))
+    def choose(self, state: RequestState) -> ImageTarget:
+        return self.logit(state, self._number(state, self.scores(state)))
 
-    def describe(self, job: Job, selected: ImageTarget) -> dict[str, Any]:
-        scores = self.scores(job)
-        number = self._number(job, scores)
+    def describe(self, state: RequestState, selected: ImageTarget) -> dict[str, Any]:
+        scores = self.scores(state)
+        number = self._number(state, scores)
         labels: list[Label] = [
             {"label": label, "score": score}
-            for label, score in zip(self.labels(job), scores.tolist(), strict=True)
+            for label, score in zip(self.labels(state), scores.tolist(), strict=True)
         ]
         return {
             "prediction": labels[int(scores.argmax())],
             "target": {**labels[number], "index": number},
         }
 
-    def _number(self, job: Job, scores: npt.NDArray[Any]) -> int:
-        wanted = job.settings.target
-        return int(scores.argmax()) if wanted is None else self.number_of(job, wanted)
+    def _number(self, state: RequestState, scores: npt.NDArray[Any]) -> int:
+        wanted = state.settings.target
+        return int(scores.argmax()) if wanted is None else self.number_of(state, wanted)

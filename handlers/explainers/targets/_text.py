@@ -17,8 +17,8 @@ from handlers.explainers._tokens import ExplainedTextModel
 from handlers.explainers._vectors import TokenVectors
 from handlers.explainers.targets.base import BaseExplanationTarget, as_integer, require_keys
 from handlers.runtime.deadline import Deadline
-from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
+from handlers.runtime.request_state import RequestState
 from handlers.schemas.explanation_parameters import TextExplanationParameters
 from handlers.tasks._text import TextTask
 from handlers.tasks.base import Label
@@ -104,30 +104,30 @@ class TextExplanationTarget(BaseExplanationTarget[TaskT]):
 
 
 def target_at(
-    job: Job, row: int, segments: Sequence[Segment], output: str, index: tuple[int, ...]
+    state: RequestState, row: int, segments: Sequence[Segment], output: str, index: tuple[int, ...]
 ) -> AttributionTarget:
-    """Return one number of a job's outputs as a target of attribution."""
-    score = float(job.outputs[row][output][index])
-    return AttributionTarget(job.rows[row], segments, output, index, score)
+    """Return one number of a request's outputs as a target of attribution."""
+    score = float(state.outputs[row][output][index])
+    return AttributionTarget(state.rows[row], segments, output, index, score)
 
 
-def tokens_at(target: Mapping[str, Any], job: Job) -> list[int]:
+def tokens_at(target: Mapping[str, Any], state: RequestState) -> list[int]:
     """Return the token, or the tokens of the characters, that a target names.
 
     Args:
         target: `{"token": 1}`, or `{"start": 0, "end": 6}`.
-        job: the job, with one text and one row.
+        state: the request, with one text and one row.
 
     Raises:
         BadRequest: the text has no such token or characters.
     """
-    offsets = job.rows[0].encoding.offsets
+    offsets = state.rows[0].encoding.offsets
     if "token" in target and target.keys() & {"start", "end"}:
         raise BadRequest("target has a token and characters; send one of them.")
     if "token" in target:
         return [as_integer(target["token"], "the token in target", len(offsets))]
     require_keys(target, "start", "end")
-    length = len(job.query.text) + 1
+    length = len(state.input.text) + 1
     start, end = (as_integer(target[key], f"target's {key}", length) for key in ("start", "end"))
     places = enumerate(offsets)
     tokens = [number for number, (first, last) in places if first < end and last > start]

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from handlers.errors import TextTooLong
 from handlers.explainers.targets._generated_text import GeneratedTextTarget
-from handlers.runtime.jobs import Job
+from handlers.runtime.request_state import RequestState
 from handlers.tasks._text_to_text import TextToTextTask
 
 TaskT = TypeVar("TaskT", bound=TextToTextTask)
@@ -19,16 +19,16 @@ class TextToTextTarget(GeneratedTextTarget[TaskT]):
     A token that the decoder must begin with, such as that of a language, is not explained.
     """
 
-    def decoder_start(self, job: Job) -> Sequence[int]:
-        return self.task.decoder_start(job.query)
+    def decoder_start(self, state: RequestState) -> Sequence[int]:
+        return self.task.decoder_start(state.input)
 
-    def chosen_tokens(self, job: Job, tokens: list[int]) -> list[int]:
-        forced = self.task.decoder_start(job.query)[1:]
+    def chosen_tokens(self, state: RequestState, tokens: list[int]) -> list[int]:
+        forced = self.task.decoder_start(state.input)[1:]
         return tokens[1:] if tokens[:1] == forced else tokens
 
-    def check_target(self, job: Job, ids: Sequence[int]) -> None:
+    def check_target(self, state: RequestState, ids: Sequence[int]) -> None:
         limit = self.task.decoder_limit
-        tokens = len(self.decoder_start(job)) + len(ids)
+        tokens = len(self.decoder_start(state)) + len(ids)
         if tokens > limit:
             raise TextTooLong(
                 f"the target has {tokens:,} tokens, and this model's texts have at most {limit:,}"

@@ -14,8 +14,8 @@ from handlers.explainers._page import View
 from handlers.explainers._runner import ExplanationRunner
 from handlers.explainers.base import AnyTarget, ExplainedModel
 from handlers.runtime.deadline import Deadline
-from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
+from handlers.runtime.request_state import RequestState
 from handlers.schemas.explanation_parameters import ExplanationParameters
 from handlers.schemas.json_schema import parameter_schemas
 from handlers.schemas.request import Request
@@ -91,7 +91,7 @@ class BaseExplanationTarget(ABC, Generic[TaskT]):
         return self.task.parse(request)
 
     @abstractmethod
-    def select(self, job: Job) -> Sequence[AnyTarget]:
+    def select(self, state: RequestState) -> Sequence[AnyTarget]:
         """Return the numbers to explain.
 
         Raises:
@@ -100,7 +100,7 @@ class BaseExplanationTarget(ABC, Generic[TaskT]):
 
     @abstractmethod
     def to_response(
-        self, job: Job, selected: Sequence[Any], attributions: Sequence[Attribution]
+        self, state: RequestState, selected: Sequence[Any], attributions: Sequence[Attribution]
     ) -> dict[str, Any]:
         """Return the explanation, ready for JSON; `method` is added to it."""
 
@@ -114,20 +114,22 @@ class BaseExplanationTarget(ABC, Generic[TaskT]):
         """Return the model with the kind of its rows."""
 
     def explain(
-        self, jobs: Sequence[Job], model: Model, deadline: Deadline
+        self, states: Sequence[RequestState], model: Model, deadline: Deadline
     ) -> list[dict[str, Any] | RequestError]:
-        """Return the explanation of each job; one that fails has its error in its place.
+        """Return the explanation of each request; one that fails has its error in its place.
 
         Args:
-            jobs: the jobs, with their outputs.
+            states: the requests, with their outputs.
             model: the model, which nothing else runs meanwhile.
             deadline: the time limit.
         """
-        return self.attribute(jobs, self.explained(model, deadline))
+        return self.attribute(states, self.explained(model, deadline))
 
-    def attribute(self, jobs: Sequence[Job], model: Any) -> list[dict[str, Any] | RequestError]:
-        """Return the explanation of each job; one that fails has its error in its place."""
-        return ExplanationRunner(self, model).explain(jobs)
+    def attribute(
+        self, states: Sequence[RequestState], model: Any
+    ) -> list[dict[str, Any] | RequestError]:
+        """Return the explanation of each request; one that fails has its error in its place."""
+        return ExplanationRunner(self, model).explain(states)
 
     def label_number(self, target: Any) -> int:
         """Return the class of a number or of a label's name.

@@ -31,7 +31,7 @@ from handlers.explainers.targets._text import (
     tokens_at,
 )
 from handlers.explainers.targets.base import as_integer
-from handlers.runtime.jobs import Job
+from handlers.runtime.request_state import RequestState
 from handlers.tasks.base import Label
 from handlers.tasks.feature_extraction import OUTPUT, Task
 
@@ -60,21 +60,24 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     results = VectorExplanation
     example_target = (1, 0)
 
-    def select(self, job: Job) -> list[AttributionTarget]:
-        segments = segment_tokens(job.rows[0], [job.query.text], job.settings.granularity)
-        tokens, dimension = _selected(job)
-        mean = _mean(job, tokens)
+    def select(self, state: RequestState) -> list[AttributionTarget]:
+        segments = segment_tokens(state.rows[0], [state.input.text], state.settings.granularity)
+        tokens, dimension = _selected(state)
+        mean = _mean(state, tokens)
         direction = _direction(mean, dimension)
         comparison = TokensComparison(torch.from_numpy(direction), tokens=tokens)
         score = float(mean @ direction)
-        return [AttributionTarget(job.rows[0], segments, OUTPUT, (), score, comparison)]
+        return [AttributionTarget(state.rows[0], segments, OUTPUT, (), score, comparison)]
 
     def to_response(
-        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+        self,
+        state: RequestState,
+        selected: Sequence[AttributionTarget],
+        attributions: Sequence[Attribution],
     ) -> dict[str, Any]:
         found = attributions[0]
-        tokens, dimension = _selected(job)
-        length = float(np.linalg.norm(_mean(job, tokens)))
+        tokens, dimension = _selected(state)
+        length = float(np.linalg.norm(_mean(state, tokens)))
         return {
             **explanation_fields(selected[0], found),
             "prediction": {"label": "length", "score": length},
@@ -83,17 +86,17 @@ class ExplanationTarget(TextExplanationTarget[Task]):
                 "score": selected[0].score,
                 "index": dimension,
                 "tokens": list(tokens),
-                **_place(job, tokens),
+                **_place(state, tokens),
             },
         }
 
 
-def _selected(job: Job) -> tuple[range, int | None]:
-    """Return the tokens and the dimension that the target of a job names."""
-    target, (count, size) = _as_object(job.settings.target), job.outputs[0][OUTPUT].shape
+def _selected(state: RequestState) -> tuple[range, int | None]:
+    """Return the tokens and the dimension that the target of a state names."""
+    target, (count, size) = _as_object(state.settings.target), state.outputs[0][OUTPUT].shape
     tokens, dimension = range(count), None
     if target.keys() & {"token", "start", "end"}:
-        found = tokens_at(target, job)
+        found = tokens_at(target, state)
         tokens = range(found[0], found[-1] + 1)
     if "dimension" in target:
         dimension = as_integer(target["dimension"], "the dimension in target", size)
@@ -115,9 +118,9 @@ def _as_object(target: Any) -> Mapping[str, Any]:
     )
 
 
-def _place(job: Job, tokens: range) -> dict[str, int]:
+def _place(state: RequestState, tokens: range) -> dict[str, int]:
     """Return the characters that tokens stand for; none if all of them are special."""
-    encoding = job.rows[0].encoding
+    encoding = state.rows[0].encoding
     special = encoding.special_tokens_mask
     offsets = [encoding.offsets[token] for token in tokens if not special[token]]
     return {
@@ -126,8 +129,8 @@ def _place(job: Job, tokens: range) -> dict[str, int]:
     }
 
 
-def _mean(job: Job, tokens: range) -> Vector:
-    vectors = job.outputs[0][OUTPUT][tokens.start : tokens.stop]
+def _mean(state: RequestState, tokens: range) -> Vector:
+    vectors = state.outputs[0][OUTPUT][tokens.start : tokens.stop]
     mean: Vector = vectors.mean(axis=0, dtype=np.float32)
     return mean
 

@@ -22,7 +22,7 @@ from handlers.explainers.targets._text import (
     explanation_fields,
 )
 from handlers.explainers.targets.base import as_integer, require_keys
-from handlers.runtime.jobs import Job
+from handlers.runtime.request_state import RequestState
 from handlers.tasks._activations import softmax
 from handlers.tasks.base import Label
 from handlers.tasks.fill_mask import Task
@@ -48,27 +48,30 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     results = TokenExplanation
     example_target = "london"
 
-    def select(self, job: Job) -> list[AttributionTarget]:
-        mask, token = self._target(job)
-        position = self.task.mask_positions(job.rows[0])[mask]
-        segments = segment_tokens(job.rows[0], [job.query.text], job.settings.granularity)
-        score = float(job.outputs[0]["logits"][mask, token])
-        return [AttributionTarget(job.rows[0], segments, "logits", (position, token), score)]
+    def select(self, state: RequestState) -> list[AttributionTarget]:
+        mask, token = self._target(state)
+        position = self.task.mask_positions(state.rows[0])[mask]
+        segments = segment_tokens(state.rows[0], [state.input.text], state.settings.granularity)
+        score = float(state.outputs[0]["logits"][mask, token])
+        return [AttributionTarget(state.rows[0], segments, "logits", (position, token), score)]
 
     def to_response(
-        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+        self,
+        state: RequestState,
+        selected: Sequence[AttributionTarget],
+        attributions: Sequence[Attribution],
     ) -> dict[str, Any]:
-        mask, token = self._target(job)
-        scores = softmax(job.outputs[0]["logits"][mask])
+        mask, token = self._target(state)
+        scores = softmax(state.outputs[0]["logits"][mask])
         return {
             **explanation_fields(selected[0], attributions[0]),
             "prediction": self._label(int(scores.argmax()), scores),
             "target": {**self._label(token, scores), "mask": mask, "token": token},
         }
 
-    def _target(self, job: Job) -> tuple[int, int]:
+    def _target(self, state: RequestState) -> tuple[int, int]:
         """Return the number of a mask, and a token."""
-        logits, target, mask = job.outputs[0]["logits"], job.settings.target, 0
+        logits, target, mask = state.outputs[0]["logits"], state.settings.target, 0
         if isinstance(target, Mapping):
             require_keys(target, "mask", "token")
             mask, target = as_integer(target["mask"], "mask", len(logits)), target["token"]

@@ -11,15 +11,15 @@ from typing import Any
 import numpy.typing as npt
 
 from handlers.explainers.targets._image_label import ImageLabelExplanationTarget
-from handlers.runtime.jobs import Job
+from handlers.runtime.request_state import RequestState
 from handlers.tasks.image_classification import Task
 
 
 class ExplanationTarget(ImageLabelExplanationTarget[Task]):
     """Explains the logit of one class."""
 
-    def labels(self, job: Job) -> Sequence[str]:
+    def labels(self, state: RequestState) -> Sequence[str]:
         return self.task.labels
 
-    def scores(self, job: Job) -> npt.NDArray[Any]:
-        return self.task.scores(job.query, job.outputs[0])
+    def scores(self, state: RequestState) -> npt.NDArray[Any]:
+        return self.task.scores(state.input, state.outputs[0])

@@ -16,7 +16,7 @@ from handlers.explainers._attribution import Comparison, unit_vector
 from handlers.explainers._patches import ImageTarget
 from handlers.explainers.targets._image import ImageExplanation, ImageExplanationTarget
 from handlers.explainers.targets.base import as_integer
-from handlers.runtime.jobs import Job
+from handlers.runtime.request_state import RequestState
 from handlers.tasks.base import Label
 from handlers.tasks.image_feature_extraction import Task
 
@@ -42,21 +42,21 @@ class ExplanationTarget(ImageExplanationTarget[Task]):
     results = VectorExplanation
     example_target = 0
 
-    def choose(self, job: Job) -> ImageTarget:
-        if OUTPUT not in job.outputs[0]:
+    def choose(self, state: RequestState) -> ImageTarget:
+        if OUTPUT not in state.outputs[0]:
             raise Unprocessable(
                 "This model has no pooler, so its images have no single vector to explain; serve a"
                 " checkpoint with the weights of its pooler."
             )
-        vector, target = job.outputs[0][OUTPUT], job.settings.target
+        vector, target = state.outputs[0][OUTPUT], state.settings.target
         if target is not None:
-            return self.target_at(job, OUTPUT, (as_integer(target, "target", len(vector)),))
+            return self.target_at(state, OUTPUT, (as_integer(target, "target", len(vector)),))
         length = float(np.linalg.norm(vector))
         direction = torch.from_numpy(unit_vector(vector))
-        return self.similarity_target(job, OUTPUT, Comparison(direction, "dot"), length)
+        return self.similarity_target(state, OUTPUT, Comparison(direction, "dot"), length)
 
-    def describe(self, job: Job, selected: ImageTarget) -> dict[str, Any]:
-        length = float(np.linalg.norm(job.outputs[0][OUTPUT]))
+    def describe(self, state: RequestState, selected: ImageTarget) -> dict[str, Any]:
+        length = float(np.linalg.norm(state.outputs[0][OUTPUT]))
         index = selected.index[0] if selected.index else None
         label = "length" if index is None else f"dimension {index}"
         return {

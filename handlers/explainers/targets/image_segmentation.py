@@ -23,8 +23,8 @@ from handlers.explainers._patches import ExplainedImageModel, ImageTarget
 from handlers.explainers.base import Forward
 from handlers.explainers.targets._image_label import ImageLabelExplanationTarget
 from handlers.runtime.deadline import Deadline
-from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
+from handlers.runtime.request_state import RequestState
 from handlers.tasks._activations import softmax
 from handlers.tasks.image_segmentation import Task
 
@@ -39,11 +39,11 @@ class ExplanationTarget(ImageLabelExplanationTarget[Task]):
     The score of a class is its share of the pixels, or that of its best segment.
     """
 
-    def labels(self, job: Job) -> Sequence[str]:
+    def labels(self, state: RequestState) -> Sequence[str]:
         return self.task.labels
 
-    def scores(self, job: Job) -> npt.NDArray[Any]:
-        outputs = job.outputs[0]
+    def scores(self, state: RequestState) -> npt.NDArray[Any]:
+        outputs = state.outputs[0]
         if not _has_pixel_logits(outputs):
             scores: npt.NDArray[Any] = _class_scores(outputs).max(axis=0)
             return scores
@@ -51,28 +51,28 @@ class ExplanationTarget(ImageLabelExplanationTarget[Task]):
         pixels = logits.argmax(axis=0).ravel()
         return np.bincount(pixels, minlength=len(logits)) / pixels.size
 
-    def logit(self, job: Job, number: int) -> ImageTarget:
-        outputs = job.outputs[0]
+    def logit(self, state: RequestState, number: int) -> ImageTarget:
+        outputs = state.outputs[0]
         if _has_pixel_logits(outputs):
-            return self._mean_logit(job, number)
+            return self._mean_logit(state, number)
         segment = int(_class_scores(outputs)[:, number].argmax())
-        return self.target_at(job, _segment_logits(outputs), (segment, number))
+        return self.target_at(state, _segment_logits(outputs), (segment, number))
 
     def explained(self, model: Model, deadline: Deadline) -> ExplainedImageModel:
         explained = super().explained(model, deadline)
         return replace(explained, forward=partial(_with_means, explained.forward))
 
-    def _mean_logit(self, job: Job, number: int) -> ImageTarget:
+    def _mean_logit(self, state: RequestState, number: int) -> ImageTarget:
         """Return the mean of a class's logits over its pixels, or over all if it has none."""
-        logits = job.outputs[0]["logits"]
+        logits = state.outputs[0]["logits"]
         weights = (logits.argmax(axis=0) == number).astype(np.float32)
         if not weights.any():
             weights += 1
         weights /= weights.sum()
-        row = job.rows[0]
+        row = state.rows[0]
         weighted = replace(row, features={**row.features, WEIGHTS: weights})
         score = float((logits[number] * weights).sum())
-        return ImageTarget(weighted, self.patches(job), MEANS, (number,), score)
+        return ImageTarget(weighted, self.patches(state), MEANS, (number,), score)
 
 
 def _with_means(forward: Forward, batch: Batch) -> Mapping[str, torch.Tensor]:

@@ -15,7 +15,7 @@ from handlers.explainers._page import View
 from handlers.explainers._patches import ImageTarget
 from handlers.explainers.targets._image import ImageExplanation, ImageExplanationTarget, image_view
 from handlers.explainers.targets.base import as_integer
-from handlers.runtime.jobs import Job
+from handlers.runtime.request_state import RequestState
 from handlers.tasks.object_detection import DetectedObject, Detection, Task
 
 
@@ -39,14 +39,14 @@ class ExplanationTarget(ImageExplanationTarget[Task]):
     # The sample may have no object above the threshold, and labels depend on the checkpoint.
     example_target = None
 
-    def choose(self, job: Job) -> ImageTarget:
-        found = self._chosen(job)
-        return self.target_at(job, "logits", (found.query, found.label))
+    def choose(self, state: RequestState) -> ImageTarget:
+        found = self._chosen(state)
+        return self.target_at(state, "logits", (found.query, found.label))
 
-    def describe(self, job: Job, selected: ImageTarget) -> dict[str, Any]:
-        found = self._chosen(job)
+    def describe(self, state: RequestState, selected: ImageTarget) -> dict[str, Any]:
+        found = self._chosen(state)
         return {
-            "prediction": self.task.describe(self._best(job)),
+            "prediction": self.task.describe(self._best(state)),
             "target": {**self.task.describe(found), "index": [found.query, found.label]},
         }
 
@@ -62,14 +62,14 @@ class ExplanationTarget(ImageExplanationTarget[Task]):
         )
         yield image_view(explanation, shares)
 
-    def _chosen(self, job: Job) -> Detection:
-        target = job.settings.target
+    def _chosen(self, state: RequestState) -> Detection:
+        target = state.settings.target
         if target is None:
-            return self._best(job)
+            return self._best(state)
         if isinstance(target, str):
-            return self._best(job, self.label_number(target))
-        threshold = job.query.parameters.threshold
-        found = self._detections(job, threshold)
+            return self._best(state, self.label_number(target))
+        threshold = state.input.parameters.threshold
+        found = self._detections(state, threshold)
         if not found:
             raise BadRequest(
                 f"target is {quote(target)}, and no object has a score above the threshold of"
@@ -77,17 +77,17 @@ class ExplanationTarget(ImageExplanationTarget[Task]):
             )
         return found[as_integer(target, "target", len(found))]
 
-    def _best(self, job: Job, label: int | None = None) -> Detection:
+    def _best(self, state: RequestState, label: int | None = None) -> Detection:
         """Return the object with the highest score, whatever the threshold is."""
         found = [
-            each for each in self._detections(job, -1.0) if label is None or each.label == label
+            each for each in self._detections(state, -1.0) if label is None or each.label == label
         ]
         if not found:
             raise BadRequest(
-                f"target is the label {quote(job.settings.target)}, and no object has it; send"
+                f"target is the label {quote(state.settings.target)}, and no object has it; send"
                 " another label, or leave target out for the best object."
             )
         return max(found, key=lambda each: each.score)
 
-    def _detections(self, job: Job, threshold: float) -> list[Detection]:
-        return self.task.detections(job.rows[0], job.outputs[0], threshold)
+    def _detections(self, state: RequestState, threshold: float) -> list[Detection]:
+        return self.task.detections(state.rows[0], state.outputs[0], threshold)

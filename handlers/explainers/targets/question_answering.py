@@ -27,7 +27,7 @@ from handlers.explainers.targets._text import (
     target_at,
 )
 from handlers.explainers.targets.base import as_integer, require_keys
-from handlers.runtime.jobs import Job
+from handlers.runtime.request_state import RequestState
 from handlers.tasks.question_answering import AnswerSpan, Task
 
 SIDES = ("start", "end")
@@ -72,25 +72,28 @@ class ExplanationTarget(TextExplanationTarget[Task]):
         "delta_end",
     )
 
-    def select(self, job: Job) -> list[AttributionTarget]:
-        row, first, last = self._span(job)
-        texts = self.task.texts(job.query)
-        segments = segment_tokens(row, texts, job.settings.granularity)
-        number = _number(job, row)
+    def select(self, state: RequestState) -> list[AttributionTarget]:
+        row, first, last = self._span(state)
+        texts = self.task.texts(state.input)
+        segments = segment_tokens(row, texts, state.settings.granularity)
+        number = _number(state, row)
         return [
-            target_at(job, number, segments, "start_logits", (first,)),
-            target_at(job, number, segments, "end_logits", (last,)),
+            target_at(state, number, segments, "start_logits", (first,)),
+            target_at(state, number, segments, "end_logits", (last,)),
         ]
 
     def to_response(
-        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+        self,
+        state: RequestState,
+        selected: Sequence[AttributionTarget],
+        attributions: Sequence[Attribution],
     ) -> dict[str, Any]:
         start, end = attributions
-        number = _number(job, selected[0].row)
-        row = job.rows[number]
+        number = _number(state, selected[0].row)
+        row = state.rows[number]
         first, last = (selected_target.index[0] for selected_target in selected)
         place = self.task.reader.characters(row, first, last, align=False)
-        score = self.task.reader.score(row, job.outputs[number], first, last)
+        score = self.task.reader.score(row, state.outputs[number], first, last)
         return {
             **segment_texts(selected[0]),
             "importances_answer_start": normalized(start),
@@ -100,9 +103,9 @@ class ExplanationTarget(TextExplanationTarget[Task]):
             "answer_start": attribution_sums(start),
             "answer_end": attribution_sums(end),
             "converged": start.converged and end.converged,
-            "prediction": self.task.answers(job.query, job.rows, job.outputs)[0],
+            "prediction": self.task.answers(state.input, state.rows, state.outputs)[0],
             "target": {
-                "label": job.query.context[slice(*place)],
+                "label": state.input.context[slice(*place)],
                 "score": score,
                 "start": place[0],
                 "end": place[1],
@@ -116,21 +119,23 @@ class ExplanationTarget(TextExplanationTarget[Task]):
             importances = explanation[f"importances_answer_{side}"]
             yield text_view(f"Importance for the {side} of the answer", explanation, importances)
 
-    def _span(self, job: Job) -> tuple[Window, int, int]:
-        target = job.settings.target
+    def _span(self, state: RequestState) -> tuple[Window, int, int]:
+        target = state.settings.target
         if target is None:
-            return self._characters(job, self.task.answers(job.query, job.rows, job.outputs)[0])
+            return self._characters(
+                state, self.task.answers(state.input, state.rows, state.outputs)[0]
+            )
         if isinstance(target, dict):
             require_keys(target, *SIDES)
-            return self._characters(job, target)
-        token = as_integer(target, "target", len(job.rows[0]))
-        return job.rows[0], token, token
+            return self._characters(state, target)
+        token = as_integer(target, "target", len(state.rows[0]))
+        return state.rows[0], token, token
 
-    def _characters(self, job: Job, target: dict[str, Any]) -> tuple[Window, int, int]:
+    def _characters(self, state: RequestState, target: dict[str, Any]) -> tuple[Window, int, int]:
         """Return the first window that holds a whole character span, and the span's tokens."""
-        length = len(job.query.context) + 1
+        length = len(state.input.context) + 1
         start, end = (as_integer(target[side], f"target's {side}", length) for side in SIDES)
-        for row in job.rows:
+        for row in state.rows:
             mask = self.task.reader.mask(row)
             tokens = [
                 number
@@ -141,9 +146,9 @@ class ExplanationTarget(TextExplanationTarget[Task]):
             if tokens and offsets[tokens[0]][0] <= start and offsets[tokens[-1]][1] >= end:
                 return row, tokens[0], tokens[-1]
         if start == end == 0:
-            return job.rows[0], 0, 0
+            return state.rows[0], 0, 0
         raise BadRequest(f"target's characters {start} to {end} hold no token of the context.")
 
 
-def _number(job: Job, row: Row) -> int:
-    return next(number for number, known in enumerate(job.rows) if known is row)
+def _number(state: RequestState, row: Row) -> int:
+    return next(number for number, known in enumerate(state.rows) if known is row)

@@ -17,7 +17,7 @@ from handlers.explainers.targets._text import (
     TextExplanationTarget,
     explanation_fields,
 )
-from handlers.runtime.jobs import Job
+from handlers.runtime.request_state import RequestState
 from handlers.schemas.explanation_parameters import TextExplanationParameters
 from handlers.schemas.request import Request
 from handlers.tasks.base import Label
@@ -47,18 +47,23 @@ class ExplanationTarget(TextExplanationTarget[Task]):
         other = self.task.read_text(settings.target, "target", query.parameters)
         return replace(query, other=other)
 
-    def select(self, job: Job) -> list[AttributionTarget]:
-        size = job.query.parameters.dimensions
-        vectors = [self.task.vector(each, normalize=False, dimensions=size) for each in job.outputs]
-        own, other = vectors[0], vectors[1] if job.query.other else None
-        text, granularity = str(job.query.text.text), job.settings.granularity
-        return [similarity_target(job.rows[0], text, OUTPUT, own, other, granularity)]
+    def select(self, state: RequestState) -> list[AttributionTarget]:
+        size = state.input.parameters.dimensions
+        vectors = [
+            self.task.vector(each, normalize=False, dimensions=size) for each in state.outputs
+        ]
+        own, other = vectors[0], vectors[1] if state.input.other else None
+        text, granularity = str(state.input.text.text), state.settings.granularity
+        return [similarity_target(state.rows[0], text, OUTPUT, own, other, granularity)]
 
     def to_response(
-        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+        self,
+        state: RequestState,
+        selected: Sequence[AttributionTarget],
+        attributions: Sequence[Attribution],
     ) -> dict[str, Any]:
         score = selected[0].score
-        other = job.query.other or job.query.text
+        other = state.input.other or state.input.text
         return {
             **explanation_fields(selected[0], attributions[0]),
             "prediction": {"label": "similarity", "score": score},

@@ -22,7 +22,7 @@ from handlers.explainers.targets._text import (
     target_at,
 )
 from handlers.explainers.targets.base import as_integer
-from handlers.runtime.jobs import Job
+from handlers.runtime.request_state import RequestState
 from handlers.tasks.base import Label
 from handlers.tasks.sentence_ranking import Task
 
@@ -47,37 +47,40 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     results = RankingExplanation
     example_target = 0
 
-    def select(self, job: Job) -> list[AttributionTarget]:
-        row, label = self._place(job, job.settings.target)
-        texts = [job.query.query, job.query.texts[row]]
-        segments = segment_tokens(job.rows[row], texts, job.settings.granularity)
-        return [target_at(job, row, segments, "logits", (label,))]
+    def select(self, state: RequestState) -> list[AttributionTarget]:
+        row, label = self._place(state, state.settings.target)
+        texts = [state.input.query, state.input.texts[row]]
+        segments = segment_tokens(state.rows[row], texts, state.settings.granularity)
+        return [target_at(state, row, segments, "logits", (label,))]
 
     def to_response(
-        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+        self,
+        state: RequestState,
+        selected: Sequence[AttributionTarget],
+        attributions: Sequence[Attribution],
     ) -> dict[str, Any]:
-        found, place = attributions[0], self._place(job, job.settings.target)
+        found, place = attributions[0], self._place(state, state.settings.target)
         return {
             **segment_texts(selected[0]),
-            "texts": [job.query.query, job.query.texts[place[0]]],
+            "texts": [state.input.query, state.input.texts[place[0]]],
             "importances": normalized(found),
             "delta": found.delta,
             **attribution_sums(found),
-            "prediction": self._named(job, self._place(job, None)),
-            "target": self._named(job, place),
+            "prediction": self._named(state, self._place(state, None)),
+            "target": self._named(state, place),
         }
 
-    def _place(self, job: Job, target: Any) -> tuple[int, int]:
+    def _place(self, state: RequestState, target: Any) -> tuple[int, int]:
         """Return the numbers of a text and of a label."""
-        logits = np.stack([each["logits"] for each in job.outputs])
+        logits = np.stack([each["logits"] for each in state.outputs])
         if self.task.labels:
             return 0, int(logits[0].argmax()) if target is None else self.label_number(target)
         best = int(logits[:, 0].argmax())
         return best if target is None else as_integer(target, "target", len(logits)), 0
 
-    def _named(self, job: Job, place: tuple[int, int]) -> TextTarget:
+    def _named(self, state: RequestState, place: tuple[int, int]) -> TextTarget:
         row, label = place
-        score = float(self.task.scores(job.query, job.outputs)[place])
+        score = float(self.task.scores(state.input, state.outputs)[place])
         if self.task.labels:
             return {"label": self.task.labels[label], "score": score, "index": label}
-        return {"label": job.query.texts[row], "score": score, "index": row}
+        return {"label": state.input.texts[row], "score": score, "index": row}

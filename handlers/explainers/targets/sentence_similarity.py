@@ -24,7 +24,7 @@ from handlers.explainers.targets._text import (
     segment_texts,
 )
 from handlers.explainers.targets.base import as_integer
-from handlers.runtime.jobs import Job
+from handlers.runtime.request_state import RequestState
 from handlers.tasks.base import Label
 from handlers.tasks.sentence_similarity import Task
 
@@ -62,32 +62,35 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     results = SimilarityExplanation
     example_target = 0
 
-    def select(self, job: Job) -> list[AttributionTarget]:
-        number = self._number(job)
-        score = self.task.similarities(job.outputs)[number]
-        vectors = self.task.vectors(job.outputs)
+    def select(self, state: RequestState) -> list[AttributionTarget]:
+        number = self._number(state)
+        score = self.task.similarities(state.outputs)[number]
+        vectors = self.task.vectors(state.outputs)
         sides = (0, number + 1)
         return [
-            self._side(job, place, Comparison(vectors[other], **self._options), score)
+            self._side(state, place, Comparison(vectors[other], **self._options), score)
             for place, other in (sides, sides[::-1])
         ]
 
     def to_response(
-        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+        self,
+        state: RequestState,
+        selected: Sequence[AttributionTarget],
+        attributions: Sequence[Attribution],
     ) -> dict[str, Any]:
         source, sentence = attributions
-        number, scores = self._number(job), self.task.similarities(job.outputs)
+        number, scores = self._number(state), self.task.similarities(state.outputs)
         words = [segment_texts(each) for each in _numbered(selected)]
         return {
             **{name: [*words[0][name], *words[1][name]] for name in words[0]},
-            "texts": [str(job.query.texts[place].text) for place in (0, number + 1)],
+            "texts": [str(state.input.texts[place].text) for place in (0, number + 1)],
             "importances": [*normalized(source), *normalized(sentence)],
             "delta": max(source.delta, sentence.delta, key=abs),
             "source": attribution_sums(source),
             "sentence": attribution_sums(sentence),
             "converged": source.converged and sentence.converged,
-            "prediction": _named(job, int(np.argmax(scores)), scores),
-            "target": _named(job, number, scores),
+            "prediction": _named(state, int(np.argmax(scores)), scores),
+            "target": _named(state, number, scores),
         }
 
     @property
@@ -96,17 +99,17 @@ class ExplanationTarget(TextExplanationTarget[Task]):
         return {"similarity": self.task.similarity, "normalizes": modules.normalizes}
 
     def _side(
-        self, job: Job, place: int, comparison: Comparison, score: float
+        self, state: RequestState, place: int, comparison: Comparison, score: float
     ) -> AttributionTarget:
-        row, text = job.rows[place], str(job.query.texts[place].text)
-        segments = segment_tokens(row, [text], job.settings.granularity)
+        row, text = state.rows[place], str(state.input.texts[place].text)
+        segments = segment_tokens(row, [text], state.settings.granularity)
         return AttributionTarget(row, segments, OUTPUT, (), score, comparison)
 
-    def _number(self, job: Job) -> int:
-        target = job.settings.target
+    def _number(self, state: RequestState) -> int:
+        target = state.settings.target
         if target is None:
-            return int(np.argmax(self.task.similarities(job.outputs)))
-        return as_integer(target, "target", len(job.outputs) - 1)
+            return int(np.argmax(self.task.similarities(state.outputs)))
+        return as_integer(target, "target", len(state.outputs) - 1)
 
 
 def _numbered(selected: Sequence[AttributionTarget]) -> list[AttributionTarget]:
@@ -123,6 +126,6 @@ def _numbered(selected: Sequence[AttributionTarget]) -> list[AttributionTarget]:
     ]
 
 
-def _named(job: Job, number: int, scores: Sequence[float]) -> SentenceTarget:
-    text = str(job.query.texts[number + 1].text)
+def _named(state: RequestState, number: int, scores: Sequence[float]) -> SentenceTarget:
+    text = str(state.input.texts[number + 1].text)
     return {"label": text, "score": scores[number], "index": number}

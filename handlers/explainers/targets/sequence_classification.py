@@ -20,7 +20,7 @@ from handlers.explainers.targets._text import (
     target_at,
 )
 from handlers.explainers.targets.base import LabelTarget
-from handlers.runtime.jobs import Job
+from handlers.runtime.request_state import RequestState
 from handlers.tasks.base import Label
 from handlers.tasks.sequence_classification import Task
 
@@ -38,15 +38,18 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     results = ClassExplanation
     example_target = 0
 
-    def select(self, job: Job) -> list[AttributionTarget]:
-        texts = [text for text in job.query.text if text is not None]
-        segments = segment_tokens(job.rows[0], texts, job.settings.granularity)
-        return [target_at(job, 0, segments, "logits", (self._target(job),))]
+    def select(self, state: RequestState) -> list[AttributionTarget]:
+        texts = [text for text in state.input.text if text is not None]
+        segments = segment_tokens(state.rows[0], texts, state.settings.granularity)
+        return [target_at(state, 0, segments, "logits", (self._target(state),))]
 
     def to_response(
-        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+        self,
+        state: RequestState,
+        selected: Sequence[AttributionTarget],
+        attributions: Sequence[Attribution],
     ) -> dict[str, Any]:
-        scores = self.task.scores(job.query, job.outputs[0])
+        scores = self.task.scores(state.input, state.outputs[0])
         target, found = selected[0].index[0], attributions[0]
         return {
             **explanation_fields(selected[0], found),
@@ -54,10 +57,10 @@ class ExplanationTarget(TextExplanationTarget[Task]):
             "target": {**self._named(target, scores), "index": target},
         }
 
-    def _target(self, job: Job) -> int:
-        if job.settings.target is not None:
-            return self.label_number(job.settings.target)
-        return int(np.argmax(job.outputs[0]["logits"]))
+    def _target(self, state: RequestState) -> int:
+        if state.settings.target is not None:
+            return self.label_number(state.settings.target)
+        return int(np.argmax(state.outputs[0]["logits"]))
 
     def _named(self, number: int, scores: Any) -> dict[str, Any]:
         return {"label": self.task.checkpoint.labels[number], "score": float(scores[number])}

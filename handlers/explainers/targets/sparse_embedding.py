@@ -19,7 +19,7 @@ from handlers.explainers.targets._text import (
     target_at,
 )
 from handlers.explainers.targets.base import as_integer
-from handlers.runtime.jobs import Job
+from handlers.runtime.request_state import RequestState
 from handlers.tasks.base import Label
 from handlers.tasks.sparse_embedding import OUTPUT, Task
 
@@ -43,22 +43,25 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     results = WeightExplanation
     example_target = "bar"
 
-    def select(self, job: Job) -> list[AttributionTarget]:
-        segments = segment_tokens(job.rows[0], [job.query.text], job.settings.granularity)
-        return [target_at(job, 0, segments, OUTPUT, (self._entry(job),))]
+    def select(self, state: RequestState) -> list[AttributionTarget]:
+        segments = segment_tokens(state.rows[0], [state.input.text], state.settings.granularity)
+        return [target_at(state, 0, segments, OUTPUT, (self._entry(state),))]
 
     def to_response(
-        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+        self,
+        state: RequestState,
+        selected: Sequence[AttributionTarget],
+        attributions: Sequence[Attribution],
     ) -> dict[str, Any]:
         found = attributions[0]
         return {
             **explanation_fields(selected[0], found),
-            "prediction": self._weight(job, int(job.outputs[0][OUTPUT].argmax())),
-            "target": self._weight(job, selected[0].index[0]),
+            "prediction": self._weight(state, int(state.outputs[0][OUTPUT].argmax())),
+            "target": self._weight(state, selected[0].index[0]),
         }
 
-    def _entry(self, job: Job) -> int:
-        target, weights = job.settings.target, job.outputs[0][OUTPUT]
+    def _entry(self, state: RequestState) -> int:
+        target, weights = state.settings.target, state.outputs[0][OUTPUT]
         if target is None:
             return int(weights.argmax())
         if not isinstance(target, str):
@@ -68,6 +71,6 @@ class ExplanationTarget(TextExplanationTarget[Task]):
             raise BadRequest("target is no entry of this model's vocabulary; send one.")
         return int(known)
 
-    def _weight(self, job: Job, index: int) -> WeightTarget:
-        score = float(job.outputs[0][OUTPUT][index])
+    def _weight(self, state: RequestState, index: int) -> WeightTarget:
+        score = float(state.outputs[0][OUTPUT][index])
         return {"label": self.task.token(index), "score": score, "index": index}

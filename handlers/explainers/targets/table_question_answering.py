@@ -29,7 +29,7 @@ from handlers.explainers.targets._text import (
     segment_texts,
 )
 from handlers.explainers.targets.base import as_integer
-from handlers.runtime.jobs import Job
+from handlers.runtime.request_state import RequestState
 from handlers.tasks._tables import Place, cell_probabilities, place_of
 from handlers.tasks.table_question_answering import TableAnswer, Task
 
@@ -71,23 +71,26 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     default_method = "feature_ablation"
 
     def attribute(
-        self, jobs: Sequence[Job], model: ExplainedModel
+        self, states: Sequence[RequestState], model: ExplainedModel
     ) -> list[dict[str, Any] | RequestError]:
-        return super().attribute(jobs, replace(model, forward=_to_probabilities(model.forward)))
+        return super().attribute(states, replace(model, forward=_to_probabilities(model.forward)))
 
-    def select(self, job: Job) -> list[AttributionTarget]:
-        number = _question(job)
-        row = self.task.row_as_read(job.rows, job.outputs, number)
-        cells, score = self._cells(job, number)
+    def select(self, state: RequestState) -> list[AttributionTarget]:
+        number = _question(state)
+        row = self.task.row_as_read(state.rows, state.outputs, number)
+        cells, score = self._cells(state, number)
         comparison = Comparison(_weights(row, cells), "dot")
-        segments = self._segments(job, number).segments
+        segments = self._segments(state, number).segments
         return [AttributionTarget(row, segments, OUTPUT, (), score, comparison)]
 
     def to_response(
-        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+        self,
+        state: RequestState,
+        selected: Sequence[AttributionTarget],
+        attributions: Sequence[Attribution],
     ) -> dict[str, Any]:
-        number = _question(job)
-        (cells, score), segments = self._cells(job, number), self._segments(job, number)
+        number = _question(state)
+        (cells, score), segments = self._cells(state, number), self._segments(state, number)
         return {
             **segment_texts(selected[0]),
             "texts": segments.texts,
@@ -95,30 +98,34 @@ class ExplanationTarget(TextExplanationTarget[Task]):
             "importances": normalized(attributions[0]),
             "delta": attributions[0].delta,
             **attribution_sums(attributions[0]),
-            "prediction": self._prediction(job, number),
+            "prediction": self._prediction(state, number),
             "target": {
-                "answer": ", ".join(job.query.table.cell(place) for place in cells),
+                "answer": ", ".join(state.input.table.cell(place) for place in cells),
                 "coordinates": [list(place) for place in cells],
                 "score": score,
             },
         }
 
-    def _segments(self, job: Job, number: int) -> TableSegments:
-        question, granularity = job.query.questions[number], job.settings.granularity
+    def _segments(self, state: RequestState, number: int) -> TableSegments:
+        question, granularity = state.input.questions[number], state.settings.granularity
         tokenizer = self.task.tokenizer
-        return segment_table(job.rows[number], question, job.query.table, tokenizer, granularity)
+        return segment_table(
+            state.rows[number], question, state.input.table, tokenizer, granularity
+        )
 
-    def _prediction(self, job: Job, number: int) -> dict[str, Any]:
-        return self.task.answer(job.query.table, job.rows[number], job.outputs[number])
+    def _prediction(self, state: RequestState, number: int) -> dict[str, Any]:
+        return self.task.answer(state.input.table, state.rows[number], state.outputs[number])
 
-    def _cells(self, job: Job, number: int) -> tuple[list[Place], float]:
+    def _cells(self, state: RequestState, number: int) -> tuple[list[Place], float]:
         """Return the cells that are explained, and the mean of their probabilities."""
-        probabilities = cell_probabilities(job.rows[number].features, job.outputs[number][OUTPUT])
+        probabilities = cell_probabilities(
+            state.rows[number].features, state.outputs[number][OUTPUT]
+        )
         if not probabilities:
             raise Unprocessable("The cells of the table have no words, so none can be explained.")
-        cells = _named_cells(job)
+        cells = _named_cells(state)
         if cells is None:
-            answer = self._prediction(job, number)["coordinates"]
+            answer = self._prediction(state, number)["coordinates"]
             most = max(probabilities, key=lambda place: probabilities[place])
             cells = [(row, column) for row, column in answer] or [most]
         unread = next((cell for cell in cells if cell not in probabilities), None)
@@ -130,17 +137,17 @@ class ExplanationTarget(TextExplanationTarget[Task]):
         return cells, sum(probabilities[cell] for cell in cells) / len(cells)
 
 
-def _question(job: Job) -> int:
+def _question(state: RequestState) -> int:
     """Return the number of the question that is explained."""
-    target = job.settings.target
+    target = state.settings.target
     if not isinstance(target, dict) or "query" not in target:
         return 0
-    return as_integer(target["query"], "target's query", len(job.rows))
+    return as_integer(target["query"], "target's query", len(state.rows))
 
 
-def _named_cells(job: Job) -> list[Place] | None:
+def _named_cells(state: RequestState) -> list[Place] | None:
     """Return the cells of a target; None where it names none."""
-    target, table = job.settings.target, job.query.table
+    target, table = state.settings.target, state.input.table
     if isinstance(target, dict):
         unknown = min(map(str, target.keys() - {"query", "coordinates"}), default=None)
         if unknown is not None:

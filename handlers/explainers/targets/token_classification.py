@@ -24,7 +24,7 @@ from handlers.explainers.targets._text import (
     tokens_at,
 )
 from handlers.explainers.targets.base import as_integer
-from handlers.runtime.jobs import Job
+from handlers.runtime.request_state import RequestState
 from handlers.tasks._activations import softmax
 from handlers.tasks.token_classification import Task
 
@@ -49,20 +49,23 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     results = TokenExplanation
     example_target = (1, 0)
 
-    def select(self, job: Job) -> list[AttributionTarget]:
-        segments = segment_tokens(job.rows[0], [job.query.text], job.settings.granularity)
-        tokens, label = self._target(job)
-        return [target_at(job, 0, segments, "logits", (token, label)) for token in tokens]
+    def select(self, state: RequestState) -> list[AttributionTarget]:
+        segments = segment_tokens(state.rows[0], [state.input.text], state.settings.granularity)
+        tokens, label = self._target(state)
+        return [target_at(state, 0, segments, "logits", (token, label)) for token in tokens]
 
     def to_response(
-        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+        self,
+        state: RequestState,
+        selected: Sequence[AttributionTarget],
+        attributions: Sequence[Attribution],
     ) -> dict[str, Any]:
         tokens, label = (
             [selected_target.index[0] for selected_target in selected],
             selected[0].index[1],
         )
-        scores = softmax(job.outputs[0]["logits"])[tokens].mean(axis=0)
-        offsets = job.rows[0].encoding.offsets
+        scores = softmax(state.outputs[0]["logits"])[tokens].mean(axis=0)
+        offsets = state.rows[0].encoding.offsets
         place = {"start": offsets[tokens[0]][0], "end": offsets[tokens[-1]][1]}
         found = mean(attributions)
         return {
@@ -71,16 +74,16 @@ class ExplanationTarget(TextExplanationTarget[Task]):
             "target": {**self._named(label, scores), "index": label, "tokens": tokens, **place},
         }
 
-    def _target(self, job: Job) -> tuple[list[int], int]:
-        target, scores = job.settings.target, softmax(job.outputs[0]["logits"])
+    def _target(self, state: RequestState) -> tuple[list[int], int]:
+        target, scores = state.settings.target, softmax(state.outputs[0]["logits"])
         if target is None:
-            token = self._surest(job, scores)
+            token = self._surest(state, scores)
             return [token], int(scores[token].argmax())
         if isinstance(target, (list, tuple)) and len(target) == 2:
             token = as_integer(target[0], "the token in target", len(scores))
             return [token], self.label_number(target[1])
         if isinstance(target, dict):
-            tokens = tokens_at(target, job)
+            tokens = tokens_at(target, state)
             label = target.get("label")
             best = int(scores[tokens].mean(axis=0).argmax())
             return tokens, best if label is None else self.label_number(label)
@@ -88,12 +91,12 @@ class ExplanationTarget(TextExplanationTarget[Task]):
             'target must be [token, class], {"token": …, "label": …} or {"start": …, "end": …}.'
         )
 
-    def _surest(self, job: Job, scores: Any) -> int:
+    def _surest(self, state: RequestState, scores: Any) -> int:
         """Return the token whose label is surest, one that is ignored only if all are."""
-        ignored = job.query.parameters.ignore_labels
+        ignored = state.input.parameters.ignore_labels
         labels = self.task.checkpoint.labels
         outside = np.array([label in ignored for label in labels])
-        special = np.array(job.rows[0].encoding.special_tokens_mask, dtype=bool)
+        special = np.array(state.rows[0].encoding.special_tokens_mask, dtype=bool)
         best = np.where(outside[scores.argmax(axis=-1)], 0.0, scores.max(axis=-1))
         best = np.where(special, -1.0, best)
         return int(best.argmax())

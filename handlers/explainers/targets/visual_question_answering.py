@@ -16,19 +16,19 @@ from handlers.batching.padding import Batch
 from handlers.explainers._patches import ExplainedImageModel
 from handlers.explainers.targets._image_label import ImageLabelExplanationTarget
 from handlers.runtime.deadline import Deadline
-from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
+from handlers.runtime.request_state import RequestState
 from handlers.tasks.visual_question_answering import Task, fixed_patch_order
 
 
 class ExplanationTarget(ImageLabelExplanationTarget[Task]):
     """Explains the logit of one answer, for a model that chooses it among its answers."""
 
-    def labels(self, job: Job) -> Sequence[str]:
+    def labels(self, state: RequestState) -> Sequence[str]:
         return self.task.labels
 
-    def scores(self, job: Job) -> npt.NDArray[Any]:
-        return self.task.scores(job.outputs[0])
+    def scores(self, state: RequestState) -> npt.NDArray[Any]:
+        return self.task.scores(state.outputs[0])
 
     def explained(self, model: Model, deadline: Deadline) -> ExplainedImageModel:
         explained = super().explained(model, deadline)

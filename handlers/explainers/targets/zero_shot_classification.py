@@ -20,7 +20,7 @@ from handlers.explainers.targets._text import (
     target_at,
 )
 from handlers.explainers.targets.base import LabelTarget, candidate_number
-from handlers.runtime.jobs import Job
+from handlers.runtime.request_state import RequestState
 from handlers.tasks.base import Label
 from handlers.tasks.zero_shot_classification import Task, ZeroShotQuery
 
@@ -39,24 +39,27 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     results = LabelExplanation
     example_target = 0
 
-    def select(self, job: Job) -> list[AttributionTarget]:
-        number = self._target(job)
+    def select(self, state: RequestState) -> list[AttributionTarget]:
+        number = self._target(state)
         segments = segment_tokens(
-            job.rows[number], _texts(job.query, number), job.settings.granularity
+            state.rows[number], _texts(state.input, number), state.settings.granularity
         )
-        return [target_at(job, number, segments, "logits", (self.task.entailment,))]
+        return [target_at(state, number, segments, "logits", (self.task.entailment,))]
 
     def to_response(
-        self, job: Job, selected: Sequence[AttributionTarget], attributions: Sequence[Attribution]
+        self,
+        state: RequestState,
+        selected: Sequence[AttributionTarget],
+        attributions: Sequence[Attribution],
     ) -> dict[str, Any]:
-        scores, number = self.task.scores(job.query, job.outputs), self._target(job)
+        scores, number = self.task.scores(state.input, state.outputs), self._target(state)
         labels: list[Label] = [
             {"label": label, "score": score}
-            for label, score in zip(job.query.labels, scores.tolist(), strict=True)
+            for label, score in zip(state.input.labels, scores.tolist(), strict=True)
         ]
         return {
             **segment_texts(selected[0]),
-            "texts": _texts(job.query, number),
+            "texts": _texts(state.input, number),
             "importances": normalized(attributions[0]),
             "delta": attributions[0].delta,
             **attribution_sums(attributions[0]),
@@ -64,12 +67,12 @@ class ExplanationTarget(TextExplanationTarget[Task]):
             "target": {**labels[number], "index": number},
         }
 
-    def _target(self, job: Job) -> int:
+    def _target(self, state: RequestState) -> int:
         """Return the number of a label."""
-        target = job.settings.target
+        target = state.settings.target
         if target is None:
-            return int(self.task.scores(job.query, job.outputs).argmax())
-        return candidate_number(target, job.query.labels)
+            return int(self.task.scores(state.input, state.outputs).argmax())
+        return candidate_number(target, state.input.labels)
 
 
 def _texts(query: ZeroShotQuery, number: int) -> list[str]:

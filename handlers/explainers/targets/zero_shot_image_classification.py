@@ -16,30 +16,30 @@ from handlers.explainers._patches import ExplainedImageModel, ImageTarget
 from handlers.explainers.targets._image_label import ImageLabelExplanationTarget
 from handlers.explainers.targets.base import candidate_number
 from handlers.runtime.deadline import Deadline
-from handlers.runtime.jobs import Job
 from handlers.runtime.model import Model
+from handlers.runtime.request_state import RequestState
 from handlers.tasks.zero_shot_image_classification import LOGITS, Task
 
 
 class ExplanationTarget(ImageLabelExplanationTarget[Task]):
     """Explains the logit of one label."""
 
-    def labels(self, job: Job) -> Sequence[str]:
-        labels: Sequence[str] = job.query.labels
+    def labels(self, state: RequestState) -> Sequence[str]:
+        labels: Sequence[str] = state.input.labels
         return labels
 
-    def scores(self, job: Job) -> npt.NDArray[Any]:
-        return self.task.scores(job.outputs[0])
+    def scores(self, state: RequestState) -> npt.NDArray[Any]:
+        return self.task.scores(state.outputs[0])
 
-    def number_of(self, job: Job, target: Any) -> int:
-        return candidate_number(target, self.labels(job))
+    def number_of(self, state: RequestState, target: Any) -> int:
+        return candidate_number(target, self.labels(state))
 
-    def logit(self, job: Job, number: int) -> ImageTarget:
+    def logit(self, state: RequestState, number: int) -> ImageTarget:
         # Labels that are equal for the tokenizer have one description in the batch.
-        texts = job.rows[0].texts
+        texts = state.rows[0].texts
         column = list(dict.fromkeys(texts)).index(texts[number])
-        score = float(job.outputs[0]["logits"][number])
-        return ImageTarget(job.rows[0], self.patches(job), LOGITS, (column,), score)
+        score = float(state.outputs[0]["logits"][number])
+        return ImageTarget(state.rows[0], self.patches(state), LOGITS, (column,), score)
 
     def explained(self, model: Model, deadline: Deadline) -> ExplainedImageModel:
         return replace(

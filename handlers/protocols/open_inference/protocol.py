@@ -25,6 +25,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Any
 
 from handlers.config.quoting import shorten
@@ -105,6 +106,9 @@ class Format:
 
 class Protocol(BaseProtocol):
     """One request for each row of the tensors, answered as an item of a list is."""
+
+    # Texts are tensors, too.
+    keys = MappingProxyType({"inputs": list})
 
     def recognises(self, http_request: HttpRequest) -> bool:
         if (

@@ -10,6 +10,7 @@ Messages or a prompt without another key of OpenAI's are inputs for the Hugging 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from handlers.http.request import HttpRequest
 from handlers.protocols.openai import protocol
@@ -24,6 +25,8 @@ OTHER_KEYS = {"inputs", "parameters"}
 
 class Protocol(protocol.Protocol):
     """Chats, prompts and texts to embed, answered as on OpenAI's paths."""
+
+    keys = MappingProxyType({**dict.fromkeys(GENERATION, object), "input": object})
 
     def recognises(self, http_request: HttpRequest) -> bool:
         if http_request.path or http_request.explains or not self._paths:

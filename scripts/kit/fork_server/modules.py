@@ -43,7 +43,7 @@ HANDLERS = (
     "handlers.runtime.threads",
     "handlers.runtime.worker_exit",
     "handlers.telemetry.tracing",
-    "handlers.torchserve.continuous_responses",
+    "handlers.torchserve.continuous_batching",
     "handlers.torchserve.message_reader",
 )
 MODULES = PACKAGES + HANDLERS

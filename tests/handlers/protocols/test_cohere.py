@@ -14,7 +14,7 @@ from handlers.errors import BadRequest, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols.cohere import FLOATS, Protocol
-from handlers.schemas.model_info import Operation
+from handlers.schemas.model_info import Service
 from handlers.schemas.request import Request
 from tests.handlers.protocols.test_protocols import MODEL
 from tests.samples import FINE, ODD
@@ -24,7 +24,7 @@ from tests.serving import Served, differences, read_json
 QUERY = {"query": "a", "documents": ["b", {"text": "c", "id": 5}]}
 
 
-def protocol(operation: Operation, *prompts: str) -> Protocol:
+def protocol(operation: Service, *prompts: str) -> Protocol:
     """Return the protocol of a model that takes 3 items a request."""
     return Protocol(replace(MODEL, operation=operation, prompts=prompts))
 
@@ -35,7 +35,7 @@ def request_to(path: str, body: Any) -> HttpRequest:
 
 def read(path: str, body: Any, *prompts: str) -> Sequence[Request]:
     """Return the requests that a body becomes."""
-    operation: Operation = "rerank" if path.endswith("rerank") else "embed"
+    operation: Service = "rerank" if path.endswith("rerank") else "embed"
     return protocol(operation, *prompts).parse(request_to(path, body)).requests
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from handlers.dispatcher import Dispatcher
 from handlers.http.limits import TORCHSERVE_BYTES
 from handlers.http.request import HttpRequest
 from handlers.http.response import MAX_HEADER, HttpResponse
-from handlers.protocols.dispatcher import Dispatcher
 from handlers.telemetry.meter import Meter
 from tests.serving import Served, read_json
 

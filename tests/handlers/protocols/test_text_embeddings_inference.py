@@ -12,7 +12,7 @@ from handlers.errors import BadRequest, InternalError, Overloaded, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols.text_embeddings_inference import UNIT_VECTORS, Protocol
-from handlers.schemas.model_info import Operation
+from handlers.schemas.model_info import Service
 from handlers.schemas.request import Request, TokenIds
 from handlers.telemetry.meter import Meter
 from tests.handlers.protocols.test_protocols import MODEL
@@ -23,18 +23,18 @@ from tests.serving import Served, differences, read_json
 Load = Callable[..., Served]
 
 
-def protocol(operation: Operation | None) -> Protocol:
+def protocol(operation: Service | None) -> Protocol:
     """Return the protocol of a model that takes 3 items a request; embeddings are cut both ways."""
     both: dict[str, Any] = {"truncation_direction": {}} if operation == "embed" else {}
     return Protocol(replace(MODEL, operation=operation, parameters=both))
 
 
-def read(operation: Operation, path: str, body: Any) -> Sequence[Request]:
+def read(operation: Service, path: str, body: Any) -> Sequence[Request]:
     """Return the requests that a body becomes."""
     return protocol(operation).parse(HttpRequest({"body": body}, {"url_path": path})).requests
 
 
-def written(operation: Operation, path: str, body: Any, outcomes: Sequence[Any]) -> HttpResponse:
+def written(operation: Service, path: str, body: Any, outcomes: Sequence[Any]) -> HttpResponse:
     """Return the response to a body, from the outcomes of its requests."""
     known = protocol(operation)
     return known.write(known.parse(HttpRequest({"body": body}, {"url_path": path})), outcomes)
@@ -113,7 +113,7 @@ def test_a_query_with_texts_is_one_request() -> None:
     ],
 )
 def test_texts_are_cut_at_their_end_also_if_a_client_says_so(
-    operation: Operation, path: str, body: dict[str, Any]
+    operation: Service, path: str, body: dict[str, Any]
 ) -> None:
     written_out = read(operation, path, {**body, "truncation_direction": "Right"})
     assert written_out == read(operation, path, body)
@@ -193,7 +193,7 @@ def test_sentences_are_compared_by_their_embeddings() -> None:
     ],
 )
 def test_a_body_that_cannot_be_answered_is_refused(
-    operation: Operation, path: str, body: Any, facts: list[str]
+    operation: Service, path: str, body: Any, facts: list[str]
 ) -> None:
     with pytest.raises(RequestError) as caught:
         read(operation, path, body)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from handlers import tasks
+from handlers.dispatcher import Dispatcher
 from handlers.http.limits import BodyLimits
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols.dispatcher import Dispatcher
 from handlers.telemetry.meter import Meter
 from tests.modes import each_mode
 from tests.samples import FINE, ODD, text_modes

@@ -12,7 +12,6 @@ from handlers.runtime.deadline import Deadline, DeadlineExceeded, before
 from handlers.runtime.lazy_load import LazyLoad
 from handlers.runtime.ranks import agree
 from handlers.schemas.request import Request
-from handlers.tasks._job_runner import JobRunner
 from handlers.telemetry.meter import Meter
 from tests.clock import Clock
 from tests.ranks import on_ranks
@@ -66,15 +65,14 @@ def test_each_rank_computes_the_same_requests(
     # Each rank has a model of its own.
     engines = [served("sequence_classification", max_rows=100 + rank).engine for rank in range(2)]
 
-    def run(rank: int) -> list[int | type]:
-        deadline, engine = deadline_of(rank, late), engines[rank]
-        runner = JobRunner(engine.task, engine.model, Meter(), deadline)
+    def run(rank: int) -> float:
+        meter = Meter()
         requests = [Request("fine"), Request("bad")]
-        jobs = runner.run(requests, engine._parse, range(2), lambda job: job)
-        return [type(job) if isinstance(job, OutOfTime) else len(job.outputs) for job in jobs]
+        engines[rank].predict(requests, meter, deadline_of(rank, late))
+        return meter.counts["forwards"]
 
     first, second = on_ranks(monkeypatch, run)[0]
-    assert first == second == ([OutOfTime] * 2 if late == 0 else [1] * 2)
+    assert first == second == (0 if late == 0 else 1)
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["the first has it", "the second has it"])

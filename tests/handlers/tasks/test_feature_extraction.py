@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from handlers.dispatcher import Dispatcher
 from handlers.http.limits import BodyLimits
 from handlers.http.request import HttpRequest
-from handlers.protocols.dispatcher import Dispatcher
 from handlers.telemetry.meter import Meter
 from tests.serving import Served, differences, read_json
 

@@ -94,7 +94,7 @@ def test_pairs_are_not_tokenized_after_the_deadline(
     served: Load, characters: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, clock = served("zero_shot_classification"), Clock()
-    monkeypatch.setattr("handlers.tasks._job_runner.WAVE_CHARACTERS", 10_000)
+    monkeypatch.setattr("handlers.batch.CHUNK_CHARACTERS", 10_000)
     tokenize = tokenization.tokenize
 
     def slow(*arguments: Any, **options: Any) -> Any:

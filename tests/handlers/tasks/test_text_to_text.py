@@ -12,11 +12,11 @@ import torch
 from transformers import AutoModelForSeq2SeqLM
 
 from handlers.config.model_config import ModelConfig
+from handlers.dispatcher import Dispatcher
 from handlers.engine import Engine
 from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.formats import check_config
 from handlers.http.request import HttpRequest
-from handlers.protocols.dispatcher import Dispatcher
 from handlers.schemas.request import Request
 from tests import tiny
 from tests.samples import FINE, ODD

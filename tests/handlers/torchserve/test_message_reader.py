@@ -12,8 +12,12 @@ from ts.protocol import otf_message_handler
 from ts.service import Service
 
 from handlers.http.request import HttpRequest
-from handlers.torchserve.message_reader import MAX_KEPT, MessageReader
-from handlers.transformers_handler import DECODE_VARIABLE, _read_messages
+from handlers.torchserve.message_reader import (
+    DECODE_VARIABLE,
+    MAX_KEPT,
+    MessageReader,
+    read_messages,
+)
 
 END = struct.pack("!i", -1)
 Pair = tuple[socket.socket, socket.socket]
@@ -68,7 +72,7 @@ def read(decode: str, monkeypatch: pytest.MonkeyPatch) -> Read:
     """TorchServe's function as the handler changes it."""
     for name in ("_retrieve_buffer", "_retrieve_inference_msg"):
         monkeypatch.setattr(otf_message_handler, name, getattr(otf_message_handler, name))
-    _read_messages()
+    read_messages()
     return otf_message_handler.retrieve_msg
 
 

@@ -99,7 +99,7 @@ def test_texts_are_not_encoded_after_the_deadline(
         return encode(queries)
 
     monkeypatch.setattr(engine.task, "encode", slowly)
-    monkeypatch.setattr("handlers.tasks._job_runner.WAVE_CHARACTERS", 1000)
+    monkeypatch.setattr("handlers.batch.CHUNK_CHARACTERS", 1000)
     requests = [Request(TEXT)] * 2 + [Request(TEXT * 40, alone=False)] * 20
     owners = [0, 1, *[2] * 20]
     outcomes = engine.predict(requests, None, Deadline(5, clock), owners)
@@ -144,9 +144,9 @@ def test_a_request_that_has_too_many_rows_is_not_encoded_further(
         return encode(queries)
 
     monkeypatch.setattr(engine.task, "encode", counted)
-    monkeypatch.setattr("handlers.tasks._job_runner.WAVE_TEXTS", 4)
+    monkeypatch.setattr("handlers.batch.CHUNK_TEXTS", 4)
     long = request("question_answering", TEXT * 200)
-    outcomes = engine.predict([long] * 100, owners=[0] * 100)
+    outcomes = engine.predict([long] * 100, http_request_ids=[0] * 100)
     assert sum(encoded) == 4
     assert all(isinstance(each, RequestTooLarge) for each in outcomes)
 
@@ -164,7 +164,7 @@ def test_each_sequence_of_a_prompt_is_a_row(served: Load) -> None:
 def test_the_rows_of_different_requests_are_not_limited_together(served: Load) -> None:
     model = served("sequence_classification", max_request_rows=2)
     assert isinstance(
-        model.engine.predict([Request("a")] * 3, owners=[0, 0, 0])[0], RequestTooLarge
+        model.engine.predict([Request("a")] * 3, http_request_ids=[0, 0, 0])[0], RequestTooLarge
     )
     assert model.engine.predict([Request("a")] * 3)[0]
     statuses = [status for status, _ in model.post(*[{"inputs": ["a", "b"]}] * 3)]

@@ -1,4 +1,4 @@
-"""Waves of bounded cost: cheap requests run first and do not wait for expensive ones."""
+"""Chunks of bounded cost: cheap requests run first and do not wait for expensive ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 
-def waves(costs: Sequence[int], limit: int, owners: Sequence[int]) -> Iterator[list[int]]:
+def chunk_by_cost(costs: Sequence[int], limit: int, owners: Sequence[int]) -> Iterator[list[int]]:
     """Yield groups of indices, cheapest owner first; a group is in the order of its indices.
 
     Args:
@@ -18,16 +18,16 @@ def waves(costs: Sequence[int], limit: int, owners: Sequence[int]) -> Iterator[l
     totals = Counter[int]()
     for owner, cost in zip(owners, costs, strict=True):
         totals[owner] += cost
-    wave: list[int] = []
+    chunk: list[int] = []
     total = 0
     for index in sorted(range(len(costs)), key=lambda index: (totals[owners[index]], costs[index])):
-        if wave and total + costs[index] > limit:
-            yield sorted(wave)
-            wave, total = [], 0
-        wave.append(index)
+        if chunk and total + costs[index] > limit:
+            yield sorted(chunk)
+            chunk, total = [], 0
+        chunk.append(index)
         total += costs[index]
-    if wave:
-        yield sorted(wave)
+    if chunk:
+        yield sorted(chunk)
 
 
 def text_size(inputs: Any) -> int:

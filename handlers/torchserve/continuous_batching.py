@@ -17,12 +17,11 @@ from typing import Any
 
 import psutil
 
+from handlers.dispatcher import Dispatcher
 from handlers.engine import Engine
 from handlers.errors import RequestError, WrongConfig, classify
-from handlers.http.envelopes import Headers
-from handlers.http.request import HttpRequest
+from handlers.http.request import HttpRequest, is_grpc
 from handlers.http.response import HttpResponse, encode_json, has_failed
-from handlers.protocols.dispatcher import Dispatcher
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.memory import FreedMemory
 from handlers.runtime.request_threads import Ready, RequestThreads, Send
@@ -31,7 +30,7 @@ from handlers.runtime.workers import has_older_worker
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
 from handlers.telemetry.tracing import TracedMeter, Tracer
-from handlers.torchserve.context import headers_of, log_failure, set_response
+from handlers.torchserve.requests import Headers, headers_of, log_failure, set_response
 
 # New requests wait until a call returns, and each call passes all requests again. A call waits as
 # long as passing takes fifty times, and a short time where a client is likely to send its next one.
@@ -134,10 +133,9 @@ class ContinuousResponses:
         self, number: str, row: Any, headers: Headers, send: Send[HttpResponse], deadline: Deadline
     ) -> HttpResponse:
         """Return the response to a request, in a thread of its own."""
-        http_request, start = HttpRequest(row, headers), time.perf_counter()
-        meter = Meter() if self._tracer is None else TracedMeter()
-        if not http_request.by_grpc:
-            http_request = replace(http_request, send=send)
+        start, meter = time.perf_counter(), Meter() if self._tracer is None else TracedMeter()
+        part = None if is_grpc(headers) else send
+        http_request = self._dispatcher.http_request(row, headers, part)
         # One explanation at a time, so that they leave time to texts.
         explains = http_request.explains
         with self._explaining if explains else self._watchdog.watch(deadline):

@@ -18,7 +18,7 @@ from handlers.generation.static_groups import StaticGroups
 from handlers.runtime.memory import FreedMemory
 from handlers.runtime.watchdog import Watchdog
 from handlers.telemetry.metrics import MetricsReporter
-from handlers.torchserve.continuous_responses import ContinuousResponses
+from handlers.torchserve.continuous_batching import ContinuousResponses
 from tests.serving import Served, read_json
 from tests.threads import without_threads
 

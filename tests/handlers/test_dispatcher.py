@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from handlers.dispatcher import Dispatcher
 from handlers.http.limits import BodyLimits
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols.dispatcher import Dispatcher
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
 from tests.serving import Served, differences, explanation_of, read_json

@@ -17,7 +17,8 @@ from ts.service import Service
 
 from handlers import tasks
 from handlers.config.choices import modes
-from handlers.http.envelopes import Envelope
+from handlers.http.request import HttpRequest
+from handlers.torchserve.requests import Envelope
 from handlers.transformers_handler import TransformersHandler
 from tests.handlers.test_transformers_handler import context
 from tests.modes import cases, each_mode
@@ -290,7 +291,7 @@ def test_the_part_of_a_form_in_the_body_envelope_has_its_own_type(decoded: bool)
     headers = {"data": {"content-type": JSON}, "Content-Type": "multipart/form-data; boundary=b"}
     envelope = Envelope.of([value], [headers], SimpleNamespace())
     assert envelope is not None
-    assert [each.content for each in envelope.http_requests()] == [FINE]
+    assert [HttpRequest(*each).content for each in envelope.rows()] == [FINE]
 
 
 def test_an_empty_body_is_refused(worker: Any) -> None:

@@ -1,0 +1,207 @@
+"""A batch of HTTP requests: protocols parse them, the engine runs them, the protocols respond."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, NamedTuple
+
+from handlers import protocols
+from handlers.config.quoting import shorten
+from handlers.engine import Engine
+from handlers.errors import RequestError, RequestTooLarge, attempt
+from handlers.explainers._page import HTML, prefers_page, render, target_view
+from handlers.http.limits import BodyLimits, server_limits
+from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse
+from handlers.http.server_sent_events import streaming_started
+from handlers.protocols.base import BaseProtocol, Exchange, result_or_error_body
+from handlers.runtime.deadline import NO_DEADLINE, Deadline
+from handlers.schemas.operation import Operation
+from handlers.schemas.request import Request
+from handlers.telemetry.meter import Meter
+
+# Sentences quote little of a request; this holds for those of libraries and of checkpoints, too.
+MAX_SENTENCE = 1_000
+Run = Callable[[Sequence[Request], Meter, Deadline, Sequence[int]], Sequence[Any]]
+
+
+class _Group(NamedTuple):
+    """What a batch has for one operation.
+
+    Attributes:
+        parsed: the number of each HTTP request, its protocol, and what the protocol parsed.
+        requests: the requests of all of them.
+        numbers: the number of the HTTP request of each request.
+    """
+
+    parsed: list[tuple[int, BaseProtocol, Exchange]]
+    requests: list[Request]
+    numbers: list[int]
+
+
+class Dispatcher:
+    """Answers the HTTP requests to one model.
+
+    Args:
+        engine: the model.
+        name: the name under which it is served.
+        version: the archive's version.
+        limits: those of bodies; by default those of the server that started this process.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str = "model",
+        version: str = "1.0",
+        limits: BodyLimits | None = None,
+    ) -> None:
+        self._engine = engine
+        model = engine.describe(name, version)
+        self._protocols = protocols.create(model)
+        self._reads_media = model.reads_media
+        self._limits = (limits or server_limits()).for_rows(model.limits.max_rows)
+        engine.max_result_bytes = self._limits.max_response_bytes
+
+    def http_request(
+        self,
+        row: Mapping[str, Any],
+        headers: Mapping[str, Any],
+        send: Callable[[HttpResponse], None] | None = None,
+        *,
+        takes_bytes: bool = True,
+    ) -> HttpRequest:
+        """Return a request with the limits of this model; the arguments are its attributes."""
+        return HttpRequest(row, headers, send, takes_bytes, self._limits, self._reads_media)
+
+    def dispatch(
+        self,
+        http_requests: Sequence[HttpRequest],
+        meter: Meter,
+        deadline: Deadline = NO_DEADLINE,
+        send_ready: Callable[[Mapping[int, HttpResponse]], None] = lambda _: None,
+    ) -> list[HttpResponse]:
+        """Return a response to each request; all kinds of them may share a batch.
+
+        Args:
+            http_requests: the requests; those that are not made by :meth:`http_request` are copied.
+            meter: counts and measures.
+            deadline: the time limit of the predictions.
+            send_ready: takes the responses by number that are ready before explanations begin.
+        """
+        responses: dict[int, HttpResponse] = {}
+        groups: dict[Operation, _Group] = {}
+        with meter.stage("read"):
+            for number, http_request in enumerate(http_requests):
+                protocol, parsed = self._parse(http_request)
+                if isinstance(parsed, RequestError):
+                    responses[number] = _error_response(protocol, http_request, parsed)
+                else:
+                    group = groups.setdefault(parsed.operation, _Group([], [], []))
+                    group.parsed.append((number, protocol, parsed))
+                    group.requests.extend(parsed.requests)
+                    group.numbers.extend([number] * len(parsed.requests))
+        engine = self._engine
+        runs: dict[Operation, Run] = {
+            Operation.PREDICT: engine.predict,
+            Operation.EXPLAIN: engine.explain,
+            Operation.TOKENIZE: engine.tokenize,
+            Operation.DETOKENIZE: engine.detokenize,
+        }
+        for operation, group in sorted(groups.items()):
+            if operation is Operation.EXPLAIN and responses:
+                send_ready(responses)
+            run = runs[operation]
+            found = run(group.requests, meter, deadline, group.numbers) if group.requests else ()
+            outcomes = iter(found)
+            with meter.stage("write"):
+                for number, protocol, parsed in group.parsed:
+                    own = list(islice(outcomes, len(parsed.requests)))
+                    responses[number] = self._write(protocol, parsed, own)
+        errors = 0
+        for response in responses.values():
+            errors += response.status >= 400
+        meter.count(requests=len(http_requests), errors=errors)
+        return list(map(responses.__getitem__, range(len(http_requests))))
+
+    def _parse(self, http_request: HttpRequest) -> tuple[BaseProtocol, Exchange | RequestError]:
+        if http_request.limits is not self._limits:
+            http_request = replace(http_request, limits=self._limits, reads_media=self._reads_media)
+        protocol = attempt(self._recognise, http_request)
+        if isinstance(protocol, RequestError):
+            return self._protocols[-1], protocol
+        return protocol, attempt(protocol.parse, http_request)
+
+    def _recognise(self, http_request: HttpRequest) -> BaseProtocol:
+        """Return the first protocol that recognises a request.
+
+        A body that TorchServe has read as an object is offered to those with one of its keys alone.
+        """
+        body = http_request.own_body
+        for protocol in self._protocols:
+            if protocol.keys is None or body is None:
+                if protocol.recognises(http_request):
+                    return protocol
+                continue
+            for key, kind in protocol.keys.items():
+                if isinstance(body.get(key), kind) and key in body:
+                    if protocol.recognises(http_request):
+                        return protocol
+                    break
+        raise AssertionError("the last protocol recognises every request")
+
+    def _write(
+        self, protocol: BaseProtocol, parsed: Exchange, outcomes: Sequence[Any]
+    ) -> HttpResponse:
+        response = attempt(self._response, protocol, parsed, outcomes)
+        if isinstance(response, RequestError):
+            response = _error_response(protocol, parsed.http_request, response)
+        more = parsed.http_request.response_headers
+        return replace(response, headers={**response.headers, **more}) if more else response
+
+    def _response(
+        self, protocol: BaseProtocol, parsed: Exchange, outcomes: Sequence[Any]
+    ) -> HttpResponse:
+        """Return the response from the outcome of each request.
+
+        Raises:
+            RequestError: the response is an error.
+        """
+        if parsed.asks_health and (failure := self._engine.failure):
+            raise failure
+        for outcome in outcomes:
+            if isinstance(outcome, RequestError):
+                _shorten(outcome)
+        if parsed.operation is Operation.EXPLAIN and _wants_page(parsed, outcomes):
+            results = [result_or_error_body(outcome) for outcome in parsed.by_item(outcomes)]
+            views = protocol.model.explanation_views or target_view
+            response = HttpResponse(render(results, views), content_type=HTML)
+        else:
+            response = protocol.write(parsed, outcomes)
+        size, limit = len(response.body), self._limits.max_response_bytes
+        if size > limit and not streaming_started(parsed.requests):
+            raise RequestTooLarge(
+                f"The response has {size:,} bytes, more than the server's max_response_size of"
+                f" {limit:,}; ask for less."
+            )
+        return response
+
+
+def _wants_page(parsed: Exchange, outcomes: Sequence[Any]) -> bool:
+    failed = all(isinstance(outcome, RequestError) for outcome in outcomes)
+    return prefers_page(parsed.http_request.header("accept")) and not failed
+
+
+def _error_response(
+    protocol: BaseProtocol, http_request: HttpRequest, error: RequestError
+) -> HttpResponse:
+    """Return the response to a request that failed as a whole."""
+    _shorten(error)
+    return protocol.error_response(http_request, error)
+
+
+def _shorten(error: RequestError) -> None:
+    """Cut the sentence of an error where it is long."""
+    error.args = (shorten(str(error), MAX_SENTENCE),)
