@@ -26,7 +26,6 @@ with hide_packages("openvino.torch", silence="ts.torch_handler.base_handler"):
 
 from handlers.checkpoints.devices import pick_device
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
-from handlers.engine import Engine
 from handlers.errors import ConfigError, DeviceFailed, RequestError, WorkerHangs
 from handlers.http.envelopes import Envelope, Headers
 from handlers.http.limits import server_limits
@@ -34,8 +33,7 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json, has_failed
 from handlers.protocols.dispatcher import Dispatcher
 from handlers.runtime.deadline import Deadline
-from handlers.runtime.integrity import verify
-from handlers.runtime.memory import FreedMemory, limit_memory_growth
+from handlers.runtime.memory import FreedMemory
 from handlers.runtime.ranks import is_rank0
 from handlers.runtime.request_broadcast import (
     RequestBroadcast,
@@ -46,13 +44,13 @@ from handlers.runtime.threads import ThreadShare
 from handlers.runtime.watchdog import Watchdog
 from handlers.runtime.worker_exit import end_worker
 from handlers.telemetry import tracing
-from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter, limit_prediction_time
 from handlers.telemetry.tracing import TracedMeter
 from handlers.torchserve.context import STREAM_NEXT, headers_of, log_failure, set_response
 from handlers.torchserve.continuous_responses import ContinuousResponses, check_single_worker
 from handlers.torchserve.message_reader import MessageReader, with_distinct_names
+from handlers.worker_start import load_engine, prepare_process
 
 logger = logging.getLogger(__name__)
 
@@ -73,22 +71,19 @@ class TransformersHandler(BaseHandler):
         Raises:
             ConfigError: the YAML, the checkpoint or the archive is invalid.
         """
-        limit_memory_growth()
-        silence_libraries()
+        prepare_process()
         limit_prediction_time()
         _read_messages()
         self.context, self.manifest = context, context.manifest
         properties = context.system_properties
         self.device = pick_device(properties)
         try:
-            sums = verify(Path(properties["model_dir"]))
             config = ModelConfig.parse(context.model_yaml_config, self._config_name())
             if config.continuousBatching:
                 check_single_worker()
             workers = 1 if config.continuousBatching else config.maxWorkers
             self.threads = ThreadShare(workers, config.torchrun, is_fixed=config.pt2.compile.enable)
-            self.engine = Engine.load(Path(properties["model_dir"]), config, self.device, sums=sums)
-            self.engine.require_health()
+            self.engine = load_engine(Path(properties["model_dir"]), config, self.device)
         except ConfigError as error:
             logger.error("Model not loaded. %s", error)
             raise

@@ -13,7 +13,7 @@ FILES = sorted(HANDLERS.glob("**/*.py"))
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("transformers_handler",),
     ("torchserve",),
-    ("protocols",),
+    ("protocols", "worker_start"),
     ("engine",),
     ("formats",),
     ("export",),

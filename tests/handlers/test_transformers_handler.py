@@ -362,9 +362,13 @@ def test_memory_is_limited_before_the_first_operation_of_torch(
     checkpoint: Checkpoints, monkeypatch: Any
 ) -> None:
     calls: list[str] = []
-    for name in ("limit_memory_growth", "ThreadShare", "Engine.load"):
-        record = partial(lambda name, *_, **__: calls.append(name), name)
-        monkeypatch.setattr(f"handlers.transformers_handler.{name}", record)
+    for name in (
+        "worker_start.limit_memory_growth",
+        "transformers_handler.ThreadShare",
+        "worker_start.Engine.load",
+    ):
+        record = partial(lambda name, *_, **__: calls.append(name), name.partition(".")[2])
+        monkeypatch.setattr(f"handlers.{name}", record)
     config = {"handler": {"mode": "sequence_classification"}}
     with pytest.raises(AttributeError):
         TransformersHandler().initialize(context(checkpoint("sequence_classification"), config))
