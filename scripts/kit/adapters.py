@@ -19,8 +19,9 @@ from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongConfig
 from scripts.kit.checkpoint_files import adapter_files
 from scripts.kit.checkpoint_source import Source
-from scripts.kit.download import LOCAL, WriteError, complete_source, fetch, source_of
+from scripts.kit.download import WriteError, complete_source, fetch, source_of
 from scripts.kit.hub import Hub
+from scripts.kit.places import LOCAL
 from scripts.kit.staging import Staging
 
 

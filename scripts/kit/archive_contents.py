@@ -13,7 +13,6 @@ from handlers.formats import CHOICE_FILE, Choice, check_config
 from handlers.formats import get as get_format
 from handlers.runtime.integrity import SIGNATURE, SUMS, sign, sums_of
 from handlers.runtime.load_trials import FILE as TRIALS
-from scripts.kit.calibration_file import calibration_file
 from scripts.kit.checkpoint_files import (
     ROOT_FILES,
     adapter_files,
@@ -25,6 +24,7 @@ from scripts.kit.places import (
     MODELS,
     ROOT,
     assistant_of,
+    calibration_file,
     checkpoint_of,
     config_path_of,
     model_name,
@@ -80,7 +80,7 @@ def sources_of(config_path: Path) -> list[Path]:
     draft = handler.assistant
     return [
         ROOT / "handlers",
-        ROOT / "scripts" / "kit",
+        ROOT / "scripts",
         checkpoint_of(config_path, config),
         MODELS / model_name(config_path),
         config_path_of(handler.mode),

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from handlers import tasks
 from handlers.checkpoints.folder_kinds import files_in
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import KitError, WrongCheckpoint, WrongConfig
 from scripts.kit.checkpoint_files import checkpoint_files
 from scripts.kit.checkpoint_source import Source
 from scripts.kit.hub import Hub, Snapshot
+from scripts.kit.places import LOCAL
 from scripts.kit.staging import Staging
-
-# What a path begins with, and no model id.
-LOCAL = ("/", "./", "../", "~")
 
 
 class WriteError(KitError):
@@ -91,10 +90,22 @@ def check_folder(handler: HandlerSection, folder: Path) -> tuple[int, int]:
     names = files_in(folder)
     files = checkpoint_files(names, str(folder), folder.joinpath)
     required = files.configs()
-    _check(handler, folder)
+    check_compatible(handler, folder)
     weights = files.weights(allow_pickle=handler.allow_pickle)
     required += [*weights, *files.shards(folder, weights)]
     return sum((folder / name).stat().st_size for name in required), len(required)
+
+
+def check_compatible(handler: HandlerSection, folder: Path) -> None:
+    """Check the config, tokenizer, head and labels of a checkpoint against its mode.
+
+    Raises:
+        WrongCheckpoint: a file is missing, requires custom code or does not fit.
+    """
+    task = tasks.get(handler.mode)  # It imports torch, which a run without downloads does not.
+    checkpoint = task.checkpoint_class.read(folder, handler)
+    task = task.for_config(checkpoint.config)
+    checkpoint.check(task.auto_class_for(checkpoint.config))
 
 
 def _complete(handler: HandlerSection, snapshot: Snapshot, hub: Hub, staging: Staging) -> Source:
@@ -108,20 +119,13 @@ def _complete(handler: HandlerSection, snapshot: Snapshot, hub: Hub, staging: St
     weights = files.weights(allow_pickle=handler.allow_pickle)
     required = files.configs()
     fetch(required, snapshot, hub, staging)
-    _check(handler, staging.folder)
+    check_compatible(handler, staging.folder)
     fetch(weights, snapshot, hub, staging)
     shards = files.shards(staging.folder, weights)
     fetch(shards, snapshot, hub, staging)
     required += [*weights, *shards]
     staging.keep_only(required)
     return source_of(snapshot, handler.revision, required)
-
-
-def _check(handler: HandlerSection, folder: Path) -> None:
-    # Imported here because torch takes seconds to import and a run without downloads skips it.
-    from scripts.kit.compatibility import check_compatible  # noqa: PLC0415
-
-    check_compatible(handler, folder)
 
 
 def _model_name(handler: HandlerSection) -> str:

@@ -68,6 +68,13 @@ def assistant_of(config_path: Path, assistant: HandlerSection) -> Path:
     return named if named.is_dir() else MODELS / f"{model_name(config_path)}.assistant_model"
 
 
+def calibration_file(config_path: Path, config: ModelConfig, artifacts: Path = ARTIFACTS) -> Path:
+    """Return the file that `handler.calibration` names, or that of the mode in `artifacts`."""
+    default = artifacts / config.handler.mode / "calibration.jsonl"
+    named = config.handler.calibration
+    return config_path.parent / named if named else default
+
+
 def require_folder(config_path: Path, key: str, name: str | None) -> None:
     """Check that a name, which no folder has, is that of a model on a hub.
 
