@@ -23,11 +23,10 @@ from scripts.kit.archive_contents import (
     with_trials,
 )
 from scripts.kit.archive_formats import ARCHIVE_FORMATS, ArchiveFormat, FormatName, is_current_mar
-from scripts.kit.load_check import check_loads
+from scripts.kit.load_check import TrialRecords, check_loads
 from scripts.kit.pack_records import Packed, PackRecord
 from scripts.kit.places import BUILD, MODEL_STORE, build_key, build_of, model_name
 from scripts.kit.staging import InsufficientDiskSpace
-from scripts.kit.trial_records import TrialRecords
 from scripts.kit.versions import versioned as versioned_name
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -50,3 +51,31 @@ def check_loads(folder: Path, name: str) -> bytes | None:
             fallback = f"its interpreter exited with code {process.returncode} and no traceback"
             raise ArchiveLoadError(name, last_error(process.stderr) or fallback)
         return trials.read_bytes() if trials.is_file() else None
+
+
+class TrialRecords:
+    """What the trials of a model's load check have found, kept below `trials/` of a build.
+
+    A later archive of the same files has the same record.
+
+    Args:
+        build: the folder that builds are kept in.
+        name: the name of the model's builds.
+        sums: the sums of the files of the archive, without the record.
+    """
+
+    def __init__(self, build: Path, name: str, sums: bytes) -> None:
+        self._folder = build / "trials"
+        self._name, digest = name, hashlib.sha256(sums).hexdigest()
+        self.path = self._folder / f"{name}.{digest}.json"
+
+    def read(self) -> bytes | None:
+        """Return the record; None if no archive of these files was loaded."""
+        return self.path.read_bytes() if self.path.is_file() else None
+
+    def write(self, record: bytes) -> None:
+        """Keep a record in the place of those of other files."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for path in self._folder.glob(f"{self._name}.*.json"):
+            path.unlink(missing_ok=True)
+        self.path.write_bytes(record)
