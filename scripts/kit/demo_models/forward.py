@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from scripts.kit.demo_models.batches import Feature, chunks, collate, length
+from scripts.kit.demo_models.score import mean
 
 ROWS = 16
 
@@ -27,6 +28,13 @@ def forward(model: PreTrainedModel, features: list[Feature]) -> list[dict[str, T
         for place, row in enumerate(rows):
             results[row] = {name: values[place].cpu() for name, values in output.items()}
     return [results[row] for row in range(len(features))]
+
+
+def accuracy(model: PreTrainedModel, features: list[Feature]) -> float:
+    """Return the share of rows whose highest logit is that of their label."""
+    labels = [row.pop("labels") for row in features]
+    pairs = zip(forward(model, features), labels, strict=True)
+    return mean(int(out["logits"].argmax()) == label for out, label in pairs)
 
 
 def to_device(batch: dict[str, Any], device: torch.device) -> dict[str, Any]:

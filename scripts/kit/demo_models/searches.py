@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from scripts.kit.demo_models.grammar import Split
 from scripts.kit.demo_models.questions import questions
+from scripts.kit.demo_models.score import mean
 
 
 class Search(NamedTuple):
@@ -27,10 +28,14 @@ def searches(split: Split, count: int, passages: int, seed: int) -> list[Search]
     ]
 
 
-def ranks(scores: list[float], passages: int) -> list[int]:
-    """Return the rank of the first of each so many passages, from their scores."""
+def ranking_measures(scores: list[float], passages: int) -> dict[str, float]:
+    """Measure how high the first of each so many passages ranks, from their scores."""
     groups = [scores[at : at + passages] for at in range(0, len(scores), passages)]
-    return [1 + sum(score > group[0] for score in group[1:]) for group in groups]
+    ranks = [1 + sum(score > group[0] for score in group[1:]) for group in groups]
+    return {
+        "accuracy": mean(rank == 1 for rank in ranks),
+        "mean reciprocal rank": mean(1 / rank for rank in ranks),
+    }
 
 
 def _others(contexts: list[str], number: int, count: int, rng: Random) -> list[str]:

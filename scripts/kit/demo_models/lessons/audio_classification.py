@@ -8,9 +8,8 @@ import torch
 from transformers import ASTConfig, ASTFeatureExtractor, ASTForAudioClassification
 
 from scripts.kit.demo_models.batches import Feature
-from scripts.kit.demo_models.forward import forward
+from scripts.kit.demo_models.forward import accuracy
 from scripts.kit.demo_models.lessons.base import Lesson
-from scripts.kit.demo_models.score import mean
 from scripts.kit.demo_models.telephone import LABELS, RATE, random, signal, signal_inputs
 from scripts.kit.demo_models.training import Plan
 
@@ -47,10 +46,7 @@ class AudioClassification(Lesson):
 
     def examine(self, model: Any, tokenizer: Any, rows: int, seed: int) -> dict[str, float]:
         """Return the share of signals with the right label."""
-        exam = _features(tokenizer, rows, f"held out {seed}")
-        labels = [row.pop("labels") for row in exam]
-        pairs = zip(forward(model, exam), labels, strict=True)
-        return {"accuracy": mean(int(out["logits"].argmax()) == label for out, label in pairs)}
+        return {"accuracy": accuracy(model, _features(tokenizer, rows, f"held out {seed}"))}
 
     def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
         """Write signals."""

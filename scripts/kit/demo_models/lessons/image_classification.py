@@ -8,9 +8,8 @@ from transformers import ViTConfig, ViTForImageClassification
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from scripts.kit.demo_models.batches import Feature
-from scripts.kit.demo_models.forward import forward
+from scripts.kit.demo_models.forward import accuracy
 from scripts.kit.demo_models.lessons.base import Lesson
-from scripts.kit.demo_models.score import mean
 from scripts.kit.demo_models.shapes import LABELS, SIDE, drawn_features, drawn_inputs
 from scripts.kit.demo_models.training import Plan
 
@@ -43,10 +42,7 @@ class ImageClassification(Lesson):
 
     def examine(self, model: Any, tokenizer: Any, rows: int, seed: int) -> dict[str, float]:
         """Return the share of images with the right label."""
-        exam = drawn_features(tokenizer, rows, f"held out {seed}")
-        labels = [row.pop("labels") for row in exam]
-        pairs = zip(forward(model, exam), labels, strict=True)
-        return {"accuracy": mean(int(out["logits"].argmax()) == label for out, label in pairs)}
+        return {"accuracy": accuracy(model, drawn_features(tokenizer, rows, f"held out {seed}"))}
 
     def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
         """Draw images."""

@@ -13,8 +13,7 @@ from scripts.kit.demo_models.forward import forward
 from scripts.kit.demo_models.lessons.base import Lesson
 from scripts.kit.demo_models.minilm import load_tokenizer, minilm
 from scripts.kit.demo_models.retrieval import Retrieval
-from scripts.kit.demo_models.score import mean
-from scripts.kit.demo_models.searches import ranks, searches
+from scripts.kit.demo_models.searches import ranking_measures, searches
 from scripts.kit.demo_models.training import Plan
 
 PASSAGES = 8
@@ -46,11 +45,7 @@ class LateInteraction(Lesson):
             float((asked[place // PASSAGES] @ vectors.T).amax(1).sum())
             for place, vectors in enumerate(read)
         ]
-        found = ranks(scores, PASSAGES)
-        return {
-            "accuracy": mean(rank == 1 for rank in found),
-            "mean reciprocal rank": mean(1 / rank for rank in found),
-        }
+        return ranking_measures(scores, PASSAGES)
 
     def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
         """Write texts of different kinds and lengths."""

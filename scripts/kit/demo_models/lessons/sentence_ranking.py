@@ -15,8 +15,7 @@ from scripts.kit.demo_models.forward import forward
 from scripts.kit.demo_models.lessons.base import Lesson
 from scripts.kit.demo_models.minilm import load_model, load_tokenizer
 from scripts.kit.demo_models.questions import questions
-from scripts.kit.demo_models.score import mean
-from scripts.kit.demo_models.searches import ranks, searches
+from scripts.kit.demo_models.searches import ranking_measures, searches
 from scripts.kit.demo_models.training import Plan
 
 # The logit of a passage that answers a question; that of others is its negative.
@@ -62,11 +61,7 @@ class SentenceRanking(Lesson):
         exam = searches("held_out", rows, PASSAGES, seed)
         pairs = [tokenizer(row.question, passage) for row in exam for passage in row.passages]
         logits = [float(output["logits"][0]) for output in forward(model, pairs)]
-        found = ranks(logits, PASSAGES)
-        return {
-            "accuracy": mean(rank == 1 for rank in found),
-            "mean reciprocal rank": mean(1 / rank for rank in found),
-        }
+        return ranking_measures(logits, PASSAGES)
 
     def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
         """Write pairs that are not among the training rows."""

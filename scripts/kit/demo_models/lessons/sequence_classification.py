@@ -11,10 +11,9 @@ from transformers import (
 )
 
 from scripts.kit.demo_models.batches import Feature
-from scripts.kit.demo_models.forward import forward
+from scripts.kit.demo_models.forward import accuracy
 from scripts.kit.demo_models.grammar import Split
 from scripts.kit.demo_models.minilm import load_model, load_tokenizer
-from scripts.kit.demo_models.score import mean
 from scripts.kit.demo_models.sentiment import (
     LABELS,
     Review,
@@ -43,8 +42,7 @@ class SequenceClassification(ShippedLesson):
 
     def features(self, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int) -> list[Feature]:
         """Write reviews with their labels."""
-        written = mixed_reviews(rows, seed)
-        return [{**tokenizer(review.text), "labels": review.label} for review in written]
+        return _encode(tokenizer, mixed_reviews(rows, seed))
 
     def measure(
         self,
@@ -55,11 +53,11 @@ class SequenceClassification(ShippedLesson):
         seed: int,
     ) -> dict[str, float]:
         """Return the share of reviews with the right label, by hand and from the grammar."""
-        exams = {
-            "accuracy": written_reviews(split),
-            "accuracy on the grammar": reviews(split, rows, seed),
+        written, generated = written_reviews(split), reviews(split, rows, seed)
+        return {
+            "accuracy": accuracy(model, _encode(tokenizer, written)),
+            "accuracy on the grammar": accuracy(model, _encode(tokenizer, generated)),
         }
-        return {name: _accuracy(model, tokenizer, exam) for name, exam in exams.items()}
 
     def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
         """Write reviews, more because each has one label, that are not among the training rows."""
@@ -69,9 +67,5 @@ class SequenceClassification(ShippedLesson):
 LESSON = SequenceClassification()
 
 
-def _accuracy(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, exam: list[Review]
-) -> float:
-    outputs = forward(model, [tokenizer(review.text) for review in exam])
-    pairs = zip(outputs, exam, strict=True)
-    return mean(int(out["logits"].argmax()) == row.label for out, row in pairs)
+def _encode(tokenizer: PreTrainedTokenizerBase, written: list[Review]) -> list[Feature]:
+    return [{**tokenizer(review.text), "labels": review.label} for review in written]

@@ -16,7 +16,7 @@ from scripts.kit.demo_models.lessons.base import Lesson
 from scripts.kit.demo_models.minilm import load_model, load_tokenizer
 from scripts.kit.demo_models.questions import questions
 from scripts.kit.demo_models.score import mean
-from scripts.kit.demo_models.searches import ranks, searches
+from scripts.kit.demo_models.searches import ranking_measures, searches
 from scripts.kit.demo_models.training import Plan
 
 PASSAGES = 8
@@ -51,10 +51,8 @@ class SparseEmbedding(Lesson):
         asked = _weights(model, tokenizer, [row.question for row in exam])
         read = _weights(model, tokenizer, [text for row in exam for text in row.passages])
         scores = [float(asked[place // PASSAGES] @ weights) for place, weights in enumerate(read)]
-        found = ranks(scores, PASSAGES)
         return {
-            "accuracy": mean(rank == 1 for rank in found),
-            "mean reciprocal rank": mean(1 / rank for rank in found),
+            **ranking_measures(scores, PASSAGES),
             "weights a passage": mean(int((weights > 0).sum()) for weights in read),
         }
 
