@@ -21,7 +21,13 @@ from rich.console import Console
 
 from handlers import formats, tasks
 from handlers.config.choices import AUTO, modes, save_modes
-from handlers.config.handler_section import CHECKPOINT, Compile, HandlerSection, Tokenizer
+from handlers.config.handler_section import (
+    CHECKPOINT,
+    Compile,
+    HandlerSection,
+    ModelKeys,
+    Tokenizer,
+)
 from handlers.config.torchserve_section import Torchrun, TorchServeSection
 from handlers.formats.base import BaseFormat
 from handlers.protocols import cohere, text_embeddings_inference, text_generation_inference, vllm
@@ -44,7 +50,8 @@ BLOCK = re.compile(
 NOTHING = "–"
 SECTIONS: dict[str, type[BaseModel]] = {
     "torchserve": TorchServeSection,
-    "handler": HandlerSection,
+    # The keys of `handler:` by kind of model, such as `text` for `TextKeys`.
+    **{each.__name__.removesuffix("Keys").lower(): each for each in HandlerSection.__bases__},
     "tokenizer": Tokenizer,
     "torchrun": Torchrun,
     "compile": Compile,
@@ -93,7 +100,7 @@ def render(text: str) -> str:
 
 
 def table(name: str) -> str:
-    """Return the generated table of a name such as `config handler` or `parameters <mode>`."""
+    """Return the generated table of a name such as `config text` or `parameters <mode>`."""
     kind, _, argument = name.partition(" ")
     tables: dict[str, Callable[[str], str]] = {
         "config": lambda section: keys_of(SECTIONS[section]),
@@ -109,9 +116,7 @@ def table(name: str) -> str:
 
 def keys_of(section: type[BaseModel]) -> str:
     """Return the table of a section's keys, from its fields' descriptions."""
-    words = (
-        {"mode": modes(), "save_mode": [AUTO, *save_modes()]} if section is HandlerSection else {}
-    )
+    words = {"mode": modes(), "save_mode": [AUTO, *save_modes()]} if section is ModelKeys else {}
     schemas = section.model_json_schema()
     rows = [
         (
