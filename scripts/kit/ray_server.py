@@ -70,7 +70,6 @@ def start_ray_server(
     public_key: Path | None = None,
     timeout: float = 300.0,
     object_store_bytes: int = 200 << 20,
-    num_cpus: int | None = None,
 ) -> RayServer:
     """Start Ray Serve with archives, and return once every model answers.
 
@@ -84,7 +83,7 @@ def start_ray_server(
     settings = LocalSettings(
         archives=archives,
         port=port,
-        num_cpus=num_cpus or os.cpu_count() or 1,
+        num_cpus=os.cpu_count() or 1,
         object_store_bytes=object_store_bytes,
         max_request_bytes=limits.max_request_bytes,
         max_response_bytes=limits.max_response_bytes,
