@@ -263,7 +263,7 @@ docs: $(DOCS)/.ready
 
 # What the default demo models add to MiniLM, and a tiny model; without a GPU it takes hours.
 train-demo-models: $(READY)
-	$(RUN) -m scripts.kit.demo_models.long_training
+	$(RUN) -m demo_models.train_shipped
 
 lint: $(TEST_READY)
 	$(RUN) -m ruff check .

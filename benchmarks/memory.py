@@ -21,11 +21,11 @@ import httpx
 import psutil
 import typer
 
+from demo_models import ensure
 from handlers import tasks
 from handlers.config.model_config import ModelConfig
 from scripts.kit.archive import pack
 from scripts.kit.default_modes import default_modes
-from scripts.kit.demo_models import ensure
 from scripts.kit.places import BUILD, MODEL_CONFIGS
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe

@@ -10,11 +10,11 @@ import httpx
 import typer
 from rich.console import Console
 
+from demo_models import ensure
 from handlers.explainers import targets
 from scripts.kit.archive import pack
 from scripts.kit.command import plain_errors, split_names
 from scripts.kit.default_modes import default_modes
-from scripts.kit.demo_models import ensure
 from scripts.kit.openmp import short_spins
 from scripts.kit.places import ARTIFACTS, BUILD, MODEL_STORE, config_path_of
 from scripts.kit.server import Server

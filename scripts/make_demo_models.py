@@ -8,8 +8,8 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
+from demo_models import Made, make_all
 from scripts.kit.command import plain_errors
-from scripts.kit.demo_models import Made, make_all
 from scripts.kit.openmp import short_spins
 from scripts.kit.places import MODELS, ROOT
 

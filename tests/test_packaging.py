@@ -171,14 +171,14 @@ class TestCommands:
 
 
 class TestPackages:
-    @pytest.mark.parametrize("name", ["handlers", "scripts", "benchmarks"])
+    @pytest.mark.parametrize("name", ["handlers", "scripts", "demo_models", "benchmarks"])
     def test_every_folder_with_code_is_installed(self, name: str) -> None:
         include = PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
         found = find_packages(str(ROOT), include=include)
         folders = {path.parent.relative_to(ROOT) for path in (ROOT / name).rglob("*.py")}
         assert {".".join(folder.parts) for folder in folders} <= set(found)
 
-    @pytest.mark.parametrize("name", ["handlers", "scripts"])
+    @pytest.mark.parametrize("name", ["handlers", "demo_models"])
     def test_every_file_beside_the_code_is_installed(self, name: str) -> None:
         patterns = PROJECT["tool"]["setuptools"]["package-data"][name]
         files = {path for path in (ROOT / name).rglob("*.*") if path.suffix not in (".py", ".pyc")}

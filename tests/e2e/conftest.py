@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
+from demo_models import ensure
+from demo_models.trainers.text_generation import CHAT_TEMPLATE
 from handlers import tasks
 from scripts.kit.archive import pack
-from scripts.kit.demo_models import ensure
-from scripts.kit.demo_models.lessons.text_generation import CHAT_TEMPLATE
 from scripts.kit.places import MODEL_CONFIGS, MODELS
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe

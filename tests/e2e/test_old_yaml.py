@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from demo_models import ensure
 from scripts.kit.archive import pack
-from scripts.kit.demo_models import ensure
 from scripts.kit.places import MODELS
 from scripts.kit.torchserve import TorchServe
 from tests.e2e.asking import Question, ask

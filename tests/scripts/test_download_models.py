@@ -33,7 +33,7 @@ class Clone:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.models = folder, folder / "artifacts" / "models"
-        for part in ("handlers", "scripts", "model_configs"):
+        for part in ("handlers", "scripts", "demo_models", "model_configs"):
             shutil.copytree(
                 ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__")
             )

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from demo_models.calibration import FILE, bodies
+from demo_models.trainers import modes
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
 from handlers.schemas.request import Sample
 from scripts.kit.calibration import samples
-from scripts.kit.demo_models.calibration import FILE, bodies
-from scripts.kit.demo_models.lessons import modes
 from scripts.kit.places import ARTIFACTS
 from tests.sentences import refused
 
@@ -19,7 +19,7 @@ def config(**handler: str) -> ModelConfig:
     return ModelConfig.parse({"handler": {"mode": "sequence_classification", **handler}})
 
 
-def test_the_default_calibration_files_match_the_lessons() -> None:
+def test_the_default_calibration_files_match_the_trainers() -> None:
     for mode in modes():
         lines = (ARTIFACTS / mode / FILE).read_text(encoding="utf-8").splitlines()
         assert lines, mode
