@@ -29,8 +29,8 @@ from handlers.engine import Engine
 from handlers.export.parity_report import ParityReport, compare_outputs
 from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
-from scripts.kit.archive import pack
-from scripts.kit.archive_formats import ARCHIVE_FORMATS
+from scripts.archives.formats import ARCHIVE_FORMATS
+from scripts.archives.packing import pack
 from scripts.kit.places import BUILD, ROOT
 
 MODE = "sequence_classification"

@@ -24,7 +24,7 @@ import typer
 from demo_models import ensure
 from handlers import tasks
 from handlers.config.model_config import ModelConfig
-from scripts.kit.archive import pack
+from scripts.archives.packing import pack
 from scripts.kit.default_modes import default_modes
 from scripts.kit.places import BUILD, MODEL_CONFIGS
 from scripts.kit.server import Server

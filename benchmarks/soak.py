@@ -36,7 +36,7 @@ from benchmarks.reliability.faults import (
 from benchmarks.reliability.page import write_page
 from demo_models import ensure
 from handlers.errors import KitError
-from scripts.kit.archive import pack
+from scripts.archives.packing import pack
 from scripts.kit.places import BUILD, MODELS
 from scripts.kit.ports import HOST
 from scripts.kit.processes import group_members

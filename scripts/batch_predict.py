@@ -18,10 +18,10 @@ from handlers.errors import KitError
 from handlers.runtime.cores import available_cores
 from hosts.archives import ArchiveError
 from hosts.ray_environment import import_ray
+from scripts.archives.verification import signed_digest
 from scripts.kit.command import plain_errors
 from scripts.kit.host_commands import require_environment
 from scripts.kit.tracebacks import last_line
-from scripts.kit.verification import signed_digest
 
 if TYPE_CHECKING:
     from hosts.ray_data.job import Actors, Planned

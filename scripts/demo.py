@@ -12,7 +12,7 @@ from rich.console import Console
 
 from demo_models import ensure
 from handlers.explainers import targets
-from scripts.kit.archive import pack
+from scripts.archives.packing import pack
 from scripts.kit.command import plain_errors, split_names
 from scripts.kit.default_modes import default_modes
 from scripts.kit.openmp import short_spins

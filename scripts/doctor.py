@@ -25,16 +25,16 @@ from handlers.errors import KitError
 from handlers.runtime.cores import cpu_quota
 from handlers.runtime.memory_limit import memory_limit
 from hosts.mar import Mar, WrongMar
+from scripts.archives.manifest import MANIFEST_FILE
+from scripts.archives.model_store import list_archives
+from scripts.archives.verification import verify_archive
 from scripts.kit.java import java_home
-from scripts.kit.manifest import MANIFEST_FILE
 from scripts.kit.memory import Memory
-from scripts.kit.model_store import list_archives
 from scripts.kit.places import BUILD, MODEL_CONFIGS, MODEL_STORE, ROOT
 from scripts.kit.ports import PortInUse, Ports
 from scripts.kit.properties import read_properties
 from scripts.kit.readiness import failures
 from scripts.kit.server import Server
-from scripts.kit.verification import verify_archive
 
 KIT = "transformers-on-torchserve"
 CPUINFO = Path("/proc/cpuinfo")

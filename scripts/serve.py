@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from scripts.archives.model_store import list_archives
 from scripts.kit.command import PublicKey, plain_errors, split_names
 from scripts.kit.draining import DRAIN_SECONDS, drain
 from scripts.kit.fork_server.start import is_on as is_fork_server_on
 from scripts.kit.memory import Memory
-from scripts.kit.model_store import list_archives
 from scripts.kit.places import BUILD, MODEL_STORE, ROOT
 from scripts.kit.ports import Ports
 from scripts.kit.properties import read_properties

@@ -26,7 +26,7 @@ from handlers.http.request import HttpRequest
 from handlers.protocols import describe
 from handlers.protocols.base import Exchange
 from scripts import lock_requirements
-from scripts.kit.archive import pack
+from scripts.archives.packing import pack
 from scripts.kit.places import ROOT
 from tests.overlay import activated, make_overlay
 from tests.standins.archives import write_weightless, write_yaml
@@ -193,7 +193,7 @@ def test_no_script_changes_where_modules_come_from() -> None:
     starts = {
         kit / "fork_server" / f"{name}.py" for name in ("boot", "launcher", "server", "worker")
     }
-    assert found == {kit / "load_isolated.py", *starts}
+    assert found == {ROOT / "scripts" / "archives" / "load_isolated.py", *starts}
 
 
 def test_make_help_names_every_target() -> None:

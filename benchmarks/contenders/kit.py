@@ -15,8 +15,8 @@ from handlers import formats
 from handlers.checkpoints.dtypes import pick_dtype
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
-from scripts.kit.archive import Archive, pack
-from scripts.kit.archive_formats import ARCHIVE_FORMATS
+from scripts.archives.formats import ARCHIVE_FORMATS
+from scripts.archives.packing import Archive, pack
 from scripts.kit.places import BUILD, MODEL_CONFIGS
 
 # These require the AWS compiler, and a GPU to be useful.

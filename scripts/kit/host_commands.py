@@ -15,13 +15,13 @@ from rich.console import Console
 
 from handlers.errors import KitError
 from handlers.http.limits import BodyLimits
+from scripts.archives.model_store import list_archives
+from scripts.archives.verification import unpack_signed
 from scripts.kit.background import BackgroundServer
 from scripts.kit.command import plain_errors, split_names
-from scripts.kit.model_store import list_archives
 from scripts.kit.places import ROOT
 from scripts.kit.ports import Ports
 from scripts.kit.properties import read_properties
-from scripts.kit.verification import unpack_signed
 
 # The folder in a work folder with what was unpacked of signed archives.
 SIGNED = "signed"

@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 
 from handlers.errors import KitError
-from scripts.kit.signed_store import SignedStore
+from scripts.archives.signed_store import SignedStore
+from scripts.archives.versions import versioned, write_default
 from scripts.kit.tokens import Tokens
-from scripts.kit.versions import versioned, write_default
 
 SUFFIXES = (".mar", ".tar.gz", "")
 # A version loads its model, which can take minutes.

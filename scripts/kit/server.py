@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import psutil
 
+from scripts.archives.signed_store import SignedStore
 from scripts.kit.ports import HOST, Ports
 from scripts.kit.processes import (
     WORKER_SCRIPT,
@@ -21,7 +22,6 @@ from scripts.kit.processes import (
     script_of,
     started_at,
 )
-from scripts.kit.signed_store import SignedStore
 from scripts.kit.tokens import KEY_FILE, Tokens, TokenType
 
 STATE_FILE = "server.json"

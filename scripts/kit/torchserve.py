@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Literal
 
 from handlers.runtime.integrity import DamagedArchive, UntrustedArchive
+from scripts.archives.model_store import list_archives, why_unreadable
 from scripts.kit.fork_server import start as fork_server
 from scripts.kit.fork_server.start import LOG_FILE, ForkServer
 from scripts.kit.java import java_home
-from scripts.kit.model_store import list_archives, why_unreadable
 from scripts.kit.places import MODEL_STORE, ROOT
 from scripts.kit.ports import Ports, free_ports
 from scripts.kit.processes import started_at

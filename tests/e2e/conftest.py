@@ -18,7 +18,7 @@ import yaml
 from demo_models import ensure
 from demo_models.trainers.text_generation import CHAT_TEMPLATE
 from handlers import tasks
-from scripts.kit.archive import pack
+from scripts.archives.packing import pack
 from scripts.kit.places import MODEL_CONFIGS, MODELS
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from scripts.kit.archive import pack
+from scripts.archives.packing import pack
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
 from tests import tiny, tiny_adapters

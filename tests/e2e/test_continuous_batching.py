@@ -17,7 +17,7 @@ import pytest
 import yaml
 from safetensors.numpy import load_file, save_file
 
-from scripts.kit.archive import pack
+from scripts.archives.packing import pack
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
 from tests import tiny

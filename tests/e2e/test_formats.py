@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from handlers.config.choices import save_modes
-from scripts.kit.archive import pack
+from scripts.archives.packing import pack
 from scripts.kit.places import ROOT
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from demo_models import ensure
-from scripts.kit.archive import pack
+from scripts.archives.packing import pack
 from scripts.kit.places import MODELS
 from scripts.kit.torchserve import TorchServe
 from tests.e2e.asking import Question, ask

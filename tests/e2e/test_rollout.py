@@ -13,8 +13,8 @@ import httpx
 import pytest
 import yaml
 
-from scripts.kit.archive import pack
-from scripts.kit.model_store import list_archives
+from scripts.archives.model_store import list_archives
+from scripts.archives.packing import pack
 from scripts.kit.rollout import Rollout, RolloutFailed
 from scripts.kit.server import Server
 from scripts.kit.tokens import Tokens

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from scripts.kit.archive import pack
+from scripts.archives.packing import pack
 from scripts.kit.ports import free_ports
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe

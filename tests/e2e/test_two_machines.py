@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from scripts.kit.archive import pack
+from scripts.archives.packing import pack
 from scripts.kit.places import ROOT
 from tests import tiny
 from tests.serving import Served

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from handlers.errors import InternalError
-from scripts.kit.archive import pack
+from scripts.archives.packing import pack
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
 from tests.e2e.asking import CLIENT, Question, ask_json

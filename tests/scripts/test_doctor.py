@@ -9,6 +9,7 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
+from scripts.archives.packing import pack
 from scripts.doctor import (
     Finding,
     Installation,
@@ -17,7 +18,6 @@ from scripts.doctor import (
     check_server,
     main,
 )
-from scripts.kit.archive import pack
 from scripts.kit.places import ROOT
 from scripts.kit.ports import _listener, free_ports
 from tests.sentences import Sentence

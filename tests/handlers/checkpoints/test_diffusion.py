@@ -14,7 +14,7 @@ from handlers.checkpoints.diffusion import DiffusionCheckpoint
 from handlers.checkpoints.folder_kinds import files_in
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint
-from scripts.kit.archive_contents import contents
+from scripts.archives.contents import contents
 from scripts.kit.download import check_folder, download
 from scripts.kit.hub import Hub
 from tests.sentences import refused

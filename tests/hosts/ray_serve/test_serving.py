@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from benchmarks.sleeping import pack_sleeping
-from scripts.kit.archive import pack
+from scripts.archives.packing import pack
 from scripts.kit.ports import free_ports
 from scripts.kit.ray_server import RayServer
 from tests.e2e.asking import CLIENT, Question

@@ -9,9 +9,9 @@ import pytest
 
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint, WrongConfig
+from scripts.archives.contents import contents
+from scripts.archives.packing import pack
 from scripts.kit.adapters import bring_adapters
-from scripts.kit.archive import pack
-from scripts.kit.archive_contents import contents
 from scripts.kit.checkpoint_source import Source
 from scripts.kit.hub import Hub
 from tests import tiny, tiny_adapters

@@ -18,7 +18,7 @@ from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import ConfigError, WrongCheckpoint
 from scripts import create_archive, download_models
-from scripts.kit.archive_contents import contents
+from scripts.archives.contents import contents
 from scripts.kit.hub import Hub
 from scripts.kit.places import checkpoint_of
 from tests.sentences import Sentence

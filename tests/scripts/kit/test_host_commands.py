@@ -9,9 +9,9 @@ import pytest
 
 from handlers.errors import KitError
 from handlers.runtime.integrity import PUBLIC_KEY, UntrustedArchive
-from scripts.kit.archive import pack
+from scripts.archives.packing import pack
+from scripts.archives.verification import verify_archive
 from scripts.kit.host_commands import find_archives, unpack_all
-from scripts.kit.verification import verify_archive
 from tests.sentences import refused
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
+from scripts.archives.versions import newest, read_defaults
 from scripts.kit.rollout import Rollout, RolloutFailed
 from scripts.kit.tokens import Tokens, WrongKeyFile
-from scripts.kit.versions import newest, read_defaults
 from tests.sentences import Sentence, refused
 
 SAMPLE = {"inputs": "A fine film"}

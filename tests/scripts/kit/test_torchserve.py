@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from handlers.runtime.integrity import UntrustedArchive
-from scripts.kit.archive_formats import ARCHIVE_FORMATS
-from scripts.kit.manifest import manifest
+from scripts.archives.formats import ARCHIVE_FORMATS
+from scripts.archives.manifest import manifest
 from scripts.kit.ports import PortInUse
 from scripts.kit.processes import group_members
 from scripts.kit.readiness import ModelsFailed, NotReadyInTime, ServerFailed

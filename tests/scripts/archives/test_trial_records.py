@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from handlers.runtime.integrity import SUMS, sums_of
-from scripts.kit.archive import Archive, pack
-from scripts.kit.archive_formats import ARCHIVE_FORMATS, FormatName
-from scripts.kit.load_check import check_loads
-from scripts.kit.verification import verify_archive
+from scripts.archives.formats import ARCHIVE_FORMATS, FormatName
+from scripts.archives.load_check import check_loads
+from scripts.archives.packing import Archive, pack
+from scripts.archives.verification import verify_archive
 from tests import tiny
 from tests.standins.archives import write_handlers, write_yaml
 

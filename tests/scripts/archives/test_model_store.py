@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.kit.model_store import ArchiveNotFound, list_archives
-from scripts.kit.versions import write_default
+from scripts.archives.model_store import ArchiveNotFound, list_archives
+from scripts.archives.versions import write_default
 from tests.sentences import refused
 
 

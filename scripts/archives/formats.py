@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO, Literal
 
 from hosts.mar import Mar
-from scripts.kit.archive_contents import Contents, size_of
-from scripts.kit.manifest import timestamp
+from scripts.archives.contents import Contents, size_of
+from scripts.archives.manifest import timestamp
 
 CHUNK = 4 << 20
 READABLE = 0o644

@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.kit.verification import unpack_signed
+from scripts.archives.verification import unpack_signed
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from handlers.formats import CHOICE_FILE, Choice
-from scripts.kit.archive_contents import (
+from scripts.archives.contents import (
     HANDLERS,
     Contents,
     contents,
@@ -22,12 +22,12 @@ from scripts.kit.archive_contents import (
     with_sums,
     with_trials,
 )
-from scripts.kit.archive_formats import ARCHIVE_FORMATS, ArchiveFormat, FormatName, is_current_mar
-from scripts.kit.load_check import TrialRecords, check_loads
-from scripts.kit.pack_records import Packed, PackRecord
+from scripts.archives.formats import ARCHIVE_FORMATS, ArchiveFormat, FormatName, is_current_mar
+from scripts.archives.load_check import TrialRecords, check_loads
+from scripts.archives.pack_records import Packed, PackRecord
+from scripts.archives.versions import versioned as versioned_name
 from scripts.kit.places import BUILD, MODEL_STORE, build_key, build_of, model_name
 from scripts.kit.staging import InsufficientDiskSpace
-from scripts.kit.versions import versioned as versioned_name
 
 if TYPE_CHECKING:
     from handlers.export.parity_report import ParityReport

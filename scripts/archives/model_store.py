@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from handlers.errors import KitError, summarize
-from scripts.kit.versions import newest, read_defaults, split, versioned
+from scripts.archives.versions import newest, read_defaults, split, versioned
 
 MANIFEST = Path("MAR-INF") / "MANIFEST.json"
 SUFFIXES = (".mar", ".tar.gz")

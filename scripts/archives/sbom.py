@@ -25,7 +25,7 @@ from handlers.errors import KitError
 from handlers.formats import CHOICE_FILE
 from handlers.runtime.integrity import SUMS, read_sums
 from hosts.mar import Mar, WrongMar
-from scripts.kit.manifest import MANIFEST_FILE, timestamp
+from scripts.archives.manifest import MANIFEST_FILE, timestamp
 
 SPECIFICATION = "1.6"
 KIT = "transformers-on-torchserve"

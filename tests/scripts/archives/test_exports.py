@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from handlers.config.model_config import ModelConfig
-from scripts.kit.exports import EXPORTING, exported
+from scripts.archives.exports import EXPORTING, exported
 from tests import tiny
 from tests.test_architecture import FILES, HANDLERS, IMPORTS, package_of
 
@@ -48,7 +48,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the code of the kit, which can be changed."""
     folder = tmp_path / "handlers"
     shutil.copytree(HANDLERS, folder)
-    monkeypatch.setattr("scripts.kit.exports.HANDLERS", folder)
+    monkeypatch.setattr("scripts.archives.exports.HANDLERS", folder)
     return folder
 
 

@@ -13,12 +13,12 @@ from handlers.formats import CHOICE_FILE, Choice, check_config
 from handlers.formats import get as get_format
 from handlers.runtime.integrity import SIGNATURE, SUMS, sign, sums_of
 from handlers.runtime.load_trials import FILE as TRIALS
+from scripts.archives.manifest import HANDLER_FILE, MANIFEST_FILE, manifest
 from scripts.kit.checkpoint_files import (
     ROOT_FILES,
     adapter_files,
     checkpoint_files,
 )
-from scripts.kit.manifest import HANDLER_FILE, MANIFEST_FILE, manifest
 from scripts.kit.places import (
     BUILD,
     MODELS,
@@ -184,7 +184,7 @@ def _export(config_path: Path, config: ModelConfig, folder: Path, build: Path) -
     if config.handler.save_mode == CHECKPOINT and config.handler.dtype == "float32":
         return {}
     # Imported here because torch takes seconds to import and is not needed for float32.
-    from scripts.kit.exports import exported  # noqa: PLC0415
+    from scripts.archives.exports import exported  # noqa: PLC0415
 
     return exported(config_path, config, folder, build)
 

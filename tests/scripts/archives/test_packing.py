@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts.kit.archive import pack
-from scripts.kit.archive_formats import ARCHIVE_FORMATS
-from scripts.kit.load_check import ArchiveLoadError
+from scripts.archives.formats import ARCHIVE_FORMATS
+from scripts.archives.load_check import ArchiveLoadError
+from scripts.archives.packing import pack
 from scripts.kit.places import ROOT
 from scripts.kit.staging import InsufficientDiskSpace
 from tests import tiny
@@ -36,7 +36,7 @@ def test_packing_a_checkpoint_does_not_import_torch(
     tmp_path: Path, config_path: Path, handlers: Path
 ) -> None:
     packs = (
-        "import sys; from pathlib import Path; from scripts.kit.archive import pack; "
+        "import sys; from pathlib import Path; from scripts.archives.packing import pack; "
         f"pack(Path({str(config_path)!r}), export_path=Path({str(tmp_path / 'store')!r}), "
         f"handlers=Path({str(handlers)!r})); print({{'torch', 'transformers'}} & {{*sys.modules}})"
     )

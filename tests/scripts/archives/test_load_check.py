@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts.kit.archive_contents import contents
-from scripts.kit.archive_formats import ARCHIVE_FORMATS
-from scripts.kit.load_check import ArchiveLoadError, check_loads
+from scripts.archives.contents import contents
+from scripts.archives.formats import ARCHIVE_FORMATS
+from scripts.archives.load_check import ArchiveLoadError, check_loads
 from tests.sentences import refused
 from tests.standins.archives import write_handlers
 

@@ -24,8 +24,8 @@ from handlers.runtime.integrity import (
     verify_signature,
 )
 from hosts.mar import CHUNK, MAX_READ, Mar, WrongMar
-from scripts.kit.manifest import MANIFEST_FILE
-from scripts.kit.versions import split
+from scripts.archives.manifest import MANIFEST_FILE
+from scripts.archives.versions import split
 
 TARS = (".tar.gz", ".tgz")
 # What is read of an archive to check the others.

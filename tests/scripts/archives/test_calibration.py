@@ -10,7 +10,7 @@ from demo_models.trainers import modes
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
 from handlers.schemas.request import Sample
-from scripts.kit.calibration import samples
+from scripts.archives.calibration import samples
 from scripts.kit.places import ARTIFACTS
 from tests.sentences import refused
 

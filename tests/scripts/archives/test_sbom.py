@@ -13,10 +13,10 @@ from packaging.utils import canonicalize_name
 from handlers.config.model_config import CONFIG_FILE
 from handlers.formats import CHOICE_FILE
 from handlers.runtime.integrity import SUMS, DamagedArchive, UntrustedArchive, read_sums
-from scripts.kit.archive import pack
-from scripts.kit.manifest import MANIFEST_FILE, manifest
-from scripts.kit.sbom import KIT, NoSums, _packages, sbom, write_sbom
-from scripts.kit.verification import verify_archive
+from scripts.archives.manifest import MANIFEST_FILE, manifest
+from scripts.archives.packing import pack
+from scripts.archives.sbom import KIT, NoSums, _packages, sbom, write_sbom
+from scripts.archives.verification import verify_archive
 from tests.sentences import refused
 
 
@@ -133,6 +133,6 @@ def test_extras_of_required_packages_are_followed(monkeypatch: pytest.MonkeyPatc
             raise PackageNotFoundError(name)
         return SimpleNamespace(name=key, requires=list(required[key]))
 
-    monkeypatch.setattr("scripts.kit.sbom.distribution", of)
+    monkeypatch.setattr("scripts.archives.sbom.distribution", of)
     found = [each.name for each in _packages([Requirement("kit[x]")])]
     assert found == ["a", "a-b", "c", "e", "kit"]

@@ -8,7 +8,7 @@ import pytest
 from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.export.parity_report import ParityReport
 from handlers.formats import Choice
-from scripts.kit.archive_contents import contents
+from scripts.archives.contents import contents
 from tests import tiny
 from tests.sentences import refused
 from tests.standins.archives import write_weightless, write_yaml

@@ -12,8 +12,8 @@ from time import sleep
 
 import pytest
 
-from scripts.kit.archive import Archive, pack
-from scripts.kit.pack_records import SETTLED_NS
+from scripts.archives.pack_records import SETTLED_NS
+from scripts.archives.packing import Archive, pack
 from scripts.kit.places import BUILD, MODEL_STORE, ROOT, build_of
 
 Pack = Callable[..., Archive]
@@ -38,7 +38,7 @@ def again(
     def unexpected(*_: object) -> None:
         raise AssertionError("the files were read")
 
-    monkeypatch.setattr("scripts.kit.archive.contents", unexpected)
+    monkeypatch.setattr("scripts.archives.packing.contents", unexpected)
     return pack_it
 
 
@@ -114,9 +114,9 @@ def test_an_unchanged_archive_is_found_without_torch_and_numpy(
 ) -> None:
     store, build = tmp_path / "store", tmp_path / "build"
     packs = (
-        "import sys; from pathlib import Path; from scripts.kit import archive; "
-        "archive.contents = None; "
-        f"print(archive.pack(Path({str(config_path)!r}), export_path=Path({str(store)!r}), "
+        "import sys; from pathlib import Path; from scripts.archives import packing; "
+        "packing.contents = None; "
+        f"print(packing.pack(Path({str(config_path)!r}), export_path=Path({str(store)!r}), "
         f"handlers=Path({str(handlers)!r}), build=Path({str(build)!r})).made, "
         "{'torch', 'transformers', 'numpy'} & {*sys.modules})"
     )

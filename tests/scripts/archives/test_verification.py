@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from handlers.runtime.integrity import PUBLIC_KEY, DamagedArchive, UntrustedArchive
-from scripts.kit.verification import signed_digest, unpack_signed, verify_archive
+from scripts.archives.verification import signed_digest, unpack_signed, verify_archive
 from tests.sentences import refused
 from tests.standins.archives import ECHO, write_archive
 
