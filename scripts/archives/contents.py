@@ -14,7 +14,7 @@ from handlers.formats import get as get_format
 from handlers.runtime.integrity import SIGNATURE, SUMS, sign, sums_of
 from handlers.runtime.load_trials import FILE as TRIALS
 from scripts.archives.manifest import HANDLER_FILE, MANIFEST_FILE, manifest
-from scripts.kit.checkpoint_files import (
+from scripts.hub.checkpoint_files import (
     ROOT_FILES,
     adapter_files,
     checkpoint_files,

@@ -15,9 +15,9 @@ import pytest
 import typer
 
 from scripts.download_models import main
-from scripts.kit.checkpoint_source import Source
+from scripts.hub.checkpoint_source import Source
+from scripts.hub.client import Hub
 from scripts.kit.default_modes import default_modes
-from scripts.kit.hub import Hub
 from tests import tiny
 from tests.sentences import Sentence
 from tests.standins.checkpoints import write_checkpoint, write_config

@@ -21,7 +21,7 @@ from huggingface_hub.hf_api import ModelInfo, RepoSibling
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, StringConstraints, ValidationError
 
-from scripts.kit.hub_errors import CorruptFile, NotAHub, UnsafeListing, hub_errors
+from scripts.hub.errors import CorruptFile, NotAHub, UnsafeListing, hub_errors
 
 TIMEOUT = 10.0  # seconds to wait for the hub's response
 MAX_NAME = 255  # bytes; no common file system has longer names

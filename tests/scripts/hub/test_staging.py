@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from handlers.errors import WrongCheckpoint
-from scripts.kit.staging import AlreadyRunning, InsufficientDiskSpace, Staging
+from scripts.hub.staging import AlreadyRunning, InsufficientDiskSpace, Staging
 from tests.sentences import refused
 
 

@@ -11,9 +11,9 @@ from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint, WrongConfig
 from scripts.archives.contents import contents
 from scripts.archives.packing import pack
-from scripts.kit.adapters import bring_adapters
-from scripts.kit.checkpoint_source import Source
-from scripts.kit.hub import Hub
+from scripts.hub.adapters import bring_adapters
+from scripts.hub.checkpoint_source import Source
+from scripts.hub.client import Hub
 from tests import tiny, tiny_adapters
 from tests.sentences import refused
 from tests.standins.archives import write_yaml

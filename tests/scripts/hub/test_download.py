@@ -9,10 +9,10 @@ from transformers import AutoModelForSequenceClassification
 
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint, WrongConfig
-from scripts.kit.checkpoint_source import Source
-from scripts.kit.download import check_folder, download, find_downloaded
-from scripts.kit.hub import Hub
-from scripts.kit.hub_errors import RevisionNotFound, UnsafeListing
+from scripts.hub.checkpoint_source import Source
+from scripts.hub.client import Hub
+from scripts.hub.download import check_folder, download, find_downloaded
+from scripts.hub.errors import RevisionNotFound, UnsafeListing
 from tests.sentences import refused
 from tests.standins.checkpoints import write_checkpoint
 from tests.standins.hub import LocalHub

@@ -9,11 +9,11 @@ from handlers import tasks
 from handlers.checkpoints.folder_kinds import files_in
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import KitError, WrongCheckpoint, WrongConfig
-from scripts.kit.checkpoint_files import checkpoint_files
-from scripts.kit.checkpoint_source import Source
-from scripts.kit.hub import Hub, Snapshot
+from scripts.hub.checkpoint_files import checkpoint_files
+from scripts.hub.checkpoint_source import Source
+from scripts.hub.client import Hub, Snapshot
+from scripts.hub.staging import Staging
 from scripts.kit.places import LOCAL
-from scripts.kit.staging import Staging
 
 
 class WriteError(KitError):

@@ -17,12 +17,12 @@ from handlers.checkpoints.lora import (
 )
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongConfig
-from scripts.kit.checkpoint_files import adapter_files
-from scripts.kit.checkpoint_source import Source
-from scripts.kit.download import WriteError, complete_source, fetch, source_of
-from scripts.kit.hub import Hub
+from scripts.hub.checkpoint_files import adapter_files
+from scripts.hub.checkpoint_source import Source
+from scripts.hub.client import Hub
+from scripts.hub.download import WriteError, complete_source, fetch, source_of
+from scripts.hub.staging import Staging
 from scripts.kit.places import LOCAL
-from scripts.kit.staging import Staging
 
 
 @dataclass(frozen=True)

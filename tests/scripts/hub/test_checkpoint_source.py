@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.kit.checkpoint_source import Source
+from scripts.hub.checkpoint_source import Source
 
 COMMIT = "564e9b582944a57a3e586bbb98fd6f0a4118db7f"
 SOURCE = Source(model_name="org/name", revision="main", commit=COMMIT, files={"config.json": 2})

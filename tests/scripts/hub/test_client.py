@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from handlers.errors import KitError, WrongConfig
-from scripts.kit.hub import Hub
-from scripts.kit.hub_errors import (
+from scripts.hub.client import Hub
+from scripts.hub.errors import (
     AccessDenied,
     CorruptFile,
     HubFailed,
