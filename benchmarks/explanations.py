@@ -28,8 +28,8 @@ from benchmarks.models import bert_base, write_yaml
 from benchmarks.texts import mixed_texts
 from scripts.archives.packing import pack
 from scripts.kit.places import BUILD, ROOT
-from scripts.kit.server import Server
-from scripts.kit.torchserve import TorchServe
+from scripts.serving.server import Server
+from scripts.serving.torchserve import TorchServe
 
 CLIENTS = 16
 STEPS = 50

@@ -27,8 +27,8 @@ from handlers.config.model_config import ModelConfig
 from scripts.archives.packing import pack
 from scripts.kit.default_modes import default_modes
 from scripts.kit.places import BUILD, MODEL_CONFIGS
-from scripts.kit.server import Server
-from scripts.kit.torchserve import TorchServe
+from scripts.serving.server import Server
+from scripts.serving.torchserve import TorchServe
 
 PHRASES = (
     "a fine film with a great cast and lovely music by a singer from Paris whose brother lives in "

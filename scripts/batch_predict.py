@@ -20,8 +20,8 @@ from hosts.archives import ArchiveError
 from hosts.ray_environment import import_ray
 from scripts.archives.verification import signed_digest
 from scripts.kit.command import plain_errors
-from scripts.kit.host_commands import require_environment
-from scripts.kit.tracebacks import last_line
+from scripts.serving.host_commands import require_environment
+from scripts.serving.tracebacks import last_line
 
 if TYPE_CHECKING:
     from hosts.ray_data.job import Actors, Planned

@@ -15,9 +15,7 @@ from handlers.explainers import targets
 from scripts.archives.packing import pack
 from scripts.kit.command import plain_errors, split_names
 from scripts.kit.default_modes import default_modes
-from scripts.kit.openmp import short_spins
 from scripts.kit.places import ARTIFACTS, BUILD, MODEL_STORE, config_path_of
-from scripts.kit.server import Server
 from scripts.kit.terminal import (
     answer_text,
     exchange_table,
@@ -25,7 +23,9 @@ from scripts.kit.terminal import (
     request_text,
     target_of,
 )
-from scripts.kit.torchserve import TorchServe
+from scripts.serving.openmp import short_spins
+from scripts.serving.server import Server
+from scripts.serving.torchserve import TorchServe
 
 # The mode that is explained in the terminal where none is named; pages are written for each.
 EXPLAINED = "sequence_classification"

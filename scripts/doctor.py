@@ -28,13 +28,13 @@ from hosts.mar import Mar, WrongMar
 from scripts.archives.manifest import MANIFEST_FILE
 from scripts.archives.model_store import list_archives
 from scripts.archives.verification import verify_archive
-from scripts.kit.java import java_home
-from scripts.kit.memory import Memory
 from scripts.kit.places import BUILD, MODEL_CONFIGS, MODEL_STORE, ROOT
-from scripts.kit.ports import PortInUse, Ports
-from scripts.kit.properties import read_properties
-from scripts.kit.readiness import failures
-from scripts.kit.server import Server
+from scripts.serving.java import java_home
+from scripts.serving.memory import Memory
+from scripts.serving.ports import PortInUse, Ports
+from scripts.serving.properties import read_properties
+from scripts.serving.readiness import failures
+from scripts.serving.server import Server
 
 KIT = "transformers-on-torchserve"
 CPUINFO = Path("/proc/cpuinfo")

@@ -10,8 +10,8 @@ from rich.table import Column, Table
 
 from demo_models import Made, make_all
 from scripts.kit.command import plain_errors
-from scripts.kit.openmp import short_spins
 from scripts.kit.places import MODELS, ROOT
+from scripts.serving.openmp import short_spins
 
 INTERRUPTED = 130
 out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import typer
 
 from scripts.kit.command import PublicKey, plain_errors
-from scripts.kit.host_commands import (
+from scripts.kit.places import BUILD, MODEL_STORE
+from scripts.serving.host_commands import (
     PORT,
     Models,
     ModelStore,
@@ -23,9 +24,8 @@ from scripts.kit.host_commands import (
     require_environment,
     show_status,
 )
-from scripts.kit.host_commands import stop as stop_server
-from scripts.kit.kserve_server import KServeServer, start_kserve_server
-from scripts.kit.places import BUILD, MODEL_STORE
+from scripts.serving.host_commands import stop as stop_server
+from scripts.serving.kserve_server import KServeServer, start_kserve_server
 
 WORKDIR = BUILD / "kserve_server"
 

@@ -12,7 +12,8 @@ import typer
 
 from handlers.errors import KitError
 from scripts.kit.command import PublicKey, plain_errors
-from scripts.kit.host_commands import (
+from scripts.kit.places import BUILD, MODEL_STORE
+from scripts.serving.host_commands import (
     PORT,
     Models,
     ModelStore,
@@ -28,10 +29,9 @@ from scripts.kit.host_commands import (
     show_status,
     unpack_all,
 )
-from scripts.kit.host_commands import stop as stop_server
-from scripts.kit.places import BUILD, MODEL_STORE
-from scripts.kit.ray_server import RayServer, start_ray_server
-from scripts.kit.tracebacks import last_line
+from scripts.serving.host_commands import stop as stop_server
+from scripts.serving.ray_server import RayServer, start_ray_server
+from scripts.serving.tracebacks import last_line
 
 WORKDIR = BUILD / "ray_server"
 

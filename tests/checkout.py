@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from scripts.kit.places import MODELS, ROOT
-from scripts.kit.ports import Ports, free_ports
+from scripts.serving.ports import Ports, free_ports
 
 
 def copy_repository(target: Path) -> None:

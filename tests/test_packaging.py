@@ -188,11 +188,9 @@ class TestPackages:
 def test_no_script_changes_where_modules_come_from() -> None:
     """Only the programs that imitate or start TorchServe's worker do; an archive is in its path."""
     files = [path for name in ("scripts", "benchmarks") for path in (ROOT / name).rglob("*.py")]
-    kit = ROOT / "scripts" / "kit"
     found = {path for path in files if "sys.path" in path.read_text(encoding="utf-8")}
-    starts = {
-        kit / "fork_server" / f"{name}.py" for name in ("boot", "launcher", "server", "worker")
-    }
+    fork_server = ROOT / "scripts" / "serving" / "fork_server"
+    starts = {fork_server / f"{name}.py" for name in ("boot", "launcher", "server", "worker")}
     assert found == {ROOT / "scripts" / "archives" / "load_isolated.py", *starts}
 
 

@@ -20,8 +20,8 @@ from demo_models.trainers.text_generation import CHAT_TEMPLATE
 from handlers import tasks
 from scripts.archives.packing import pack
 from scripts.kit.places import MODEL_CONFIGS, MODELS
-from scripts.kit.server import Server
-from scripts.kit.torchserve import TorchServe
+from scripts.serving.server import Server
+from scripts.serving.torchserve import TorchServe
 from tests.e2e.served import served_modes
 from tests.modes import cases
 

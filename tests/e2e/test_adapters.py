@@ -12,8 +12,8 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from scripts.archives.packing import pack
-from scripts.kit.server import Server
-from scripts.kit.torchserve import TorchServe
+from scripts.serving.server import Server
+from scripts.serving.torchserve import TorchServe
 from tests import tiny, tiny_adapters
 from tests.e2e.asking import Question, ask_at_once
 from tests.e2e.clients import run_client

@@ -15,10 +15,10 @@ import yaml
 
 from scripts.archives.model_store import list_archives
 from scripts.archives.packing import pack
-from scripts.kit.rollout import Rollout, RolloutFailed
-from scripts.kit.server import Server
-from scripts.kit.tokens import Tokens
-from scripts.kit.torchserve import TorchServe
+from scripts.serving.rollout import Rollout, RolloutFailed
+from scripts.serving.server import Server
+from scripts.serving.tokens import Tokens
+from scripts.serving.torchserve import TorchServe
 
 pytestmark = pytest.mark.nightly
 

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from scripts.archives.packing import pack
-from scripts.kit.ports import free_ports
-from scripts.kit.server import Server
-from scripts.kit.torchserve import TorchServe
+from scripts.serving.ports import free_ports
+from scripts.serving.server import Server
+from scripts.serving.torchserve import TorchServe
 from tests import tiny
 from tests.e2e.asking import Question, ask_at_once, ask_json
 from tests.serving import Served, differences, explanation_of

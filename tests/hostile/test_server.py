@@ -20,8 +20,8 @@ import yaml
 
 from handlers.errors import InternalError
 from scripts.archives.packing import pack
-from scripts.kit.server import Server
-from scripts.kit.torchserve import TorchServe
+from scripts.serving.server import Server
+from scripts.serving.torchserve import TorchServe
 from tests.e2e.asking import CLIENT, Question, ask_json
 from tests.handlers.generation.test_chat import TEMPLATE
 from tests.hostile.bodies import bodies

@@ -19,7 +19,7 @@ from scripts.doctor import (
     main,
 )
 from scripts.kit.places import ROOT
-from scripts.kit.ports import _listener, free_ports
+from scripts.serving.ports import _listener, free_ports
 from tests.sentences import Sentence
 from tests.standins.archives import write_handlers, write_weightless, write_yaml
 

@@ -15,7 +15,7 @@ from handlers.config.choices import modes
 from scripts.kit.openapi.operations import operations
 from scripts.kit.openapi.schemas import schemas
 from scripts.kit.places import ROOT
-from scripts.kit.ports import HOST, Ports
+from scripts.serving.ports import HOST, Ports
 
 DOCUMENTS = ROOT / "docs" / "openapi"
 ABOUT = """\
