@@ -51,7 +51,7 @@ CONTRACT_TESTS = (
 )
 WHOLE = (
     "tests/test_architecture.py",
-    "tests/scripts/kit/test_openapi.py",
+    "tests/scripts/test_openapi.py",
     "tests/handlers/protocols/test_protocols.py",
 )
 

@@ -11,10 +11,10 @@ from handlers.http.server_sent_events import EVENTS
 from handlers.protocols.result_formats import CSV, JSON_LINES
 from handlers.schemas.model_info import FILE_TYPES
 from handlers.tasks._text import TextTask
-from scripts.kit.openapi import audio, embedding_servers, examples
-from scripts.kit.openapi.bodies import takes_text
-from scripts.kit.openapi.operation import Body, Operation
-from scripts.kit.openapi.shapes import TEXT, Schema, any_of, closed, list_of, ref
+from scripts.openapi import audio, embedding_servers, examples
+from scripts.openapi.bodies import takes_text
+from scripts.openapi.operation import Body, Operation
+from scripts.openapi.shapes import TEXT, Schema, any_of, closed, list_of, ref
 
 Known = Mapping[str, Schema]
 RESULT, ERROR = ref("Result"), ref("Error")

@@ -9,7 +9,7 @@ from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from scripts.kit.openapi.openai import InputUsage
+from scripts.openapi.openai import InputUsage
 
 Vector = list[float]
 

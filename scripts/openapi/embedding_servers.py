@@ -14,9 +14,9 @@ from handlers.http.response import JSON
 from handlers.protocols.cohere import EmbedBody, RerankBody
 from handlers.protocols.openai.embeddings import EmbeddingBody
 from handlers.tasks._text import TextTask
-from scripts.kit.openapi import cohere, examples, openai, tgi
-from scripts.kit.openapi.operation import Body, Operation
-from scripts.kit.openapi.shapes import NULL, TEXT, Schema, any_of, closed, list_of, or_null, ref
+from scripts.openapi import cohere, examples, openai, tgi
+from scripts.openapi.operation import Body, Operation
+from scripts.openapi.shapes import NULL, TEXT, Schema, any_of, closed, list_of, or_null, ref
 
 TEI, COHERE, OPENAI, INFINITY = "Text Embeddings Inference", "Cohere", "OpenAI", "Infinity"
 MODEL = "/predictions/{model}/{version}/"

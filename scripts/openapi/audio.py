@@ -11,9 +11,9 @@ from handlers import tasks
 from handlers.http.response import JSON
 from handlers.protocols.openai.audio import SUBTITLES, TranscriptionBody, TranslationBody
 from handlers.protocols.openai.speech import CONTENT_TYPES, SpeechBody
-from scripts.kit.openapi import openai
-from scripts.kit.openapi.operation import Body, Operation
-from scripts.kit.openapi.shapes import TEXT, Schema, any_of, ref
+from scripts.openapi import openai
+from scripts.openapi.operation import Body, Operation
+from scripts.openapi.shapes import TEXT, Schema, any_of, ref
 
 FORM = "multipart/form-data"
 BELOW = "/predictions/{model}/{version}/v1/"

@@ -15,7 +15,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from handlers import tasks
 from handlers.config.choices import modes, module_names
-from scripts.kit.openapi import DOCUMENTS
+from scripts.openapi import DOCUMENTS
 from scripts.write_openapi import main
 from tests.modes import each_mode
 from tests.samples import explained_modes, requests_of

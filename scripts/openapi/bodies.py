@@ -11,7 +11,7 @@ from handlers import tasks
 from handlers.explainers import targets
 from handlers.schemas.json_schema import parameter_schemas
 from handlers.tasks._text import TextTask
-from scripts.kit.openapi.shapes import (
+from scripts.openapi.shapes import (
     NULL,
     PLACE,
     TEXT,

@@ -18,10 +18,10 @@ from handlers.protocols.vllm import DetokenizeBody
 from handlers.schemas.json_schema import PlainSchema
 from handlers.tasks._text import TextTask
 from handlers.tasks.text_to_image import GeneratedImage
-from scripts.kit.openapi import audio, embedding_servers, inference, openai, tgi, vllm
-from scripts.kit.openapi.bodies import bodies
-from scripts.kit.openapi.shapes import PLACE, Schema, or_null, ref
-from scripts.kit.openapi.token_events import TokenEvent
+from scripts.openapi import audio, embedding_servers, inference, openai, tgi, vllm
+from scripts.openapi.bodies import bodies
+from scripts.openapi.shapes import PLACE, Schema, or_null, ref
+from scripts.openapi.token_events import TokenEvent
 
 
 class Error(TypedDict):

@@ -18,7 +18,7 @@ from handlers.errors import (
     Unprocessable,
 )
 from handlers.http.response import JSON
-from scripts.kit.openapi.shapes import Schema, any_of, ref
+from scripts.openapi.shapes import Schema, any_of, ref
 
 PARAMETERS = {
     "model": "The name under which a model is served.",
