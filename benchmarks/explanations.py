@@ -27,7 +27,7 @@ from benchmarks.machine import machine
 from benchmarks.models import bert_base, write_yaml
 from benchmarks.texts import mixed_texts
 from scripts.archives.packing import pack
-from scripts.kit.places import BUILD, ROOT
+from scripts.paths import BUILD, ROOT
 from scripts.serving.server import Server
 from scripts.serving.torchserve import TorchServe
 

@@ -16,7 +16,7 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedMo
 from demo_models.synthetic_text.sentiment import LABELS
 from demo_models.trainers.sequence_classification import TRAINER
 from demo_models.training import Plan, fit, quiet, repeatable
-from scripts.kit.places import BUILD
+from scripts.paths import BUILD
 
 SEED, HEADS = 7, 12
 PLAN = Plan(rows=2200, batch=32, rate=5e-5)

@@ -31,7 +31,7 @@ from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
 from scripts.archives.formats import ARCHIVE_FORMATS
 from scripts.archives.packing import pack
-from scripts.kit.places import BUILD, ROOT
+from scripts.paths import BUILD, ROOT
 
 MODE = "sequence_classification"
 BATCH, TEXTS, HELD_OUT = 32, 96, 500

@@ -25,8 +25,8 @@ from demo_models import ensure
 from handlers import tasks
 from handlers.config.model_config import ModelConfig
 from scripts.archives.packing import pack
-from scripts.kit.default_modes import default_modes
-from scripts.kit.places import BUILD, MODEL_CONFIGS
+from scripts.default_modes import default_modes
+from scripts.paths import BUILD, MODEL_CONFIGS
 from scripts.serving.server import Server
 from scripts.serving.torchserve import TorchServe
 

@@ -19,7 +19,7 @@ import typer
 import yaml
 
 from benchmarks.sleeping import pack_sleeping
-from scripts.kit.places import MODEL_CONFIGS, ROOT
+from scripts.paths import MODEL_CONFIGS, ROOT
 from scripts.serving.ports import free_ports
 
 PYTHON = ROOT / ".venv-ray" / "bin" / "python"

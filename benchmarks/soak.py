@@ -37,7 +37,7 @@ from benchmarks.reliability.page import write_page
 from demo_models import ensure
 from handlers.errors import KitError
 from scripts.archives.packing import pack
-from scripts.kit.places import BUILD, MODELS
+from scripts.paths import BUILD, MODELS
 from scripts.serving.ports import HOST
 from scripts.serving.processes import group_members
 from scripts.serving.server import Server

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from demo_models.trainers import modes, trainer_of
-from scripts.kit.places import ARTIFACTS
+from scripts.paths import ARTIFACTS
 
 FILE = "calibration.jsonl"
 # Half of the rows measure an export: 99% of 800 labels has a 95% interval of 98.0% to 99.5%.

@@ -15,11 +15,11 @@ from demo_models.trainers import modes, trainer_of
 from handlers.checkpoints.folder_kinds import files_in
 from handlers.config.choices import suggest
 from handlers.errors import KitError, WrongCheckpoint
+from scripts.default_modes import default_modes
 from scripts.hub.checkpoint_files import ROOT_FILES
 from scripts.hub.checkpoint_source import Source
 from scripts.hub.staging import Staging
-from scripts.kit.default_modes import default_modes
-from scripts.kit.places import MODELS
+from scripts.paths import MODELS
 
 MODES = tuple(modes())
 SEED = 7

@@ -23,7 +23,7 @@ from demo_models.score import Score
 from demo_models.synthetic_text.grammar import Split
 from demo_models.trainers.base import Trainer
 from demo_models.training import quiet, repeatable
-from scripts.kit.places import ARTIFACTS
+from scripts.paths import ARTIFACTS
 
 FOLDER = ARTIFACTS / "demo_weights"
 SCALE = ".scale"

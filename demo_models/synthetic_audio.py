@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scripts.kit.places import ARTIFACTS
+from scripts.paths import ARTIFACTS
 
 RATE = 8_000
 # Frequencies in Hz of North American signals, and of the tones of answering machines.

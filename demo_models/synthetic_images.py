@@ -17,7 +17,7 @@ import torch
 from PIL import Image, ImageDraw
 
 from demo_models.batches import Feature
-from scripts.kit.places import ARTIFACTS
+from scripts.paths import ARTIFACTS
 
 COLOURS = {"red": (200, 40, 40), "green": (40, 160, 60), "blue": (50, 80, 200)}
 SHAPES = ("circle", "square", "triangle")

@@ -19,7 +19,7 @@ from handlers.runtime.cores import available_cores
 from hosts.archives import ArchiveError
 from hosts.ray_environment import import_ray
 from scripts.archives.verification import signed_digest
-from scripts.kit.command import plain_errors
+from scripts.command_line import plain_errors
 from scripts.serving.host_commands import require_environment
 from scripts.serving.tracebacks import last_line
 

@@ -17,8 +17,8 @@ from handlers.errors import KitError
 from scripts.archives.formats import FormatName
 from scripts.archives.packing import Archive, pack
 from scripts.archives.sbom import write_sbom
-from scripts.kit.command import split_names
-from scripts.kit.places import MODEL_STORE, config_paths, model_name
+from scripts.command_line import split_names
+from scripts.paths import MODEL_STORE, config_paths, model_name
 from scripts.serving.openmp import short_spins
 
 out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)

@@ -28,7 +28,7 @@ from hosts.mar import Mar, WrongMar
 from scripts.archives.manifest import MANIFEST_FILE
 from scripts.archives.model_store import list_archives
 from scripts.archives.verification import verify_archive
-from scripts.kit.places import BUILD, MODEL_CONFIGS, MODEL_STORE, ROOT
+from scripts.paths import BUILD, MODEL_CONFIGS, MODEL_STORE, ROOT
 from scripts.serving.java import java_home
 from scripts.serving.memory import Memory
 from scripts.serving.ports import PortInUse, Ports

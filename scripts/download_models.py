@@ -21,7 +21,7 @@ from handlers.formats import check_config, choose
 from scripts.hub.adapters import bring_adapters
 from scripts.hub.client import Hub
 from scripts.hub.download import check_folder, download, find_downloaded
-from scripts.kit.places import ROOT, assistant_of, checkpoint_of, config_paths, model_name
+from scripts.paths import ROOT, assistant_of, checkpoint_of, config_paths, model_name
 
 INTERRUPTED = 130
 out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)

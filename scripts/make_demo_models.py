@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from demo_models import Made, make_all
-from scripts.kit.command import plain_errors
-from scripts.kit.places import MODELS, ROOT
+from scripts.command_line import plain_errors
+from scripts.paths import MODELS, ROOT
 from scripts.serving.openmp import short_spins
 
 INTERRUPTED = 130

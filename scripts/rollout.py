@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from scripts.kit.command import plain_errors
-from scripts.kit.places import BUILD, MODEL_STORE, ROOT
+from scripts.command_line import plain_errors
+from scripts.paths import BUILD, MODEL_STORE, ROOT
 from scripts.serving.ports import HOST, Ports
 from scripts.serving.properties import read_properties
 from scripts.serving.rollout import Rollout

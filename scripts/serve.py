@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 
 from scripts.archives.model_store import list_archives
-from scripts.kit.command import PublicKey, plain_errors, split_names
-from scripts.kit.places import BUILD, MODEL_STORE, ROOT
+from scripts.command_line import PublicKey, plain_errors, split_names
+from scripts.paths import BUILD, MODEL_STORE, ROOT
 from scripts.serving.draining import DRAIN_SECONDS, drain
 from scripts.serving.fork_server.start import is_on as is_fork_server_on
 from scripts.serving.memory import Memory

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import typer
 
-from scripts.kit.command import PublicKey, plain_errors
-from scripts.kit.places import BUILD, MODEL_STORE
+from scripts.command_line import PublicKey, plain_errors
+from scripts.paths import BUILD, MODEL_STORE
 from scripts.serving.host_commands import (
     PORT,
     Models,

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from handlers.errors import KitError
-from scripts.kit.command import PublicKey, plain_errors
-from scripts.kit.places import BUILD, MODEL_STORE
+from scripts.command_line import PublicKey, plain_errors
+from scripts.paths import BUILD, MODEL_STORE
 from scripts.serving.host_commands import (
     PORT,
     Models,

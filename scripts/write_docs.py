@@ -41,7 +41,7 @@ from handlers.schemas.explanation_parameters import (
 from handlers.schemas.json_schema import parameter_schemas
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 
 PAGES = ROOT / "docs"
 BLOCK = re.compile(

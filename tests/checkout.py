@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts.kit.places import MODELS, ROOT
+from scripts.paths import MODELS, ROOT
 from scripts.serving.ports import Ports, free_ports
 
 

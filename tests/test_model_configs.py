@@ -16,7 +16,7 @@ from handlers.config.choices import AUTO, modes
 from handlers.config.model_config import ModelConfig
 from handlers.formats import plan
 from scripts.archives.packing import pack
-from scripts.kit.places import MODEL_CONFIGS
+from scripts.paths import MODEL_CONFIGS
 from tests.samples import INPUTS
 
 PATHS = sorted(MODEL_CONFIGS.rglob("*.yaml"))

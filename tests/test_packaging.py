@@ -27,7 +27,7 @@ from handlers.protocols import describe
 from handlers.protocols.base import Exchange
 from scripts import lock_requirements
 from scripts.archives.packing import pack
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 from tests.overlay import activated, make_overlay
 from tests.standins.archives import write_weightless, write_yaml
 

@@ -14,7 +14,7 @@ import httpx
 
 from benchmarks.contenders.base import Contender
 from handlers.errors import KitError
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 from scripts.serving.openmp import openmp_environment
 from scripts.serving.ports import HOST, free_ports
 from scripts.serving.processes import end_group, started_at

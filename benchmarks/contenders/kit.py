@@ -17,7 +17,7 @@ from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from scripts.archives.formats import ARCHIVE_FORMATS
 from scripts.archives.packing import Archive, pack
-from scripts.kit.places import BUILD, MODEL_CONFIGS
+from scripts.paths import BUILD, MODEL_CONFIGS
 
 # These require the AWS compiler, and a GPU to be useful.
 EXCLUDED = ("_neuronx", "_compiled")

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.contenders import sentence_transformers_engine
 from benchmarks.contenders.external import NotInstalled
 from handlers.errors import KitError
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 from scripts.serving.server_command import OFFLINE
 
 ENVIRONMENT = ".venv-infinity"

@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel
 from benchmarks.models import TINY
 from demo_models import ensure
 from demo_models.minilm import load_tokenizer
-from scripts.kit.places import MODELS as DEMO_MODELS
+from scripts.paths import MODELS as DEMO_MODELS
 
 MODE = "sentence_embedding"
 DESCRIPTIONS = {

@@ -10,7 +10,7 @@ from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
 from handlers.protocols.base import is_chat
 from handlers.schemas.request import Sample
-from scripts.kit.places import ARTIFACTS, calibration_file
+from scripts.paths import ARTIFACTS, calibration_file
 
 
 def samples(config_path: Path, config: ModelConfig, artifacts: Path = ARTIFACTS) -> list[Sample]:

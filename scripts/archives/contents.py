@@ -19,7 +19,7 @@ from scripts.hub.checkpoint_files import (
     adapter_files,
     checkpoint_files,
 )
-from scripts.kit.places import (
+from scripts.paths import (
     BUILD,
     MODELS,
     ROOT,

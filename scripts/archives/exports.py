@@ -14,7 +14,7 @@ from handlers.checkpoints.dtypes import cpu_has_bfloat16
 from handlers.config.model_config import ModelConfig
 from handlers.schemas.request import Request
 from scripts.archives.calibration import samples
-from scripts.kit.places import BUILD, ROOT, build_key
+from scripts.paths import BUILD, ROOT, build_key
 
 HANDLERS = ROOT / "handlers"
 FINGERPRINT = ".fingerprint"

@@ -27,7 +27,7 @@ from scripts.archives.load_check import TrialRecords, check_loads
 from scripts.archives.pack_records import Packed, PackRecord
 from scripts.archives.versions import versioned as versioned_name
 from scripts.hub.staging import InsufficientDiskSpace
-from scripts.kit.places import BUILD, MODEL_STORE, build_key, build_of, model_name
+from scripts.paths import BUILD, MODEL_STORE, build_key, build_of, model_name
 
 if TYPE_CHECKING:
     from handlers.export.parity_report import ParityReport

@@ -22,7 +22,7 @@ from scripts.hub.checkpoint_source import Source
 from scripts.hub.client import Hub
 from scripts.hub.download import WriteError, complete_source, fetch, source_of
 from scripts.hub.staging import Staging
-from scripts.kit.places import LOCAL
+from scripts.paths import LOCAL
 
 
 @dataclass(frozen=True)

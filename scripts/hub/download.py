@@ -13,7 +13,7 @@ from scripts.hub.checkpoint_files import checkpoint_files
 from scripts.hub.checkpoint_source import Source
 from scripts.hub.client import Hub, Snapshot
 from scripts.hub.staging import Staging
-from scripts.kit.places import LOCAL
+from scripts.paths import LOCAL
 
 
 class WriteError(KitError):

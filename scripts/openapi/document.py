@@ -12,9 +12,9 @@ from typing import Any
 
 from handlers import __version__
 from handlers.config.choices import modes
-from scripts.kit.places import ROOT
 from scripts.openapi.operations import operations
 from scripts.openapi.schemas import schemas
+from scripts.paths import ROOT
 from scripts.serving.ports import HOST, Ports
 
 DOCUMENTS = ROOT / "docs" / "openapi"

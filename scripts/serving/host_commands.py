@@ -17,8 +17,8 @@ from handlers.errors import KitError
 from handlers.http.limits import BodyLimits
 from scripts.archives.model_store import list_archives
 from scripts.archives.verification import unpack_signed
-from scripts.kit.command import plain_errors, split_names
-from scripts.kit.places import ROOT
+from scripts.command_line import plain_errors, split_names
+from scripts.paths import ROOT
 from scripts.serving.background import BackgroundServer
 from scripts.serving.ports import Ports
 from scripts.serving.properties import read_properties

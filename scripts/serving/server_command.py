@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib.metadata import distribution
 from pathlib import Path
 
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 from scripts.serving.openmp import openmp_environment
 
 # Variables not passed on: workers would import from PYTHONPATH before their archive, and the others

@@ -14,7 +14,7 @@ from typing import Literal
 
 from handlers.runtime.integrity import DamagedArchive, UntrustedArchive
 from scripts.archives.model_store import list_archives, why_unreadable
-from scripts.kit.places import MODEL_STORE, ROOT
+from scripts.paths import MODEL_STORE, ROOT
 from scripts.serving.fork_server import start as fork_server
 from scripts.serving.fork_server.start import LOG_FILE, ForkServer
 from scripts.serving.java import java_home

@@ -12,7 +12,7 @@ from demo_models import MODES
 from demo_models.synthetic_text import entities, sentiment
 from handlers import tasks
 from handlers.schemas.model_info import TEXT_COLUMN
-from scripts.kit.places import ARTIFACTS
+from scripts.paths import ARTIFACTS
 
 # The modes of TorchServe's example that take a text alone.
 OLD_TEXT_MODES = [

@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 from scripts.serving.java import java_home
 from scripts.serving.ports import Ports, free_ports
 from scripts.serving.processes import end_group, group_members, started_at

@@ -26,7 +26,7 @@ from handlers.protocols.dispatcher import Dispatcher
 from handlers.schemas.explanation_parameters import ExplanationParameters
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import COUNTERS
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 from scripts.write_docs import render
 from tests.docs.pages import DOCS, PAGES, Block, blocks, calls
 from tests.serving import Served

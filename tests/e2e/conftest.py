@@ -19,7 +19,7 @@ from demo_models import ensure
 from demo_models.trainers.text_generation import CHAT_TEMPLATE
 from handlers import tasks
 from scripts.archives.packing import pack
-from scripts.kit.places import MODEL_CONFIGS, MODELS
+from scripts.paths import MODEL_CONFIGS, MODELS
 from scripts.serving.server import Server
 from scripts.serving.torchserve import TorchServe
 from tests.e2e.served import served_modes

@@ -13,7 +13,7 @@ import pytest
 
 from handlers.config.choices import save_modes
 from scripts.archives.packing import pack
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 from scripts.serving.server import Server
 from scripts.serving.torchserve import TorchServe
 from tests import sounds

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.kit.places import ARTIFACTS
+from scripts.paths import ARTIFACTS
 from scripts.serving.server import Server
 from tests.e2e.asking import ask_json
 

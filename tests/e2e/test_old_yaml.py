@@ -9,7 +9,7 @@ import yaml
 
 from demo_models import ensure
 from scripts.archives.packing import pack
-from scripts.kit.places import MODELS
+from scripts.paths import MODELS
 from scripts.serving.torchserve import TorchServe
 from tests.e2e.asking import Question, ask
 from tests.e2e.conftest import PATIENT

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from scripts.kit.places import ARTIFACTS
+from scripts.paths import ARTIFACTS
 from scripts.serving.server import Server
 from tests.e2e.asking import Question, ask, ask_json
 from tests.e2e.served import served_modes

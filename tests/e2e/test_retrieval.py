@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 from scripts.serving.server import Server
 from scripts.serving.torchserve import TorchServe
 from tests.docs.pages import DOCS, Block, blocks_of

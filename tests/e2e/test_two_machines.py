@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from scripts.archives.packing import pack
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 from tests import tiny
 from tests.serving import Served
 from tests.waiting import wait_for

@@ -18,7 +18,7 @@ from scripts.doctor import (
     check_server,
     main,
 )
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 from scripts.serving.ports import _listener, free_ports
 from tests.sentences import Sentence
 from tests.standins.archives import write_handlers, write_weightless, write_yaml

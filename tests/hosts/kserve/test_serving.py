@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from benchmarks.sleeping import pack_sleeping
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 from scripts.serving.ports import free_ports
 from tests.e2e.asking import CLIENT, Question
 from tests.e2e.clients import run_client

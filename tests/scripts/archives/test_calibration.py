@@ -11,7 +11,7 @@ from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
 from handlers.schemas.request import Sample
 from scripts.archives.calibration import samples
-from scripts.kit.places import ARTIFACTS
+from scripts.paths import ARTIFACTS
 from tests.sentences import refused
 
 

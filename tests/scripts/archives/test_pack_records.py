@@ -14,7 +14,7 @@ import pytest
 
 from scripts.archives.pack_records import SETTLED_NS
 from scripts.archives.packing import Archive, pack
-from scripts.kit.places import BUILD, MODEL_STORE, ROOT, build_of
+from scripts.paths import BUILD, MODEL_STORE, ROOT, build_of
 
 Pack = Callable[..., Archive]
 

@@ -15,7 +15,7 @@ from scripts.archives.formats import ARCHIVE_FORMATS
 from scripts.archives.load_check import ArchiveLoadError
 from scripts.archives.packing import pack
 from scripts.hub.staging import InsufficientDiskSpace
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 from tests import tiny
 from tests.sentences import refused
 from tests.standins.archives import write_handlers, write_yaml

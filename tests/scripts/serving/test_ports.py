@@ -3,7 +3,7 @@ from __future__ import annotations
 import socket
 from dataclasses import astuple, replace
 
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 from scripts.serving.ports import PortInUse, Ports, free_ports
 from scripts.serving.properties import read_properties
 from tests.sentences import refused

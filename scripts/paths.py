@@ -8,9 +8,9 @@ from pathlib import Path
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
-from scripts.kit.default_modes import default_modes
+from scripts.default_modes import default_modes
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 ARTIFACTS = ROOT / "artifacts"
 MODELS = ARTIFACTS / "models"
 MODEL_CONFIGS = ROOT / "model_configs"

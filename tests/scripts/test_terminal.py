@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 
 from handlers.media.audio import wav_in_base64
 from handlers.media.images import png_in_base64
-from scripts.kit.terminal import (
+from scripts.terminal import (
     answer_text,
     exchange_table,
     explanation_lines,

@@ -20,7 +20,7 @@ from handlers.errors import ConfigError, WrongCheckpoint
 from scripts import create_archive, download_models
 from scripts.archives.contents import contents
 from scripts.hub.client import Hub
-from scripts.kit.places import checkpoint_of
+from scripts.paths import checkpoint_of
 from tests.sentences import Sentence
 from tests.standins.checkpoints import write_checkpoint, write_config
 
