@@ -20,16 +20,15 @@ from scripts.serving.host_commands import (
     Port,
     Timeout,
     Workdir,
+    add_stop_and_status,
     announce,
     body_limits,
     console,
     find_archives,
     leave_if_running,
     require_environment,
-    show_status,
     unpack_all,
 )
-from scripts.serving.host_commands import stop as stop_server
 from scripts.serving.ray_server import RayServer, start_ray_server
 from scripts.serving.tracebacks import last_line
 
@@ -86,16 +85,7 @@ def deploy(
         announce(server)
 
 
-@app.command()
-def stop(workdir: Workdir = WORKDIR) -> None:
-    """Stop the server and everything that it started."""
-    stop_server(RayServer, workdir)
-
-
-@app.command()
-def status(workdir: Workdir = WORKDIR) -> None:
-    """Say which models answer; exit code 1 when not all of them do."""
-    show_status(RayServer, workdir)
+add_stop_and_status(app, RayServer, WORKDIR)
 
 
 def _deploy(server: RayServer, archives: list[Path]) -> None:

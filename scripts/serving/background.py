@@ -120,16 +120,25 @@ class BackgroundServer(ABC):
         return server
 
     @classmethod
-    def launch(
-        cls, command: Sequence[str], workdir: Path, settings: dict[str, Any], given: str = ""
+    def start(
+        cls,
+        command: Sequence[str],
+        workdir: Path,
+        settings: dict[str, Any],
+        timeout: float,
+        given: str = "",
     ) -> Self:
-        """Start a process, and write the state file into the work folder.
+        """Start a server, and return once every model answers.
 
         Args:
             command: the arguments of Python.
-            workdir: the work folder.
+            workdir: the work folder, where the state file is written.
             settings: what the state file says of it.
+            timeout: seconds until every model must answer.
             given: what the process reads from its standard input.
+
+        Raises:
+            BackgroundServerFailed: a model does not load, or not in time; the server is stopped.
         """
         workdir.mkdir(parents=True, exist_ok=True)
         kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
@@ -148,19 +157,12 @@ class BackgroundServer(ABC):
         server = cls(process.pid, started_at(process.pid) or 0.0, workdir, settings)
         state = json.dumps(asdict(server), default=str, indent=2)
         (workdir / cls.state_file).write_text(state + "\n", encoding="utf-8")
-        return server
-
-    def wait_until_ready(self, timeout: float) -> None:
-        """Wait until every model answers; a server that does not come so far is stopped.
-
-        Raises:
-            BackgroundServerFailed: it ended, or a model does not answer in time.
-        """
         try:
-            self._wait(timeout)
+            server._wait(timeout)
         except BaseException:
-            self.stop()
+            server.stop()
             raise
+        return server
 
     def _wait(self, timeout: float) -> None:
         end = time.monotonic() + timeout

@@ -110,14 +110,29 @@ def announce(server: BackgroundServer) -> None:
     console.print(f"Ask at {server.inference_url}/predictions/<model>")
 
 
-def stop(kind: type[BackgroundServer], workdir: Path) -> None:
-    """Stop a server and everything that it started."""
-    server = kind.of(workdir)
-    alive = server is not None and server.is_alive()
-    if server:
-        server.stop()
-    remove_signed(workdir)
-    console.print(f"{kind.title} has stopped." if alive else f"{kind.title} was not running.")
+def add_stop_and_status(app: typer.Typer, kind: type[BackgroundServer], default: Path) -> None:
+    """Add `stop` and `status` of a server to its command line.
+
+    Args:
+        app: the command line.
+        kind: the server.
+        default: its work folder where none is named.
+    """
+
+    @app.command()
+    def stop(workdir: Workdir = default) -> None:
+        """Stop the server and everything that it started; requests that it has are answered."""
+        server = kind.of(workdir)
+        alive = server is not None and server.is_alive()
+        if server:
+            server.stop()
+        remove_signed(workdir)
+        console.print(f"{kind.title} has stopped." if alive else f"{kind.title} was not running.")
+
+    @app.command()
+    def status(workdir: Workdir = default) -> None:
+        """Say which models answer; exit code 1 when not all of them do."""
+        show_status(kind, workdir)
 
 
 def leave_if_running(kind: type[BackgroundServer], workdir: Path) -> None:

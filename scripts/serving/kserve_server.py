@@ -46,6 +46,4 @@ def start_kserve_server(
     }
     arguments = [str(each) for option in options.items() for each in option]
     command = ["-m", "hosts.kserve", *arguments, *map(str, archives)]
-    server = KServeServer.launch(command, workdir.resolve(), {"port": port})
-    server.wait_until_ready(timeout)
-    return server
+    return KServeServer.start(command, workdir.resolve(), {"port": port}, timeout)

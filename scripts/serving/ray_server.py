@@ -92,11 +92,10 @@ def start_ray_server(
         state=workdir / READY_FILE,
         public_key=public_key and public_key.resolve(),
     )
-    server = RayServer.launch(
+    return RayServer.start(
         ["-m", "hosts.ray_serve.local"],
         workdir,
         settings.model_dump(mode="json"),
+        timeout,
         settings.model_dump_json(),
     )
-    server.wait_until_ready(timeout)
-    return server

@@ -33,17 +33,16 @@ PACKAGES = (
 
 # Modules of the kit, for archives with the same. `.*` is for all modules of a package.
 HANDLERS = (
-    "handlers.engine",
     "handlers.explainers.*",
     "handlers.explainers.targets.*",
     "handlers.formats.pretrained",
     "handlers.protocols.*",
-    "handlers.runtime.integrity",
     "handlers.runtime.request_broadcast",
     "handlers.runtime.threads",
     "handlers.runtime.worker_exit",
     "handlers.telemetry.tracing",
     "handlers.torchserve.continuous_responses",
     "handlers.torchserve.message_reader",
+    "handlers.worker_start",
 )
 MODULES = PACKAGES + HANDLERS
