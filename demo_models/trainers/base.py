@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from demo_models.batches import Feature
+from demo_models.synthetic_images import drawn_inputs
 from demo_models.training import Plan, Tick, fit, quiet, repeatable
 
 
@@ -74,3 +75,11 @@ class Trainer(ABC):
         for path in folder.iterdir():
             # safetensors writes for the owner alone; a worker may run as another user.
             path.chmod(0o644)
+
+
+class ImageTrainer(Trainer):
+    """Trains a model of images on drawings of coloured shapes, which calibrate its exports, too."""
+
+    def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
+        """Draw images."""
+        return drawn_inputs(rows, seed)

@@ -9,8 +9,8 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 
 from demo_models.batches import Feature
 from demo_models.evaluation import accuracy
-from demo_models.synthetic_images import LABELS, SIDE, drawn_features, drawn_inputs
-from demo_models.trainers.base import Trainer
+from demo_models.synthetic_images import LABELS, SIDE, drawn_features
+from demo_models.trainers.base import ImageTrainer
 from demo_models.training import Plan
 
 CONFIG = {
@@ -23,7 +23,7 @@ CONFIG = {
 }
 
 
-class ImageClassification(Trainer):
+class ImageClassification(ImageTrainer):
     """One shape in one colour."""
 
     plan = Plan(rows=5000, batch=16, rate=1e-3)
@@ -43,10 +43,6 @@ class ImageClassification(Trainer):
     def evaluate(self, model: Any, tokenizer: Any, rows: int, seed: int) -> dict[str, float]:
         """Return the share of images with the right label."""
         return {"accuracy": accuracy(model, drawn_features(tokenizer, rows, f"held out {seed}"))}
-
-    def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
-        """Draw images."""
-        return drawn_inputs(rows, seed)
 
 
 TRAINER = ImageClassification()

@@ -14,8 +14,8 @@ from transformers.utils import ModelOutput
 from demo_models.batches import Feature
 from demo_models.evaluation import forward
 from demo_models.score import mean
-from demo_models.synthetic_images import LABELS, SIDE, drawn_features, drawn_inputs
-from demo_models.trainers.base import Trainer
+from demo_models.synthetic_images import LABELS, SIDE, drawn_features
+from demo_models.trainers.base import ImageTrainer
 from demo_models.trainers.image_classification import CONFIG
 from demo_models.training import Plan
 
@@ -39,7 +39,7 @@ class NamedVectors(nn.Module):
         self.model.save_pretrained(folder)
 
 
-class ImageFeatureExtraction(Trainer):
+class ImageFeatureExtraction(ImageTrainer):
     """Images of the same shape and colour get similar vectors."""
 
     plan = Plan(rows=5000, batch=16, rate=1e-3)
@@ -62,10 +62,6 @@ class ImageFeatureExtraction(Trainer):
         vectors = nn.functional.normalize(vectors, dim=1)
         nearest = (vectors @ vectors.T - 2 * torch.eye(len(held_out))).argmax(dim=1)
         return {"same label": mean((labels == labels[nearest]).tolist())}
-
-    def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
-        """Draw images."""
-        return drawn_inputs(rows, seed)
 
 
 TRAINER = ImageFeatureExtraction()

@@ -14,8 +14,8 @@ from transformers.models.segformer.image_processing_pil_segformer import Segform
 from demo_models.batches import Feature
 from demo_models.evaluation import forward
 from demo_models.score import mean
-from demo_models.synthetic_images import LABELS, SIDE, Scene, draw, drawn_inputs, pixels_of
-from demo_models.trainers.base import Trainer
+from demo_models.synthetic_images import LABELS, SIDE, Scene, draw, pixels_of
+from demo_models.trainers.base import ImageTrainer
 from demo_models.trainers.depth_estimation import CONFIG
 from demo_models.training import Plan
 
@@ -24,7 +24,7 @@ SEEN = 2 * SIDE
 CLASSES = ("background", *LABELS)
 
 
-class ImageSegmentation(Trainer):
+class ImageSegmentation(ImageTrainer):
     """One shape in one colour, and its background."""
 
     plan = Plan(rows=3200, batch=16, rate=2e-3)
@@ -48,10 +48,6 @@ class ImageSegmentation(Trainer):
         classes = [row.pop("labels") for row in held_out]
         pairs = zip(forward(model, held_out), classes, strict=True)
         return {"overlap": mean(_overlap(out["logits"], expected) for out, expected in pairs)}
-
-    def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
-        """Draw images."""
-        return drawn_inputs(rows, seed)
 
 
 def _feature(processor: Any, scene: Scene) -> Feature:

@@ -18,8 +18,8 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 from demo_models.batches import Feature, chunks
 from demo_models.processors import WORDS, Processors
 from demo_models.score import mean
-from demo_models.synthetic_images import SIDE, Scene, draw, drawn_inputs
-from demo_models.trainers.base import Trainer
+from demo_models.synthetic_images import SIDE, Scene, draw
+from demo_models.trainers.base import ImageTrainer
 from demo_models.trainers.image_classification import CONFIG
 from demo_models.training import Plan
 
@@ -28,7 +28,7 @@ DECODER = {"vocab_size": WORDS, "n_positions": POSITIONS, "n_embd": 64, "n_layer
 EVALUATION_BATCH = 50
 
 
-class ImageToText(Trainer):
+class ImageToText(ImageTrainer):
     """One shape in one colour, and a sentence about it."""
 
     plan = Plan(rows=6400, batch=16, rate=1e-3)
@@ -71,10 +71,6 @@ class ImageToText(Trainer):
             found += tokenizer.tokenizer.batch_decode(ids, skip_special_tokens=True)
         pairs = zip(found, map(_caption, scenes), strict=True)
         return {"captions": mean(_words(text) == _words(right) for text, right in pairs)}
-
-    def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
-        """Draw images."""
-        return drawn_inputs(rows, seed)
 
 
 def _caption(scene: Scene) -> str:

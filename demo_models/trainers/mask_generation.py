@@ -15,8 +15,8 @@ from transformers.utils import ModelOutput
 
 from demo_models.batches import Feature, chunks, collate
 from demo_models.score import mean
-from demo_models.synthetic_images import SIDE, draw, drawn_inputs, pixels_of
-from demo_models.trainers.base import Trainer
+from demo_models.synthetic_images import SIDE, draw, pixels_of
+from demo_models.trainers.base import ImageTrainer
 from demo_models.training import Plan
 
 # A model sees twice the pixels of an image, and its masks have half of these.
@@ -67,7 +67,7 @@ class Prompted(nn.Module):
         self.model.save_pretrained(folder)
 
 
-class MaskGeneration(Trainer):
+class MaskGeneration(ImageTrainer):
     """One shape in one colour, and a point on it or beside it."""
 
     plan = Plan(rows=4800, batch=16, rate=1e-3)
@@ -96,10 +96,6 @@ class MaskGeneration(Trainer):
                 for overlap in _best_overlaps(model.model, collate(part, None))
             )
         }
-
-    def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
-        """Draw images."""
-        return drawn_inputs(rows, seed)
 
 
 @torch.inference_mode()

@@ -12,8 +12,8 @@ from transformers.models.yolos.image_processing_pil_yolos import YolosImageProce
 from demo_models.batches import Feature
 from demo_models.evaluation import forward
 from demo_models.score import mean
-from demo_models.synthetic_images import LABELS, SIDE, Scene, draw, drawn_inputs
-from demo_models.trainers.base import Trainer
+from demo_models.synthetic_images import LABELS, SIDE, Scene, draw
+from demo_models.trainers.base import ImageTrainer
 from demo_models.trainers.image_classification import CONFIG
 from demo_models.training import Plan
 
@@ -21,7 +21,7 @@ from demo_models.training import Plan
 OVERLAP = 0.5
 
 
-class ObjectDetection(Trainer):
+class ObjectDetection(ImageTrainer):
     """One shape in one colour, and its box."""
 
     plan = Plan(rows=24_000, batch=16, rate=7e-4)
@@ -48,10 +48,6 @@ class ObjectDetection(Trainer):
             del row["labels"]
         found = forward(model, held_out)
         return {"found": mean(map(_is_found, found, scenes))}
-
-    def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
-        """Draw images."""
-        return drawn_inputs(rows, seed)
 
 
 def _drawn(count: int, seed: str) -> list[Scene]:
