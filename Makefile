@@ -60,8 +60,8 @@ HERE := not vllm and not ray and not kserve and not soak
 LATEST_SET := $(addprefix tests/handlers/,test_contract.py test_batch_independence.py checkpoints formats/test_pretrained.py \
   formats/test_paged.py generation/test_generator.py)
 # MODES="fill_mask summarization" names the modes of demo, serve, archives and models;
-# scripts/kit/default_modes.py has those that they take without it.
-SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.kit.default_modes))
+# scripts/default_modes.py has those that they take without it.
+SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.default_modes))
 
 .DEFAULT_GOAL := help
 .PHONY: archives bench bench-embeddings bench-generation bench-images browser clean demo docs durations golden help install lint lock models serve serve-kserve serve-ray soak stop \
@@ -263,7 +263,7 @@ docs: $(DOCS)/.ready
 
 # What the default demo models add to MiniLM, and a tiny model; without a GPU it takes hours.
 train-demo-models: $(READY)
-	$(RUN) -m scripts.kit.demo_models.long_training
+	$(RUN) -m demo_models.train_shipped
 
 lint: $(TEST_READY)
 	$(RUN) -m ruff check .

@@ -24,8 +24,8 @@ from benchmarks.measurement import Plan
 from benchmarks.page import write_page
 from benchmarks.session import Session
 from handlers.telemetry.log_levels import silence_libraries
-from scripts.kit.command import plain_errors, split_names
-from scripts.kit.places import BUILD, ROOT
+from scripts.command_line import plain_errors, split_names
+from scripts.paths import BUILD, ROOT
 
 WORK = BUILD / "benchmarks"
 BASE, TINY = "bert-base's architecture, untrained", "a tiny BERT: these figures mean nothing"

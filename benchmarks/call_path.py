@@ -32,7 +32,7 @@ from ts.metrics.metric_cache_yaml_impl import MetricsCacheYamlImpl
 
 from benchmarks.models import bert_base
 from handlers.transformers_handler import TransformersHandler
-from scripts.kit.demo_models.minilm import load_tokenizer
+from demo_models.minilm import load_tokenizer
 
 HANDLERS = Path(__file__).parent.parent / "handlers"
 METRICS = Path(ts.__file__).parent / "configs" / "metrics.yaml"

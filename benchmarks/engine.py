@@ -25,9 +25,9 @@ from handlers.runtime.threads import set_num_threads
 from handlers.schemas.request import Request
 from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
-from scripts.kit.openmp import openmp_environment
-from scripts.kit.places import ROOT
-from scripts.kit.server_command import DROPPED, OFFLINE
+from scripts.paths import ROOT
+from scripts.serving.openmp import openmp_environment
+from scripts.serving.server_command import DROPPED, OFFLINE
 
 TIMEOUT = 600
 

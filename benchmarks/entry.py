@@ -14,7 +14,7 @@ from benchmarks.contenders.mlserver import MLServer
 from benchmarks.contenders.reference import Reference
 from benchmarks.measurement import Measurement, Plan, measure
 from handlers.errors import KitError
-from scripts.kit.archive import Archive
+from scripts.archives.packing import Archive
 
 # Excluded by default, because its environment takes 4 GB.
 OPT_IN = {"mlserver"}

@@ -26,10 +26,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from benchmarks.machine import machine
 from benchmarks.models import bert_base, write_yaml
 from benchmarks.texts import mixed_texts
-from scripts.kit.archive import pack
-from scripts.kit.places import BUILD, ROOT
-from scripts.kit.server import Server
-from scripts.kit.torchserve import TorchServe
+from scripts.archives.packing import pack
+from scripts.paths import BUILD, ROOT
+from scripts.serving.server import Server
+from scripts.serving.torchserve import TorchServe
 
 CLIENTS = 16
 STEPS = 50

@@ -2,7 +2,7 @@
 
 The demo's pretrained MiniLM (6 layers, 384 dimensions) is expanded to 12 layers and 768 dimensions
 with nearly the same outputs, as in Net2Net (Chen, Goodfellow and Shlens, 2016): every feature is
-duplicated, and the new layers approximate the identity. It is then trained on the sentiment lesson.
+duplicated, and the new layers approximate the identity. It is then trained to classify sentiment.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import torch
 from rich.progress import track
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 
-from scripts.kit.demo_models.lessons.sequence_classification import LESSON
-from scripts.kit.demo_models.sentiment import LABELS
-from scripts.kit.demo_models.training import Plan, fit, quiet, repeatable
-from scripts.kit.places import BUILD
+from demo_models.synthetic_text.sentiment import LABELS
+from demo_models.trainers.sequence_classification import TRAINER
+from demo_models.training import Plan, fit, quiet, repeatable
+from scripts.paths import BUILD
 
 SEED, HEADS = 7, 12
 PLAN = Plan(rows=2200, batch=32, rate=5e-5)
@@ -28,12 +28,12 @@ def fine_tuned_bert_base(target: Path = BUILD / "benchmarks" / "tuned_bert_base"
     if (target / "config.json").is_file():
         return target
     with quiet(), repeatable(SEED):
-        small, tokenizer = LESSON.start(SEED)
+        small, tokenizer = TRAINER.start(SEED)
         model = widened(small)
-        rows = LESSON.features(tokenizer, PLAN.rows, SEED)
+        rows = TRAINER.features(tokenizer, PLAN.rows, SEED)
         bar = iter(track(range(-(-PLAN.rows // PLAN.batch)), "training bert-base"))
         fit(model, rows, PLAN, SEED, lambda _: next(bar, None))
-        print(LESSON.examine(model, tokenizer, LESSON.exam_rows, SEED))
+        print(TRAINER.evaluate(model, tokenizer, TRAINER.evaluation_rows, SEED))
         tokenizer.save_pretrained(target)
         model.save_pretrained(target)
     return target

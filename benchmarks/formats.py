@@ -22,16 +22,16 @@ from rich.table import Table
 from benchmarks.fine_tuned import fine_tuned_bert_base
 from benchmarks.machine import machine
 from benchmarks.texts import mixed_texts
+from demo_models.synthetic_text.sentiment import reviews
 from handlers.batching.rows import Outputs
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.export.parity_report import ParityReport, compare_outputs
 from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
-from scripts.kit.archive import pack
-from scripts.kit.archive_formats import ARCHIVE_FORMATS
-from scripts.kit.demo_models.sentiment import reviews
-from scripts.kit.places import BUILD, ROOT
+from scripts.archives.formats import ARCHIVE_FORMATS
+from scripts.archives.packing import pack
+from scripts.paths import BUILD, ROOT
 
 MODE = "sequence_classification"
 BATCH, TEXTS, HELD_OUT = 32, 96, 500

@@ -23,8 +23,8 @@ from benchmarks.text_generation.models import MODELS
 from benchmarks.text_generation.session import NAMES, Session
 from benchmarks.text_generation.table import generation_section
 from handlers.telemetry.log_levels import silence_libraries
-from scripts.kit.command import plain_errors, split_names
-from scripts.kit.places import BUILD, MODEL_CONFIGS, ROOT
+from scripts.command_line import plain_errors, split_names
+from scripts.paths import BUILD, MODEL_CONFIGS, ROOT
 
 YAML = MODEL_CONFIGS / "text_generation.yaml"
 WORK = BUILD / "benchmarks" / "generation"

@@ -23,8 +23,8 @@ from benchmarks.machine import machine
 from benchmarks.measurement import Plan
 from benchmarks.page import write_results
 from handlers.telemetry.log_levels import silence_libraries
-from scripts.kit.command import plain_errors, split_names
-from scripts.kit.places import BUILD, ROOT
+from scripts.command_line import plain_errors, split_names
+from scripts.paths import BUILD, ROOT
 
 WORK = BUILD / "benchmarks" / "images"
 CLIENTS = (1, 32)

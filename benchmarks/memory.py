@@ -21,14 +21,14 @@ import httpx
 import psutil
 import typer
 
+from demo_models import ensure
 from handlers import tasks
 from handlers.config.model_config import ModelConfig
-from scripts.kit.archive import pack
-from scripts.kit.default_modes import default_modes
-from scripts.kit.demo_models import ensure
-from scripts.kit.places import BUILD, MODEL_CONFIGS
-from scripts.kit.server import Server
-from scripts.kit.torchserve import TorchServe
+from scripts.archives.packing import pack
+from scripts.default_modes import default_modes
+from scripts.paths import BUILD, MODEL_CONFIGS
+from scripts.serving.server import Server
+from scripts.serving.torchserve import TorchServe
 
 PHRASES = (
     "a fine film with a great cast and lovely music by a singer from Paris whose brother lives in "

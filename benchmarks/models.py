@@ -9,7 +9,7 @@ import transformers
 import yaml
 from transformers import BertConfig
 
-from scripts.kit.demo_models.minilm import load_tokenizer
+from demo_models.minilm import load_tokenizer
 
 ENTITIES = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC")
 HEADS = {

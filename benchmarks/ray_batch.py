@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import psutil
 import typer
 
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 
 PYTHON = ROOT / ".venv-ray" / "bin" / "python"
 SCRIPT = ROOT / "scripts" / "batch_predict.py"

@@ -19,8 +19,8 @@ import typer
 import yaml
 
 from benchmarks.sleeping import pack_sleeping
-from scripts.kit.places import MODEL_CONFIGS, ROOT
-from scripts.kit.ports import free_ports
+from scripts.paths import MODEL_CONFIGS, ROOT
+from scripts.serving.ports import free_ports
 
 PYTHON = ROOT / ".venv-ray" / "bin" / "python"
 SCRIPT = ROOT / "scripts" / "serve_ray.py"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from scripts.kit.archive import pack
-from scripts.kit.archive_contents import HANDLERS
+from scripts.archives.contents import HANDLERS
+from scripts.archives.packing import pack
 
 BEGIN = "        steps = PredictionSteps(\n"
 

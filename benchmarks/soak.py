@@ -34,14 +34,14 @@ from benchmarks.reliability.faults import (
     worker_pids,
 )
 from benchmarks.reliability.page import write_page
+from demo_models import ensure
 from handlers.errors import KitError
-from scripts.kit.archive import pack
-from scripts.kit.demo_models import ensure
-from scripts.kit.places import BUILD, MODELS
-from scripts.kit.ports import HOST
-from scripts.kit.processes import group_members
-from scripts.kit.server import Server
-from scripts.kit.torchserve import TorchServe
+from scripts.archives.packing import pack
+from scripts.paths import BUILD, MODELS
+from scripts.serving.ports import HOST
+from scripts.serving.processes import group_members
+from scripts.serving.server import Server
+from scripts.serving.torchserve import TorchServe
 
 WORKERS, BATCH, QUEUE = 2, 4, 32
 # Half of it for a batch, so that a worker that does not run is replaced soon.

@@ -14,11 +14,10 @@ from handlers.runtime.imports import hide_packages
 with hide_packages("openvino.torch", silence="ts.torch_handler.base_handler"):
     from ts.torch_handler.base_handler import BaseHandler
 
-from handlers.runtime.memory import limit_memory_growth
-from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.metrics import limit_prediction_time
 from handlers.torchserve.message_reader import read_messages
 from handlers.torchserve.worker import Worker
+from handlers.worker_start import prepare_process
 
 
 class TransformersHandler(BaseHandler):
@@ -30,8 +29,7 @@ class TransformersHandler(BaseHandler):
         Raises:
             ConfigError: the YAML, the checkpoint or the archive is invalid.
         """
-        limit_memory_growth()
-        silence_libraries()
+        prepare_process()
         limit_prediction_time()
         read_messages()
         self.context, self.manifest = context, context.manifest

@@ -9,15 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from handlers.engine import Engine
 from handlers.errors import RequestError, attempt
 from handlers.http.decoding import value_or_text
 from handlers.protocols.items import read_item
-from handlers.runtime.integrity import verify
-from handlers.runtime.memory import limit_memory_growth
 from handlers.schemas.model_info import TEXT_COLUMN
 from handlers.schemas.request import Request
-from handlers.telemetry.log_levels import silence_libraries
+from handlers.worker_start import load_engine, prepare_process
 
 Outcome = tuple[Any, dict[str, Any] | None]
 
@@ -32,10 +29,8 @@ class BulkModel:
     """
 
     def __init__(self, folder: Path, device: str, parameters: Mapping[str, Any]) -> None:
-        limit_memory_growth()
-        silence_libraries()
-        sums = verify(folder)
-        self._engine = Engine.load(folder, device=device, sums=sums)
+        prepare_process()
+        self._engine = load_engine(folder, device=device)
         self._columns = self._engine.describe().input_columns
         self._parameters = parameters
         self._reads_cells = TEXT_COLUMN not in self._columns

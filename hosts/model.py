@@ -13,16 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
-from handlers.engine import Engine
 from handlers.errors import classify
 from handlers.http.limits import BodyLimits
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json, has_failed
 from handlers.runtime.deadline import Deadline
-from handlers.runtime.integrity import verify
-from handlers.runtime.memory import FreedMemory, limit_memory_growth
-from handlers.telemetry.log_levels import silence_libraries
+from handlers.runtime.memory import FreedMemory
 from handlers.telemetry.meter import Meter
+from handlers.worker_start import load_engine, prepare_process
 
 try:
     from handlers.dispatcher import Dispatcher
@@ -74,12 +72,9 @@ class ArchiveModel:
         max_response_bytes: int,
         report: Report = lambda _meter, _seconds: None,
     ) -> None:
-        limit_memory_growth()
-        silence_libraries()
-        sums = verify(folder)
+        prepare_process()
         self.config = ModelConfig.read(folder / CONFIG_FILE)
-        self.engine = Engine.load(folder, self.config, device, sums=sums)
-        self.engine.require_health()
+        self.engine = load_engine(folder, self.config, device)
         limits = BodyLimits(max_request_bytes, max_response_bytes)
         self._dispatcher = Dispatcher(self.engine, name, version, limits)
         # The dispatcher of older archives sets the limits of a request by itself.

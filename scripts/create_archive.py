@@ -14,12 +14,12 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
 from handlers.errors import KitError
-from scripts.kit.archive import Archive, pack
-from scripts.kit.archive_formats import FormatName
-from scripts.kit.command import split_names
-from scripts.kit.openmp import short_spins
-from scripts.kit.places import MODEL_STORE, config_paths, model_name
-from scripts.kit.sbom import write_sbom
+from scripts.archives.formats import FormatName
+from scripts.archives.packing import Archive, pack
+from scripts.archives.sbom import write_sbom
+from scripts.command_line import split_names
+from scripts.paths import MODEL_STORE, config_paths, model_name
+from scripts.serving.openmp import short_spins
 
 out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)
 

@@ -10,22 +10,22 @@ import httpx
 import typer
 from rich.console import Console
 
+from demo_models import ensure
 from handlers.explainers import targets
-from scripts.kit.archive import pack
-from scripts.kit.command import plain_errors, split_names
-from scripts.kit.default_modes import default_modes
-from scripts.kit.demo_models import ensure
-from scripts.kit.openmp import short_spins
-from scripts.kit.places import ARTIFACTS, BUILD, MODEL_STORE, config_path_of
-from scripts.kit.server import Server
-from scripts.kit.terminal import (
+from scripts.archives.packing import pack
+from scripts.command_line import plain_errors, split_names
+from scripts.default_modes import default_modes
+from scripts.paths import ARTIFACTS, BUILD, MODEL_STORE, config_path_of
+from scripts.serving.openmp import short_spins
+from scripts.serving.server import Server
+from scripts.serving.torchserve import TorchServe
+from scripts.terminal import (
     answer_text,
     exchange_table,
     explanation_lines,
     request_text,
     target_of,
 )
-from scripts.kit.torchserve import TorchServe
 
 # The mode that is explained in the terminal where none is named; pages are written for each.
 EXPLAINED = "sequence_classification"

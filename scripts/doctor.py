@@ -2,13 +2,86 @@
 
 from __future__ import annotations
 
+import json
+import os
+import resource
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
+import httpx
 import typer
+import yaml
+from packaging.requirements import Requirement
 
-from scripts.kit.doctor import Installation, diagnose
-from scripts.kit.places import BUILD, MODEL_CONFIGS, MODEL_STORE, ROOT
+from handlers import __version__
+from handlers.config.model_config import CONFIG_FILE, ModelConfig
+from handlers.errors import KitError
+from handlers.runtime.cores import cpu_quota
+from handlers.runtime.memory_limit import memory_limit
+from hosts.mar import Mar, WrongMar
+from scripts.archives.manifest import MANIFEST_FILE
+from scripts.archives.model_store import list_archives
+from scripts.archives.verification import verify_archive
+from scripts.paths import BUILD, MODEL_CONFIGS, MODEL_STORE, ROOT
+from scripts.serving.java import java_home
+from scripts.serving.memory import Memory
+from scripts.serving.ports import PortInUse, Ports
+from scripts.serving.properties import read_properties
+from scripts.serving.readiness import failures
+from scripts.serving.server import Server
+
+KIT = "transformers-on-torchserve"
+CPUINFO = Path("/proc/cpuinfo")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+# Java's heap and what a worker has beside its weights, in bytes.
+JAVA_BYTES, WORKER_BYTES = 1 << 30, 600 << 20
+# TorchServe has a file for each connection.
+LEAST_FILES = 1024
+GIB = 1 << 30
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pt2", ".onnx", ".data")
+
+Level = Literal["ok", "advice", "problem"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found.
+
+    Attributes:
+        level: `ok`, `advice` where something could be better, `problem` where something is wrong.
+        sentence: what was found and, where it is not `ok`, what to do.
+    """
+
+    level: Level
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.level:<8}{self.sentence}"
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What is checked.
+
+    Attributes:
+        config: the config.properties.
+        model_store: the folder of archives.
+        yamls: YAML files of models.
+        workdir: the folder of the server that `scripts/serve.py` starts.
+        public_key: the key that archives must be signed with; None without one.
+    """
+
+    config: Path
+    model_store: Path
+    yamls: Sequence[Path]
+    workdir: Path
+    public_key: Path | None = None
 
 
 def main(
@@ -32,6 +105,333 @@ def main(
     if problems:
         typer.echo(f"{problems} problems.", err=True)
         raise typer.Exit(1)
+
+
+def diagnose(installation: Installation) -> Iterator[Finding]:
+    """Yield the findings of all checks."""
+    for check in CHECKS:
+        yield from check(installation)
+
+
+def check_packages(_installation: Installation) -> Iterator[Finding]:
+    """Check that the packages of the kit are installed in versions that it was tried with."""
+    wrong = list(_wrong_packages())
+    for sentence in wrong:
+        yield Finding("problem", sentence)
+    if not wrong:
+        names = ("torch", "transformers", "torchserve")
+        listed = ", ".join(f"{name} {version(name)}" for name in names)
+        yield Finding("ok", f"Packages: {listed}.")
+
+
+def check_java(_installation: Installation) -> Iterator[Finding]:
+    """Check that there is a Java that runs TorchServe."""
+    try:
+        yield Finding("ok", f"Java: {java_home()}.")
+    except KitError as error:
+        yield Finding("problem", str(error))
+
+
+def check_processor(_installation: Installation) -> Iterator[Finding]:
+    """Tell the cores and whether they multiply bfloat16."""
+    cores, quota = len(os.sched_getaffinity(0)), cpu_quota()
+    limit = f", limited to {quota:g} by the cgroup" if quota and quota < cores else ""
+    yield Finding("ok", f"Cores: {cores}{limit}.")
+    flags = CPUINFO.read_text("utf-8").split() if CPUINFO.exists() else []
+    fast = [flag for flag in ("amx_bf16", "amx_int8", "avx512_bf16") if flag in flags]
+    if fast:
+        yield Finding("ok", f"Instructions: {', '.join(fast)}; dtype: auto computes in bfloat16.")
+    else:
+        yield Finding("ok", "Instructions: neither AMX nor AVX512-BF16; dtype: auto is float32.")
+
+
+def check_limits(_installation: Installation) -> Iterator[Finding]:
+    """Check memory and open files."""
+    memory = memory_limit()
+    if memory < JAVA_BYTES + WORKER_BYTES:
+        yield Finding(
+            "problem",
+            f"Memory: {memory / GIB:.1f} GiB, and Java with one worker takes"
+            f" {(JAVA_BYTES + WORKER_BYTES) / GIB:.1f}; raise the limit of the container.",
+        )
+    else:
+        yield Finding("ok", f"Memory: {memory / GIB:.1f} GiB.")
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files < LEAST_FILES:
+        yield Finding(
+            "advice", f"Open files: {files}; raise it with `ulimit -n 65536` for many clients."
+        )
+
+
+def check_config(installation: Installation) -> Iterator[Finding]:
+    """Check the settings of TorchServe that decide who can do what."""
+    path = installation.config
+    if not path.is_file():
+        yield Finding("problem", f"{path}: there is no such file; name one with --config.")
+        return
+    found = list(_config_findings(read_properties(path)))
+    for finding in found:
+        yield replace(finding, sentence=f"{path.name}: {finding.sentence}")
+    if not found:
+        yield Finding("ok", f"{path.name}: no setting is dangerous.")
+
+
+def check_yamls(installation: Installation) -> Iterator[Finding]:
+    """Check the YAML files of models."""
+    wrong = 0
+    for path in installation.yamls:
+        try:
+            ModelConfig.read(path)
+        except KitError as error:
+            wrong += 1
+            yield Finding("problem", str(error))
+    if installation.yamls and not wrong:
+        yield Finding("ok", f"YAML files: {len(installation.yamls)} are valid.")
+
+
+def check_archives(installation: Installation) -> Iterator[Finding]:
+    """Check the archives: sums, signature, YAML, version, and memory and disk for all."""
+    try:
+        archives = list_archives(installation.model_store)
+    except KitError as error:
+        yield Finding("advice", str(error))
+        return
+    needed = JAVA_BYTES
+    unpacked = 0
+    for name, file in archives.items():
+        path = installation.model_store / file
+        try:
+            has_sums = verify_archive(path, installation.public_key)
+            archive = _Archive.read(path)
+        except (KitError, OSError, WrongMar, KeyError, ValueError) as error:
+            yield Finding("problem", f"{file}: {error}")
+            continue
+        needed, unpacked = needed + archive.memory, unpacked + archive.size
+        yield from _archive_findings(name, file, archive, has_sums=has_sums)
+    yield from _resource_findings(needed, unpacked)
+
+
+def check_server(installation: Installation) -> Iterator[Finding]:
+    """Check that the server answers the sample of each model, or that its ports are free."""
+    server = Server.of(installation.workdir)
+    if server is None or not server.is_alive():
+        yield from _port_findings(installation.config)
+        return
+    yield Finding("ok", f"TorchServe runs at {server.inference_url} (process {server.pid}).")
+    workers = server.workers()
+    yield Finding("ok", f"{len(workers)} workers: {Memory.of_all(workers)}.")
+    for model in server.models:
+        yield _answer_of(server, model)
+
+
+CHECKS: Sequence[Callable[[Installation], Iterator[Finding]]] = (
+    check_packages,
+    check_java,
+    check_processor,
+    check_limits,
+    check_config,
+    check_yamls,
+    check_archives,
+    check_server,
+)
+
+
+@dataclass(frozen=True)
+class _Archive:
+    """What an archive needs.
+
+    Attributes:
+        size: the bytes of its files.
+        memory: the bytes that its workers take, at least.
+        kit: the version of the kit that packed it; None if it is not from the kit.
+        name: the name in its manifest.
+        config: its configuration.
+    """
+
+    size: int
+    memory: int
+    kit: str | None
+    name: str
+    config: ModelConfig
+
+    @classmethod
+    def read(cls, path: Path) -> _Archive:
+        sizes, read = _contents(path)
+        manifest = json.loads(read(MANIFEST_FILE))["model"]
+        document = yaml.safe_load(read(manifest.get("configFile", CONFIG_FILE)))
+        config = ModelConfig.parse(document, f"{path.name}: {CONFIG_FILE}")
+        weights = sum(size for name, size in sizes.items() if name.endswith(WEIGHTS))
+        code = read("handlers/__init__.py").decode() if "handlers/__init__.py" in sizes else ""
+        kit = code.partition('__version__ = "')[2].partition('"')[0] or None
+        memory = config.minWorkers * (weights + WORKER_BYTES)
+        return cls(sum(sizes.values()), memory, kit, str(manifest["modelName"]), config)
+
+
+def _contents(path: Path) -> tuple[Mapping[str, int], Callable[[str], bytes]]:
+    """Return the sizes of the files of an archive, and a function that reads one."""
+    if path.is_dir():
+        files = [each for each in path.rglob("*") if each.is_file()]
+        sizes = {each.relative_to(path).as_posix(): each.stat().st_size for each in files}
+        return sizes, lambda name: (path / name).read_bytes()
+    with Mar(path) as mar:
+        sizes = {entry.name: entry.size for entry in mar.entries}
+
+    def read(name: str) -> bytes:
+        with Mar(path) as mar:
+            return mar.read(name)
+
+    return sizes, read
+
+
+def _archive_findings(
+    name: str, file: str, archive: _Archive, *, has_sums: bool
+) -> Iterator[Finding]:
+    workers = archive.config.minWorkers
+    if archive.config.continuousBatching and workers > 1:
+        yield Finding(
+            "problem",
+            f"{file}: continuousBatching is true and minWorkers is {workers}; TorchServe serves"
+            " such a model with one worker: set minWorkers and maxWorkers to 1.",
+        )
+    if archive.name != name:
+        yield Finding(
+            "problem",
+            f"{file}: its manifest names the model {archive.name}; rename the file, or pack it"
+            " again.",
+        )
+    elif archive.kit != __version__:
+        yield Finding(
+            "advice",
+            f"{file}: packed with version {archive.kit or 'unknown'} of the kit, and this is"
+            f" {__version__}; pack it again.",
+        )
+    elif not has_sums:
+        yield Finding("advice", f"{file}: has no SHA-256 sums; pack it again.")
+    else:
+        yield Finding("ok", f"{file}: all files have their sums.")
+
+
+def _resource_findings(needed: int, unpacked: int) -> Iterator[Finding]:
+    memory = memory_limit()
+    if needed > memory:
+        yield Finding(
+            "problem",
+            f"The workers of all archives need about {needed / GIB:.1f} GiB of memory, and there"
+            f" are {memory / GIB:.1f}; serve fewer, with --models, or quantized ones.",
+        )
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    if unpacked > free:
+        yield Finding(
+            "problem",
+            f"TorchServe unpacks {unpacked / GIB:.1f} GiB into {tempfile.gettempdir()}, where"
+            f" {free / GIB:.1f} are free; set TMPDIR to a larger disk.",
+        )
+
+
+def _config_findings(settings: Mapping[str, str]) -> Iterator[Finding]:
+    open_addresses = [
+        key
+        for key in ("inference_address", "management_address", "metrics_address")
+        if not _is_local(settings.get(key, "http://127.0.0.1"))
+    ]
+    has_tokens = settings.get("disable_token_authorization", "false") != "true"
+    if "management_address" in open_addresses:
+        yield Finding(
+            "problem",
+            "management_address is reachable from other machines; whoever registers an archive"
+            " runs code: set it to http://127.0.0.1:8081.",
+        )
+    if open_addresses and not has_tokens:
+        yield Finding(
+            "problem",
+            f"{open_addresses[0]} is reachable from other machines without tokens; remove"
+            " disable_token_authorization, or put a proxy in front of 127.0.0.1.",
+        )
+    if settings.get("enable_model_api") == "true" and not has_tokens:
+        yield Finding(
+            "problem",
+            "enable_model_api is true without tokens, so every program of this machine can"
+            " register an archive; remove disable_token_authorization.",
+        )
+    if settings.get("allowed_urls", "") in ("", "file://.*|http(s)?://.*"):
+        yield Finding(
+            "problem", "allowed_urls is not set, and allows every URL; set allowed_urls=none."
+        )
+    for key in ("install_py_dep_per_model", "enable_envvars_config"):
+        if settings.get(key) == "true":
+            yield Finding("advice", f"{key} is true; set it to false unless you need it.")
+
+
+def _is_local(address: str) -> bool:
+    return urlsplit(address).hostname in LOOPBACK
+
+
+def _wrong_packages() -> Iterator[str]:
+    try:
+        required = map(Requirement, requires(KIT) or [])
+    except PackageNotFoundError:
+        yield f"{KIT} is not installed; run `make install`, or `pip install -e .`."
+        return
+    for each in required:
+        if each.marker and not each.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            found = version(each.name)
+        except PackageNotFoundError:
+            yield f"{each.name} is not installed; run `pip install '{each}'`."
+            continue
+        if not each.specifier.contains(found, prereleases=True):
+            yield f"{each.name} is {found}; run `pip install '{each}'`."
+
+
+def _port_findings(config: Path) -> Iterator[Finding]:
+    ports = Ports.of(read_properties(config)) if config.is_file() else Ports()
+    try:
+        ports.require_free()
+    except PortInUse as error:
+        yield Finding("problem", f"No server of this folder runs, and its port is taken. {error}")
+    else:
+        yield Finding("ok", "No server runs, and its ports are free.")
+
+
+def _answer_of(server: Server, model: str) -> Finding:
+    """Return whether a model of the server answers its sample."""
+    descriptions = server.describe(model)
+    if not any(each["status"] == "READY" for found in descriptions for each in found["workers"]):
+        reason = failures(server, [model]).get(model, "it may be loading still")
+        return Finding(
+            "problem",
+            f"{model}: no worker is ready: {reason} (logs in {server.workdir / 'logs'}).",
+        )
+    if any(found.get("continuousBatching") for found in descriptions):
+        return Finding("ok", f"{model}: a worker is ready.")
+    sample = _sample_of(server, model)
+    if sample is None:
+        return Finding("ok", f"{model}: a worker is ready, and describes no sample.")
+    url = f"{server.inference_url}/predictions/{model}"
+    headers = server.credentials("inference")
+    try:
+        answer = httpx.post(url, json=sample, headers=headers, timeout=60, trust_env=False)
+    except httpx.TransportError as error:
+        return Finding("problem", f"{model}: does not answer ({error}); read the logs.")
+    if answer.is_error:
+        return Finding(
+            "problem",
+            f"{model}: answers its sample with status {answer.status_code}; read the logs.",
+        )
+    seconds = answer.elapsed.total_seconds()
+    return Finding("ok", f"{model}: answers its sample in {1000 * seconds:.0f} ms.")
+
+
+def _sample_of(server: Server, model: str) -> Any:
+    url = f"{server.management_url}/models/{model}"
+    headers = server.credentials("management")
+    options: dict[str, Any] = {"params": {"customized": "true"}, "timeout": 60}
+    try:
+        (found,) = httpx.get(url, headers=headers, trust_env=False, **options).json()
+    except (httpx.TransportError, ValueError):
+        return None
+    return (found.get("customizedMetadata") or {}).get("sample")
 
 
 if __name__ == "__main__":

@@ -18,10 +18,10 @@ from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import KitError
 from handlers.formats import check_config, choose
-from scripts.kit.adapters import bring_adapters
-from scripts.kit.download import check_folder, download, find_downloaded
-from scripts.kit.hub import Hub
-from scripts.kit.places import ROOT, assistant_of, checkpoint_of, config_paths, model_name
+from scripts.hub.adapters import bring_adapters
+from scripts.hub.client import Hub
+from scripts.hub.download import check_folder, download, find_downloaded
+from scripts.paths import ROOT, assistant_of, checkpoint_of, config_paths, model_name
 
 INTERRUPTED = 130
 out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)

@@ -28,7 +28,7 @@ def main(
 ) -> None:
     """Serve gRPC clients until Ctrl-C, by calling TorchServe over HTTP."""
     try:
-        from scripts.kit.grpc_gateway import serve  # noqa: PLC0415
+        from scripts.serving.grpc.gateway import serve  # noqa: PLC0415
     except ModuleNotFoundError as error:
         typer.echo(f"{error.name} is not installed; run {INSTALL}", err=True)
         raise typer.Exit(1) from None

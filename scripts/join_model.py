@@ -18,8 +18,8 @@ from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.config.torchserve_section import Torchrun
 from handlers.errors import KitError
 from hosts.archives import Archive, ArchiveError, open_archive
-from scripts.kit.command import plain_errors
-from scripts.kit.places import ROOT
+from scripts.command_line import plain_errors
+from scripts.paths import ROOT
 
 PAUSE_SECONDS = 2.0
 # TorchServe's `initial_distribution_port`: the number of its first worker with torchrun.

@@ -8,10 +8,10 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from scripts.kit.command import plain_errors
-from scripts.kit.demo_models import Made, make_all
-from scripts.kit.openmp import short_spins
-from scripts.kit.places import MODELS, ROOT
+from demo_models import Made, make_all
+from scripts.command_line import plain_errors
+from scripts.paths import MODELS, ROOT
+from scripts.serving.openmp import short_spins
 
 INTERRUPTED = 130
 out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)

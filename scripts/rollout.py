@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from scripts.kit.command import plain_errors
-from scripts.kit.places import BUILD, MODEL_STORE, ROOT
-from scripts.kit.ports import HOST, Ports
-from scripts.kit.properties import read_properties
-from scripts.kit.rollout import Rollout
-from scripts.kit.server import Server
-from scripts.kit.tokens import KEY_FILE, Tokens
+from scripts.command_line import plain_errors
+from scripts.paths import BUILD, MODEL_STORE, ROOT
+from scripts.serving.ports import HOST, Ports
+from scripts.serving.properties import read_properties
+from scripts.serving.rollout import Rollout
+from scripts.serving.server import Server
+from scripts.serving.tokens import KEY_FILE, Tokens
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
 PORTS = Ports.of(read_properties(ROOT / "config.properties"))

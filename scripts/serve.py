@@ -11,17 +11,17 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from scripts.kit.command import PublicKey, plain_errors, split_names
-from scripts.kit.draining import DRAIN_SECONDS, drain
-from scripts.kit.fork_server.start import is_on as is_fork_server_on
-from scripts.kit.memory import Memory
-from scripts.kit.model_store import list_archives
-from scripts.kit.places import BUILD, MODEL_STORE, ROOT
-from scripts.kit.ports import Ports
-from scripts.kit.properties import read_properties
-from scripts.kit.server import Server
-from scripts.kit.server_command import JSON_LOGGING, LOGGING
-from scripts.kit.torchserve import TorchServe
+from scripts.archives.model_store import list_archives
+from scripts.command_line import PublicKey, plain_errors, split_names
+from scripts.paths import BUILD, MODEL_STORE, ROOT
+from scripts.serving.draining import DRAIN_SECONDS, drain
+from scripts.serving.fork_server.start import is_on as is_fork_server_on
+from scripts.serving.memory import Memory
+from scripts.serving.ports import Ports
+from scripts.serving.properties import read_properties
+from scripts.serving.server import Server
+from scripts.serving.server_command import JSON_LOGGING, LOGGING
+from scripts.serving.torchserve import TorchServe
 
 CONFIG = ROOT / "config.properties"
 PORTS = Ports.of(read_properties(CONFIG))

@@ -7,25 +7,24 @@ from __future__ import annotations
 
 import typer
 
-from scripts.kit.command import PublicKey, plain_errors
-from scripts.kit.host_commands import (
+from scripts.command_line import PublicKey, plain_errors
+from scripts.paths import BUILD, MODEL_STORE
+from scripts.serving.host_commands import (
     PORT,
     Models,
     ModelStore,
     Port,
     Timeout,
     Workdir,
+    add_stop_and_status,
     announce,
     body_limits,
     console,
     find_archives,
     leave_if_running,
     require_environment,
-    show_status,
 )
-from scripts.kit.host_commands import stop as stop_server
-from scripts.kit.kserve_server import KServeServer, start_kserve_server
-from scripts.kit.places import BUILD, MODEL_STORE
+from scripts.serving.kserve_server import KServeServer, start_kserve_server
 
 WORKDIR = BUILD / "kserve_server"
 
@@ -51,16 +50,7 @@ def start(
         announce(server)
 
 
-@app.command()
-def stop(workdir: Workdir = WORKDIR) -> None:
-    """Stop the server; requests that it has are answered first."""
-    stop_server(KServeServer, workdir)
-
-
-@app.command()
-def status(workdir: Workdir = WORKDIR) -> None:
-    """Say which models answer; exit code 1 when not all of them do."""
-    show_status(KServeServer, workdir)
+add_stop_and_status(app, KServeServer, WORKDIR)
 
 
 if __name__ == "__main__":

@@ -11,27 +11,26 @@ from typing import Annotated
 import typer
 
 from handlers.errors import KitError
-from scripts.kit.command import PublicKey, plain_errors
-from scripts.kit.host_commands import (
+from scripts.command_line import PublicKey, plain_errors
+from scripts.paths import BUILD, MODEL_STORE
+from scripts.serving.host_commands import (
     PORT,
     Models,
     ModelStore,
     Port,
     Timeout,
     Workdir,
+    add_stop_and_status,
     announce,
     body_limits,
     console,
     find_archives,
     leave_if_running,
     require_environment,
-    show_status,
     unpack_all,
 )
-from scripts.kit.host_commands import stop as stop_server
-from scripts.kit.places import BUILD, MODEL_STORE
-from scripts.kit.ray_server import RayServer, start_ray_server
-from scripts.kit.tracebacks import last_line
+from scripts.serving.ray_server import RayServer, start_ray_server
+from scripts.serving.tracebacks import last_line
 
 WORKDIR = BUILD / "ray_server"
 
@@ -86,16 +85,7 @@ def deploy(
         announce(server)
 
 
-@app.command()
-def stop(workdir: Workdir = WORKDIR) -> None:
-    """Stop the server and everything that it started."""
-    stop_server(RayServer, workdir)
-
-
-@app.command()
-def status(workdir: Workdir = WORKDIR) -> None:
-    """Say which models answer; exit code 1 when not all of them do."""
-    show_status(RayServer, workdir)
+add_stop_and_status(app, RayServer, WORKDIR)
 
 
 def _deploy(server: RayServer, archives: list[Path]) -> None:

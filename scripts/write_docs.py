@@ -1,14 +1,82 @@
-"""Write the generated tables in docs/: the YAML's keys, the request parameters, the formats."""
+"""Write the generated tables in docs/: the YAML's keys, the request parameters, the formats.
+
+A page marks where a table belongs, and the table stands between the marks, so that the page also
+reads well without a build:
+
+    <!-- generated: parameters question_answering -->
+    <!-- /generated -->
+"""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from pydantic import BaseModel
 from rich.console import Console
 
-from scripts.kit.docs import PAGES, write
+from handlers import formats, tasks
+from handlers.config.choices import AUTO, modes, save_modes
+from handlers.config.handler_section import (
+    CHECKPOINT,
+    Compile,
+    HandlerSection,
+    ModelKeys,
+    Tokenizer,
+)
+from handlers.config.torchserve_section import Torchrun, TorchServeSection
+from handlers.formats.base import BaseFormat
+from handlers.protocols import cohere, text_embeddings_inference, text_generation_inference, vllm
+from handlers.protocols.keys import EMPTY, Key, KeyTable
+from handlers.protocols.openai import keys as openai
+from handlers.schemas.explanation_parameters import (
+    ExplanationParameters,
+    ImageExplanationParameters,
+    TextExplanationParameters,
+)
+from handlers.schemas.json_schema import parameter_schemas
+from handlers.schemas.parameters import Parameters
+from handlers.schemas.pipeline_names import ANY
+from scripts.paths import ROOT
+
+PAGES = ROOT / "docs"
+BLOCK = re.compile(
+    r"(?P<open><!-- generated: (?P<name>.+?) -->\n).*?(?P<close><!-- /generated -->)", re.DOTALL
+)
+NOTHING = "–"
+SECTIONS: dict[str, type[BaseModel]] = {
+    "torchserve": TorchServeSection,
+    # The keys of `handler:` by kind of model, such as `text` for `TextKeys`.
+    **{each.__name__.removesuffix("Keys").lower(): each for each in HandlerSection.__bases__},
+    "tokenizer": Tokenizer,
+    "torchrun": Torchrun,
+    "compile": Compile,
+}
+BOUNDS = {
+    "minimum": "≥ {}",
+    "exclusiveMinimum": "> {}",
+    "maximum": "≤ {}",
+    "exclusiveMaximum": "< {}",
+}
+# Parameters of explanations that depend on what the rows of a mode are.
+EXPLANATIONS: dict[str, type[ExplanationParameters]] = {
+    "texts": TextExplanationParameters,
+    "images": ImageExplanationParameters,
+}
+# The keys of each protocol's routes.
+KEY_TABLES: Mapping[str, KeyTable] = {
+    **{f"openai {path}": keys for path, keys in openai.TABLES.items()},
+    **{f"cohere {path}": keys for path, keys in cohere.TABLES.items()},
+    **{f"tei {path}": keys for path, keys in text_embeddings_inference.TABLES.items()},
+    **{f"vllm {path}": keys for path, keys in vllm.TABLES.items()},
+    "tgi generate": text_generation_inference.PARAMETERS,
+}
+
+Row = tuple[str, ...]
 
 out = Console(highlight=False, soft_wrap=True)
 
@@ -19,6 +87,189 @@ def main(
     """Update the tables between `<!-- generated: … -->` marks and print the pages that changed."""
     for page in write(folder):
         out.print(str(page), markup=False)
+
+
+def write(folder: Path = PAGES) -> list[Path]:
+    """Bring the generated tables of every page up to date; returns the pages that changed."""
+    return [page for page in sorted(folder.rglob("*.md")) if _update(page)]
+
+
+def render(text: str) -> str:
+    """Return a page with its generated tables as they should be now."""
+    return BLOCK.sub(lambda found: found["open"] + table(found["name"]) + found["close"], text)
+
+
+def table(name: str) -> str:
+    """Return the generated table of a name such as `config text` or `parameters <mode>`."""
+    kind, _, argument = name.partition(" ")
+    tables: dict[str, Callable[[str], str]] = {
+        "config": lambda section: keys_of(SECTIONS[section]),
+        "parameters": lambda mode: parameters_of(tasks.get(mode).parameters),
+        "accepted": lambda mode: accepted_by(tasks.get(mode).parameters),
+        "explanation-parameters": explanation_parameters,
+        "formats": lambda _: format_traits(),
+        "fastest-formats": lambda _: fastest_formats(),
+        "keys": lambda route: keys_of_route(KEY_TABLES[route]),
+    }
+    return tables[kind](argument)
+
+
+def keys_of(section: type[BaseModel]) -> str:
+    """Return the table of a section's keys, from its fields' descriptions."""
+    words = {"mode": modes(), "save_mode": [AUTO, *save_modes()]} if section is ModelKeys else {}
+    schemas = section.model_json_schema()
+    rows = [
+        (
+            f"`{key}`",
+            _alternatives(words[key]) if key in words else type_of(schema),
+            "required" if key in schemas.get("required", ()) else _default(schema),
+            schema["description"],
+        )
+        for key, schema in schemas["properties"].items()
+    ]
+    return _table(("Key", "Type", "Default", "Description"), rows)
+
+
+def keys_of_route(route: KeyTable) -> str:
+    """Return the table of what a route does with the keys that servers define for it."""
+    refused = (
+        _with_neutral(name, key) for name, key in route.keys.items() if key.treatment == "refused"
+    )
+    rows = [
+        ("Honoured", ", ".join(f"`{name}`" for name in route.named("honoured"))),
+        ("Without effect", ", ".join(f"`{name}`" for name in route.named("without effect"))),
+        ("Refused", ", ".join(refused)),
+    ]
+    return _table(("", "Keys"), [row for row in rows if row[1]])
+
+
+def _with_neutral(name: str, key: Key) -> str:
+    if key.by_presence:
+        return f"`{name}` (`{{}}`, too)"
+    values = [value for value in key.neutral if value not in EMPTY]
+    return f"`{name}` (but {_alternatives(values)})" if values else f"`{name}`"
+
+
+def explanation_parameters(rows: str) -> str:
+    """Return the table of the parameters of all explanations, or of those of a kind of rows."""
+    if not rows:
+        return parameters_of(ExplanationParameters)
+    return parameters_of(EXPLANATIONS[rows], without=ExplanationParameters.model_fields)
+
+
+def parameters_of(kind: type[Parameters], without: Collection[str] = ()) -> str:
+    """Return the table of what a request may set, except for some parameters."""
+    rows = [
+        (
+            f"`{name}`",
+            type_of(schema),
+            _default(schema),
+            " ".join((kind.model_fields[name].description or "").split()),
+        )
+        for name, schema in parameter_schemas(kind, {}).items()
+        if name not in without
+    ]
+    return _table(("Parameter", "Type", "Default", "Description"), rows)
+
+
+def accepted_by(kind: type[Parameters]) -> str:
+    """Return the sentences about pipeline arguments that are accepted besides the parameters."""
+    names = kind.pipeline_names
+    free = [f"`{name}`" for name, values in names.ignored.items() if values is ANY]
+    bound = [
+        f"`{name}` ({_alternatives(values)})"
+        for name, values in names.ignored.items()
+        if values is not ANY
+    ]
+    switched = [
+        f"`{name}: true` sets `{json.dumps(dict(meant))}`."
+        for name, meant in names.switches.items()
+    ]
+    ignored = f"Accepted without effect: {', '.join(sorted(free) + sorted(bound))}."
+    return "\n".join([ignored, *switched]) + "\n"
+
+
+def format_traits() -> str:
+    """Return the table of what each format declares."""
+    head = ("`save_mode`", "Generation", "`dtype`", "`quantization`", "Shapes", "Packages")
+    rows = [(f"`{name}`", *_traits(formats.get(name))) for name in save_modes()]
+    return _table(head, rows)
+
+
+def _traits(declared: BaseFormat) -> Row:
+    return (
+        "yes" if declared.generates else "no",
+        _alternatives(declared.dtypes),
+        _alternatives(declared.quantizations) or NOTHING,
+        "one, of `batch_size` and `max_length`" if declared.fixed_shape else "any",
+        _alternatives(declared.packages) or NOTHING,
+    )
+
+
+def fastest_formats() -> str:
+    """Return the table of what `save_mode: auto` is, by mode and device."""
+    declared = {mode: tasks.get(mode).fastest_formats for mode in modes()}
+    devices = sorted({"cuda"}.union(*declared.values()))
+    rows = [
+        (f"`{mode}`", *(f"`{fastest.get(device, CHECKPOINT)}`" for device in devices))
+        for mode, fastest in declared.items()
+        if fastest
+    ]
+    others = ("others", *(f"`{CHECKPOINT}`" for _ in devices))
+    return _table(("`mode`", *(f"on `{device}`" for device in devices)), [*rows, others])
+
+
+def type_of(schema: Mapping[str, Any]) -> str:
+    """Return a JSON schema as words, `null` left out."""
+    if "$ref" in schema:
+        return "section"
+    if "anyOf" in schema:
+        kinds = (type_of(each) for each in schema["anyOf"])
+        return " or ".join(dict.fromkeys(kind for kind in kinds if kind)) or "any"
+    if "enum" in schema:
+        return _alternatives(each for each in schema["enum"] if each is not None)
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    kind = schema.get("type", "any")
+    if kind == "null":
+        return ""
+    if kind == "array":
+        return f"list of {schema['items']['type']}s"
+    if kind == "object":
+        return "mapping"
+    bounds = (text.format(_number(schema[name])) for name, text in BOUNDS.items() if name in schema)
+    return " ".join([kind, ", ".join(bounds)]).strip()
+
+
+def _update(page: Path) -> bool:
+    text = page.read_text(encoding="utf-8")
+    rendered = render(text)
+    if rendered != text:
+        page.write_text(rendered, encoding="utf-8")
+    return rendered != text
+
+
+def _default(schema: Mapping[str, Any]) -> str:
+    default = schema.get("default")
+    if default in (None, [], {}) or isinstance(default, dict):
+        return NOTHING
+    return f"`{default}`" if isinstance(default, str) else f"`{json.dumps(default)}`"
+
+
+def _number(value: float) -> str:
+    """Return a bound as people write it: 2³¹ as a power, 0.01 as it is."""
+    whole = int(value)
+    power = whole.bit_length() - 1
+    return f"2^{power}^" if whole > 10**6 and whole == 2**power else f"{value:g}"
+
+
+def _alternatives(words: Iterable[Any]) -> str:
+    return ", ".join(f"`{word if isinstance(word, str) else json.dumps(word)}`" for word in words)
+
+
+def _table(head: Row, rows: Sequence[Row]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 if __name__ == "__main__":

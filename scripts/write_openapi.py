@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from scripts.kit.openapi import DOCUMENTS, write
+from scripts.openapi import DOCUMENTS, write
 
 out = Console(highlight=False, soft_wrap=True)
 

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts.kit.places import MODELS, ROOT
-from scripts.kit.ports import Ports, free_ports
+from scripts.paths import MODELS, ROOT
+from scripts.serving.ports import Ports, free_ports
 
 
 def copy_repository(target: Path) -> None:

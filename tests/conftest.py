@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from handlers.runtime.integrity import PUBLIC_KEY
 from handlers.telemetry.log_levels import silence_libraries
-from scripts.kit.archive import pack
+from scripts.archives.packing import pack
 from tests import tiny
 from tests.durations import slowest_modules
 from tests.samples import keys_of

@@ -14,7 +14,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("transformers_handler",),
     ("torchserve",),
     ("dispatcher",),
-    ("protocols",),
+    ("protocols", "worker_start"),
     ("engine",),
     ("batch",),
     ("formats",),

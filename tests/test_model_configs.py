@@ -15,8 +15,8 @@ from handlers import formats, tasks
 from handlers.config.choices import AUTO, modes
 from handlers.config.model_config import ModelConfig
 from handlers.formats import plan
-from scripts.kit.archive import pack
-from scripts.kit.places import MODEL_CONFIGS
+from scripts.archives.packing import pack
+from scripts.paths import MODEL_CONFIGS
 from tests.samples import INPUTS
 
 PATHS = sorted(MODEL_CONFIGS.rglob("*.yaml"))

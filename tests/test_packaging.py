@@ -26,8 +26,8 @@ from handlers.http.request import HttpRequest
 from handlers.protocols import describe
 from handlers.protocols.base import Exchange
 from scripts import lock_requirements
-from scripts.kit.archive import pack
-from scripts.kit.places import ROOT
+from scripts.archives.packing import pack
+from scripts.paths import ROOT
 from tests.overlay import activated, make_overlay
 from tests.standins.archives import write_weightless, write_yaml
 
@@ -171,14 +171,14 @@ class TestCommands:
 
 
 class TestPackages:
-    @pytest.mark.parametrize("name", ["handlers", "scripts", "benchmarks"])
+    @pytest.mark.parametrize("name", ["handlers", "scripts", "demo_models", "benchmarks"])
     def test_every_folder_with_code_is_installed(self, name: str) -> None:
         include = PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
         found = find_packages(str(ROOT), include=include)
         folders = {path.parent.relative_to(ROOT) for path in (ROOT / name).rglob("*.py")}
         assert {".".join(folder.parts) for folder in folders} <= set(found)
 
-    @pytest.mark.parametrize("name", ["handlers", "scripts"])
+    @pytest.mark.parametrize("name", ["handlers", "demo_models"])
     def test_every_file_beside_the_code_is_installed(self, name: str) -> None:
         patterns = PROJECT["tool"]["setuptools"]["package-data"][name]
         files = {path for path in (ROOT / name).rglob("*.*") if path.suffix not in (".py", ".pyc")}
@@ -188,12 +188,10 @@ class TestPackages:
 def test_no_script_changes_where_modules_come_from() -> None:
     """Only the programs that imitate or start TorchServe's worker do; an archive is in its path."""
     files = [path for name in ("scripts", "benchmarks") for path in (ROOT / name).rglob("*.py")]
-    kit = ROOT / "scripts" / "kit"
     found = {path for path in files if "sys.path" in path.read_text(encoding="utf-8")}
-    starts = {
-        kit / "fork_server" / f"{name}.py" for name in ("boot", "launcher", "server", "worker")
-    }
-    assert found == {kit / "load_isolated.py", *starts}
+    fork_server = ROOT / "scripts" / "serving" / "fork_server"
+    starts = {fork_server / f"{name}.py" for name in ("boot", "launcher", "server", "worker")}
+    assert found == {ROOT / "scripts" / "archives" / "load_isolated.py", *starts}
 
 
 def test_make_help_names_every_target() -> None:

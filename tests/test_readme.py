@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
+from demo_models import ensure
 from handlers.config.model_config import ModelConfig
-from scripts.kit.default_modes import default_modes
-from scripts.kit.demo_models import ensure
-from scripts.kit.places import MODEL_CONFIGS, MODELS, ROOT
+from scripts.default_modes import default_modes
+from scripts.paths import MODEL_CONFIGS, MODELS, ROOT
 from tests.checkout import copy_repository, environment_of, use_free_ports
 from tests.docs.pages import DOCS, blocks_of
 from tests.standins.hub import LocalHub

@@ -26,27 +26,32 @@ ADDED = {
     "torchscript_frozen": "tests/handlers/formats/test_formats.py",
     "seldon": "tests/handlers/protocols/test_seldon.py",
 }
-# Trains the lesson's model for a few steps, and answers the sample with it.
+# Trains the trainer's model for a few steps, and answers the sample with it.
 TRAIN_AND_ANSWER = """
 import json, sys
 from pathlib import Path
 from handlers.engine import Engine
 from handlers.config.model_config import ModelConfig
 from handlers.schemas.request import Request
-from scripts.kit.demo_models import make
+from demo_models import make
 
 folder = Path(sys.argv[1]) / "next_sentence_prediction"
-make("next_sentence_prediction", folder, rows=24, exam_rows=8)
+make("next_sentence_prediction", folder, rows=24, evaluation_rows=8)
 engine = Engine.load(folder, ModelConfig.read(Path("model_configs/next_sentence_prediction.yaml")))
 sample = json.loads(Path("artifacts/next_sentence_prediction/sample.json").read_text())
 (answer,) = engine.predict([Request(sample["inputs"])])
 print(json.dumps(answer))
 """
 # Files with a test for each mode, format or protocol, and files whose tests loop over all of them.
-CONTRACT_TESTS = ("tests/handlers", "tests/scripts", "tests/test_model_configs.py")
+CONTRACT_TESTS = (
+    "tests/handlers",
+    "tests/scripts",
+    "tests/demo_models",
+    "tests/test_model_configs.py",
+)
 WHOLE = (
     "tests/test_architecture.py",
-    "tests/scripts/kit/test_openapi.py",
+    "tests/scripts/test_openapi.py",
     "tests/handlers/protocols/test_protocols.py",
 )
 
@@ -108,7 +113,7 @@ def test_the_contract_tests_pass_for_what_was_added(copy: Path) -> None:
 
 @pytest.mark.nightly
 def test_the_added_files_pass_the_linter(copy: Path) -> None:
-    linted = _run(copy, "-m", "ruff", "check", "handlers", "scripts", "tests")
+    linted = _run(copy, "-m", "ruff", "check", "handlers", "demo_models", "scripts", "tests")
     assert linted.returncode == 0, linted.stdout[-3000:]
 
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 
 VLLM_PYTHON = ROOT / ".venv-vllm" / "bin" / "python"

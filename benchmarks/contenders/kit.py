@@ -15,9 +15,9 @@ from handlers import formats
 from handlers.checkpoints.dtypes import pick_dtype
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
-from scripts.kit.archive import Archive, pack
-from scripts.kit.archive_formats import ARCHIVE_FORMATS
-from scripts.kit.places import BUILD, MODEL_CONFIGS
+from scripts.archives.formats import ARCHIVE_FORMATS
+from scripts.archives.packing import Archive, pack
+from scripts.paths import BUILD, MODEL_CONFIGS
 
 # These require the AWS compiler, and a GPU to be useful.
 EXCLUDED = ("_neuronx", "_compiled")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contenders.external import ExternalContender
-from scripts.kit.ports import HOST
+from scripts.serving.ports import HOST
 
 TASKS = {
     "sequence_classification": "text-classification",

@@ -14,9 +14,9 @@ import yaml
 
 from benchmarks.contenders.torchserve import TorchServeContender
 from handlers.config.model_config import CONFIG_FILE
-from scripts.kit.archive_contents import Contents
-from scripts.kit.archive_formats import ARCHIVE_FORMATS
-from scripts.kit.manifest import MANIFEST_FILE, manifest
+from scripts.archives.contents import Contents
+from scripts.archives.formats import ARCHIVE_FORMATS
+from scripts.archives.manifest import MANIFEST_FILE, manifest
 
 HANDLER = Path(__file__).with_name("reference_handler.py")
 TORCHSERVE = {"minWorkers": 1, "maxWorkers": 1, "batchSize": 16, "maxBatchDelay": 1}

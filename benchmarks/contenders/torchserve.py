@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from benchmarks.contenders.base import Contender
-from scripts.kit.server import Server
-from scripts.kit.torchserve import TorchServe
+from scripts.serving.server import Server
+from scripts.serving.torchserve import TorchServe
 
 TIMEOUT = 300  # seconds; loading may compile a graph
 

@@ -9,9 +9,9 @@ import torch
 from transformers import BertConfig, BertModel
 
 from benchmarks.models import TINY
-from scripts.kit.demo_models import ensure
-from scripts.kit.demo_models.minilm import load_tokenizer
-from scripts.kit.places import MODELS as DEMO_MODELS
+from demo_models import ensure
+from demo_models.minilm import load_tokenizer
+from scripts.paths import MODELS as DEMO_MODELS
 
 MODE = "sentence_embedding"
 DESCRIPTIONS = {

@@ -22,10 +22,10 @@ from benchmarks.contenders.external import NotInstalled
 from benchmarks.text_generation.contender import GenerationContender, Job, Speed, Turn
 from benchmarks.text_generation.workloads import LONGEST_TEXT
 from handlers.errors import KitError
-from scripts.kit.openmp import openmp_environment
-from scripts.kit.places import ROOT
-from scripts.kit.processes import end_group
-from scripts.kit.server_command import DROPPED, OFFLINE
+from scripts.paths import ROOT
+from scripts.serving.openmp import openmp_environment
+from scripts.serving.processes import end_group
+from scripts.serving.server_command import DROPPED, OFFLINE
 
 PROGRAMS = ROOT / "benchmarks" / "contenders"
 EXPORT = PROGRAMS / "openvino_export.py"

@@ -24,7 +24,7 @@ from benchmarks.text_generation.workloads import (
     long_requests,
     short_requests,
 )
-from scripts.kit.processes import group_members
+from scripts.serving.processes import group_members
 
 # Requests for each long stream; after them the client begins again with the first.
 PROMPTS_PER_STREAM = 8

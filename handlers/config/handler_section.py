@@ -61,8 +61,8 @@ CHECKPOINT = "pretrained"
 ASSISTANT_FOLDER = "assistant_model"
 
 
-class HandlerSection(_Section):
-    """The `handler` section: the model, its task, its format and its limits."""
+class ModelKeys(_Section):
+    """The model: its checkpoint, its task, its format and its place."""
 
     mode: str = Field(description="Task of the model: the name of a file in `handlers/tasks/`.")
     model_name: str | None = Field(
@@ -74,20 +74,6 @@ class HandlerSection(_Section):
     revision: str | None = Field(
         default=None,
         description="Commit, tag or branch to download. Without it, `main`.",
-    )
-    assistant_model: str | None = Field(
-        default=None,
-        description="Draft model of assisted decoding, for `text_generation` with `pretrained`: a "
-        "model id or a local folder. Its tokens are those of the model.",
-    )
-    assistant_revision: str | None = Field(
-        default=None, description="Commit, tag or branch of `assistant_model`."
-    )
-    adapters: dict[str, str] = Field(
-        default_factory=dict,
-        description="LoRA adapters of the model by the names that requests use, for "
-        "`text_generation` with `save_mode: pretrained`. Each is a model id on the Hugging Face "
-        "Hub, `ORG/NAME` or `ORG/NAME@REVISION`, or a local folder.",
     )
     save_mode: str = Field(
         default=CHECKPOINT,
@@ -101,35 +87,23 @@ class HandlerSection(_Section):
         "in float32; `openvino`, `torchscript` and `torch_export` keep what the packing machine "
         "selected.",
     )
-    do_lower_case: bool | None = Field(
+    device_map: dict[str, int | str] | DeviceMapPolicy | None = Field(
         default=None,
-        description="Forces lower-casing on or off. Without it, the tokenizer's own setting.",
+        description="Placement of layers by module name: `cpu`, `disk` or an accelerator number. "
+        "Or a strategy of Accelerate.",
     )
-    num_labels: NonNegativeInt | None = Field(
-        default=None,
-        description="Checked against the checkpoint. With `allow_random_head: true`, the size of "
-        "the new head.",
+    model_parallel: bool = Field(
+        default=False,
+        description="Distributes the layers evenly over the visible accelerators.",
     )
-    max_length: PositiveInt | None = Field(
-        default=None,
-        description="Maximum tokens of a text, or of one window of a context. For "
-        "`text_generation` also the default number of new tokens. Without it, the model's limit.",
-    )
-    truncation: bool | None = Field(
-        default=None,
-        description="Whether a longer text is cut. `false` refuses it with status 413. Without "
-        "it, `true`, and `false` for modes that generate texts.",
-    )
-    tokenizer: Tokenizer = Field(
-        default=Tokenizer(), description="Settings of the tokenizer, see below."
+    allow_pickle: bool = Field(
+        default=False,
+        description="Accepts `pytorch_model.bin` where there are no safetensors. Pickle files "
+        "can run code when they load.",
     )
     parameters: dict[str, Any] = Field(
         default_factory=dict,
         description="Default request parameters of this model, for example `{top_k: 3}`.",
-    )
-    responses: Literal["legacy"] | None = Field(
-        default=None,
-        description="`legacy` answers bodies of TorchServe's old example in its response shapes.",
     )
     captum_explanation: bool = Field(
         default=True,
@@ -137,11 +111,34 @@ class HandlerSection(_Section):
         "`continuousBatching`, `false` leaves the weights of the checkpoint out of the archive, "
         "which also generate texts with parameters that openvino-genai lacks.",
     )
-    explain_with_checkpoint: bool = Field(
-        default=False,
-        description="Whether the archive of an exported model also has the weights of the "
-        "checkpoint. The first explanation loads them, and all methods are available, as with "
-        "`save_mode: pretrained`.",
+    health_check: bool = Field(
+        default=True,
+        description="Predicts the sample of the mode at load, and after a request got status"
+        " 500 or 507. A worker that cannot answer it does not start, or ends.",
+    )
+
+    @field_validator("mode")
+    @classmethod
+    def _check_mode(cls, mode: str) -> str:
+        return _check_choice(mode, modes())
+
+    @field_validator("save_mode")
+    @classmethod
+    def _check_save_mode(cls, save_mode: str) -> str:
+        return _check_choice(save_mode, [AUTO, *save_modes()])
+
+
+class LimitKeys(_Section):
+    """Limits of requests and batches to models of all kinds."""
+
+    max_rows: PositiveInt = Field(
+        default=128, description="Maximum items of one request, or windows of one context."
+    )
+    max_request_rows: PositiveInt | None = Field(
+        default=None,
+        description="Maximum rows of one request: its items, each window of a long text and each "
+        "sequence of a prompt counted. Without it, 8 times `max_rows`, and at least "
+        "`max_sequences`.",
     )
     predict_timeout: PositiveFloat | None = Field(
         default=None,
@@ -154,18 +151,16 @@ class HandlerSection(_Section):
         "`responseTimeout`, or 80% of what a long `predict_timeout` leaves. At most 80% of "
         "`responseTimeout` without `predict_timeout`.",
     )
-    embedding_name: str | None = Field(
-        default=None,
-        description="Accepted for compatibility. The embeddings are found through the model.",
-    )
-    batch_size: PositiveInt | None = Field(
-        default=None,
-        description="Rows of a Neuron graph, whose shape is fixed. Without it, `batchSize`.",
-    )
-    hardware: Hardware | None = Field(
-        default=None,
-        description="Key of TorchServe's old example: the same as `save_mode: neuron` or "
-        "`neuronx`.",
+
+
+class ExportKeys(_Section):
+    """Exported, quantized and rounded models."""
+
+    explain_with_checkpoint: bool = Field(
+        default=False,
+        description="Whether the archive of an exported model also has the weights of the "
+        "checkpoint. The first explanation loads them, and all methods are available, as with "
+        "`save_mode: pretrained`.",
     )
     quantization: Quantization | None = Field(
         default=None,
@@ -186,6 +181,46 @@ class HandlerSection(_Section):
         "float32. Packing fails below it. With `0`, everything is quantized, and `pretrained` is "
         "not measured.",
     )
+    batch_size: PositiveInt | None = Field(
+        default=None,
+        description="Rows of a Neuron graph, whose shape is fixed. Without it, `batchSize`.",
+    )
+
+    @field_validator("batch_size", mode="before")
+    @classmethod
+    def _parse_quoted_number(cls, value: Any) -> Any:
+        """Read `batch_size: "4"`, as in TorchServe's example."""
+        return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+class TextKeys(_Section):
+    """Models that read texts."""
+
+    max_length: PositiveInt | None = Field(
+        default=None,
+        description="Maximum tokens of a text, or of one window of a context. For "
+        "`text_generation` also the default number of new tokens. Without it, the model's limit.",
+    )
+    truncation: bool | None = Field(
+        default=None,
+        description="Whether a longer text is cut. `false` refuses it with status 413. Without "
+        "it, `true`, and `false` for modes that generate texts.",
+    )
+    tokenizer: Tokenizer = Field(
+        default=Tokenizer(), description="Settings of the tokenizer, see below."
+    )
+    do_lower_case: bool | None = Field(
+        default=None,
+        description="Forces lower-casing on or off. Without it, the tokenizer's own setting.",
+    )
+    max_characters: PositiveInt = Field(
+        default=200_000, description="Maximum characters of one text."
+    )
+    max_batch_tokens: PositiveInt | None = Field(
+        default=None,
+        description="Maximum tokens in one forward pass, padding included. Without it, 1024, on "
+        "accelerators 4096 for predictions, and 8192 for modes that generate texts.",
+    )
     warmup_lengths: list[PositiveInt] = Field(
         default_factory=list,
         description="Text lengths in tokens that run once at load. Without it, `[16, 48]`.",
@@ -195,95 +230,25 @@ class HandlerSection(_Section):
         description="Packs several texts into one row, so that no padding is computed, where the "
         "model supports it. `false` pads.",
     )
-    model_parallel: bool = Field(
-        default=False,
-        description="Distributes the layers evenly over the visible accelerators.",
-    )
-    device_map: dict[str, int | str] | DeviceMapPolicy | None = Field(
+
+
+class ClassifierKeys(_Section):
+    """Models with a head of labels."""
+
+    num_labels: NonNegativeInt | None = Field(
         default=None,
-        description="Placement of layers by module name: `cpu`, `disk` or an accelerator number. "
-        "Or a strategy of Accelerate.",
+        description="Checked against the checkpoint. With `allow_random_head: true`, the size of "
+        "the new head.",
     )
     allow_random_head: bool = Field(
         default=False,
         description="Serves a base checkpoint whose task head is not trained.",
     )
-    allow_pickle: bool = Field(
-        default=False,
-        description="Accepts `pytorch_model.bin` where there are no safetensors. Pickle files "
-        "can run code when they load.",
-    )
-    max_batch_tokens: PositiveInt | None = Field(
-        default=None,
-        description="Maximum tokens in one forward pass, padding included. Without it, 1024, on "
-        "accelerators 4096 for predictions, and 8192 for modes that generate texts.",
-    )
-    max_batch_pixels: PositiveInt | None = Field(
-        default=None,
-        description="Maximum pixels in one forward pass, after preprocessing, for modes that read "
-        "images; an image with more is refused, unless all images of the model have as many. "
-        "Without it, 1,605,632, 32 images of 224 x 224.",
-    )
-    max_image_pixels: PositiveInt = Field(
-        default=40_000_000,
-        description="Maximum pixels of one image, read from its header before it is decoded.",
-    )
-    max_image_bytes: PositiveInt = Field(
-        default=10_000_000,
-        description="Maximum bytes of the file of one image. `max_request_size` of TorchServe "
-        "limits the body.",
-    )
-    max_batch_samples: PositiveInt | None = Field(
-        default=None,
-        description="Maximum samples in one forward pass, for modes that read audio; for models "
-        "that read spectrograms, their numbers. Longer audio is refused or read in chunks. Without "
-        "it, 960,000, a minute at 16 kHz.",
-    )
-    max_audio_seconds: PositiveFloat = Field(
-        default=600.0,
-        description="Maximum seconds of one audio file, read from its header before it is decoded.",
-    )
-    max_audio_bytes: PositiveInt = Field(
-        default=25_000_000,
-        description="Maximum bytes of one audio file. `max_request_size` of TorchServe limits the "
-        "body.",
-    )
-    max_images: PositiveInt = Field(
-        default=8,
-        description="Maximum images of one prompt or chat, for `image_text_to_text`.",
-    )
-    max_output_pixels: PositiveInt = Field(
-        default=1_048_576,
-        description="Maximum pixels of a generated image, for `text_to_image`.",
-    )
-    max_inference_steps: PositiveInt = Field(
-        default=100, description="Maximum `num_inference_steps` of a generated image."
-    )
-    max_output_images: PositiveInt = Field(
-        default=4, description="Maximum `num_images_per_prompt`, or `n`, of generated images."
-    )
-    max_output_seconds: PositiveFloat = Field(
-        default=60.0, description="Maximum seconds of generated speech, for `text_to_speech`."
-    )
-    voices: dict[str, NonNegativeInt] = Field(
-        default_factory=dict,
-        description="Names of the speakers of a model with several, each with its `speaker_id`, "
-        "for `text_to_speech`: `{alloy: 4}`.",
-    )
-    allowed_media_hosts: list[str] = Field(
-        default_factory=list,
-        description="Hosts whose files are fetched where a request has a URL: "
-        "`images.example.com`, `*.example.com`, `example.com:8443`. Without it, none. Addresses "
-        "that are not public are never connected to.",
-    )
-    media_timeout: PositiveFloat = Field(
-        default=5.0,
-        description="Seconds in which the files of 16 URLs of a batch are fetched, then those of "
-        "the next ones. Its other requests wait, too.",
-    )
-    max_rows: PositiveInt = Field(
-        default=128, description="Maximum items of one request, or windows of one context."
-    )
+
+
+class GenerationKeys(_Section):
+    """Models that generate texts."""
+
     max_total_tokens: PositiveInt | None = Field(
         default=None,
         description="Maximum tokens of a prompt and its new text together, for `text_generation`. "
@@ -293,20 +258,24 @@ class HandlerSection(_Section):
         default=32,
         description="Maximum `num_return_sequences`, `n` or `num_beams` of a text.",
     )
-    max_request_rows: PositiveInt | None = Field(
-        default=None,
-        description="Maximum rows of one request: its items, each window of a long text and each "
-        "sequence of a prompt counted. Without it, 8 times `max_rows`, and at least "
-        "`max_sequences`.",
+    max_grammar_characters: PositiveInt = Field(
+        default=262_144,
+        description="Maximum characters of a grammar: of the schemas of all tools together, of a "
+        "JSON schema, or of a regular expression.",
     )
-    engine: EngineName | None = Field(
-        default=None,
-        description="`vllm` runs the texts of a checkpoint with vLLM, with `continuousBatching`.",
+    adapters: dict[str, str] = Field(
+        default_factory=dict,
+        description="LoRA adapters of the model by the names that requests use, for "
+        "`text_generation` with `save_mode: pretrained`. Each is a model id on the Hugging Face "
+        "Hub, `ORG/NAME` or `ORG/NAME@REVISION`, or a local folder.",
     )
-    vllm_python: str | None = Field(
+    assistant_model: str | None = Field(
         default=None,
-        description="Python executable of an environment with vLLM, with `engine: vllm`. Without "
-        "it, the worker's own.",
+        description="Draft model of assisted decoding, for `text_generation` with `pretrained`: a "
+        "model id or a local folder. Its tokens are those of the model.",
+    )
+    assistant_revision: str | None = Field(
+        default=None, description="Commit, tag or branch of `assistant_model`."
     )
     max_num_seqs: PositiveInt = Field(
         default=64, description="Maximum texts that run at once, with `continuousBatching`."
@@ -322,23 +291,152 @@ class HandlerSection(_Section):
         "`max_num_seqs` texts of the model's limit need, and at most a quarter of the memory, on a "
         "GPU of the free memory.",
     )
-    max_characters: PositiveInt = Field(
-        default=200_000, description="Maximum characters of one text."
+    engine: EngineName | None = Field(
+        default=None,
+        description="`vllm` runs the texts of a checkpoint with vLLM, with `continuousBatching`.",
     )
-    max_grammar_characters: PositiveInt = Field(
-        default=262_144,
-        description="Maximum characters of a grammar: of the schemas of all tools together, of a "
-        "JSON schema, or of a regular expression.",
+    vllm_python: str | None = Field(
+        default=None,
+        description="Python executable of an environment with vLLM, with `engine: vllm`. Without "
+        "it, the worker's own.",
     )
-    health_check: bool = Field(
-        default=True,
-        description="Predicts the sample of the mode at load, and after a request got status"
-        " 500 or 507. A worker that cannot answer it does not start, or ends.",
+
+    @field_validator("adapters")
+    @classmethod
+    def _check_adapter_names(cls, adapters: dict[str, str]) -> dict[str, str]:
+        wrong = next((name for name in adapters if not ADAPTER_NAME.fullmatch(name)), None)
+        if wrong is not None:
+            raise ValueError(
+                f"has the name {quote(wrong)}; use at most 64 letters, digits, dots, dashes and"
+                " underscores, the first one a letter or a digit"
+            )
+        return adapters
+
+
+class ImageKeys(_Section):
+    """Models that read or generate images."""
+
+    max_batch_pixels: PositiveInt | None = Field(
+        default=None,
+        description="Maximum pixels in one forward pass, after preprocessing, for modes that read "
+        "images; an image with more is refused, unless all images of the model have as many. "
+        "Without it, 1,605,632, 32 images of 224 x 224.",
+    )
+    max_image_pixels: PositiveInt = Field(
+        default=40_000_000,
+        description="Maximum pixels of one image, read from its header before it is decoded.",
+    )
+    max_image_bytes: PositiveInt = Field(
+        default=10_000_000,
+        description="Maximum bytes of the file of one image. `max_request_size` of TorchServe "
+        "limits the body.",
+    )
+    max_images: PositiveInt = Field(
+        default=8,
+        description="Maximum images of one prompt or chat, for `image_text_to_text`.",
+    )
+    max_output_pixels: PositiveInt = Field(
+        default=1_048_576,
+        description="Maximum pixels of a generated image, for `text_to_image`.",
+    )
+    max_inference_steps: PositiveInt = Field(
+        default=100, description="Maximum `num_inference_steps` of a generated image."
+    )
+    max_output_images: PositiveInt = Field(
+        default=4, description="Maximum `num_images_per_prompt`, or `n`, of generated images."
+    )
+
+
+class AudioKeys(_Section):
+    """Models that read or generate audio."""
+
+    max_batch_samples: PositiveInt | None = Field(
+        default=None,
+        description="Maximum samples in one forward pass, for modes that read audio; for models "
+        "that read spectrograms, their numbers. Longer audio is refused or read in chunks. Without "
+        "it, 960,000, a minute at 16 kHz.",
+    )
+    max_audio_seconds: PositiveFloat = Field(
+        default=600.0,
+        description="Maximum seconds of one audio file, read from its header before it is decoded.",
+    )
+    max_audio_bytes: PositiveInt = Field(
+        default=25_000_000,
+        description="Maximum bytes of one audio file. `max_request_size` of TorchServe limits the "
+        "body.",
+    )
+    max_output_seconds: PositiveFloat = Field(
+        default=60.0, description="Maximum seconds of generated speech, for `text_to_speech`."
+    )
+    voices: dict[str, NonNegativeInt] = Field(
+        default_factory=dict,
+        description="Names of the speakers of a model with several, each with its `speaker_id`, "
+        "for `text_to_speech`: `{alloy: 4}`.",
+    )
+
+
+class UrlKeys(_Section):
+    """Images and audio that requests name by URLs."""
+
+    allowed_media_hosts: list[str] = Field(
+        default_factory=list,
+        description="Hosts whose files are fetched where a request has a URL: "
+        "`images.example.com`, `*.example.com`, `example.com:8443`. Without it, none. Addresses "
+        "that are not public are never connected to.",
+    )
+    media_timeout: PositiveFloat = Field(
+        default=5.0,
+        description="Seconds in which the files of 16 URLs of a batch are fetched, then those of "
+        "the next ones. Its other requests wait, too.",
+    )
+
+    @field_validator("allowed_media_hosts")
+    @classmethod
+    def _check_hosts(cls, hosts: list[str]) -> list[str]:
+        wrong = next((host for host in hosts if not MEDIA_HOST.fullmatch(host)), None)
+        if wrong is not None:
+            raise ValueError(
+                f"has {quote(wrong)}; write a host name, as in images.example.com, without http://"
+                " and without a path"
+            )
+        return hosts
+
+
+class LegacyKeys(_Section):
+    """Keys of TorchServe's old example."""
+
+    hardware: Hardware | None = Field(
+        default=None,
+        description="Key of TorchServe's old example: the same as `save_mode: neuron` or "
+        "`neuronx`.",
+    )
+    responses: Literal["legacy"] | None = Field(
+        default=None,
+        description="`legacy` answers bodies of TorchServe's old example in its response shapes.",
+    )
+    embedding_name: str | None = Field(
+        default=None,
+        description="Accepted for compatibility. The embeddings are found through the model.",
     )
     profile: bool = Field(
         default=False,
         description="Accepted for compatibility. Stage times are always measured.",
     )
+
+
+class HandlerSection(
+    LegacyKeys,
+    UrlKeys,
+    AudioKeys,
+    ImageKeys,
+    GenerationKeys,
+    ClassifierKeys,
+    TextKeys,
+    ExportKeys,
+    LimitKeys,
+    ModelKeys,
+):
+    """The `handler` section; its bases are the groups of its keys."""
 
     @model_validator(mode="before")
     @classmethod
@@ -422,44 +520,6 @@ class HandlerSection(_Section):
     def uses_device_map(self) -> bool:
         """Whether the layers are distributed over several devices."""
         return self.model_parallel or self.device_map is not None
-
-    @field_validator("batch_size", mode="before")
-    @classmethod
-    def _parse_quoted_number(cls, value: Any) -> Any:
-        """Read `batch_size: "4"`, as in TorchServe's example."""
-        return int(value) if isinstance(value, str) and value.isdecimal() else value
-
-    @field_validator("adapters")
-    @classmethod
-    def _check_adapter_names(cls, adapters: dict[str, str]) -> dict[str, str]:
-        wrong = next((name for name in adapters if not ADAPTER_NAME.fullmatch(name)), None)
-        if wrong is not None:
-            raise ValueError(
-                f"has the name {quote(wrong)}; use at most 64 letters, digits, dots, dashes and"
-                " underscores, the first one a letter or a digit"
-            )
-        return adapters
-
-    @field_validator("allowed_media_hosts")
-    @classmethod
-    def _check_hosts(cls, hosts: list[str]) -> list[str]:
-        wrong = next((host for host in hosts if not MEDIA_HOST.fullmatch(host)), None)
-        if wrong is not None:
-            raise ValueError(
-                f"has {quote(wrong)}; write a host name, as in images.example.com, without http://"
-                " and without a path"
-            )
-        return hosts
-
-    @field_validator("mode")
-    @classmethod
-    def _check_mode(cls, mode: str) -> str:
-        return _check_choice(mode, modes())
-
-    @field_validator("save_mode")
-    @classmethod
-    def _check_save_mode(cls, save_mode: str) -> str:
-        return _check_choice(save_mode, [AUTO, *save_modes()])
 
 
 class Compile(_Section):

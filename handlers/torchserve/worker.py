@@ -16,14 +16,12 @@ from ts.metrics.metric_type_enum import MetricTypes
 from handlers.checkpoints.devices import pick_device
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.dispatcher import Dispatcher
-from handlers.engine import Engine
 from handlers.errors import ConfigError, DeviceFailed, WorkerHangs
 from handlers.http.limits import server_limits
 from handlers.http.request import HttpRequest, is_grpc
 from handlers.http.response import FAILURES
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.imports import require_package
-from handlers.runtime.integrity import verify
 from handlers.runtime.memory import FreedMemory
 from handlers.runtime.ranks import is_rank0
 from handlers.runtime.request_broadcast import (
@@ -54,6 +52,7 @@ from handlers.torchserve.requests import (
     set_response,
     statuses_of,
 )
+from handlers.worker_start import load_engine
 
 logger = logging.getLogger(__name__)
 
@@ -80,15 +79,13 @@ class Worker:
         folder, described = Path(properties["model_dir"]), manifest["model"]
         self.device = pick_device(properties)
         try:
-            sums = verify(folder)
             where = str(described.get("configFile", CONFIG_FILE))
             config = ModelConfig.parse(context.model_yaml_config, where)
             if config.continuousBatching:
                 check_single_worker()
             workers = 1 if config.continuousBatching else config.maxWorkers
             self.threads = ThreadShare(workers, config.torchrun, is_fixed=config.pt2.compile.enable)
-            self.engine = Engine.load(folder, config, self.device, sums=sums)
-            self.engine.require_health()
+            self.engine = load_engine(folder, config, self.device)
         except ConfigError as error:
             logger.error("Model not loaded. %s", error)
             raise

@@ -15,16 +15,14 @@ import torch
 from handlers.checkpoints.devices import pick_device
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.dispatcher import Dispatcher
-from handlers.engine import Engine
 from handlers.http.limits import BodyLimits
 from handlers.http.response import HttpResponse
 from handlers.runtime.deadline import Deadline
-from handlers.runtime.integrity import verify
-from handlers.runtime.memory import FreedMemory, limit_memory_growth
+from handlers.runtime.memory import FreedMemory
 from handlers.runtime.request_broadcast import RequestBroadcast, SharedRequest
 from handlers.runtime.threads import set_num_threads
-from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
+from handlers.worker_start import load_engine, prepare_process
 
 logger = logging.getLogger(__name__)
 
@@ -42,13 +40,10 @@ class Follower:
     """
 
     def __init__(self, folder: Path, name: str, version: str) -> None:
-        limit_memory_growth()
-        silence_libraries()
-        verify(folder)
+        prepare_process()
         config = ModelConfig.read(folder / CONFIG_FILE)
         set_num_threads(config.maxWorkers, config.torchrun)
-        self._engine = Engine.load(folder, config, _device(config))
-        self._engine.require_health()
+        self._engine = load_engine(folder, config, _device(config))
         self._broadcast = RequestBroadcast()
         # A request that one process refuses and another runs would wait for ever.
         limits = BodyLimits(**self._broadcast.share(None))

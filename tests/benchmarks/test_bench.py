@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from benchmarks.bench import main
 from handlers.checkpoints.dtypes import pick_dtype
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 
 CONTENDERS = ("reference", "kit")
 

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from benchmarks.embeddings import main
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 
 
 @pytest.mark.nightly

@@ -15,7 +15,7 @@ from benchmarks.reliability.clients import body_of, read_answer
 from benchmarks.reliability.faults import MODEL, PATH
 from benchmarks.soak import Row, failures
 from handlers.http.request import HttpRequest
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 from tests.serving import Served
 
 

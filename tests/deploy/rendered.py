@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 
 MANIFESTS = ROOT / "deploy" / "kubernetes"
 FOLDERS = sorted(path.parent for path in MANIFESTS.rglob("kustomization.yaml"))

@@ -18,13 +18,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from scripts.kit.java import java_home
-from scripts.kit.places import ROOT
-from scripts.kit.ports import Ports, free_ports
-from scripts.kit.processes import end_group, group_members, started_at
-from scripts.kit.properties import read_properties, write_properties
-from scripts.kit.readiness import wait_until_ready
-from scripts.kit.server import Server
+from scripts.paths import ROOT
+from scripts.serving.java import java_home
+from scripts.serving.ports import Ports, free_ports
+from scripts.serving.processes import end_group, group_members, started_at
+from scripts.serving.properties import read_properties, write_properties
+from scripts.serving.readiness import wait_until_ready
+from scripts.serving.server import Server
 from tests.samples import INPUTS
 
 pytestmark = pytest.mark.nightly

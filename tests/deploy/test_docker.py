@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 
 DOCKERFILES = sorted((ROOT / "deploy" / "docker").glob("Dockerfile*"))
 HADOLINT = Path(sys.executable).parent / "hadolint"

@@ -11,8 +11,8 @@ import pytest
 import typer
 
 from hosts.kserve.__main__ import main
-from scripts.kit.places import ROOT
-from scripts.kit.properties import read_properties
+from scripts.paths import ROOT
+from scripts.serving.properties import read_properties
 from tests.deploy.rendered import FOLDERS, MANIFESTS, pods, render, unpack_kubectl
 from tests.e2e.clients import run_client
 

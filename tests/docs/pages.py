@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from handlers.http.request import HttpRequest
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 
 DOCS = ROOT / "docs"
 OWN = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]

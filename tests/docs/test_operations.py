@@ -10,7 +10,7 @@ from pathlib import Path
 import crossplane
 import pytest
 
-from scripts.kit.demo_models import ensure
+from demo_models import ensure
 from tests.checkout import copy_repository, environment_of, use_free_ports
 from tests.docs.pages import DOCS, Block, blocks_of
 

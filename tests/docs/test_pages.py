@@ -26,8 +26,8 @@ from handlers.errors import WrongConfig
 from handlers.schemas.explanation_parameters import ExplanationParameters
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import COUNTERS
-from scripts.kit.docs import render
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
+from scripts.write_docs import render
 from tests.docs.pages import DOCS, PAGES, Block, blocks, calls
 from tests.serving import Served
 
@@ -223,9 +223,12 @@ def fixed(message: str) -> list[str]:
     return [re.sub(r"^(parameters: |The body )", "", part) for part in parts if part]
 
 
+PACKAGES = ("handlers", "scripts", "demo_models")
+
+
 def messages() -> Iterator[str]:
     """Yield each string in the code, with … for inserted values."""
-    for path in [*(ROOT / "handlers").rglob("*.py"), *(ROOT / "scripts").rglob("*.py")]:
+    for path in (each for name in PACKAGES for each in (ROOT / name).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr):
                 yield "".join(

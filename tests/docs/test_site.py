@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 
 MKDOCS = ROOT / ".venv-docs" / "bin" / "mkdocs"
 # Resources that a browser loads by itself; links are not among them.

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 
 PYTHON = ROOT / ".venv-clients" / "bin" / "python"
 # That of the programs that need LangChain or LlamaIndex.

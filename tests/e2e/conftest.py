@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
+from demo_models import ensure
+from demo_models.trainers.text_generation import CHAT_TEMPLATE
 from handlers import tasks
-from scripts.kit.archive import pack
-from scripts.kit.demo_models import ensure
-from scripts.kit.demo_models.lessons.text_generation import CHAT_TEMPLATE
-from scripts.kit.places import MODEL_CONFIGS, MODELS
-from scripts.kit.server import Server
-from scripts.kit.torchserve import TorchServe
+from scripts.archives.packing import pack
+from scripts.paths import MODEL_CONFIGS, MODELS
+from scripts.serving.server import Server
+from scripts.serving.torchserve import TorchServe
 from tests.e2e.served import served_modes
 from tests.modes import cases
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 from jsonschema import Draft202012Validator
 
-from scripts.kit.openapi import DOCUMENTS
+from scripts.openapi import DOCUMENTS
 from tests.e2e.asking import Question
 
 JSON, EVENTS = "application/json", "text/event-stream"

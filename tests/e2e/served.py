@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from handlers.explainers import targets
-from scripts.kit.default_modes import default_modes
+from scripts.default_modes import default_modes
 
 
 def served_modes() -> list[str]:

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from scripts.kit.archive import pack
-from scripts.kit.server import Server
-from scripts.kit.torchserve import TorchServe
+from scripts.archives.packing import pack
+from scripts.serving.server import Server
+from scripts.serving.torchserve import TorchServe
 from tests import tiny, tiny_adapters
 from tests.e2e.asking import Question, ask_at_once
 from tests.e2e.clients import run_client

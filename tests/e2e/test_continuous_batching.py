@@ -17,9 +17,9 @@ import pytest
 import yaml
 from safetensors.numpy import load_file, save_file
 
-from scripts.kit.archive import pack
-from scripts.kit.server import Server
-from scripts.kit.torchserve import TorchServe
+from scripts.archives.packing import pack
+from scripts.serving.server import Server
+from scripts.serving.torchserve import TorchServe
 from tests import tiny
 from tests.e2e.asking import CLIENT, ask_json
 from tests.e2e.clients import run_client

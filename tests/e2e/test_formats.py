@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from handlers.config.choices import save_modes
-from scripts.kit.archive import pack
-from scripts.kit.places import ROOT
-from scripts.kit.server import Server
-from scripts.kit.torchserve import TorchServe
+from scripts.archives.packing import pack
+from scripts.paths import ROOT
+from scripts.serving.server import Server
+from scripts.serving.torchserve import TorchServe
 from tests import sounds
 from tests.e2e.asking import ask_json
 from tests.e2e.conftest import EXPORTED

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from scripts.kit.server import Server
+from scripts.serving.server import Server
 from tests.e2e.asking import CLIENT, Question, ask_at_once, ask_json
 from tests.e2e.documents import events
 from tests.e2e.served import served_modes

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scripts.kit.archive import pack
-from scripts.kit.demo_models import ensure
-from scripts.kit.places import MODELS
-from scripts.kit.torchserve import TorchServe
+from demo_models import ensure
+from scripts.archives.packing import pack
+from scripts.paths import MODELS
+from scripts.serving.torchserve import TorchServe
 from tests.e2e.asking import Question, ask
 from tests.e2e.conftest import PATIENT
 from tests.waiting import wait_for

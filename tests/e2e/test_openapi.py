@@ -11,7 +11,7 @@ import pytest
 from handlers import tasks
 from handlers.explainers import targets
 from handlers.explainers.targets.base import BaseExplanationTarget
-from scripts.kit.server import Server
+from scripts.serving.server import Server
 from tests.e2e.asking import CLIENT, Question, ask, ask_at_once
 from tests.e2e.documents import JSON, Document, Example
 from tests.e2e.served import explained_modes, served_modes

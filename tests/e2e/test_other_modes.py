@@ -15,8 +15,8 @@ import pytest
 
 from handlers.config.choices import modes
 from handlers.explainers import targets
-from scripts.kit.server import Server
-from scripts.kit.torchserve import TorchServe
+from scripts.serving.server import Server
+from scripts.serving.torchserve import TorchServe
 from tests.e2e import (
     test_describe,
     test_explanations,

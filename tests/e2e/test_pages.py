@@ -13,8 +13,8 @@ from selenium.webdriver.chrome.service import Service
 
 from handlers.http.request import HttpRequest
 from handlers.telemetry.meter import Meter
-from scripts.kit.places import ARTIFACTS, BUILD
-from scripts.kit.server import Server
+from scripts.paths import ARTIFACTS, BUILD
+from scripts.serving.server import Server
 from tests.e2e.asking import ask_json
 from tests.e2e.served import explained_modes
 from tests.samples import INPUTS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scripts.kit.server import Server
+from scripts.serving.server import Server
 from tests.e2e.asking import CLIENT, Question, ask_at_once, ask_json
 from tests.e2e.served import served_modes
 from tests.samples import inputs_of

@@ -13,12 +13,12 @@ import httpx
 import pytest
 import yaml
 
-from scripts.kit.archive import pack
-from scripts.kit.model_store import list_archives
-from scripts.kit.rollout import Rollout, RolloutFailed
-from scripts.kit.server import Server
-from scripts.kit.tokens import Tokens
-from scripts.kit.torchserve import TorchServe
+from scripts.archives.model_store import list_archives
+from scripts.archives.packing import pack
+from scripts.serving.rollout import Rollout, RolloutFailed
+from scripts.serving.server import Server
+from scripts.serving.tokens import Tokens
+from scripts.serving.torchserve import TorchServe
 
 pytestmark = pytest.mark.nightly
 

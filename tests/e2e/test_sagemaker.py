@@ -15,7 +15,7 @@ import pytest
 
 from handlers import tasks
 from handlers.schemas.model_info import TEXT_COLUMN
-from scripts.kit.server import Server
+from scripts.serving.server import Server
 from tests.e2e.asking import ask_json
 from tests.e2e.clients import run_client
 from tests.e2e.served import served_modes

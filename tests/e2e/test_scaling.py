@@ -8,9 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from handlers.runtime.threads import RECOUNT_INTERVAL, available_cores
-from scripts.kit.server import Server
-from scripts.kit.torchserve import TorchServe
+from handlers.runtime.cores import available_cores
+from handlers.runtime.threads import RECOUNT_INTERVAL
+from scripts.serving.server import Server
+from scripts.serving.torchserve import TorchServe
 from tests.e2e.asking import ask_json
 from tests.waiting import wait_for
 

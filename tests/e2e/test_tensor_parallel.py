@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from scripts.kit.archive import pack
-from scripts.kit.ports import free_ports
-from scripts.kit.server import Server
-from scripts.kit.torchserve import TorchServe
+from scripts.archives.packing import pack
+from scripts.serving.ports import free_ports
+from scripts.serving.server import Server
+from scripts.serving.torchserve import TorchServe
 from tests import tiny
 from tests.e2e.asking import Question, ask_at_once, ask_json
 from tests.serving import Served, differences, explanation_of

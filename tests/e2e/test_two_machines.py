@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
-from scripts.kit.archive import pack
-from scripts.kit.places import ROOT
+from scripts.archives.packing import pack
+from scripts.paths import ROOT
 from tests import tiny
 from tests.serving import Served
 from tests.waiting import wait_for

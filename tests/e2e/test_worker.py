@@ -15,8 +15,8 @@ import psutil
 import pytest
 import yaml
 
-from scripts.kit.server import Server
-from scripts.kit.torchserve import TorchServe
+from scripts.serving.server import Server
+from scripts.serving.torchserve import TorchServe
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.nightly

@@ -363,9 +363,9 @@ def test_memory_is_limited_before_the_first_operation_of_torch(
 ) -> None:
     calls: list[str] = []
     for module, name in (
-        ("transformers_handler", "limit_memory_growth"),
+        ("worker_start", "limit_memory_growth"),
         ("torchserve.worker", "ThreadShare"),
-        ("torchserve.worker", "Engine.load"),
+        ("worker_start", "Engine.load"),
     ):
         record = partial(lambda name, *_, **__: calls.append(name), name)
         monkeypatch.setattr(f"handlers.{module}.{name}", record)

@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 from handlers.errors import InternalError
-from scripts.kit.archive import pack
-from scripts.kit.server import Server
-from scripts.kit.torchserve import TorchServe
+from scripts.archives.packing import pack
+from scripts.serving.server import Server
+from scripts.serving.torchserve import TorchServe
 from tests.e2e.asking import CLIENT, Question, ask_json
 from tests.handlers.generation.test_chat import TEMPLATE
 from tests.hostile.bodies import bodies

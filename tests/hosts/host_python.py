@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 
 RAY_PYTHON = ROOT / ".venv-ray" / "bin" / "python"
 KSERVE_PYTHON = ROOT / ".venv-kserve" / "bin" / "python"

@@ -15,7 +15,7 @@ import yaml
 
 from handlers.dispatcher import Dispatcher
 from handlers.formats import CHOICE_FILE
-from scripts.kit.archive import pack
+from scripts.archives.packing import pack
 from tests.e2e.asking import Question
 from tests.handlers.test_isolation import answers, content
 from tests.random_requests import RandomRequests

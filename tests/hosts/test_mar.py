@@ -22,9 +22,9 @@ from handlers.runtime.integrity import (
 )
 from hosts.archives import FOLDER_VARIABLE, ArchiveError, open_archive
 from hosts.mar import Mar, WrongMar
-from scripts.kit.archive_formats import ARCHIVE_FORMATS
-from scripts.kit.manifest import MANIFEST_FILE, manifest
-from scripts.kit.verification import signed_digest, unpack_signed, verify_archive
+from scripts.archives.formats import ARCHIVE_FORMATS
+from scripts.archives.manifest import MANIFEST_FILE, manifest
+from scripts.archives.verification import signed_digest, unpack_signed, verify_archive
 from tests.sentences import refused
 
 CODE = b"print('signed')\n"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from scripts.kit.demo_models import ensure
-from scripts.kit.places import MODELS
+from demo_models import ensure
+from scripts.paths import MODELS
 from tests.reference.test_pipelines import parts
 from tests.serving import Served, differences
 from tests.tiny import digest

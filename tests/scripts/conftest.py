@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
+from tests.standins.archives import write_handlers, write_weightless, write_yaml
 from tests.standins.checkpoints import write_checkpoint
 from tests.standins.hub import LocalHub
 
@@ -38,3 +39,21 @@ def hub(checkpoint: Path) -> Iterator[LocalHub]:
     """A local hub with the tiny classifier as org/name."""
     with LocalHub({"org/name": checkpoint}) as running:
         yield running
+
+
+@pytest.fixture
+def handlers(tmp_path: Path) -> Path:
+    """A handlers package whose handler loads any model."""
+    return write_handlers(tmp_path / "package" / "handlers")
+
+
+@pytest.fixture
+def weightless(tmp_path: Path) -> Path:
+    """A checkpoint folder with placeholder files."""
+    return write_weightless(tmp_path / "weightless")
+
+
+@pytest.fixture
+def config_path(tmp_path: Path, weightless: Path) -> Path:
+    """The YAML file of the checkpoint."""
+    return write_yaml(tmp_path / "qa.yaml", weightless)

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from handlers.config.choices import modes
 from handlers.explainers import targets
 from scripts import demo
-from scripts.kit.default_modes import default_modes
+from scripts.default_modes import default_modes
 from tests.sentences import Sentence
 
 EXPLANATION = {

@@ -5,13 +5,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
 from typer.testing import CliRunner
 
-from scripts.kit.archive import pack
-from scripts.kit.doctor import Finding, Installation, check_archives, check_config, check_server
-from scripts.kit.places import ROOT
-from scripts.kit.ports import _listener, free_ports
+from scripts.archives.packing import pack
+from scripts.doctor import (
+    Finding,
+    Installation,
+    check_archives,
+    check_config,
+    check_server,
+    main,
+)
+from scripts.paths import ROOT
+from scripts.serving.ports import _listener, free_ports
 from tests.sentences import Sentence
 from tests.standins.archives import write_handlers, write_weightless, write_yaml
 
@@ -114,7 +122,7 @@ def test_more_workers_of_continuous_batching_than_torchserve_serves_are_a_proble
 def test_archives_that_need_more_memory_than_there_is_are_a_problem(
     installed: Installation, packed: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scripts.kit.doctor.memory_limit", lambda: 1 << 30)
+    monkeypatch.setattr("scripts.doctor.memory_limit", lambda: 1 << 30)
     packed("qa")
     *_, last = check_archives(installed)
     assert (last.level, last.sentence) == ("problem", Sentence("1.6 GiB"))
@@ -131,10 +139,6 @@ def test_a_port_that_is_taken_is_a_problem(installed: Installation) -> None:
 
 
 def test_the_command_exits_with_1_where_something_is_wrong(installed: Installation) -> None:
-    import typer  # noqa: PLC0415
-
-    from scripts.doctor import main  # noqa: PLC0415
-
     app = typer.Typer()
     app.command()(main)
     options = ["--config", str(installed.config), "--model-store", str(installed.model_store)]

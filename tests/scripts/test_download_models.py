@@ -14,10 +14,10 @@ import psutil
 import pytest
 import typer
 
+from scripts.default_modes import default_modes
 from scripts.download_models import main
-from scripts.kit.checkpoint_source import Source
-from scripts.kit.default_modes import default_modes
-from scripts.kit.hub import Hub
+from scripts.hub.checkpoint_source import Source
+from scripts.hub.client import Hub
 from tests import tiny
 from tests.sentences import Sentence
 from tests.standins.checkpoints import write_checkpoint, write_config
@@ -33,7 +33,7 @@ class Clone:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.models = folder, folder / "artifacts" / "models"
-        for part in ("handlers", "scripts", "model_configs"):
+        for part in ("handlers", "scripts", "demo_models", "model_configs"):
             shutil.copytree(
                 ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__")
             )
@@ -61,7 +61,7 @@ class Command:
 
     def __init__(self, models: Path, monkeypatch: Any, capsys: Any) -> None:
         self.models, self._monkeypatch, self._capsys = models, monkeypatch, capsys
-        monkeypatch.setattr("scripts.kit.places.MODELS", models)
+        monkeypatch.setattr("scripts.paths.MODELS", models)
         monkeypatch.setenv("COLUMNS", "120")
 
     def run(self, *configs: Path, endpoint: str) -> tuple[int, str, str]:

@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from scripts.kit.ports import free_ports
-from scripts.kit.processes import group_members
-from scripts.kit.server import Server
+from scripts.serving.ports import free_ports
+from scripts.serving.processes import group_members
+from scripts.serving.server import Server
 from tests.standins.archives import ECHO, write_archive
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "serve.py"
@@ -84,7 +84,7 @@ def test_a_model_without_an_archive_is_named(line: Line) -> None:
     )
 
 
-@pytest.mark.nightly  # tests/scripts/kit/test_torchserve.py has more of them, in process
+@pytest.mark.nightly  # tests/scripts/serving/test_torchserve.py has more of them, in process
 def test_a_broken_archive_is_named_and_the_others_are_served(line: Line) -> None:
     (line.folder / "store" / "broken.mar").write_text("no archive")
     code, out, err = line.run("start")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from scripts.kit.archive_contents import with_sums
-from scripts.kit.archive_formats import ARCHIVE_FORMATS
-from scripts.kit.manifest import manifest
-from scripts.kit.versions import split
+from scripts.archives.contents import with_sums
+from scripts.archives.formats import ARCHIVE_FORMATS
+from scripts.archives.manifest import manifest
+from scripts.archives.versions import split
 
 ECHO = """
 import os, sys

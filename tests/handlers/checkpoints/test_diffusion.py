@@ -14,9 +14,9 @@ from handlers.checkpoints.diffusion import DiffusionCheckpoint
 from handlers.checkpoints.folder_kinds import files_in
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint
-from scripts.kit.archive_contents import contents
-from scripts.kit.download import check_folder, download
-from scripts.kit.hub import Hub
+from scripts.archives.contents import contents
+from scripts.hub.client import Hub
+from scripts.hub.download import check_folder, download
 from tests.sentences import refused
 from tests.serving import Served
 from tests.standins.archives import write_yaml

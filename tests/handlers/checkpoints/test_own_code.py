@@ -12,7 +12,7 @@ from transformers import PreTrainedConfig
 from handlers.checkpoints.own_code import check_computation
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint
-from scripts.kit.compatibility import check_compatible
+from scripts.hub.download import check_compatible
 from tests.sentences import refused
 from tests.serving import Served
 from tests.tiny_tokenizers import write_gpt2

@@ -13,7 +13,7 @@ from handlers.checkpoints.tensor_parallel import check_tensor_parallel
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import ConfigError, WrongConfig
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 from tests.sentences import refused
 
 TWO: dict[str, Any] = {"parallelType": "tp", "torchrun": {"nproc-per-node": 2}}

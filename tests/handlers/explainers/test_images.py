@@ -16,6 +16,7 @@ import torch
 from captum.attr import FeatureAblation, InputXGradient, IntegratedGradients, Occlusion
 from PIL import Image
 
+from demo_models.synthetic_images import as_base64
 from handlers import formats
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
@@ -29,7 +30,6 @@ from handlers.runtime.deadline import Deadline
 from handlers.runtime.model import ForwardOnlyModel, Model
 from handlers.schemas.request import Request
 from handlers.tasks.base import BaseTask
-from scripts.kit.demo_models.shapes import as_base64
 from tests import vision_families
 from tests.clock import Clock
 from tests.modes import cases

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scripts.kit.demo_models.making import make
-from scripts.kit.demo_models.shapes import SIDE, Scene, as_base64, draw
+from demo_models.making import make
+from demo_models.synthetic_images import SIDE, Scene, as_base64, draw
 from tests.serving import Served, explanation_of
 
 pytestmark = pytest.mark.nightly
@@ -23,7 +23,7 @@ RESOLUTION = 8
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Served:
     folder = tmp_path_factory.mktemp("demo") / MODE
-    make(MODE, folder, rows=ROWS, exam_rows=EXAM_ROWS)
+    make(MODE, folder, rows=ROWS, evaluation_rows=EXAM_ROWS)
     return Served(folder, MODE)
 
 

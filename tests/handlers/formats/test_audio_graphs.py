@@ -13,8 +13,8 @@ from handlers.errors import WrongCheckpoint
 from handlers.export.parity_report import ParityReport
 from handlers.formats import export
 from handlers.schemas.request import Request
-from scripts.kit.archive import pack
-from scripts.kit.archive_formats import ARCHIVE_FORMATS
+from scripts.archives.formats import ARCHIVE_FORMATS
+from scripts.archives.packing import pack
 from tests import sounds
 from tests.handlers.formats.test_image_graphs import formats_without_export
 from tests.handlers.tasks.test_automatic_speech_recognition import (

@@ -16,7 +16,7 @@ import pytest
 from handlers import formats, tasks
 from handlers.config.choices import modes, save_modes
 from handlers.errors import ConfigError
-from scripts.kit.archive_formats import ARCHIVE_FORMATS
+from scripts.archives.formats import ARCHIVE_FORMATS
 from tests.samples import format_params, keys_of, requests_of
 from tests.sentences import refused
 from tests.serving import Served, differences

@@ -22,7 +22,7 @@ from handlers.export.quantize import Quantized
 from handlers.formats import check_config, export
 from handlers.formats.openvino import _compile_settings, min_running
 from handlers.schemas.request import Request
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 from tests import tiny
 from tests.samples import FINE, requests_of
 from tests.sentences import refused

@@ -17,7 +17,7 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.tasks.text_generation import Task as TextGeneration
 from handlers.telemetry.meter import Meter
-from scripts.kit.places import ARTIFACTS
+from scripts.paths import ARTIFACTS
 from tests.modes import cases
 from tests.samples import FINE, INPUTS, ODD
 from tests.sentences import refused

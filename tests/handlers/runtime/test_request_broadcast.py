@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from handlers.runtime.request_broadcast import SharedRequest, decode, encode
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 
 REQUESTS = [
     SharedRequest({"body": b'{"inputs": "a \xc3\xa9"}'}, {"Accept": "text/html"}, streams=True),

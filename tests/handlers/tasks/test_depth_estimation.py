@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from demo_models.synthetic_images import as_png
 from handlers.tasks.depth_estimation import _as_picture
-from scripts.kit.demo_models.shapes import as_png
 from tests import vision_families
 from tests.images import IMAGES, TEXTS
 from tests.sentences import Sentence

@@ -16,12 +16,12 @@ from PIL import Image
 from transformers import pipeline
 from transformers.models.sam import image_processing_pil_sam
 
+from demo_models.synthetic_images import as_base64, as_png
 from handlers import tasks
 from handlers.config.choices import modes
 from handlers.errors import WrongCheckpoint
 from handlers.schemas.model_info import IMAGE_COLUMN
 from handlers.schemas.request import Request
-from scripts.kit.demo_models.shapes import as_base64, as_png
 from tests import tiny, vision_families
 from tests.images import BROKEN, FILES, IMAGES, TEXTS, raw
 from tests.modes import cases, each_mode

@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 
-from scripts.kit.kserve_server import KServeServer
-from scripts.kit.ports import free_ports
+from scripts.serving.kserve_server import KServeServer
+from scripts.serving.ports import free_ports
 from tests.e2e.asking import CLIENT, Question
 from tests.hosts.host_python import KSERVE_PYTHON, run_successfully
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from scripts.kit.places import ROOT
-from scripts.kit.ports import free_ports, is_free
+from scripts.paths import ROOT
+from scripts.serving.ports import free_ports, is_free
 from tests.hosts.host_python import KSERVE_PYTHON
 from tests.waiting import wait_for
 

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from benchmarks.sleeping import pack_sleeping
-from scripts.kit.places import ROOT
-from scripts.kit.ports import free_ports
+from scripts.paths import ROOT
+from scripts.serving.ports import free_ports
 from tests.e2e.asking import CLIENT, Question
 from tests.e2e.clients import run_client
 from tests.e2e.gateway import gateway_to

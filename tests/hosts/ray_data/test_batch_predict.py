@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from handlers.schemas.request import Request
-from scripts.kit.places import ROOT
+from scripts.paths import ROOT
 from tests.hosts.host_python import RAY_PYTHON, run_script, run_successfully
 from tests.serving import Served, differences
 from tests.waiting import wait_for

@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from benchmarks.sleeping import pack_sleeping
-from scripts.kit.archive import pack
-from scripts.kit.ports import free_ports
-from scripts.kit.ray_server import RayServer
+from scripts.archives.packing import pack
+from scripts.serving.ports import free_ports
+from scripts.serving.ray_server import RayServer
 from tests.e2e.asking import CLIENT, Question
 from tests.hosts.host_python import RAY_PYTHON, run_script, run_successfully
 from tests.hosts.models import (

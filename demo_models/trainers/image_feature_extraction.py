@@ -1,0 +1,67 @@
+"""A small vision transformer learns to name coloured shapes; its pooler makes vectors of images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import ViTConfig, ViTModel
+from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+from transformers.utils import ModelOutput
+
+from demo_models.batches import Feature
+from demo_models.evaluation import forward
+from demo_models.score import mean
+from demo_models.synthetic_images import LABELS, SIDE, drawn_features
+from demo_models.trainers.base import ImageTrainer
+from demo_models.trainers.image_classification import CONFIG
+from demo_models.training import Plan
+
+
+class NamedVectors(nn.Module):
+    """A model of images with a layer on its vectors that names shapes, for training alone."""
+
+    def __init__(self, model: ViTModel) -> None:
+        super().__init__()
+        self.model = model
+        self.config = model.config
+        self.names = nn.Linear(model.config.pooler_output_size, len(LABELS))
+
+    def forward(self, pixel_values: Tensor, labels: Tensor) -> ModelOutput:
+        """Return the loss of a batch."""
+        logits = self.names(self.model(pixel_values=pixel_values).pooler_output)
+        return ModelOutput(loss=nn.functional.cross_entropy(logits, labels))
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write the model of images alone."""
+        self.model.save_pretrained(folder)
+
+
+class ImageFeatureExtraction(ImageTrainer):
+    """Images of the same shape and colour get similar vectors."""
+
+    plan = Plan(rows=5000, batch=16, rate=1e-3)
+    evaluation_rows = 300
+
+    def start(self, seed: int) -> tuple[Any, Any]:
+        """Return a vision transformer with random weights, and its image processor."""
+        model = NamedVectors(ViTModel(ViTConfig(**CONFIG, pooler_output_size=32)))
+        return model, ViTImageProcessorPil(size={"height": SIDE, "width": SIDE})
+
+    def features(self, tokenizer: Any, rows: int, seed: int) -> list[Feature]:
+        """Draw images with the numbers of their labels."""
+        return drawn_features(tokenizer, rows, f"train {seed}")
+
+    def evaluate(self, model: Any, tokenizer: Any, rows: int, seed: int) -> dict[str, float]:
+        """Return the share of images whose most similar other image has the same label."""
+        held_out = drawn_features(tokenizer, rows, f"held out {seed}")
+        labels = torch.tensor([row.pop("labels") for row in held_out])
+        vectors = torch.stack([out["pooler_output"] for out in forward(model.model, held_out)])
+        vectors = nn.functional.normalize(vectors, dim=1)
+        nearest = (vectors @ vectors.T - 2 * torch.eye(len(held_out))).argmax(dim=1)
+        return {"same label": mean((labels == labels[nearest]).tolist())}
+
+
+TRAINER = ImageFeatureExtraction()

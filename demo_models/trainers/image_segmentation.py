@@ -1,0 +1,67 @@
+"""A small SegFormer learns which pixels a coloured shape has."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+from transformers import SegformerConfig, SegformerForSemanticSegmentation
+from transformers.models.segformer.image_processing_pil_segformer import SegformerImageProcessorPil
+
+from demo_models.batches import Feature
+from demo_models.evaluation import forward
+from demo_models.score import mean
+from demo_models.synthetic_images import LABELS, SIDE, Scene, draw, pixels_of
+from demo_models.trainers.base import ImageTrainer
+from demo_models.trainers.depth_estimation import CONFIG
+from demo_models.training import Plan
+
+# A model sees twice the pixels of an image: its masks have a quarter of the side.
+SEEN = 2 * SIDE
+CLASSES = ("background", *LABELS)
+
+
+class ImageSegmentation(ImageTrainer):
+    """One shape in one colour, and its background."""
+
+    plan = Plan(rows=3200, batch=16, rate=2e-3)
+    evaluation_rows = 100
+
+    def start(self, seed: int) -> tuple[Any, Any]:
+        """Return a SegFormer with random weights, and its image processor."""
+        config = SegformerConfig(**CONFIG, id2label=dict(enumerate(CLASSES)))
+        processor = SegformerImageProcessorPil(size={"height": SEEN, "width": SEEN})
+        return SegformerForSemanticSegmentation(config), processor
+
+    def features(self, tokenizer: Any, rows: int, seed: int) -> list[Feature]:
+        """Draw images with the classes of their pixels."""
+        rng = Random(f"train {seed}")
+        return [_feature(tokenizer, draw(rng)) for _ in range(rows)]
+
+    def evaluate(self, model: Any, tokenizer: Any, rows: int, seed: int) -> dict[str, float]:
+        """Return the overlap of the found shapes with the drawn ones, for the right label."""
+        rng = Random(f"held out {seed}")
+        held_out = [_feature(tokenizer, draw(rng)) for _ in range(rows)]
+        classes = [row.pop("labels") for row in held_out]
+        pairs = zip(forward(model, held_out), classes, strict=True)
+        return {"overlap": mean(_overlap(out["logits"], expected) for out, expected in pairs)}
+
+
+def _feature(processor: Any, scene: Scene) -> Feature:
+    pixels = processor(images=scene.image, return_tensors="pt")["pixel_values"][0]
+    classes = np.where(pixels_of(scene), CLASSES.index(scene.label), 0)
+    return {"pixel_values": pixels, "labels": torch.from_numpy(classes)}
+
+
+def _overlap(logits: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return the share of two masks of a shape together that they have in common."""
+    size = tuple(expected.shape)
+    scaled = functional.interpolate(logits[None], size=size, mode="bilinear")[0]
+    drawn, found = expected > 0, scaled.argmax(0) == expected.max()
+    return float((drawn & found).sum() / (drawn | found).sum())
+
+
+TRAINER = ImageSegmentation()

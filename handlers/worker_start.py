@@ -1,0 +1,38 @@
+"""The start of a process that serves an archive: a worker of TorchServe, or of another host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from handlers.config.model_config import ModelConfig
+from handlers.engine import Engine
+from handlers.runtime.integrity import verify
+from handlers.runtime.memory import limit_memory_growth
+from handlers.telemetry.log_levels import silence_libraries
+
+
+def prepare_process() -> None:
+    """Limit the memory and the logs of this process, before the first operation of torch."""
+    limit_memory_growth()
+    silence_libraries()
+
+
+def load_engine(
+    folder: Path, config: ModelConfig | None = None, device: torch.device | str = "cpu"
+) -> Engine:
+    """Check the sums of an archive, load its model, and predict the sample of its mode.
+
+    Args:
+        folder: the unpacked archive.
+        config: its YAML; by default it is read from the folder.
+        device: where the model runs.
+
+    Raises:
+        ConfigError: the archive, its YAML or its checkpoint is invalid.
+    """
+    sums = verify(folder)
+    engine = Engine.load(folder, config, device, sums=sums)
+    engine.require_health()
+    return engine

@@ -1,0 +1,1 @@
+"""Archives: contents, formats, manifest, exports, load check, signature, SBOM, model store."""

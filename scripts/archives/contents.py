@@ -1,0 +1,215 @@
+"""Collect the files of an archive: checkpoint, handlers package, YAML file and manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from handlers.checkpoints.folder_kinds import files_in, missing_config
+from handlers.config.handler_section import ASSISTANT_FOLDER, CHECKPOINT, HandlerSection
+from handlers.config.model_config import CONFIG_FILE, ModelConfig
+from handlers.errors import WrongCheckpoint, WrongConfig
+from handlers.formats import CHOICE_FILE, Choice, check_config
+from handlers.formats import get as get_format
+from handlers.runtime.integrity import SIGNATURE, SUMS, sign, sums_of
+from handlers.runtime.load_trials import FILE as TRIALS
+from scripts.archives.manifest import HANDLER_FILE, MANIFEST_FILE, manifest
+from scripts.hub.checkpoint_files import (
+    ROOT_FILES,
+    adapter_files,
+    checkpoint_files,
+)
+from scripts.paths import (
+    BUILD,
+    MODELS,
+    ROOT,
+    assistant_of,
+    calibration_file,
+    checkpoint_of,
+    config_path_of,
+    model_name,
+)
+
+Contents = dict[str, Path | bytes]
+
+HANDLERS = ROOT / "handlers"
+LABELS = "index_to_name.json"
+EXCLUDED = frozenset({"__pycache__", "tests"})
+
+
+def contents(
+    config_path: Path,
+    version: str = "1.0",
+    extra_files: Iterable[Path] = (),
+    handlers: Path = HANDLERS,
+    build: Path = BUILD,
+) -> Contents:
+    """Return the files of an archive by their path inside it, sorted.
+
+    Extra files, and the contents of extra folders, go to the root of the archive. They may replace
+    checkpoint files such as the labels, but not files of the handler. Exports are kept in
+    `build`.
+
+    Raises:
+        WrongConfig: the YAML file is invalid or an extra file is missing.
+        WrongCheckpoint: the checkpoint is missing or incomplete.
+    """
+    config = ModelConfig.read(config_path)
+    check_config(config)
+    parts: Contents = {
+        **_checkpoint(config_path, config, build),
+        **_extra(extra_files),
+        **{f"handlers/{place}": path for place, path in _tree(handlers)},
+        HANDLER_FILE: handlers / HANDLER_FILE,
+        CONFIG_FILE: config_path,
+        MANIFEST_FILE: manifest(model_name(config_path), version),
+    }
+    return dict(sorted(parts.items()))
+
+
+def sources_of(config_path: Path) -> list[Path]:
+    """Return the files and folders that an archive is made of, beside those that a command names.
+
+    What is not there is named, too: it would change the archive if it were.
+
+    Raises:
+        WrongConfig: the YAML file is invalid.
+    """
+    config = ModelConfig.read(config_path)
+    handler = config.handler
+    draft = handler.assistant
+    return [
+        ROOT / "handlers",
+        ROOT / "scripts",
+        checkpoint_of(config_path, config),
+        MODELS / model_name(config_path),
+        config_path_of(handler.mode),
+        *map(Path, [handler.model_name or "", *handler.adapters.values()]),
+        *([assistant_of(config_path, draft)] if draft else []),
+        calibration_file(config_path, config),
+    ]
+
+
+def with_sums(parts: Contents, signing_key: Path | None = None) -> Contents:
+    """Return the files of an archive with their SHA-256 sums and, given a key, the signature.
+
+    Raises:
+        UnreadableKey: there is no key in the file.
+    """
+    return _signed(parts, sums_of(parts), signing_key)
+
+
+def with_trials(parts: Contents, record: bytes | None, signing_key: Path | None = None) -> Contents:
+    """Return the files of an archive with what the trials of its load check have found.
+
+    Args:
+        parts: the files, with their sums.
+        record: the content of `trials.json`; None for an archive without it.
+        signing_key: the key that the sums are signed with.
+    """
+    if record is None:
+        return parts
+    added: Contents = {TRIALS: record}
+    return _signed({**parts, **added}, sums_in(parts) + sums_of(added), signing_key)
+
+
+def sums_in(parts: Contents) -> bytes:
+    """Return the sums of the files of an archive, which are one of them."""
+    sums = parts[SUMS]
+    if not isinstance(sums, bytes):
+        raise TypeError(SUMS)
+    return sums
+
+
+def _signed(parts: Contents, sums: bytes, signing_key: Path | None) -> Contents:
+    signature = {SIGNATURE: sign(sums, signing_key)} if signing_key else {}
+    return dict(sorted({**parts, SUMS: sums, **signature}.items()))
+
+
+def size_of(source: Path | bytes) -> int:
+    """Return the size of an archive file in bytes."""
+    return len(source) if isinstance(source, bytes) else source.stat().st_size
+
+
+def _checkpoint(config_path: Path, config: ModelConfig, build: Path) -> dict[str, Path]:
+    handler, folder = config.handler, checkpoint_of(config_path, config)
+    # What is there is looked at before anything is exported from it.
+    if config.handler.save_mode != CHECKPOINT or config.handler.dtype != "float32":
+        _files(config_path, handler, folder, has_weights=True)
+    export = _export(config_path, config, folder, build)
+    has_weights = _needs_weights(config, export)
+    parts = _files(config_path, handler, folder, has_weights=has_weights) | export
+    if assistant := handler.assistant:
+        draft = assistant_of(config_path, assistant)
+        files = _files(config_path, assistant, draft, has_weights=True)
+        parts |= {f"{ASSISTANT_FOLDER}/{name}": path for name, path in files.items()}
+    return parts
+
+
+def _files(
+    config_path: Path, handler: HandlerSection, folder: Path, *, has_weights: bool
+) -> dict[str, Path]:
+    """Return the files of a checkpoint, with or without its weights."""
+    _require_checkpoint(config_path, folder)
+    names = files_in(folder)
+    files = checkpoint_files(names, str(folder), folder.joinpath)
+    required = files.configs() + ([LABELS] if LABELS in names else [])
+    if has_weights:
+        weights = files.weights(allow_pickle=handler.allow_pickle)
+        required += [*weights, *files.shards(folder, weights)]
+    return {name: folder / name for name in required} | adapter_files(handler, folder)
+
+
+def _require_checkpoint(config_path: Path, folder: Path) -> None:
+    """Check that there is a checkpoint in a folder.
+
+    Raises:
+        WrongCheckpoint: there is none, or something else.
+    """
+    if any((folder / name).is_file() for name in ROOT_FILES):
+        return
+    names = files_in(folder)
+    if names:
+        raise missing_config(names, str(folder), folder.joinpath)
+    raise WrongCheckpoint(
+        str(folder),
+        "there is no checkpoint in this folder",
+        f"download the model with `python scripts/download_models.py {config_path}`, or train "
+        "the demo models with `python scripts/make_demo_models.py`",
+    )
+
+
+def _export(config_path: Path, config: ModelConfig, folder: Path, build: Path) -> dict[str, Path]:
+    """Return the files of an exported model, or of a checkpoint in fewer bits its quality.json."""
+    if config.handler.save_mode == CHECKPOINT and config.handler.dtype == "float32":
+        return {}
+    # Imported here because torch takes seconds to import and is not needed for float32.
+    from scripts.archives.exports import exported  # noqa: PLC0415
+
+    return exported(config_path, config, folder, build)
+
+
+def _needs_weights(config: ModelConfig, export: Mapping[str, Path]) -> bool:
+    """Return whether an archive has the weights of the checkpoint beside an export."""
+    choice = export.get(CHOICE_FILE)
+    save_mode = Choice.read(choice).save_mode if choice else config.handler.save_mode
+    # Importing a format imports torch, too.
+    return save_mode == CHECKPOINT or get_format(save_mode).needs_weights(config)
+
+
+def _extra(paths: Iterable[Path]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for path in paths:
+        if not path.exists():
+            raise WrongConfig("--extra-files", f"there is no {path}", "correct the path")
+        found |= dict(_tree(path)) if path.is_dir() else {path.name: path}
+    return found
+
+
+def _tree(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the relative path and path of each file, without caches, tests and hidden files."""
+    for path in folder.rglob("*"):
+        place = path.relative_to(folder)
+        hidden = any(part.startswith(".") or part in EXCLUDED for part in place.parts)
+        if path.is_file() and not hidden and path.suffix != ".pyc":
+            yield place.as_posix(), path

@@ -1,0 +1,126 @@
+"""Export or measure models once per YAML file and checkpoint, and keep what was made."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+
+from handlers import formats
+from handlers.checkpoints.dtypes import cpu_has_bfloat16
+from handlers.config.model_config import ModelConfig
+from handlers.schemas.request import Request
+from scripts.archives.calibration import samples
+from scripts.paths import BUILD, ROOT, build_key
+
+HANDLERS = ROOT / "handlers"
+FINGERPRINT = ".fingerprint"
+# What an export runs of `handlers`; the other packages serve what was exported.
+EXPORTING = (
+    "batching",
+    "checkpoints",
+    "config",
+    "errors.py",
+    "export",
+    "formats",
+    "generation",
+    "media",
+    "runtime",
+    "schemas",
+    "tasks",
+)
+# Keys that TorchServe, or the worker of an exported model, reads and an export does not.
+OF_SERVING = {
+    "minWorkers",
+    "maxWorkers",
+    "maxBatchDelay",
+    "responseTimeout",
+    "startupTimeout",
+    "deviceIds",
+    "maxRetryTimeoutInSec",
+    "clientTimeoutInMills",
+    "jobQueueSize",
+    "useJobTicket",
+    "useVenv",
+}
+OF_WORKERS = {"predict_timeout", "explain_timeout", "max_waiting", "profile"}
+
+
+def exported(
+    config_path: Path, config: ModelConfig, checkpoint: Path, build: Path = BUILD
+) -> dict[str, Path]:
+    """Return the files of an exported model by name, exporting it again if anything changed.
+
+    A lossy export includes `quality.json`, the comparison with the checkpoint in float32. A
+    checkpoint that is not exported has that file alone. With `save_mode: auto` there is a file with
+    the format that was chosen. They are kept below `build`, apart for each YAML file.
+
+    Raises:
+        ConfigError: the model cannot be exported.
+    """
+    requests = samples(config_path, config)
+    folder = build / "exports" / build_key(config_path)
+    fingerprint = _fingerprint(config, checkpoint, requests)
+    if not _is_current(folder, fingerprint):
+        draft = folder.with_name(f".{folder.name}.draft")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        formats.export(checkpoint, config, draft, requests)
+        (draft / FINGERPRINT).write_text(fingerprint, encoding="utf-8")
+        shutil.rmtree(folder, ignore_errors=True)
+        draft.rename(folder)
+    return {path.name: path for path in folder.iterdir() if not path.name.startswith(".")}
+
+
+def _is_current(folder: Path, fingerprint: str) -> bool:
+    path = folder / FINGERPRINT
+    return path.is_file() and path.read_text(encoding="utf-8") == fingerprint
+
+
+def _versions(config: ModelConfig) -> list[str]:
+    """Return the versions of torch, transformers and the packages required by a format."""
+    handler = config.handler
+    # The checkpoint itself needs no other package, and the import of its format loads torch.
+    others = formats.get(handler.save_mode).packages if handler.is_exported else ()
+    names = {name.partition(".")[0] for name in ("torch", "transformers", *others)}
+    found = {owner for name in names for owner in _owners().get(name, ())}
+    return sorted(f"{name} {version(name)}" for name in found)
+
+
+@cache
+def _owners() -> Mapping[str, list[str]]:
+    """Return the installed distributions of each package; all of them are read."""
+    return packages_distributions()
+
+
+def _code() -> str:
+    """Return a digest of the code that an export runs."""
+    digest = hashlib.sha256()
+    for name in EXPORTING:
+        place = HANDLERS / name
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            digest.update(f"{path.relative_to(HANDLERS)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _fingerprint(config: ModelConfig, checkpoint: Path, requests: Sequence[Request]) -> str:
+    """Return a digest of everything an export depends on.
+
+    This is the config without the keys of serving alone, the format of `save_mode: auto` on this
+    machine, the samples, the code that an export runs, package versions, whether `dtype: auto` is
+    bfloat16 here, and the names, sizes and modification times of the checkpoint files.
+    """
+    keys = config.model_dump_json(
+        exclude={**dict.fromkeys(OF_SERVING, True), "handler": OF_WORKERS}
+    )
+    digest = hashlib.sha256(keys.encode())
+    planned = formats.plan(config)
+    digest.update(repr((requests, planned.handler.save_mode, _versions(planned))).encode())
+    digest.update(f"{config.handler.dtype == 'auto' and cpu_has_bfloat16()} {_code()}".encode())
+    for path in sorted(checkpoint.iterdir()):
+        stat = path.stat()
+        digest.update(f"{path.name} {stat.st_size} {stat.st_mtime_ns}".encode())
+    return digest.hexdigest()

@@ -1,0 +1,105 @@
+"""List the archives of a model store."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import zipfile
+import zlib
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import yaml
+
+from handlers.errors import KitError, summarize
+from scripts.archives.versions import newest, read_defaults, split, versioned
+
+MANIFEST = Path("MAR-INF") / "MANIFEST.json"
+SUFFIXES = (".mar", ".tar.gz")
+UNREADABLE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, NotImplementedError)
+
+
+class ArchiveNotFound(KitError):
+    """The model store is empty or lacks a requested model."""
+
+    def __init__(self, store: Path, missing: list[str]) -> None:
+        self.store, self.missing = store, missing
+        problem = f"has no archive of {', '.join(missing)}" if missing else "has no archives"
+        super().__init__(f"{store} {problem}; pack them with `python scripts/create_archive.py`.")
+
+
+def why_unreadable(path: Path) -> str | None:
+    """Return why TorchServe cannot begin to load an archive; None if nothing is known against it.
+
+    TorchServe itself ends where the manifest or the YAML of an archive is not what it expects.
+    """
+    try:
+        model = json.loads(_read(path, MANIFEST.as_posix()))["model"]
+        if not (model["modelName"] and model["handler"]):
+            return f"its {MANIFEST} names no model and handler"
+        config = model.get("configFile")
+        found = yaml.safe_load(_read(path, config)) if config else {}
+    except KeyError as error:
+        return f"it has no {str(error.args[0])[:80]!r}"
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        return f"it cannot be read ({summarize(error)})"
+    except (*UNREADABLE, yaml.YAMLError) as error:
+        return f"it cannot be read ({summarize(error)})"
+    return None if isinstance(found, dict) else f"its {config} is no mapping"
+
+
+def _read(path: Path, name: str) -> bytes:
+    """Return a file of an archive, of which nothing is checked."""
+    if path.is_dir():
+        return (path / name).read_bytes()
+    if path.name.endswith(".tar.gz"):
+        with tarfile.open(path) as packed:
+            place = next((each for each in packed if each.name.endswith(f"/{name}")), None)
+            content = packed.extractfile(place) if place else None
+            if content is None:
+                raise KeyError(name)
+            return content.read()
+    with zipfile.ZipFile(path) as packed_zip:
+        return packed_zip.read(name)
+
+
+def list_archives(store: Path, names: Collection[str] = ()) -> dict[str, str]:
+    """Return archive file names by model name, which is the file name without its suffix.
+
+    If a model is packed in several formats, a .mar takes precedence over a .tar.gz, and that over
+    a folder. Of the versions of a model, `NAME@VERSION.mar`, the default is listed: the one that a
+    rollout has set, otherwise the newest; one without a version is the oldest.
+
+    Raises:
+        ArchiveNotFound: the store is empty, or lacks one of `names`.
+    """
+    found = {path.parents[1].name: path.parents[1].name for path in store.glob(f"[!.]*/{MANIFEST}")}
+    for suffix in reversed(SUFFIXES):
+        files = sorted(store.glob(f"[!.]*{suffix}"))
+        found |= {path.name.removesuffix(suffix): path.name for path in files}
+    found = _default_versions(store, found)
+    missing = [name for name in names if name not in found]
+    if missing or not found:
+        raise ArchiveNotFound(store, missing)
+    return {name: found[name] for name in names or sorted(found)}
+
+
+def _default_versions(store: Path, found: Mapping[str, str]) -> dict[str, str]:
+    """Return the file of the default version of each model, given files by name and version."""
+    defaults = read_defaults(store)
+    versions = defaultdict[str, list[str]](list)
+    for stem in found:
+        name, version = split(stem)
+        versions[name] += [version] if version else []
+    return {name: _default(name, known, found, defaults) for name, known in versions.items()}
+
+
+def _default(
+    name: str, versions: list[str], found: Mapping[str, str], defaults: Mapping[str, str]
+) -> str:
+    if not versions:
+        return found[name]
+    chosen = defaults.get(name)
+    version = chosen if chosen in versions else newest(versions)
+    return found[versioned(name, version)]

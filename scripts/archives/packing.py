@@ -1,0 +1,221 @@
+"""Pack a model archive from a YAML file, check that it loads, and install it in the model store."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from handlers.formats import CHOICE_FILE, Choice
+from scripts.archives.contents import (
+    HANDLERS,
+    Contents,
+    contents,
+    size_of,
+    sources_of,
+    sums_in,
+    with_sums,
+    with_trials,
+)
+from scripts.archives.formats import ARCHIVE_FORMATS, ArchiveFormat, FormatName, is_current_mar
+from scripts.archives.load_check import TrialRecords, check_loads
+from scripts.archives.pack_records import Packed, PackRecord
+from scripts.archives.versions import versioned as versioned_name
+from scripts.hub.staging import InsufficientDiskSpace
+from scripts.paths import BUILD, MODEL_STORE, build_key, build_of, model_name
+
+if TYPE_CHECKING:
+    from handlers.export.parity_report import ParityReport
+
+# The file of `handlers.export.parity_report`, whose import loads numpy.
+QUALITY = "quality.json"
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A packed model.
+
+    Attributes:
+        made: false if an identical archive already existed and was kept.
+        quality: how closely a lossy format matches the checkpoint; None for other formats.
+        choice: the format that `save_mode: auto` is; None if the YAML names one.
+    """
+
+    name: str
+    path: Path
+    size: int
+    seconds: float
+    made: bool
+    quality: ParityReport | None = None
+    choice: Choice | None = None
+
+
+def pack(
+    config_path: Path,
+    *,
+    archive_format: FormatName = "mar",
+    export_path: Path = MODEL_STORE,
+    version: str = "1.0",
+    versioned: bool = False,
+    extra_files: Iterable[Path] = (),
+    handlers: Path = HANDLERS,
+    build: Path | None = None,
+    force: bool = False,
+    checked: bool = True,
+    signing_key: Path | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Archive:
+    """Pack a model and everything it needs, replacing any existing archive.
+
+    Its file has the name of the YAML, and with `versioned` its version, too: `NAME@VERSION.mar`.
+    The archive is written to a temporary folder and, if `checked`, loaded in an isolated
+    interpreter before it is installed; then it has what the trials at load have found, too. An
+    identical .mar is kept unless `force` is set. Exports are kept below `build`: by default that of
+    the repository for its model store, and a hidden folder in any other `export_path`.
+    With `signing_key`, an Ed25519 key in a PEM file, the sums of the files are signed.
+    `on_progress` is called with the number of bytes written and the total.
+
+    Raises:
+        WrongConfig: the YAML file is invalid.
+        WrongCheckpoint: the checkpoint is missing or incomplete.
+        InsufficientDiskSpace: the disk is full; nothing is left of the archive.
+        UnreadableKey: there is no key in the file of `signing_key`.
+        ArchiveLoadError: the archive does not load; it is discarded.
+    """
+    started = time.monotonic()
+    name, container = model_name(config_path), ARCHIVE_FORMATS[archive_format]
+    stem = versioned_name(name, version) if versioned else name
+    target, extra_files = export_path / f"{stem}{container.suffix}", tuple(extra_files)
+    named = [config_path, handlers, *extra_files, *([signing_key] if signing_key else [])]
+    options = [Path.cwd(), version, signing_key is not None, *map(str, named)]
+    record = PackRecord(build or BUILD, target, options)
+    packed = None if force or archive_format != "mar" else record.read()
+    made = False
+    if packed is None:
+        inputs = [path.absolute() for path in (*named, *sources_of(config_path))]
+        before = record.state(inputs)
+        made, packed = _pack(
+            config_path,
+            container,
+            target,
+            version,
+            extra_files,
+            handlers,
+            build or build_of(export_path),
+            signing_key,
+            keep=archive_format == "mar" and not force,
+            checked=checked,
+            on_progress=on_progress,
+        )
+        if archive_format == "mar":
+            record.write(before, inputs, packed)
+    return Archive(
+        name,
+        target,
+        packed.size,
+        time.monotonic() - started,
+        made,
+        _quality(packed.quality) if packed.quality else None,
+        Choice.read(packed.choice) if packed.choice else None,
+    )
+
+
+def _pack(
+    config_path: Path,
+    container: ArchiveFormat,
+    target: Path,
+    version: str,
+    extra_files: Iterable[Path],
+    handlers: Path,
+    build: Path,
+    signing_key: Path | None,
+    *,
+    keep: bool,
+    checked: bool,
+    on_progress: Callable[[int, int], None],
+) -> tuple[bool, Packed]:
+    """Pack a model unless its archive has the same files already; return whether it was packed."""
+    name = model_name(config_path)
+    untried = with_sums(contents(config_path, version, extra_files, handlers, build), signing_key)
+    records = TrialRecords(build, build_key(config_path), sums_in(untried))
+    known = records.read()
+    parts = with_trials(untried, known, signing_key)
+    size = sum(map(size_of, parts.values()))
+    made = not (keep and is_current_mar(target, parts))
+    if made:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Hidden, so that a TorchServe that loads the whole store ignores it.
+        with TemporaryDirectory(prefix=f".{name}-", dir=target.parent) as scratch:
+            draft = Path(scratch) / target.name
+            _write(container, draft, name, parts, _counter(size, on_progress))
+            if checked:
+                found = check_loads(container.unpack(draft, Path(scratch) / "unpacked"), name)
+                if found and found != known:
+                    records.write(found)
+                    _remove(draft)
+                    parts = with_trials(untried, found, signing_key)
+                    _write(container, draft, name, parts, _counter(size, on_progress))
+            _replace(draft, target, Path(scratch))
+    files = [path.absolute() for path in parts.values() if isinstance(path, Path)]
+    exports = {path.parent for path in files if path.is_relative_to(build.absolute())}
+    quality, choice = parts.get(QUALITY), parts.get(CHOICE_FILE)
+    packed = Packed(
+        outputs=[target.absolute(), records.path.absolute(), *sorted(exports)],
+        size=size,
+        quality=quality if isinstance(quality, Path) else None,
+        choice=choice if isinstance(choice, Path) else None,
+    )
+    return made, packed
+
+
+def _quality(path: Path) -> ParityReport:
+    # Imported here because numpy takes longer to import than most archives to compare.
+    from handlers.export.parity_report import ParityReport  # noqa: PLC0415
+
+    return ParityReport.read(path)
+
+
+def _counter(total: int, on_progress: Callable[[int, int], None]) -> Callable[[int], None]:
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        on_progress(done, total)
+
+    return advance
+
+
+def _write(
+    container: ArchiveFormat,
+    draft: Path,
+    name: str,
+    parts: Contents,
+    advance: Callable[[int], None],
+) -> None:
+    """Write an archive, and say in a sentence that the disk is full."""
+    try:
+        container.write(draft, name, parts, advance)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        size, store = sum(map(size_of, parts.values())), draft.parents[1]
+        raise InsufficientDiskSpace(store, size, shutil.disk_usage(store).free) from None
+
+
+def _remove(draft: Path) -> None:
+    if draft.is_dir():
+        shutil.rmtree(draft)
+    else:
+        draft.unlink()
+
+
+def _replace(draft: Path, target: Path, scratch: Path) -> None:
+    if target.is_dir():
+        target.rename(scratch / "previous")
+    draft.replace(target)

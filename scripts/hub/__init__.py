@@ -1,0 +1,1 @@
+"""Downloads of checkpoints and adapters from a model hub."""

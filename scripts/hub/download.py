@@ -1,0 +1,137 @@
+"""Download the checkpoint that a `handler` section names, and check that it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from handlers import tasks
+from handlers.checkpoints.folder_kinds import files_in
+from handlers.config.handler_section import HandlerSection
+from handlers.errors import KitError, WrongCheckpoint, WrongConfig
+from scripts.hub.checkpoint_files import checkpoint_files
+from scripts.hub.checkpoint_source import Source
+from scripts.hub.client import Hub, Snapshot
+from scripts.hub.staging import Staging
+from scripts.paths import LOCAL
+
+
+class WriteError(KitError):
+    """A file cannot be written."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        super().__init__(f"{path} cannot be written ({error}); fix this and run the command again.")
+
+
+def find_downloaded(handler: HandlerSection, target: Path) -> Source | None:
+    """Return the source of a complete checkpoint that matches the config, or None."""
+    return complete_source(target, handler.model_name, handler.revision)
+
+
+def complete_source(target: Path, model: str | None, revision: str | None) -> Source | None:
+    """Return the source of a folder that has all files of a model and revision, or None."""
+    source = Source.read(target)
+    matches = source and source.matches(model, revision) and source.is_complete_in(target)
+    return source if matches else None
+
+
+def download(handler: HandlerSection, target: Path, hub: Hub, *, force: bool = False) -> Source:
+    """Download a model to a folder, replacing an existing checkpoint once complete.
+
+    Config, labels and tokenizer are checked before any weights are downloaded.
+
+    Raises:
+        WrongConfig: the config names no model.
+        WrongCheckpoint: the model does not fit the config, or the folder was not created by
+            this kit.
+        HubError: the hub or the model is not available.
+    """
+    model = _model_name(handler)
+    if target.exists() and Source.read(target) is None and not force:
+        raise WrongCheckpoint(
+            str(target), "was not created by a script of this kit", "move it away or add --force"
+        )
+    snapshot = hub.snapshot(model, handler.revision)
+    try:
+        with Staging.open(target) as staging:
+            source = _complete(handler, snapshot, hub, staging)
+            source.write(staging.folder)
+            staging.install()
+    except OSError as error:
+        raise WriteError(target, error) from None
+    return source
+
+
+def fetch(names: Iterable[str], snapshot: Snapshot, hub: Hub, staging: Staging) -> None:
+    """Download files of a repository to a staging folder, if its disk has space for them.
+
+    Raises:
+        HubError: the hub is not available or a downloaded file is corrupt.
+        InsufficientDiskSpace: there is not enough of it.
+    """
+    files = [snapshot.files[name] for name in names]
+    staging.check_free_space(sum(file.remaining_bytes(staging.folder) for file in files))
+    for file in files:
+        hub.fetch(snapshot, file, staging.folder)
+
+
+def source_of(snapshot: Snapshot, revision: str | None, names: Iterable[str]) -> Source:
+    """Return the source of files that were downloaded."""
+    sizes = {name: snapshot.files[name].size for name in sorted(names)}
+    return Source(model_name=snapshot.model, revision=revision, commit=snapshot.commit, files=sizes)
+
+
+def check_folder(handler: HandlerSection, folder: Path) -> tuple[int, int]:
+    """Check a local checkpoint folder; return the total size and the number of its files.
+
+    Raises:
+        WrongCheckpoint: it does not fit the config.
+    """
+    names = files_in(folder)
+    files = checkpoint_files(names, str(folder), folder.joinpath)
+    required = files.configs()
+    check_compatible(handler, folder)
+    weights = files.weights(allow_pickle=handler.allow_pickle)
+    required += [*weights, *files.shards(folder, weights)]
+    return sum((folder / name).stat().st_size for name in required), len(required)
+
+
+def check_compatible(handler: HandlerSection, folder: Path) -> None:
+    """Check the config, tokenizer, head and labels of a checkpoint against its mode.
+
+    Raises:
+        WrongCheckpoint: a file is missing, requires custom code or does not fit.
+    """
+    task = tasks.get(handler.mode)  # It imports torch, which a run without downloads does not.
+    checkpoint = task.checkpoint_class.read(folder, handler)
+    task = task.for_config(checkpoint.config)
+    checkpoint.check(task.auto_class_for(checkpoint.config))
+
+
+def _complete(handler: HandlerSection, snapshot: Snapshot, hub: Hub, staging: Staging) -> Source:
+    names, model = snapshot.files.keys(), snapshot.model
+
+    def read(name: str) -> Path:
+        fetch([name], snapshot, hub, staging)
+        return staging.folder / name
+
+    files = checkpoint_files(names, model, read)
+    weights = files.weights(allow_pickle=handler.allow_pickle)
+    required = files.configs()
+    fetch(required, snapshot, hub, staging)
+    check_compatible(handler, staging.folder)
+    fetch(weights, snapshot, hub, staging)
+    shards = files.shards(staging.folder, weights)
+    fetch(shards, snapshot, hub, staging)
+    required += [*weights, *shards]
+    staging.keep_only(required)
+    return source_of(snapshot, handler.revision, required)
+
+
+def _model_name(handler: HandlerSection) -> str:
+    name = handler.model_name
+    if not name:
+        raise WrongConfig("handler.model_name", "is missing", "set it to a model id or a folder")
+    if name.startswith(LOCAL):
+        raise WrongConfig("handler.model_name", f"there is no folder {name}", "correct the path")
+    return name

@@ -1,0 +1,57 @@
+"""The OpenAPI document of a mode, and the files of all of them.
+
+https://spec.openapis.org/oas/v3.1.1.html
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from handlers import __version__
+from handlers.config.choices import modes
+from scripts.openapi.operations import operations
+from scripts.openapi.schemas import schemas
+from scripts.paths import ROOT
+from scripts.serving.ports import HOST, Ports
+
+DOCUMENTS = ROOT / "docs" / "openapi"
+ABOUT = """\
+The requests and responses of a model of mode `{mode}` that this kit serves on TorchServe. Its own \
+limits, labels and defaults, and what generates its texts where it has any, are in \
+`GET /models/{{model}}?customized=true` of the management address."""
+
+
+def document(mode: str) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of a mode."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    components = schemas(mode)
+    served = {"model": mode, "version": "1.0"}
+    return {
+        "openapi": "3.1.1",
+        "info": {
+            "title": f"{mode.replace('_', ' ').capitalize()} on TorchServe",
+            "version": __version__,
+            "description": ABOUT.format(mode=mode),
+            "license": {"name": project["license"], "identifier": project["license"]},
+        },
+        "servers": [{"url": f"http://{HOST}:{Ports().inference}"}],
+        "paths": {
+            each.path: {each.method: each.as_json(served)} for each in operations(mode, components)
+        },
+        "components": {"schemas": dict(sorted(components.items()))},
+    }
+
+
+def write(folder: Path = DOCUMENTS) -> list[Path]:
+    """Write the document of every mode; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [_write(folder / f"{mode}.json", mode) for mode in modes()]
+
+
+def _write(path: Path, mode: str) -> Path:
+    text = json.dumps(document(mode), indent=2, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+    return path

@@ -1,0 +1,106 @@
+"""Folders of the repository, and the checkpoint and archive of a YAML file."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from handlers.config.handler_section import HandlerSection
+from handlers.config.model_config import ModelConfig
+from handlers.errors import WrongConfig
+from scripts.default_modes import default_modes
+
+ROOT = Path(__file__).resolve().parents[1]
+ARTIFACTS = ROOT / "artifacts"
+MODELS = ARTIFACTS / "models"
+MODEL_CONFIGS = ROOT / "model_configs"
+MODEL_STORE = ROOT / "model_store"
+BUILD = ROOT / "build"
+# What a path begins with, and no model id.
+LOCAL = ("/", "./", "../", "~", ".\\")
+
+
+def config_paths(named: list[Path] | None) -> list[Path]:
+    """Return the YAML files that a command was given, or those of the default modes."""
+    return list(named) if named else [config_path_of(mode) for mode in default_modes()]
+
+
+def config_path_of(mode: str) -> Path:
+    """Return the usual YAML file of a mode."""
+    return MODEL_CONFIGS / f"{mode}.yaml"
+
+
+def model_name(config_path: Path) -> str:
+    """Return the name under which a YAML's model is archived and served: the file's own."""
+    return config_path.stem
+
+
+def build_of(export_path: Path) -> Path:
+    """Return the folder of what is made on the way to the archives in a folder, such as exports."""
+    return BUILD if export_path.resolve() == MODEL_STORE.resolve() else export_path / ".build"
+
+
+def build_key(config_path: Path) -> str:
+    """Return a name for what is made of a YAML: two files of one name in two folders differ."""
+    digest = hashlib.sha256(str(config_path.resolve()).encode()).hexdigest()
+    return f"{model_name(config_path)}-{digest[:8]}"
+
+
+def checkpoint_of(config_path: Path, config: ModelConfig) -> Path:
+    """Return the folder of a YAML's checkpoint.
+
+    A `model_name` that is a folder is that folder; any other is in `artifacts/models/` under the
+    YAML's own name, or under the name of the mode's usual YAML where both name the same model.
+    """
+    named = config.handler.model_name
+    if named and Path(named).is_dir():
+        return Path(named)
+    require_folder(config_path, "handler.model_name", named)
+    own, usual = MODELS / model_name(config_path), MODELS / config.handler.mode
+    return usual if not own.is_dir() and _is_usual(config) else own
+
+
+def assistant_of(config_path: Path, assistant: HandlerSection) -> Path:
+    """Return the folder of the draft model of a YAML, given the section of it alone."""
+    named = Path(assistant.model_name or "")
+    if not named.is_dir():
+        require_folder(config_path, "handler.assistant_model", assistant.model_name)
+    return named if named.is_dir() else MODELS / f"{model_name(config_path)}.assistant_model"
+
+
+def calibration_file(config_path: Path, config: ModelConfig, artifacts: Path = ARTIFACTS) -> Path:
+    """Return the file that `handler.calibration` names, or that of the mode in `artifacts`."""
+    default = artifacts / config.handler.mode / "calibration.jsonl"
+    named = config.handler.calibration
+    return config_path.parent / named if named else default
+
+
+def require_folder(config_path: Path, key: str, name: str | None) -> None:
+    """Check that a name, which no folder has, is that of a model on a hub.
+
+    Raises:
+        WrongConfig: it is a path.
+    """
+    if not name or not (name.startswith(LOCAL) or name.count("/") > 1 or "\\" in name):
+        return
+    path = Path(name).expanduser()
+    searched = dict.fromkeys([(config_path.parent / path).resolve(), path.resolve()])
+    kind = "is a file and no folder" if path.is_file() else "there is no such folder"
+    raise WrongConfig(
+        key,
+        f"is {name}, and {kind} (searched {' and '.join(map(str, searched))})",
+        "correct the path, which is relative to the YAML or to the working folder, and check it"
+        f" with `python scripts/download_models.py {config_path}`",
+    )
+
+
+def _is_usual(config: ModelConfig) -> bool:
+    """Tell whether a YAML names the model of its mode's usual YAML."""
+    usual = config_path_of(config.handler.mode)
+    if not usual.is_file():
+        return False
+    other = ModelConfig.read(usual).handler
+    return (other.model_name, other.revision) == (
+        config.handler.model_name,
+        config.handler.revision,
+    )

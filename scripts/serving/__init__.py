@@ -1,0 +1,1 @@
+"""Servers: start, readiness, draining, rollout, ports, settings, tokens, fork server, gRPC."""

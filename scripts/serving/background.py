@@ -1,0 +1,183 @@
+"""A server of archives in the background: find it by its work folder, wait for it, and stop it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import httpx
+
+from handlers.errors import KitError
+from scripts.serving.ports import HOST
+from scripts.serving.processes import end_group, is_running, started_at
+from scripts.serving.tracebacks import last_error
+
+CONSOLE = "console.log"
+POLL_SECONDS = 0.2
+STOP_SECONDS = 90.0
+# Variables that would change which code the processes use.
+DROPPED = frozenset({"PYTHONPATH", "RAY_ADDRESS", "RAY_NAMESPACE"})
+
+
+class BackgroundServerFailed(KitError):
+    """A server ended, or was not ready in time."""
+
+
+@dataclass(frozen=True)
+class BackgroundServer(ABC):
+    """A running server. Other processes find it by its work folder.
+
+    Attributes:
+        title: what messages call it.
+        script: the script that starts and stops it.
+        state_file: the file in the work folder that names the process.
+        pid: the process, the leader of the process group.
+        started: its start time, which distinguishes it from a later one with this id.
+        workdir: the state, and the log `console.log`.
+        settings: what it was started with; `port` is that of HTTP.
+    """
+
+    title: ClassVar[str]
+    script: ClassVar[str]
+    state_file: ClassVar[str]
+
+    pid: int
+    started: float
+    workdir: Path
+    settings: dict[str, Any]
+
+    @property
+    def inference_url(self) -> str:
+        """Base URL of `/predictions/<model>`, `/explanations/<model>` and `/ping`."""
+        return f"http://{HOST}:{self.settings['port']}"
+
+    @property
+    def console(self) -> Path:
+        """The log of the process."""
+        return self.workdir / CONSOLE
+
+    @property
+    def log(self) -> Path:
+        """Where messages of models are."""
+        return self.console
+
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """Return whether every model answers."""
+
+    @abstractmethod
+    def model_names(self) -> list[str]:
+        """Return the names of the models."""
+
+    def models(self) -> dict[str, bool]:
+        """Return whether each model answers."""
+        return {
+            name: self.get(f"/v2/models/{name}/ready").is_success for name in self.model_names()
+        }
+
+    def get(self, path: str) -> httpx.Response:
+        """Return the response to a GET request."""
+        return httpx.get(self.inference_url + path, timeout=30, trust_env=False)
+
+    def is_alive(self) -> bool:
+        """Return whether the server process is running."""
+        return is_running(self.pid, self.started)
+
+    def stop(self) -> None:
+        """Stop the server and all its processes, and wait until they have exited."""
+        if started_at(self.pid) is None or self.is_alive():
+            end_group(self.pid, timeout=STOP_SECONDS)
+        (self.workdir / self.state_file).unlink(missing_ok=True)
+
+    @classmethod
+    def of(cls, workdir: Path) -> Self | None:
+        """Return the server started in a work folder, or None if it was stopped."""
+        file = workdir / cls.state_file
+        if not file.is_file():
+            return None
+        state = json.loads(file.read_text(encoding="utf-8"))
+        return cls(**{**state, "workdir": workdir})
+
+    @classmethod
+    def running(cls, workdir: Path) -> Self:
+        """Return the server started in a work folder.
+
+        Raises:
+            KitError: it is not running.
+        """
+        server = cls.of(workdir)
+        if server is None or not server.is_alive():
+            raise KitError(f"{cls.title} is not running; `python {cls.script} start` starts it.")
+        return server
+
+    @classmethod
+    def start(
+        cls,
+        command: Sequence[str],
+        workdir: Path,
+        settings: dict[str, Any],
+        timeout: float,
+        given: str = "",
+    ) -> Self:
+        """Start a server, and return once every model answers.
+
+        Args:
+            command: the arguments of Python.
+            workdir: the work folder, where the state file is written.
+            settings: what the state file says of it.
+            timeout: seconds until every model must answer.
+            given: what the process reads from its standard input.
+
+        Raises:
+            BackgroundServerFailed: a model does not load, or not in time; the server is stopped.
+        """
+        workdir.mkdir(parents=True, exist_ok=True)
+        kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
+        with (workdir / CONSOLE).open("wb") as output, tempfile.TemporaryFile() as source:
+            source.write(given.encode())
+            source.seek(0)
+            process = subprocess.Popen(
+                [sys.executable, *command],
+                cwd=workdir,
+                env=kept,
+                stdin=source,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        server = cls(process.pid, started_at(process.pid) or 0.0, workdir, settings)
+        state = json.dumps(asdict(server), default=str, indent=2)
+        (workdir / cls.state_file).write_text(state + "\n", encoding="utf-8")
+        try:
+            server._wait(timeout)
+        except BaseException:
+            server.stop()
+            raise
+        return server
+
+    def _wait(self, timeout: float) -> None:
+        end = time.monotonic() + timeout
+        while not self.is_ready():
+            if not self.is_alive():
+                reason = _reason(self.console.read_text(encoding="utf-8", errors="replace"))
+                raise BackgroundServerFailed(f"{self.title} ended: {reason} ({self.console})")
+            if time.monotonic() > end:
+                raise BackgroundServerFailed(
+                    f"Not every model answers after {timeout:g} s; the log of {self.title} is"
+                    f" {self.console}. --timeout waits longer."
+                )
+            time.sleep(POLL_SECONDS)
+
+
+def _reason(log: str) -> str:
+    """Return the last error in a log, or its last line."""
+    return last_error(log) or next(iter(log.strip().splitlines()[-1:]), "its log is empty")

@@ -1,0 +1,76 @@
+"""Start a fork server together with TorchServe."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from handlers.runtime.cores import available_cores
+from scripts.serving.fork_server.messages import SEPARATOR
+from scripts.serving.fork_server.modules import MODULES
+
+HANDLERS = Path(__file__).resolve().parents[3] / "handlers"
+BOOT, LAUNCHER = (Path(__file__).with_name(name) for name in ("boot.py", "launcher.py"))
+
+# `off` has each worker import its packages itself.
+VARIABLE = "FORK_SERVER"
+LOG_FILE = "fork_server.log"
+PYTHON, SOCKET, KIT = "python", "fork.sock", "kit"
+
+# What is not packed either, and compiled modules that another process writes at the moment.
+NOT_COPIED = shutil.ignore_patterns(".*", "tests", "*.pyc.*")
+
+
+@dataclass(frozen=True)
+class ForkServer:
+    """A fork server to start.
+
+    Attributes:
+        folder: for its socket and its launcher; its path must be short.
+        log: the file for its messages.
+        modules: what it imports.
+        package: the `handlers` of the kit, which it imports for archives with the same; None
+            without.
+        slots: how many workers load their models at the same time.
+    """
+
+    folder: Path
+    log: Path
+    modules: Sequence[str] = MODULES
+    package: Path | None = HANDLERS
+    slots: int = field(default_factory=available_cores)
+
+    @property
+    def python(self) -> Path:
+        """The program that starts a worker."""
+        return self.folder / PYTHON
+
+    def write_launcher(self) -> bool:
+        """Write the launcher; return whether it can be executed, which a disk may forbid."""
+        start = [sys.executable, "-IS", str(LAUNCHER), str(self.folder / SOCKET)]
+        self.python.write_text(f'#!/bin/sh\nexec {shlex.join(start)} "$@"\n', encoding="utf-8")
+        self.python.chmod(0o700)
+        return os.access(self.python, os.X_OK)
+
+    def command(self, program: Sequence[str]) -> list[str]:
+        """Return the command that starts a program with the server.
+
+        The server imports a copy of the kit, which nobody changes while it runs.
+        """
+        kit = self.folder / KIT
+        if self.package:
+            # With compiled modules, which are found by the time of their source.
+            shutil.copytree(self.package, kit / self.package.name, ignore=NOT_COPIED)
+        names = SEPARATOR.join(self.modules)
+        options = [self.folder / SOCKET, self.log, self.slots, kit, names]
+        return [sys.executable, "-IS", str(BOOT), *map(str, options), *program]
+
+
+def is_on(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether servers of this machine have a fork server: on Linux, unless it is off."""
+    return sys.platform == "linux" and environment.get(VARIABLE, "on") != "off"

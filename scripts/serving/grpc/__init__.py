@@ -1,0 +1,1 @@
+"""The gRPC gateway in front of TorchServe."""

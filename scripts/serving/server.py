@@ -1,0 +1,179 @@
+"""A running TorchServe: its addresses, logs, model status and shutdown."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from scripts.archives.signed_store import SignedStore
+from scripts.serving.ports import HOST, Ports
+from scripts.serving.processes import (
+    WORKER_SCRIPT,
+    end_group,
+    group_members,
+    is_running,
+    script_of,
+    started_at,
+)
+from scripts.serving.tokens import KEY_FILE, Tokens, TokenType
+
+STATE_FILE = "server.json"
+# What begins an exception in the logs, which is on a line of its own.
+EXCEPTION = "  "
+
+
+@cache
+def _client() -> httpx.Client:
+    """Return the client of this process: models are polled, and a new one takes 25 ms to create."""
+    return httpx.Client(timeout=30.0, trust_env=False)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server. Other processes find it by its work folder.
+
+    Attributes:
+        pid: the Java process, the leader of the process group of all workers.
+        started: start time of that process, which distinguishes it from a later one with this id.
+        models: archive file names by model name.
+        ports: the ports of the server.
+        workdir: the settings and, in `logs/`, the logs.
+        scratch: temporary folder for unpacked archives, removed when the server stops.
+        public_key: the key that its archives are signed with; None for any archives.
+        left_out: why archives are not served that were to be, by the name of their model.
+    """
+
+    pid: int
+    started: float
+    models: dict[str, str]
+    ports: Ports
+    workdir: Path
+    scratch: Path
+    public_key: Path | None = None
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    def signed_store(self, source: Path) -> SignedStore | None:
+        """Return the model store of a server with a key, given the folder of archives."""
+        if self.public_key is None:
+            return None
+        return SignedStore(self.scratch / "signed", source, self.public_key)
+
+    @property
+    def inference_url(self) -> str:
+        """Base URL of `/predictions/<model>`, `/explanations/<model>` and `/ping`."""
+        return f"http://{HOST}:{self.ports.inference}"
+
+    @property
+    def management_url(self) -> str:
+        """Base URL of `/models/<model>`."""
+        return f"http://{HOST}:{self.ports.management}"
+
+    @property
+    def metrics_url(self) -> str:
+        """The URL to scrape with Prometheus."""
+        return f"http://{HOST}:{self.ports.metrics}/metrics"
+
+    @property
+    def grpc_port(self) -> int:
+        """The port of the gRPC inference API."""
+        return self.ports.grpc_inference
+
+    def logs(self) -> str:
+        """Return all log files of the server and its workers."""
+        files = sorted((self.workdir / "logs").glob("*.log"))
+        return "".join(self.log(path.name) for path in files)
+
+    def log(self, name: str) -> str:
+        """Return a log file such as ts_log.log or model_log.log, or "" if it does not exist yet."""
+        path = self.workdir / "logs" / name
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        return "".join(f"{_plain(line)}\n" for line in text.removesuffix("\n").split("\n") if text)
+
+    def is_alive(self) -> bool:
+        """Return whether the server process is running."""
+        return is_running(self.pid, self.started)
+
+    def is_ready(self, model: str) -> bool:
+        """Return whether a worker of a model is ready."""
+        workers = [worker for version in self.describe(model) for worker in version["workers"]]
+        return any(worker["status"] == "READY" for worker in workers)
+
+    def describe(self, model: str, version: str = "") -> list[dict[str, Any]]:
+        """Return TorchServe's description of the default version of a model.
+
+        Args:
+            model: its name.
+            version: another version, or `all` of them.
+
+        Returns:
+            A description of each version; empty if unavailable.
+        """
+        url = f"{self.management_url}/models/{model}/{version}".removesuffix("/")
+        try:
+            answer = _client().get(url, headers=self.credentials("management"))
+        except httpx.TransportError:
+            return []
+        return list(answer.json()) if answer.is_success else []
+
+    def workers(self) -> list[psutil.Process]:
+        """Return the processes that have loaded models or load them."""
+        found = group_members(self.pid)
+        return [process for process in found if script_of(process) == WORKER_SCRIPT]
+
+    def credentials(self, kind: TokenType) -> dict[str, str]:
+        """Return the authorization header of a kind of call, if token authorization is on."""
+        keys = self.workdir / KEY_FILE
+        return Tokens(keys if keys.is_file() else None, self.management_url).header(kind)
+
+    def stop(self) -> None:
+        """Stop the server and all its processes, and wait until they have exited."""
+        if started_at(self.pid) is None or self.is_alive():
+            end_group(self.pid)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        (self.workdir / STATE_FILE).unlink(missing_ok=True)
+
+    def save(self) -> None:
+        """Write the state file into the work folder, where :meth:`of` reads it."""
+        state = json.dumps(asdict(self), default=str, indent=2)
+        (self.workdir / STATE_FILE).write_text(state + "\n", encoding="utf-8")
+
+    @classmethod
+    def of(cls, workdir: Path) -> Server | None:
+        """Return the server started in a work folder, or None if it was stopped."""
+        if not (workdir / STATE_FILE).is_file():
+            return None
+        state = json.loads((workdir / STATE_FILE).read_text(encoding="utf-8"))
+        key = state.get("public_key")
+        paths = {
+            "workdir": workdir,
+            "scratch": Path(state["scratch"]),
+            "public_key": Path(key) if key else None,
+        }
+        return cls(**{**state, **paths, "ports": Ports(**state["ports"])})
+
+
+def _plain(line: str) -> str:
+    """Return a line of a log as TorchServe would write it, with the first line of an exception."""
+    if line.startswith(EXCEPTION):
+        return _first(line.removeprefix(EXCEPTION), "\\n")
+    if not line.startswith('{"time"'):
+        return line
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return line
+    head = f"{found['time']} [{found.get('level', '')}] {found.get('thread', '')}"
+    message = f"{head} {found['logger']} - {found['message']}"
+    exception = found.get("exception")
+    return f"{message}\n{_first(exception, chr(10))}" if exception else message
+
+
+def _first(text: str, end: str) -> str:
+    return text.partition(end)[0].removesuffix("\\r").rstrip()
