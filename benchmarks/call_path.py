@@ -31,8 +31,8 @@ from ts.context import Context, RequestProcessor
 from ts.metrics.metric_cache_yaml_impl import MetricsCacheYamlImpl
 
 from benchmarks.models import bert_base
-from handlers.transformers_handler import TransformersHandler
 from demo_models.minilm import load_tokenizer
+from handlers.transformers_handler import TransformersHandler
 
 HANDLERS = Path(__file__).parent.parent / "handlers"
 METRICS = Path(ts.__file__).parent / "configs" / "metrics.yaml"

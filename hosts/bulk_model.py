@@ -14,7 +14,7 @@ from handlers.http.decoding import value_or_text
 from handlers.protocols.items import read_item
 from handlers.schemas.model_info import TEXT_COLUMN
 from handlers.schemas.request import Request
-from handlers.worker_start import load_engine, prepare_process
+from hosts.archive_handlers import load_engine, prepare_process
 
 Outcome = tuple[Any, dict[str, Any] | None]
 

@@ -20,12 +20,7 @@ from handlers.http.response import HttpResponse, encode_json, has_failed
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.memory import FreedMemory
 from handlers.telemetry.meter import Meter
-from handlers.worker_start import load_engine, prepare_process
-
-try:
-    from handlers.dispatcher import Dispatcher
-except ModuleNotFoundError:  # archives of version 0.2.0 and before
-    from handlers.protocols.dispatcher import Dispatcher  # type: ignore[import-not-found,no-redef]
+from hosts.archive_handlers import Dispatcher, load_engine, prepare_process
 
 Respond = Callable[[HttpResponse, bool], None]
 Report = Callable[[Meter, float], None]
