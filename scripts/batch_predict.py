@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from handlers.errors import KitError
+from handlers.runtime.cgroup import available_cores
 from hosts.archives import ArchiveError
 from hosts.ray_environment import import_ray
 from scripts.kit.command import plain_errors
@@ -123,8 +124,6 @@ def _predict_missing(ray: Any, planned: Planned, address: str | None, actors: Ac
 
 
 def _connect(ray: Any, address: str | None) -> None:
-    from handlers.runtime.threads import available_cores  # noqa: PLC0415 - imports torch
-
     if address:
         ray.init(address, log_to_driver=False, logging_level="ERROR")
     else:

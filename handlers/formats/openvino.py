@@ -57,8 +57,8 @@ from handlers.formats.base import BaseFormat
 from handlers.formats.pretrained import read_weights
 from handlers.generation.generator import end_tokens
 from handlers.generation.grammar import token_bytes
+from handlers.runtime.cgroup import available_cores
 from handlers.runtime.model import ForwardOnlyModel, Model
-from handlers.runtime.threads import available_cores
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ import torch
 from handlers.config.torchserve_section import Torchrun
 from handlers.errors import Overloaded
 from handlers.runtime import ranks
+from handlers.runtime.cgroup import available_cores
 from handlers.runtime.workers import count_workers
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,6 @@ OMP_VARIABLE = "OMP_NUM_THREADS"
 PARALLELISM_VARIABLE = "TOKENIZERS_PARALLELISM"
 RAYON_VARIABLE = "RAYON_NUM_THREADS"
 IS_PARALLELISM_SET_BY_USER = PARALLELISM_VARIABLE in os.environ
-CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 RECOUNT_INTERVAL = 10.0  # seconds; a count takes about 5 us for each process of the machine
 
 
@@ -127,19 +126,3 @@ def _is_set_by_user(torchrun: Torchrun | None) -> bool:
     if ranks.started_by_torchrun():
         return torchrun is not None and torchrun.OMP_NUMBER_THREADS is not None
     return bool(os.environ.get(OMP_VARIABLE))
-
-
-def available_cores() -> int:
-    """Return how many cores the CPU affinity and the container's quota allow."""
-    cores = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    return min(cores, _quota() or cores)
-
-
-def _quota() -> int | None:
-    """Return the CPU quota of a container in cores; the file of cgroup v2 has `max 100000`."""
-    if not CGROUP_QUOTA.is_file():
-        return None
-    allowed, period = CGROUP_QUOTA.read_text(encoding="utf-8").split()
-    return None if allowed == "max" else max(1, int(allowed) // int(period))

@@ -21,9 +21,8 @@ from packaging.requirements import Requirement
 from handlers import __version__
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import KitError
-from handlers.runtime.memory_limit import memory_limit
+from handlers.runtime.cgroup import cpu_quota, memory_limit
 from hosts.mar import Mar, WrongMar
-from scripts.kit.cores import cpu_quota
 from scripts.kit.java import java_home
 from scripts.kit.manifest import MANIFEST_FILE
 from scripts.kit.memory import Memory

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from handlers.errors import KitError
-from scripts.kit.cores import available_cores
+from handlers.runtime.cgroup import available_cores
 from scripts.kit.fork_server.messages import ENDED
 from scripts.kit.fork_server.start import LOG_FILE
 from scripts.kit.server import Server

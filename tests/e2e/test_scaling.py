@@ -8,7 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from handlers.runtime.threads import RECOUNT_INTERVAL, available_cores
+from handlers.runtime.cgroup import available_cores
+from handlers.runtime.threads import RECOUNT_INTERVAL
 from scripts.kit.server import Server
 from scripts.kit.torchserve import TorchServe
 from tests.e2e.asking import ask_json

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.kit.cores import available_cores
+from handlers.runtime.cgroup import available_cores
 from scripts.kit.fork_server.messages import SEPARATOR
 from scripts.kit.fork_server.modules import MODULES
 
