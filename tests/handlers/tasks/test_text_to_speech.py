@@ -297,7 +297,7 @@ def test_a_model_whose_durations_are_not_random_speaks_as_the_pipeline(tmp_path:
 def test_a_text_may_have_as_many_tokens_as_the_limit(
     model: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task = model.engine.task
+    task: Any = model.engine.task
     count = len(task.tokenizer("a fox")["input_ids"])
     monkeypatch.setattr(task, "max_tokens", count)
     assert model.post({"inputs": "a fox"})[0][0] == 200
