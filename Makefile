@@ -9,8 +9,10 @@ TEST_READY := $(VENV)/.ready-for-tests
 LATEST := .venv-latest
 # Clients of other servers, which the tests run against this one.
 CLIENTS := .venv-clients
-# LangChain and LlamaIndex, whose classes the tests run against this server.
+# Frameworks such as LangChain and smolagents, whose classes the nightly tests run against this server.
 FRAMEWORKS := .venv-frameworks
+# Clients that need older versions than those.
+OLDER_CLIENTS := .venv-older-clients
 # LitServe, which the benchmark measures.
 BENCH_VENV := .venv-bench
 # MLServer, whose environment takes 4 GB: make .venv-mlserver/.ready bench BENCH=--all
@@ -52,7 +54,7 @@ install = $(UV) pip install $(if $(TORCH_BACKEND),--torch-backend $(TORCH_BACKEN
 # Three processes on two cores, as servers mostly wait. tests/conftest.py keeps what needs the same server in one
 # of them, and orders the files.
 PARALLEL := --numprocesses 3 --dist loadgroup --no-loadscope-reorder
-TESTED := $(TEST_READY) models browser wrk $(CLIENTS)/.ready $(FRAMEWORKS)/.ready $(DOCS)/.ready
+TESTED := $(TEST_READY) models browser wrk $(CLIENTS)/.ready $(OLDER_CLIENTS)/.ready $(DOCS)/.ready
 # Tests that need no environment or quiet machine of their own.
 HERE := not vllm and not ray and not kserve and not soak
 # What notices that transformers has changed: each mode, each kind of checkpoint, batches of its families,
@@ -131,7 +133,7 @@ $(CLIENTS)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt | $(UV)
 	touch $@
 
 # The documentation tool, frameworks and other servers, which import nothing of the kit.
-$(DOCS)/.ready $(FRAMEWORKS)/.ready $(BENCH_VENV)/.ready $(MLSERVER)/.ready $(INFINITY)/.ready: .venv-%/.ready: requirements/%.txt | $(UV)
+$(DOCS)/.ready $(FRAMEWORKS)/.ready $(OLDER_CLIENTS)/.ready $(BENCH_VENV)/.ready $(MLSERVER)/.ready $(INFINITY)/.ready: .venv-%/.ready: requirements/%.txt | $(UV)
 	$(call environment,.venv-$*)
 	$(call install,.venv-$*,-r requirements/$*.txt)
 	touch $@
@@ -225,11 +227,11 @@ test-e2e: $(TESTED)
 	$(RUN) -m pytest $(PARALLEL) -m "not nightly and $(HERE)" tests/e2e
 
 # A small set with the newest transformers; the models that `make models` installs are served here too.
-test-latest: $(LATEST)/.ready models $(CLIENTS)/.ready $(FRAMEWORKS)/.ready
+test-latest: $(LATEST)/.ready models $(CLIENTS)/.ready
 	$(LATEST)/bin/python -m pytest $(PARALLEL) -m "not nightly and not openvino and $(HERE)" $(LATEST_SET)
 
 # Everything. Faults and overload are tried last, with nothing beside them.
-test-nightly: $(TESTED) $(LATEST)/.ready
+test-nightly: $(TESTED) $(LATEST)/.ready $(FRAMEWORKS)/.ready
 	$(RUN) -m pytest $(PARALLEL) -m "$(HERE)"
 	$(LATEST)/bin/python -m pytest $(PARALLEL) -m "not openvino and $(HERE)" tests/handlers tests/scripts
 	$(MAKE) test-vllm test-ray test-kserve test-soak

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.contenders.base import Contender
 from benchmarks.engine import EngineSpeed, measure_in_subprocess
 from benchmarks.load import Load, load, warm_up
-from benchmarks.startup import first_answer, worker_bytes
+from benchmarks.startup import first_answer, python_bytes
 
 SAME_INPUTS = "same"
 
@@ -30,7 +30,7 @@ class Measurement:
 
     Attributes:
         first_answer_seconds: seconds from the start of the server to the first response.
-        worker_bytes: memory of the worker after the load.
+        worker_bytes: memory of the Python processes after the load.
         loads: results by number of clients.
         engine: the same archive and rows without a server; None for servers other than this kit.
         longer: speed of the engine with additional inputs, by name.
@@ -68,7 +68,7 @@ def measure(
                 contender.url, bodies, kind, clients=clients, seconds=plan.seconds
             )
             contender.ask(inputs[0])
-        memory = worker_bytes(contender.leader)
+        memory = python_bytes(contender.leader)
     finally:
         contender.stop()
     rows = {SAME_INPUTS: inputs, **longer}

@@ -1,4 +1,4 @@
-"""Measure the startup time of a server and the memory of its worker."""
+"""Measure the startup time of a server and the memory of its Python processes."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ def first_answer(contender: Contender, inputs: Any) -> float:
     return time.monotonic() - started
 
 
-def worker_bytes(leader: int) -> int:
-    """Return the memory of the largest Python process of a server, which holds the model.
+def python_bytes(leader: int) -> int:
+    """Return the memory of the Python processes of a server, its fork server included.
 
-    This is the proportional set size (PSS) if available, otherwise the resident set size.
+    It is the sum of their proportional set sizes (PSS), in which a page that processes share
+    counts once.
     """
-    return max(map(_python_bytes, group_members(leader)), default=0)
+    return sum(map(_python_bytes, group_members(leader)))
 
 
 def _python_bytes(process: psutil.Process) -> int:
@@ -37,4 +38,4 @@ def _python_bytes(process: psutil.Process) -> int:
         memory = process.memory_full_info() if "python" in process.name() else None
     except psutil.NoSuchProcess:
         return 0
-    return int(getattr(memory, "pss", memory.rss)) if memory else 0
+    return int(memory.pss) if memory else 0

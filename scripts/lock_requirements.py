@@ -27,6 +27,7 @@ ENVIRONMENTS = {
     "gateway": ("gateway",),
     "clients": ("gateway", "clients"),
     "frameworks": ("frameworks",),
+    "older-clients": ("older-clients",),
     "ray": (*SERVING, "signatures", "ray"),
     "kserve": (*SERVING, "signatures", "kserve"),
     "bench": ("dependencies", "bench"),

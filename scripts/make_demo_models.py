@@ -34,6 +34,7 @@ def main(
     out.print(
         f"In {MODELS.relative_to(ROOT)}/. The scores are on texts that were not trained on, written"
         " by hand, or from a generator with other sentence patterns and words than in training."
+        " The perplexity is on new stories with words of training, and on others."
     )
 
 

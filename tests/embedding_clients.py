@@ -134,7 +134,11 @@ def llama_index_embeds_and_ranks(server: EmbeddingServer) -> None:
     _check_framework(server, "llama_index_client", normalizing="tei")
 
 
-def _check_framework(server: EmbeddingServer, program: str, normalizing: str) -> None:
+def litellm_embeds_and_ranks(server: EmbeddingServer) -> None:
+    _check_framework(server, "litellm_client")
+
+
+def _check_framework(server: EmbeddingServer, program: str, normalizing: str = "") -> None:
     job = {
         "embed": {"url": f"{server.url}/{EMBEDDING}", "texts": TEXTS},
         "rerank": {"url": f"{server.url}/{RANKING}", "query": QUERY, "documents": DOCUMENTS},
@@ -158,4 +162,5 @@ CHECKS = (
     cohere_ranks,
     langchain_embeds_and_ranks,
     llama_index_embeds_and_ranks,
+    litellm_embeds_and_ranks,
 )

@@ -97,7 +97,7 @@ class HangUps:
 
     Attributes:
         clients: the number of clients.
-        bytes_before: resident memory of the Python processes of the server; likewise after.
+        bytes_before: memory of the Python processes of the server; likewise after.
         threads_before: threads of these processes; likewise after.
         running_after: the texts that run by the server's metrics, in the end; None without them.
         idle_ms: median time to the first token of a short request before.

@@ -17,6 +17,7 @@ import numpy as np
 import psutil
 
 from benchmarks.contenders.base import TIMEOUT
+from benchmarks.startup import python_bytes
 from benchmarks.text_generation.contender import HangUps, Job, Latency
 from benchmarks.text_generation.streams import TextClient
 from benchmarks.text_generation.workloads import (
@@ -129,20 +130,20 @@ def hang_ups(client: TextClient, job: Job, leader: int, metrics_url: str) -> Han
     first, *shorts = short_requests(2 + 2 * job.plan.repeats, job.vocabulary)
     client.first_token_ms(first)
     idle = median(client.first_token_ms(each) for each in shorts[: job.plan.repeats])
-    before = _usage(leader)
+    bytes_before, threads_before = python_bytes(leader), _threads(leader)
     requests = long_requests(job.plan.hang_ups, job.vocabulary)
     with ThreadPoolExecutor(job.plan.clients) as clients:
         list(clients.map(lambda each: _hang_up(client, each), requests))
     following, *rest = (client.first_token_ms(each) for each in shorts[job.plan.repeats :])
-    after = _usage(leader)
+    bytes_after, threads_after = python_bytes(leader), _threads(leader)
     time.sleep(REPORT_SECONDS)
     metrics = httpx.get(metrics_url, timeout=TIMEOUT, trust_env=False).text
     return HangUps(
         clients=job.plan.hang_ups,
-        bytes_before=before.rss,
-        bytes_after=after.rss,
-        threads_before=before.threads,
-        threads_after=after.threads,
+        bytes_before=bytes_before,
+        bytes_after=bytes_after,
+        threads_before=threads_before,
+        threads_after=threads_after,
         running_after=gauge(metrics, RUNNING),
         idle_ms=idle,
         next_ms=following,
@@ -170,24 +171,14 @@ def _wait_for(begun: Sequence[threading.Event], futures: Sequence[Future[None]])
                 future.result()
 
 
-@dataclass(frozen=True)
-class _Usage:
-    """Resident memory in bytes, and threads."""
-
-    rss: int
-    threads: int
+def _threads(leader: int) -> int:
+    """Return the threads of the Python processes of a group."""
+    return sum(map(_python_threads, group_members(leader)))
 
 
-def _usage(leader: int) -> _Usage:
-    """Return the sums over the Python processes of a group."""
-    found = [each for each in map(_python_usage, group_members(leader)) if each]
-    return _Usage(sum(each.rss for each in found), sum(each.threads for each in found))
-
-
-def _python_usage(process: psutil.Process) -> _Usage | None:
-    """Return the usage of a process; None if it has exited or is not Python."""
+def _python_threads(process: psutil.Process) -> int:
+    """Return the threads of a Python process; 0 for other processes and those that have exited."""
     try:
-        is_python = "python" in process.name()
-        return _Usage(process.memory_info().rss, process.num_threads()) if is_python else None
+        return process.num_threads() if "python" in process.name() else 0
     except psutil.NoSuchProcess:
-        return None
+        return 0

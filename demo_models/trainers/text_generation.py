@@ -33,6 +33,7 @@ CHAT_TEMPLATE = (
 )
 ENTRIES = 2000
 POSITIONS = 256
+UNKNOWN_WORDS = "perplexity of unknown words"
 
 
 class TextGeneration(ShippedTrainer):
@@ -53,8 +54,8 @@ class TextGeneration(ShippedTrainer):
         return _model(wrapped), wrapped
 
     def quality(self, measures: dict[str, float]) -> float:
-        """Return a number that is higher where the perplexity is lower."""
-        return -measures["perplexity"]
+        """Return a number that is higher where the perplexity of unknown words is lower."""
+        return -measures[UNKNOWN_WORDS]
 
     def features(self, tokenizer: PreTrainedTokenizerBase, rows: int, seed: int) -> list[Feature]:
         """Write texts; every token is predicted from those before it."""
@@ -68,15 +69,13 @@ class TextGeneration(ShippedTrainer):
         rows: int,
         seed: int,
     ) -> dict[str, float]:
-        """Measure the perplexity of a token: with new templates and words, and with known ones.
+        """Measure the perplexity of a token in new stories with the words of training.
 
-        The texts with known ones are new as well, written from another seed.
+        The second measure is on other sentence patterns and words.
         """
         return {
-            "perplexity": _perplexity(model, _encode(tokenizer, split, rows, seed)),
-            "perplexity of known words": _perplexity(
-                model, _encode(tokenizer, "train", rows, seed + 1)
-            ),
+            "perplexity": _perplexity(model, _encode(tokenizer, "train", rows, seed + 1)),
+            UNKNOWN_WORDS: _perplexity(model, _encode(tokenizer, split, rows, seed)),
         }
 
     def calibration_inputs(self, rows: int, seed: int) -> list[Any]:

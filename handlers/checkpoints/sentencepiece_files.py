@@ -6,20 +6,17 @@ packages that are not installed here. This module makes all of them from the fil
 Token ids are those of transformers' slow tokenizers, but for texts with characters that the
 SentencePiece model of the source language does not know: where the shared vocabulary of a Marian
 model has them, they are found one by one, and not in whole runs.
-
-A SentencePiece model is a protobuf message, described in `sentencepiece_model.proto` of
-https://github.com/google/sentencepiece.
 """
 
 from __future__ import annotations
 
 import json
-import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import DecodeError
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE, Unigram
 from tokenizers.processors import TemplateProcessing
@@ -27,6 +24,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.models.mbart.tokenization_mbart import FAIRSEQ_LANGUAGE_CODES as MBART_CODES
 from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES as MBART50_CODES
 from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES as NLLB_CODES
+from transformers.utils.sentencepiece_model_pb2_new import ModelProto, TrainerSpec
 
 from handlers.config.quoting import enumerate_names
 
@@ -36,13 +34,7 @@ END = "</s>"
 MASK = "<mask>"
 # Less than any sum of scores of pieces: a token with it is found for unknown characters only.
 LOWEST_SCORE = -1e4
-UNIGRAM, PAIRS = 1, 2
-NORMAL = 1
-CUT_SHORT = "ends within a field"
-# Lengths in bytes of the values of fixed size, by wire type.
-FIXED = {1: 8, 5: 4}
-
-Values = Mapping[int, int | bytes]
+NORMAL = ModelProto.SentencePiece.NORMAL
 
 
 @dataclass(frozen=True)
@@ -68,23 +60,22 @@ class SentencePieceModel:
         Raises:
             ValueError: it is not one, or has a kind of model that no fast tokenizer equals.
         """
-        fields = list(_fields(path.read_bytes()))
-        trainer = _last(fields, 2)
-        normalizer = _last(fields, 3)
-        kind = trainer.get(3, UNIGRAM)
-        if kind not in (UNIGRAM, PAIRS) or trainer.get(35) or not normalizer.get(3, 1):
+        try:
+            model = ModelProto.FromString(path.read_bytes())
+        except DecodeError:
+            raise ValueError(f"{path.name} is not a SentencePiece model") from None
+        trainer, normalizer = model.trainer_spec, model.normalizer_spec
+        is_plain = normalizer.add_dummy_prefix and not trainer.byte_fallback
+        if trainer.model_type not in (TrainerSpec.UNIGRAM, TrainerSpec.BPE) or not is_plain:
             raise ValueError(f"{path.name} is neither a plain unigram model nor one of pairs")
-        pieces = (dict(_fields(value)) for number, value in fields if number == 1)
-        normal = (piece for piece in pieces if piece.get(3, NORMAL) == NORMAL)
-        scores = {_text(piece.get(1)): _score(piece.get(2)) for piece in normal}
+        scores = {piece.piece: piece.score for piece in model.pieces if piece.type == NORMAL}
         if not scores:
             raise ValueError(f"{path.name} has no pieces")
-        characters = normalizer.get(2)
         return cls(
             scores,
-            kind == PAIRS,
-            characters if isinstance(characters, bytes) else b"",
-            bool(normalizer.get(4, 1)),
+            trainer.model_type == TrainerSpec.BPE,
+            normalizer.precompiled_charsmap,
+            normalizer.remove_extra_whitespaces,
         )
 
     def tokenizer(self, tokens: Sequence[str]) -> Tokenizer:
@@ -306,50 +297,3 @@ def _document(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError(f"{path.name} is not a JSON object")  # noqa: TRY004 - a damaged file
     return found
-
-
-def _last(fields: Sequence[tuple[int, int | bytes]], number: int) -> Values:
-    """Return the fields of the last message of a number; those that repeat, their last value."""
-    messages = [value for each, value in fields if each == number]
-    return dict(_fields(messages[-1])) if messages else {}
-
-
-def _fields(data: int | bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the number and the value of each field of a protobuf message."""
-    if isinstance(data, int):
-        raise ValueError("it has a number where a message belongs")  # noqa: TRY004 - a damaged file
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        number, wire_type = tag >> 3, tag & 7
-        if wire_type == 0:
-            value, at = _varint(data, at)
-            yield number, value
-            continue
-        size, at = _varint(data, at) if wire_type == 2 else (FIXED.get(wire_type), at)
-        if size is None or at + size > len(data):
-            raise ValueError(CUT_SHORT)
-        yield number, data[at : at + size]
-        at += size
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            raise ValueError(CUT_SHORT)
-        byte, at = data[at], at + 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise ValueError("has a number of more than 64 bits")
-
-
-def _text(value: int | bytes | None) -> str:
-    return value.decode("utf-8") if isinstance(value, bytes) else ""
-
-
-def _score(value: int | bytes | None) -> float:
-    if isinstance(value, bytes) and len(value) == FIXED[5]:
-        return float(struct.unpack("<f", value)[0])
-    return 0.0

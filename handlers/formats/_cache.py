@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedConfig
 
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.runtime.memory_limit import available_memory
+from handlers.runtime.cgroup import memory_limit
 
 CPU = torch.device("cpu")
 # Tokens in a block of OpenVINO's cache on CPUs.
@@ -51,7 +51,15 @@ def cache_bytes(spec: ModelSpec, size: int, block: int, device: torch.device = C
         return int(handler.cache_size * GIGABYTE)
     token = bytes_per_token(spec.checkpoint.config.get_text_config(), size)
     wanted = handler.max_num_seqs * math.ceil(longest_text(spec) / block) * block * token
-    return min(wanted, available_memory(device) // MEMORY_SHARE // _sharing_workers(spec, device))
+    return min(wanted, _available_memory(device) // MEMORY_SHARE // _sharing_workers(spec, device))
+
+
+def _available_memory(device: torch.device) -> int:
+    """Return the free memory of a GPU, or the memory that this process may use, in bytes."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free)
+    return memory_limit()
 
 
 def _sharing_workers(spec: ModelSpec, device: torch.device) -> int:

@@ -15,7 +15,7 @@ from handlers.errors import LackingInEngine, summarize
 from handlers.generation.compile_cache import CompileCache, TooBusyToCompile
 from handlers.generation.json_schemas import Schema, relaxed, schemas_in
 from handlers.generation.text_grammar import TextGrammar
-from handlers.runtime.cores import available_cores
+from handlers.runtime.cgroup import available_cores
 
 VOCABULARY = Path(__file__).with_name("_genai_vocabulary.py")
 # What a trial may take. On a busy machine the wall clock shows a multiple of the CPU time.

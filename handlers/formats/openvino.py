@@ -57,7 +57,7 @@ from handlers.formats.base import BaseFormat
 from handlers.formats.pretrained import read_weights
 from handlers.generation.generator import end_tokens
 from handlers.generation.grammar import token_bytes
-from handlers.runtime.cores import available_cores
+from handlers.runtime.cgroup import available_cores
 from handlers.runtime.model import ForwardOnlyModel, Model
 
 logger = logging.getLogger(__name__)

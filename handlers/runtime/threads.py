@@ -14,7 +14,7 @@ import torch
 from handlers.config.torchserve_section import Torchrun
 from handlers.errors import Overloaded
 from handlers.runtime import ranks
-from handlers.runtime.cores import available_cores
+from handlers.runtime.cgroup import available_cores
 from handlers.runtime.workers import count_workers
 
 logger = logging.getLogger(__name__)

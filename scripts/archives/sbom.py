@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import (
     Distribution,
     PackageNotFoundError,
@@ -15,6 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from cyclonedx.model import HashAlgorithm, HashType
+from cyclonedx.model.bom import Bom, BomMetaData
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.model.license import LicenseExpression
+from cyclonedx.model.tool import ToolRepository
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -27,9 +35,10 @@ from handlers.runtime.integrity import SUMS, read_sums
 from hosts.mar import Mar, WrongMar
 from scripts.archives.manifest import MANIFEST_FILE, timestamp
 
-SPECIFICATION = "1.6"
 KIT = "transformers-on-torchserve"
 SUFFIX = ".cdx.json"
+# The reference of the checkpoint.
+MODEL = "model"
 # Extras of the kit for modes and settings, whose packages workers import where they are installed.
 OF_WORKERS = frozenset({"audio", "diffusion", "signatures", "tables", "tracing"})
 
@@ -60,54 +69,73 @@ def sbom(files: Mapping[str, bytes]) -> dict[str, Any]:
 
     It is the same for the same archive and environment.
     """
-    model = json.loads(files[MANIFEST_FILE])["model"]
     handler = yaml.safe_load(files[CONFIG_FILE])["handler"]
-    number = uuid.uuid5(uuid.NAMESPACE_URL, files[SUMS].decode())
-    return {
-        "$schema": f"http://cyclonedx.org/schema/bom-{SPECIFICATION}.schema.json",
-        "bomFormat": "CycloneDX",
-        "specVersion": SPECIFICATION,
-        "serialNumber": f"urn:uuid:{number}",
-        "version": 1,
-        "metadata": {
-            "timestamp": timestamp().isoformat(),
-            "tools": {"components": [{"type": "application", "name": KIT, "version": __version__}]},
-            "component": {
-                "type": "application",
-                "bom-ref": "archive",
-                "name": model["modelName"],
-                "version": model["modelVersion"],
-            },
-        },
-        "components": [
-            _model(handler),
-            *(_file(path, digest) for path, digest in read_sums(files[SUMS]).items()),
-            *(_package(found) for found in _packages(_requirements(_format_of(handler, files)))),
-        ],
-    }
+    document: dict[str, Any] = json.loads(JsonV1Dot6(_bom(handler, files)).output_as_string())
+    # The library has no model cards.
+    card = {"modelCard": {"modelParameters": {"task": handler["mode"]}}}
+    components = [
+        component | card if component["bom-ref"] == MODEL else component
+        for component in document["components"]
+    ]
+    return {**document, "components": components}
 
 
-def _model(handler: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the component of the checkpoint."""
-    revision = {"version": str(handler["revision"])} if handler.get("revision") else {}
-    name = str(handler.get("model_name") or handler["mode"])
-    task = {"modelCard": {"modelParameters": {"task": handler["mode"]}}}
-    kind = {"type": "machine-learning-model", "bom-ref": "model", "name": name}
-    return {**kind, **revision, **task}
+def _bom(handler: Mapping[str, Any], files: Mapping[str, bytes]) -> Bom:
+    archive = _archive(json.loads(files[MANIFEST_FILE])["model"])
+    kit = Component(name=KIT, version=__version__, type=ComponentType.APPLICATION)
+    packages = _packages(_requirements(_format_of(handler, files)))
+    libraries = {name: _library(package.distribution) for name, package in packages.items()}
+    components = [
+        _checkpoint(handler),
+        *(_file(path, digest) for path, digest in read_sums(files[SUMS]).items()),
+        *libraries.values(),
+    ]
+    bom = Bom(
+        serial_number=uuid.uuid5(uuid.NAMESPACE_URL, files[SUMS].decode()),
+        metadata=BomMetaData(
+            timestamp=timestamp(), tools=ToolRepository(components=[kit]), component=archive
+        ),
+        components=components,
+    )
+    bom.register_dependency(archive, components)
+    for name, package in packages.items():
+        required = [libraries[each] for each in package.requires if each in libraries]
+        bom.register_dependency(libraries[name], required)
+    return bom
 
 
-def _file(path: str, digest: str) -> dict[str, Any]:
-    hashes = [{"alg": "SHA-256", "content": digest}]
-    return {"type": "file", "bom-ref": f"file:{path}", "name": path, "hashes": hashes}
+def _archive(model: Mapping[str, str]) -> Component:
+    name, version = model["modelName"], model["modelVersion"]
+    return Component(name=name, version=version, type=ComponentType.APPLICATION, bom_ref="archive")
 
 
-def _package(found: Distribution) -> dict[str, Any]:
+def _checkpoint(handler: Mapping[str, Any]) -> Component:
+    revision = handler.get("revision")
+    return Component(
+        name=str(handler.get("model_name") or handler["mode"]),
+        version=str(revision) if revision else None,
+        type=ComponentType.MACHINE_LEARNING_MODEL,
+        bom_ref=MODEL,
+    )
+
+
+def _file(path: str, digest: str) -> Component:
+    hashes = [HashType(alg=HashAlgorithm.SHA_256, content=digest)]
+    return Component(name=path, type=ComponentType.FILE, bom_ref=f"file:{path}", hashes=hashes)
+
+
+def _library(found: Distribution) -> Component:
     name, version = found.metadata["Name"], found.version
-    address = f"pkg:pypi/{canonicalize_name(name)}@{version.replace('+', '%2B')}"
-    component = {"type": "library", "bom-ref": address, "name": name, "version": version}
+    address = PackageURL("pypi", name=canonicalize_name(name), version=version)
     key = "License-Expression"
-    licenses = {"licenses": [{"expression": found.metadata[key]}]} if key in found.metadata else {}
-    return {**component, "purl": address, **licenses}
+    licenses = [LicenseExpression(found.metadata[key])] if key in found.metadata else ()
+    return Component(
+        name=name,
+        version=version,
+        bom_ref=address.to_string(),
+        purl=address,
+        licenses=licenses,
+    )
 
 
 def _format_of(handler: Mapping[str, Any], files: Mapping[str, bytes]) -> str:
@@ -130,28 +158,37 @@ def _requirements(save_mode: str) -> list[Requirement]:
     return [Requirement(f"{KIT}[{','.join(extras)}]"), *map(Requirement, others)]
 
 
-def _packages(required: Iterable[Requirement]) -> Iterator[Distribution]:
-    """Yield the installed packages that are required, directly or not, by name, but the kit."""
-    found: dict[str, Distribution] = {}
+@dataclass(frozen=True)
+class Package:
+    """An installed package, and the names of those that it requires here."""
+
+    distribution: Distribution
+    requires: set[str] = field(default_factory=set)
+
+
+def _packages(required: Iterable[Requirement]) -> dict[str, Package]:
+    """Return the installed packages that are required, directly or not, by name, but the kit."""
+    found: dict[str, Package] = {}
     done = set[tuple[str, str]]()
     waiting = list(required)
     while waiting:
         requirement = waiting.pop()
         key = canonicalize_name(requirement.name)
         try:
-            found.setdefault(key, distribution(requirement.name))
+            package = found.setdefault(key, Package(distribution(requirement.name)))
         except PackageNotFoundError:
             continue
         new = {(key, extra) for extra in ("", *requirement.extras)} - done
         done |= new
-        needs = list(map(Requirement, found[key].requires or [])) if new else []
-        waiting += [
+        needs = [
             need
+            for need in map(Requirement, package.distribution.requires or [])
             for _, extra in new
-            for need in needs
             if need.marker is None or need.marker.evaluate({"extra": extra})
         ]
-    yield from (found[key] for key in sorted(found) if key != KIT)
+        package.requires.update(canonicalize_name(need.name) for need in needs)
+        waiting += needs
+    return {key: found[key] for key in sorted(found) if key != KIT}
 
 
 def _read(archive: Path, name: str) -> bytes:

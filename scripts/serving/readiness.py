@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from handlers.errors import KitError
-from handlers.runtime.cores import available_cores
+from handlers.runtime.cgroup import available_cores
 from scripts.serving.fork_server.messages import ENDED
 from scripts.serving.fork_server.start import LOG_FILE
 from scripts.serving.server import Server

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 from benchmarks.contenders.base import Contender
 from benchmarks.measurement import Plan, measure
+from benchmarks.startup import python_bytes
 
 PLAN = Plan(clients=(2,), seconds=1, warm=1)
 
@@ -77,3 +80,23 @@ def test_it_measures_a_server_and_stops_it() -> None:
     assert found.loads.keys() == {2}
     assert found.loads[2].errors == 0
     assert found.loads[2].rows_per_second > 0
+
+
+FORKING = """
+import os, sys
+block = bytearray(os.urandom(1)) * (200 << 20)
+if os.fork():
+    print("forked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_memory_that_processes_share_counts_once() -> None:
+    command = [sys.executable, "-c", FORKING]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout and process.stdout.readline() == b"forked\n"
+        found = python_bytes(process.pid)
+        process.communicate()
+    assert 200 << 20 < found < 300 << 20

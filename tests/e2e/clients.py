@@ -12,8 +12,9 @@ from typing import Any
 from scripts.paths import ROOT
 
 PYTHON = ROOT / ".venv-clients" / "bin" / "python"
-# That of the programs that need LangChain or LlamaIndex.
+# That of the programs that need a framework, all of which are nightly.
 FRAMEWORKS = ROOT / ".venv-frameworks" / "bin" / "python"
+OLDER_CLIENTS = ROOT / ".venv-older-clients" / "bin" / "python"
 SECONDS = 400
 # The handler sets it in each process that imports it, in this one too; with it
 # huggingface_hub's client sends no requests.

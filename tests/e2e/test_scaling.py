@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from handlers.runtime.cores import available_cores
+from handlers.runtime.cgroup import available_cores
 from handlers.runtime.threads import RECOUNT_INTERVAL
 from scripts.serving.server import Server
 from scripts.serving.torchserve import TorchServe

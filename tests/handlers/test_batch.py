@@ -151,6 +151,30 @@ def test_a_request_that_has_too_many_rows_is_not_encoded_further(
     assert all(isinstance(each, RequestTooLarge) for each in outcomes)
 
 
+def test_a_request_that_is_certain_to_have_too_many_rows_is_not_read_further(
+    served: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = served("zero_shot_classification", max_rows=8, max_request_rows=8).engine
+    parse, encode, parsed, encoded = engine.task.parse, engine.task.encode, [], list[int]()
+
+    def recorded(request: Request) -> Any:
+        parsed.append(request)
+        return parse(request)
+
+    def counted(queries: Any) -> Any:
+        encoded.append(len(queries))
+        return encode(queries)
+
+    monkeypatch.setattr(engine.task, "parse", recorded)
+    monkeypatch.setattr(engine.task, "encode", counted)
+    pairs = Request(TEXT, {"candidate_labels": ["a", "b", "c", "d", "e"]}, alone=False)
+    outcomes = engine.predict([pairs] * 200, http_request_ids=[0] * 200)
+    assert all(isinstance(each, RequestTooLarge) for each in outcomes)
+    # The second is one too many, and the texts that are read together end with it or soon after.
+    assert sum(encoded) == 1
+    assert 2 <= len(parsed) < 200
+
+
 def test_each_sequence_of_a_prompt_is_a_row(served: Load) -> None:
     model = served("text_generation", max_request_rows=40)
     sampling = {"do_sample": True, "max_new_tokens": 2}

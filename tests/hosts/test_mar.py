@@ -20,6 +20,7 @@ from handlers.runtime.integrity import (
     sign,
     sums_of,
 )
+from hosts import mar as mar_module
 from hosts.archives import FOLDER_VARIABLE, ArchiveError, open_archive
 from hosts.mar import Mar, WrongMar
 from scripts.archives.formats import ARCHIVE_FORMATS
@@ -352,3 +353,24 @@ def test_a_file_that_is_larger_than_its_directory_says_is_not_unpacked(
     with refused(WrongMar, "x"), Mar(mar) as found:
         found.unpack(mar.parent / "unpacked")
     assert (mar.parent / "unpacked" / "x").stat().st_size <= 2 << 20
+
+
+def test_what_is_read_whole_may_be_as_large_as_the_limit(
+    mar: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(mar, "w") as packed:
+        packed.writestr("x", b"0" * 100)
+    with zipfile.ZipFile(mar) as found:
+        directory = mar.stat().st_size - found.start_dir - mar_module.END.size
+    for limit, is_read in ((100, True), (99, False)):
+        with Mar(mar) as opened:
+            monkeypatch.setattr(mar_module, "MAX_READ", limit)
+            if is_read:
+                assert opened.read("x") == b"0" * 100
+            else:
+                with pytest.raises(WrongMar):
+                    opened.read("x")
+        monkeypatch.setattr(mar_module, "MAX_READ", directory)
+    monkeypatch.setattr(mar_module, "MAX_READ", directory - 1)
+    with pytest.raises(WrongMar):
+        Mar(mar)

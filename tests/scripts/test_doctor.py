@@ -119,6 +119,13 @@ def test_more_workers_of_continuous_batching_than_torchserve_serves_are_a_proble
     assert (first.level, first.sentence) == ("problem", Sentence(*facts))
 
 
+def test_one_worker_of_continuous_batching_is_no_problem(
+    installed: Installation, packed: Callable[..., Path]
+) -> None:
+    packed("text", "text_generation", continuousBatching=True, minWorkers=1, maxWorkers=1)
+    assert all(found.level != "problem" for found in check_archives(installed))
+
+
 def test_archives_that_need_more_memory_than_there_is_are_a_problem(
     installed: Installation, packed: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

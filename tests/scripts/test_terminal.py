@@ -165,3 +165,13 @@ def test_no_importance_at_all_colours_nothing() -> None:
 def test_the_target_is_its_label_or_its_text() -> None:
     assert target_of(explained()) == "POSITIVE"
     assert target_of(explained(target={"score": 0.5, "start": 4, "answer": "Lund"})) == "Lund"
+
+
+def test_a_tenth_of_the_largest_importance_is_shown() -> None:
+    shares = [1.0, 0.1, 0.09, -0.1]
+    explanation: dict[str, Any] = {"importances": shares}
+    explanation |= {"sequence_ids": [0] * 4, "offsets": [[n, n + 1] for n in (0, 2, 4, 6)]}
+    lines = plain(explanation_lines(explanation, "a b c d")).splitlines()
+    assert lines[-2:] == ["For it: a +1.00, b +0.10", "Against it: d -0.10"]
+    patches = plain(explanation_lines({"heat_map": "", "importances": [shares]}, IMAGE))
+    assert patches == " + + . -"

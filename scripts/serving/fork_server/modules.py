@@ -27,6 +27,7 @@ PACKAGES = (
     "transformers.models.mbart.tokenization_mbart",
     "transformers.models.mbart50.tokenization_mbart50",
     "transformers.models.nllb.tokenization_nllb",
+    "transformers.utils.sentencepiece_model_pb2_new",
     "captum.attr",
     "llguidance.hf",
 )

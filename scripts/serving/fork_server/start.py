@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from handlers.runtime.cores import available_cores
+from handlers.runtime.cgroup import available_cores
 from scripts.serving.fork_server.messages import SEPARATOR
 from scripts.serving.fork_server.modules import MODULES
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from handlers.batching.tokenization import check_windows, tokenize, without_excess
+from handlers.batching.tokenization import check_length, check_windows, tokenize, without_excess
 from handlers.errors import RequestTooLarge
 from tests.sentences import refused
 
@@ -98,3 +98,9 @@ def test_a_pair_may_be_truncated_at_its_beginning(checkpoint: Callable[..., Path
     whole = tokenize(tokenizer, [pair]).encodings[0]
     for rooms in ((None, 5), (128, 128)):
         assert without_excess(tokenizer, pair, whole, rooms, "left") == pair
+
+
+def test_a_row_may_be_as_long_as_the_limit() -> None:
+    check_length(5, 5, "the text")
+    with pytest.raises(RequestTooLarge):
+        check_length(6, 5, "the text")

@@ -142,6 +142,15 @@ def test_the_most_sensitive_block_stays_in_float(quantization: Quantization) -> 
     )
 
 
+def test_a_model_of_one_block_is_quantized_as_a_whole_or_not_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("handlers.export.quantize._blocks", lambda _graph: {SENSITIVE: [SENSITIVE]})
+    packages, errors = Packages(), dict[str, float]()
+    assert quantized(packages, errors=errors).graph.quantized == set(BLOCKS)
+    assert not errors
+
+
 def test_errors_of_an_earlier_call_are_not_measured_again() -> None:
     packages, errors = Packages(), dict[str, float]()
     assert SENSITIVE not in quantized(packages, errors=errors).graph.quantized

@@ -131,3 +131,11 @@ def test_labels_reach_the_minimum_and_tokens_as_far_as_few_of_them_tell(
 ) -> None:
     report = ParityReport(200, 9000, labels, 0.1, generated=TextAgreement(16, 6, 480, tokens))
     assert report.reaches(0.99) == reached
+
+
+def test_the_interval_of_the_tokens_may_end_at_the_minimum() -> None:
+    agreement = TextAgreement(16, 6, 480, 0.98)
+    report = ParityReport(200, 9000, 1.0, 0.1, generated=agreement)
+    minimum = agreement.interval[1]
+    assert report.reaches(minimum)
+    assert not report.reaches(minimum + 1e-9)

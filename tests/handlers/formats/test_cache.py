@@ -42,14 +42,15 @@ def spec(checkpoint: Callable[..., Path]) -> Callable[..., ModelSpec]:
 
 @pytest.fixture(autouse=True)
 def memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with two GPUs and little memory."""
-    monkeypatch.setattr(_cache, "available_memory", lambda _device: FREE)
+    """A machine with little memory and two GPUs, each with twice as much free."""
+    monkeypatch.setattr(_cache, "memory_limit", lambda: FREE)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (2 * FREE, 9 * FREE))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
 
 
 @pytest.mark.parametrize(
     ("device", "workers", "share"),
-    [("cpu", 1, 4), ("cpu", 2, 8), ("cuda:0", 1, 4), ("cuda:1", 2, 4), ("cuda:0", 3, 8)],
+    [("cpu", 1, 4), ("cpu", 2, 8), ("cuda:0", 1, 2), ("cuda:1", 2, 2), ("cuda:0", 3, 4)],
 )
 def test_the_cache_has_a_share_of_the_memory_of_its_device(
     spec: Callable[..., ModelSpec], device: str, workers: int, share: int

@@ -7,11 +7,12 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from handlers.errors import EngineFailed, RequestError, WrongCheckpoint
+from handlers.errors import EngineFailed, Overloaded, RequestError, WrongCheckpoint
 from handlers.formats._engine_process import EngineModel, EngineProcess, EngineProgram, Text
 from handlers.runtime.lazy_load import LazyLoad
 from tests.sentences import refused
@@ -147,6 +148,36 @@ def test_rows_that_are_explained_share_forwards_as_their_model_can(
     process = start(tmp_path, READY + DEAF)
     model = StandIn(process, 4, LazyLoad(lambda: static), has_gradients=True)
     assert model.run_exclusively(lambda: (model.padded_limit, model.runs_alone)) == (7.0, True)
+    process.close()
+
+
+def test_all_texts_of_a_prompt_must_have_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, limits = start(tmp_path, READY + DEAF), list[int]()
+    start_text = process.start
+
+    def recorded(text: Text, limit: int, receive: Any) -> None:
+        limits.append(limit)
+        start_text(text, limit, receive)
+
+    monkeypatch.setattr(process, "start", recorded)
+    model: Any = StandIn(process, 3, LazyLoad(pytest.fail), has_gradients=False)
+
+    def generate(texts: int, number: int = 0) -> None:
+        facts = {"engine_texts": texts, "grammar": None, "is_followed": False}
+        model.start(SimpleNamespace(features={"input_ids": [5]}, **facts), number, lambda _: None)
+
+    generate(2)
+    generate(2, number=1)
+    with pytest.raises(Overloaded):
+        generate(2)
+    generate(1)
+    with pytest.raises(Overloaded):
+        generate(1)
+    assert process.texts == 3
+    # Each leaves room for those of its prompt that are still to come.
+    assert limits == [2, 3, 3]
     process.close()
 
 

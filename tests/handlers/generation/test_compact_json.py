@@ -53,6 +53,12 @@ def test_an_array_without_end_repeats_its_items() -> None:
     assert compact_json({**schema, "minItems": 2}) == tag("[", items, "]")
 
 
+@pytest.mark.parametrize("bound", ["minItems", "maxItems"])
+def test_an_array_of_the_most_items_is_written_out(bound: str) -> None:
+    schema = {"type": "array", "items": NUMBER, bound: MAX_ITEMS}
+    assert compact_json(schema) != schema_of(schema)
+
+
 def test_references_and_choices_are_followed() -> None:
     schema = {"anyOf": [{"$ref": "#/$defs/Word"}, {"type": "null"}], "$defs": {"Word": WORD}}
     assert compact_json(schema) == any_of(schema_of(WORD), schema_of({"type": "null"}))

@@ -5,16 +5,18 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.generation.decoding import IncrementalDecoder
+from handlers.generation.decoding import IncrementalDecoder, Tail
 from handlers.generation.stopping import (
     BeamCriterion,
     Continuation,
     DeadlineCriterion,
     GeneratedText,
     RowCriterion,
+    TokenRecord,
     find_stop,
 )
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
+from handlers.schemas.request import GeneratedToken
 from tests.handlers.generation.test_decoding import encode, tokenizer
 from tests.serving import stream_into
 
@@ -136,3 +138,12 @@ def test_processes_of_torchrun_ask_for_the_time_at_every_eighth_step(monkeypatch
     criterion = DeadlineCriterion(Deadline(0.0))
     done = [criterion(torch.zeros((1, 1)), None).tolist() for _ in range(8)]
     assert done == [[False]] * 7 + [[True]]
+
+
+@pytest.mark.parametrize(("length", "count"), [(2, 0), (3, 1), (6, 1), (7, 2), (None, 2)])
+def test_recorded_tokens_end_within_a_length(length: int | None, count: int) -> None:
+    tokens = [GeneratedToken(id=number, text="", logprob=0.0) for number in (5, 6)]
+    records = tuple(map(TokenRecord, (0, 3), tokens))
+    text = GeneratedText("foxbear", 2, None, Tail((), 0, 0), records)
+    found = text.recorded_tokens(length=length)
+    assert [token.text for token in found] == ["fox", "bear"][:count]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from handlers.errors import BadRequest
-from handlers.http.decoding import decode_text
+from handlers.http.decoding import MAX_DEPTH, decode_text, parse_json
 from handlers.http.request import HttpRequest
 from tests.sentences import Sentence
 
@@ -60,3 +60,13 @@ def test_a_request_declares_its_character_set() -> None:
         {"body": NARROW.encode("latin-1")}, {"Content-Type": "text/csv; Charset=ISO-8859-1"}
     )
     assert http_request.content == http_request.text == NARROW
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_json_is_nested_as_deep_as_the_limit(opening: str) -> None:
+    def nested(depth: int) -> str:
+        return opening * depth + "1" + ("]" if opening == "[" else "}") * depth
+
+    assert parse_json(nested(MAX_DEPTH), max_values=1000)
+    with pytest.raises(BadRequest):
+        parse_json(nested(MAX_DEPTH + 1), max_values=1000)

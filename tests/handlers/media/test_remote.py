@@ -281,6 +281,14 @@ def test_a_large_file_is_refused_while_it_comes(network: _Network) -> None:
     assert "more than the 10,000 bytes" in str(found)
 
 
+@pytest.mark.parametrize(("limit", "is_fetched"), [(len(CAT), True), (len(CAT) - 1, False)])
+def test_a_file_may_be_as_large_as_the_limit(
+    network: _Network, limit: int, is_fetched: bool
+) -> None:
+    files = RemoteFiles(["*.example.com"], 30, limit, network.resolve, network.connect)
+    assert (_fetch(files, "http://images.example.com/cat") == CAT) is is_fetched
+
+
 def test_a_file_that_is_missing_is_refused_and_others_are_fetched(network: _Network) -> None:
     files = _files(network)
     missing, own, good = files.fetch_all(

@@ -12,13 +12,18 @@ from tests.embedding_clients import (
     RANKING,
     EmbeddingServer,
     langchain_embeds_and_ranks,
+    litellm_embeds_and_ranks,
     llama_index_embeds_and_ranks,
 )
 from tests.http_front import front
 from tests.serving import Served
 
 # Their imports take seconds, and they send what OpenAI's, Cohere's and Hugging Face's clients do.
-FRAMEWORKS = (langchain_embeds_and_ranks, llama_index_embeds_and_ranks)
+FRAMEWORKS = (
+    langchain_embeds_and_ranks,
+    litellm_embeds_and_ranks,
+    llama_index_embeds_and_ranks,
+)
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,14 @@ import pytest
 
 from handlers.errors import Overloaded
 from handlers.runtime.deadline import Deadline
-from handlers.runtime.request_threads import LEAD_SECONDS, Ready, RequestThreads, Send
-from handlers.runtime.step_clock import StepClock
+from handlers.runtime.request_threads import (
+    LEAD_SECONDS,
+    Ready,
+    RequestThreads,
+    Send,
+)
+from handlers.runtime.step_clock import SAME_STEP, StepClock
+from tests.clock import Clock
 from tests.threads import without_threads
 
 SECONDS = 30.0
@@ -159,3 +165,18 @@ def test_the_first_part_of_a_stream_is_known_as_such(threads: RequestThreads[str
     assert threads.take(SECONDS)["a"].is_first
     taken.set()
     assert not threads.take(SECONDS)["a"].is_first
+
+
+def test_requests_that_begin_in_the_same_step_yield_once(
+    threads: RequestThreads[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yields, clock = list[float](), Clock()
+    clock.now = 1000.0
+    monkeypatch.setattr("time.monotonic", clock)
+    monkeypatch.setattr("time.sleep", yields.append)
+    counts = []
+    for seconds in (0, SAME_STEP / 2, SAME_STEP, SAME_STEP / 2):
+        clock.now += seconds
+        threads._yield_once_a_step()
+        counts.append(len(yields))
+    assert counts == [1, 1, 2, 2]

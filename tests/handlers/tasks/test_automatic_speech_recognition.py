@@ -33,6 +33,8 @@ OF_CTC: list[dict[str, Any]] = [
     {"chunk_length_s": 1, "return_timestamps": "char"},
     {"chunk_length_s": 1.5, "stride_length_s": [0.5, 0.2], "return_timestamps": "word"},
     {"chunk_length_s": 1, "stride_length_s": 0},
+    # Three eighths are the most.
+    {"chunk_length_s": 1.6, "stride_length_s": 0.6},
 ]
 OF_WHISPER: list[dict[str, Any]] = [
     {},

@@ -21,8 +21,9 @@ from transformers import (
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 from transformers.pipelines.document_question_answering import DocumentQuestionAnsweringPipeline
 
+from handlers.errors import RequestTooLarge
 from handlers.media import ocr
-from handlers.schemas.word_boxes import MAX_WORDS
+from handlers.schemas.word_boxes import MAX_WORDS, read_word_boxes
 from tests.images import IMAGES, TEXTS
 from tests.modes._cases import FINE, LONG, ODD
 from tests.sentences import Sentence
@@ -260,3 +261,10 @@ def test_what_is_no_question_about_a_page_is_refused(
 ) -> None:
     found, sentence = layoutlm.refuse(inputs, **parameters)
     assert (found, sentence) == (status, Sentence(*facts))
+
+
+def test_words_may_have_as_many_characters_as_the_limit() -> None:
+    page = json.dumps([["Ada", [0, 0, 9, 9]], ["sings", [9, 0, 20, 9]]])
+    assert read_word_boxes(page, 8)
+    with pytest.raises(RequestTooLarge):
+        read_word_boxes(page, 7)

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-from handlers.errors import WrongCheckpoint
+from handlers.errors import RequestTooLarge, WrongCheckpoint
 from handlers.tasks import image_segmentation
 from handlers.tasks._image import as_batch
 from handlers.tasks.image_segmentation import class_map
@@ -72,3 +72,9 @@ def test_an_image_processor_that_segments_nothing_is_refused(tmp_path: Path) -> 
     ViTImageProcessorPil().save_pretrained(folder)
     with refused(WrongCheckpoint):
         Served(folder, MODE)
+
+
+def test_maps_may_have_as_many_pixels_as_the_limit() -> None:
+    image_segmentation._check_size(3, (4, 5), 60)
+    with pytest.raises(RequestTooLarge):
+        image_segmentation._check_size(3, (4, 5), 59)

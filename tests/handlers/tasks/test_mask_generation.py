@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from handlers.errors import OutOfTime
+from handlers.errors import OutOfTime, RequestTooLarge
 from handlers.runtime.deadline import Deadline
 from handlers.schemas.request import Request
 from handlers.tasks import mask_generation
@@ -77,3 +77,9 @@ def test_masks_of_a_large_image_are_not_computed_after_the_deadline(
     (outcome,) = model.engine.predict([Request(TEXTS[0], FEW)], None, Deadline(4, clock))
     assert isinstance(outcome, OutOfTime)
     assert resized == [1] * 5
+
+
+def test_masks_may_have_as_many_pixels_as_the_limit() -> None:
+    mask_generation._check_masks(5, 5, "pixels")
+    with pytest.raises(RequestTooLarge):
+        mask_generation._check_masks(6, 5, "pixels")

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from handlers.tasks._answer_spans import MIN_CONTEXT_TOKENS
 from tests.samples import FINE, LONG, ODD
 from tests.sentences import Sentence
 from tests.serving import Served
@@ -115,3 +116,15 @@ def test_a_question_needs_its_context_and_a_context_its_question(
     inputs = {"question": "Who?", "context": "Ada"}
     del inputs[missing]
     assert served(MODE).refuse(inputs)[1].startswith(f"inputs has no {missing}; send both")
+
+
+def test_a_question_may_leave_as_few_tokens_as_an_answer_needs(
+    served: Callable[..., Served],
+) -> None:
+    model = served(MODE)
+    sequences = model.engine.task.checkpoint.tokenizer("Who sings?", "In").sequence_ids()
+    least = len(sequences) - sequences.count(1) + MIN_CONTEXT_TOKENS
+    inputs = {"question": "Who sings?", "context": "Nina sings in the bar. " * 20}
+    assert model.ask(inputs, max_seq_len=least, doc_stride=0)
+    status, _ = model.refuse(inputs, max_seq_len=least - 1, doc_stride=0)
+    assert status == 413

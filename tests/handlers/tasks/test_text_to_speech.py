@@ -292,3 +292,14 @@ def test_a_model_whose_durations_are_not_random_speaks_as_the_pipeline(tmp_path:
     folder = tiny_vits.write(tmp_path, {"use_stochastic_duration_prediction": False})
     assert not VitsConfig.from_pretrained(folder).use_stochastic_duration_prediction
     assert same_speech(Served(folder, MODE).ask("a fox"), reference(folder)("a fox", seed=3))
+
+
+def test_a_text_may_have_as_many_tokens_as_the_limit(
+    model: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task: Any = model.engine.task
+    count = len(task.tokenizer("a fox")["input_ids"])
+    monkeypatch.setattr(task, "max_tokens", count)
+    assert model.post({"inputs": "a fox"})[0][0] == 200
+    monkeypatch.setattr(task, "max_tokens", count - 1)
+    assert model.refuse("a fox")[0] == 413

@@ -78,10 +78,11 @@ def test_a_trace_that_is_not_sampled_has_no_spans(
     assert not exporter.get_finished_spans()
 
 
+@pytest.mark.parametrize(("failed", "answered"), [(503, 200), (500, 499)])
 def test_a_failed_request_is_an_error_and_its_neighbour_is_not(
-    tracer: Tracer, exporter: InMemorySpanExporter
+    tracer: Tracer, exporter: InMemorySpanExporter, failed: int, answered: int
 ) -> None:
-    tracer.record([{}, {"explain": "True"}], [503, 200], metered())
+    tracer.record([{}, {"explain": "True"}], [failed, answered], metered())
     found = {span.name: span for span in exporter.get_finished_spans()}
     assert not found["predict"].status.is_ok and found["explain"].status.is_ok
     first, second = found["predict"].context, found["explain"].context

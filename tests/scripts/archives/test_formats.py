@@ -72,6 +72,23 @@ def test_source_date_epoch_sets_the_file_times(
 
     with zipfile.ZipFile(write("mar", tmp_path / "qa.mar", parts)) as archive:
         assert {entry.date_time for entry in archive.infolist()} == {(2023, 11, 14, 22, 13, 20)}
+    with tarfile.open(write("tgz", tmp_path / "qa.tar.gz", parts)) as packed:
+        assert {entry.mtime for entry in packed} == {1_700_000_000}
+
+
+@pytest.mark.parametrize(("second", "is_current"), [("20", True), ("21", True), ("22", False)])
+def test_a_mar_with_other_file_times_is_outdated(
+    tmp_path: Path,
+    parts: dict[str, Path | bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    second: str,
+    is_current: bool,
+) -> None:
+    # ZIP files have even seconds.
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000020")
+    path = write("mar", tmp_path / "qa.mar", parts)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", f"17000000{second}")
+    assert is_current_mar(path, parts) == is_current
 
 
 @pytest.mark.parametrize("archive_format", ARCHIVE_FORMATS)

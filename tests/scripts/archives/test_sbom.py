@@ -7,6 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -53,7 +55,10 @@ def test_an_archive_without_a_signature_is_not_trusted(archive: Path, keys: Path
 
 
 def test_an_sbom_names_the_model_the_files_and_the_packages(archive: Path) -> None:
-    document = json.loads(write_sbom(archive).read_text(encoding="utf-8"))
+    text = write_sbom(archive).read_text(encoding="utf-8")
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    assert write_sbom(archive).read_text(encoding="utf-8") == text
+    document = json.loads(text)
     assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.6")
     components = {component["bom-ref"]: component for component in document["components"]}
     assert len(components) == len(document["components"])
@@ -66,7 +71,15 @@ def test_an_sbom_names_the_model_the_files_and_the_packages(archive: Path) -> No
     names = {each["name"] for each in document["components"] if each["type"] == "library"}
     assert {"torch", "transformers", "torchserve", "certifi"} <= names
     assert "pytest" not in names
-    assert components[f"pkg:pypi/transformers@{version('transformers')}"]["purl"]
+    required = {each["ref"]: each.get("dependsOn", []) for each in document["dependencies"]}
+    torch, transformers, tokenizers = (
+        f"pkg:pypi/{name}@{version(name).replace('+', '%2B')}"
+        for name in ("torch", "transformers", "tokenizers")
+    )
+    assert components[transformers]["purl"] == transformers
+    assert {"model", "file:config.json", torch, transformers} <= set(required["archive"])
+    assert tokenizers in required[transformers]
+    assert transformers not in required[tokenizers]
 
 
 def test_an_archive_without_sums_has_no_sbom(tmp_path: Path) -> None:
@@ -134,5 +147,11 @@ def test_extras_of_required_packages_are_followed(monkeypatch: pytest.MonkeyPatc
         return SimpleNamespace(name=key, requires=list(required[key]))
 
     monkeypatch.setattr("scripts.archives.sbom.distribution", of)
-    found = [each.name for each in _packages([Requirement("kit[x]")])]
-    assert found == ["a", "a-b", "c", "e", "kit"]
+    found = _packages([Requirement("kit[x]")])
+    assert {name: package.requires for name, package in found.items()} == {
+        "a": {"a", "c", "e"},
+        "a-b": set(),
+        "c": {"a-b", "missing"},
+        "e": set(),
+        "kit": {"a"},
+    }

@@ -101,6 +101,15 @@ def test_a_listing_with_a_name_that_is_no_path_below_its_root_is_refused(
     assert len(str(caught.value)) < 400
 
 
+def test_a_name_may_be_as_long_as_file_systems_allow(hub: LocalHub, checkpoint: Path) -> None:
+    longest, too_long = ("é" * 127 + letters for letters in ("a", "ab"))
+    hub.repositories["org/name"].add(f"a/{longest}", checkpoint / "config.json")
+    assert f"a/{longest}" in Hub(hub.url).snapshot("org/name", None).files
+    hub.repositories["org/name"].add(f"a/{too_long}", checkpoint / "config.json")
+    with pytest.raises(UnsafeListing):
+        Hub(hub.url).snapshot("org/name", None)
+
+
 @pytest.mark.parametrize(
     "announced",
     [

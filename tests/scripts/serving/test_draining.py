@@ -2,9 +2,13 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
+import pytest
 
+from scripts.serving import draining
 from scripts.serving.draining import drain
 from scripts.serving.torchserve import TorchServe
 from tests.standins.archives import write_archive
@@ -44,3 +48,14 @@ def test_requests_that_run_or_wait_are_answered_before_the_server_stops(tmp_path
         assert (answered_at_once, answered) == (False, True)
         assert drain(server, timeout=0.0), "a server that has ended has no requests"
         assert [request.result().text for request in requests] == ["answered"] * 2
+
+
+def test_a_server_is_idle_where_two_looks_in_a_row_find_no_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waiting, looks = iter([0, 1, 0, 0]), list[float]()
+    monkeypatch.setattr(draining, "_waiting", lambda _server: next(waiting))
+    monkeypatch.setattr("time.sleep", looks.append)
+    server: Any = SimpleNamespace(is_alive=lambda: True, workers=list)
+    assert drain(server)
+    assert len(looks) == 4

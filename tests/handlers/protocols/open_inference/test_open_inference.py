@@ -161,7 +161,13 @@ def test_a_chat_is_an_item_of_json(served: Serve, monkeypatch: Any) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "data"),
-    [([2], TEXTS), ([2, 1], [[text] for text in TEXTS]), ([1, 2], [TEXTS]), ([2, 1], TEXTS)],
+    [
+        ([2], TEXTS),
+        ([2, 1], [[text] for text in TEXTS]),
+        ([1, 2], [TEXTS]),
+        ([2, 1], TEXTS),
+        ([1, 1, 1, 2], [[[TEXTS]]]),
+    ],
 )
 def test_rows_have_any_shape_with_one_element_for_each_row(
     model: Served, shape: list[int], data: list[Any]
