@@ -15,25 +15,26 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from ts.handler_utils.utils import send_intermediate_predict_response
 from ts.metrics.metric_type_enum import MetricTypes
-from ts.protocol import otf_message_handler
 
-from handlers.runtime.imports import hide_packages, require_package
+from handlers.compat.torchserve import without_openvino_backend
 
-# The base handler imports OpenVINO's torch.compile backend and with it the whole compiler, which
-# adds more than a second to every start. torch finds the backend without that import.
-with hide_packages("openvino.torch", silence="ts.torch_handler.base_handler"):
+with without_openvino_backend():
     from ts.torch_handler.base_handler import BaseHandler
 
 from handlers.checkpoints.devices import pick_device
+from handlers.compat.torchserve.logs import limit_prediction_time
+from handlers.compat.torchserve.messages import change_reading, encode_parts
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.engine import Engine
 from handlers.errors import ConfigError, DeviceFailed, RequestError, WorkerHangs
 from handlers.http.envelopes import Envelope, Headers
 from handlers.http.limits import server_limits
+from handlers.http.repeated_fields import distinct_names
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json, has_failed
 from handlers.protocols.dispatcher import Dispatcher
 from handlers.runtime.deadline import Deadline
+from handlers.runtime.imports import require_package
 from handlers.runtime.integrity import verify
 from handlers.runtime.memory import FreedMemory, limit_memory_growth
 from handlers.runtime.ranks import is_rank0
@@ -48,20 +49,16 @@ from handlers.runtime.worker_exit import end_worker
 from handlers.telemetry import tracing
 from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
-from handlers.telemetry.metrics import MetricsReporter, limit_prediction_time
+from handlers.telemetry.metrics import MetricsReporter
 from handlers.telemetry.tracing import TracedMeter
 from handlers.torchserve.context import STREAM_NEXT, headers_of, log_failure, set_response
 from handlers.torchserve.continuous_responses import ContinuousResponses, check_single_worker
-from handlers.torchserve.message_reader import MessageReader, with_distinct_names
 
 logger = logging.getLogger(__name__)
 
 # Marks the end of a stream. gRPC's StreamPredictions requires it, otherwise the worker is killed.
 # Over HTTP it would make the client hang.
 END_OF_STREAM = (STREAM_NEXT, "false")
-# TorchServe's worker decodes bodies of JSON and of text unless it is `false`.
-DECODE_VARIABLE = "TS_DECODE_INPUT_REQUEST"
-READ_REQUESTS = otf_message_handler._retrieve_inference_msg
 
 
 class TransformersHandler(BaseHandler):
@@ -76,7 +73,7 @@ class TransformersHandler(BaseHandler):
         limit_memory_growth()
         silence_libraries()
         limit_prediction_time()
-        _read_messages()
+        change_reading(distinct_names)
         self.context, self.manifest = context, context.manifest
         properties = context.system_properties
         self.device = pick_device(properties)
@@ -226,15 +223,6 @@ class TransformersHandler(BaseHandler):
         return str(self.manifest["model"].get("configFile", CONFIG_FILE))
 
 
-def _read_messages() -> None:
-    """Have TorchServe's worker read all further messages in blocks."""
-    reader = MessageReader()
-    otf_message_handler._retrieve_buffer = reader.read
-    decodes = os.environ.get(DECODE_VARIABLE) != "false"
-    read = READ_REQUESTS if decodes else reader.read_requests
-    otf_message_handler._retrieve_inference_msg = partial(with_distinct_names, read)
-
-
 def _http_request(row: Any, headers: Headers, send: Callable[[HttpResponse], None]) -> HttpRequest:
     """Return the request of a row; gRPC requests cannot stream, as the worker would hang."""
     http_request = HttpRequest(row, headers)
@@ -311,29 +299,11 @@ def _is_connected(context: Any) -> bool:
 def _send_parts(context: Any, parts: Sequence[tuple[int, bytes, bool | None]]) -> None:
     """Send a message with parts of responses: the row, its part, and whether another follows.
 
-    None is for a whole response. A row can have two parts: the second has its negative index, as an
-    index has one place in TorchServe's message.
+    None is for a whole response. A row can have two parts.
     """
-    bodies: dict[int, bytes] = {}
-    ends: dict[int, Callable[[bytes], bool | None]] = {}
-    for row, body, follows in parts:
-        index = row - len(context.request_processor) if row in bodies else row
-        bodies[index] = body
-        ends[index] = partial(_ends, follows)
-    ids = {index: context.request_ids[index % len(context.request_processor)] for index in bodies}
-    context.stopping_criteria = ends
-    try:
-        message = otf_message_handler.create_predict_response(
-            bodies, ids, "Prediction success", 200, context
-        )
-    finally:
-        context.stopping_criteria = None
+    message = encode_parts(context, parts)
     if is_rank0():
         context.cl_socket.sendall(message)
-
-
-def _ends(follows: bool | None, _body: bytes) -> bool | None:
-    return None if follows is None else not follows
 
 
 def _end_streams(context: Any, headers: list[Headers]) -> None:

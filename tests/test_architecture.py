@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("config",),
     ("telemetry",),
     ("errors",),
+    ("compat",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # What a wire format knows of a model is in its `ModelInfo`; only the dispatcher knows the engine.
@@ -112,8 +113,9 @@ def test_a_wire_format_knows_a_model_by_its_model_info_alone() -> None:
 
 
 def test_only_the_entry_point_imports_torchserve() -> None:
-    users = {path.name for path in FILES for name in IMPORTS[path] if begins(name, "ts")}
-    assert users == {"transformers_handler.py"}
+    users = {path for path in FILES for name in IMPORTS[path] if begins(name, "ts")}
+    compat = HANDLERS / "compat" / "torchserve" / "messages.py"
+    assert users == {HANDLERS / "transformers_handler.py", compat}
 
 
 def test_the_configuration_imports_no_torch() -> None:

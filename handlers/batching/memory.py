@@ -9,7 +9,8 @@ from typing import Generic, TypeVar
 
 import torch
 
-from handlers.errors import OutOfMemory, RequestError, classify, is_out_of_memory
+from handlers.compat.device_errors import is_out_of_memory
+from handlers.errors import OutOfMemory, RequestError, classify
 
 Item = TypeVar("Item")
 

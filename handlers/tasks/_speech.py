@@ -16,13 +16,18 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
-from transformers.models.whisper.tokenization_whisper import LANGUAGES, TO_LANGUAGE_CODE
 
 from handlers.batching.padding import Batch
 from handlers.batching.rows import Outputs
 from handlers.batching.shapes import ArrayRow, stack
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.made_up_rows import WRITTEN
+from handlers.compat.transformers.speech import (
+    LANGUAGES,
+    TO_LANGUAGE_CODE,
+    join_chunks,
+    word_offsets,
+)
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, OutOfTime, TextTooLong, Unprocessable, WrongCheckpoint
 from handlers.generation.checkpoint_defaults import with_checked_defaults
@@ -176,8 +181,7 @@ class CtcRecognizer(Recognizer):
         found = self.tokenizer.decode(tokens, skip_special_tokens=False, output_char_offsets=True)
         offsets = found["char_offsets"]
         if parameters.return_timestamps == "word":
-            delimiter = self.tokenizer.replace_word_delimiter_char
-            offsets = self.tokenizer._get_word_offsets(offsets, delimiter)
+            offsets = word_offsets(self.tokenizer, offsets)
         chunks = [self._chunk(each, parameters.return_timestamps) for each in offsets]
         return {"text": found["text"], "chunks": chunks}
 
@@ -299,7 +303,8 @@ class WhisperRecognizer(Recognizer):
         self, parameters: Any, rows: Sequence[SpeechRow], outputs: Sequence[Outputs]
     ) -> dict[str, Any]:
         named = bool(parameters.return_language)
-        text, parts = self.tokenizer._decode_asr(
+        text, parts = join_chunks(
+            self.tokenizer,
             [self._chunk(*each, named=named) for each in zip(rows, outputs, strict=True)],
             return_timestamps=parameters.return_timestamps
             or getattr(self.base, "return_timestamps", None),

@@ -33,6 +33,7 @@ PACKAGES = (
 
 # Modules of the kit, for archives with the same. `.*` is for all modules of a package.
 HANDLERS = (
+    "handlers.compat.torchserve.*",
     "handlers.engine",
     "handlers.explainers.*",
     "handlers.explainers.targets.*",
@@ -44,6 +45,5 @@ HANDLERS = (
     "handlers.runtime.worker_exit",
     "handlers.telemetry.tracing",
     "handlers.torchserve.continuous_responses",
-    "handlers.torchserve.message_reader",
 )
 MODULES = PACKAGES + HANDLERS

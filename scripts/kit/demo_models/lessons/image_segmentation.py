@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 from transformers import SegformerConfig, SegformerForSemanticSegmentation
-from transformers.models.segformer.image_processing_pil_segformer import SegformerImageProcessorPil
 
+from handlers.compat.transformers.processors import pillow_processor
 from scripts.kit.demo_models.batches import Feature
 from scripts.kit.demo_models.forward import forward
 from scripts.kit.demo_models.lessons.base import Lesson
@@ -33,7 +33,8 @@ class ImageSegmentation(Lesson):
     def start(self, seed: int) -> tuple[Any, Any]:
         """Return a SegFormer with random weights, and its image processor."""
         config = SegformerConfig(**CONFIG, id2label=dict(enumerate(CLASSES)))
-        processor = SegformerImageProcessorPil(size={"height": SEEN, "width": SEEN})
+        kind = pillow_processor("SegformerImageProcessorPil")
+        processor = kind(size={"height": SEEN, "width": SEEN})
         return SegformerForSemanticSegmentation(config), processor
 
     def features(self, tokenizer: Any, rows: int, seed: int) -> list[Feature]:

@@ -12,8 +12,8 @@ from transformers import (
     VisionEncoderDecoderConfig,
     VisionEncoderDecoderModel,
     ViTConfig,
+    ViTImageProcessorPil,
 )
-from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from scripts.kit.demo_models.batches import Feature, chunks
 from scripts.kit.demo_models.lessons.base import Lesson

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import psutil
 
-from handlers.runtime import workers
+from handlers.compat.torchserve import processes as workers
 from tests.standins.workers import running_launcher, running_workers
 
 

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any
+
+import pytest
+from ts.protocol import otf_message_handler
+from ts.service import Service
+
+from handlers.compat.torchserve.messages import BlockReader, change_reading
+from handlers.http.repeated_fields import distinct_names
+from handlers.http.request import HttpRequest
+
+# TorchServe's worker decodes bodies of JSON and of text unless it is `false`.
+DECODE_VARIABLE = "TS_DECODE_INPUT_REQUEST"
+END = struct.pack("!i", -1)
+Pair = tuple[socket.socket, socket.socket]
+Read = Callable[[socket.socket], tuple[bytes, Any]]
+
+
+def field(content: bytes) -> bytes:
+    return struct.pack("!i", len(content)) + content
+
+
+def request(number: int, body: bytes, content_type: bytes = b"image/png") -> bytes:
+    header = field(b"Host") + field(b"h") + field(b"empty") + field(b"")
+    parameter = field(b"body") + field(content_type) + field(body)
+    return field(b"%036d" % number) + header + END + parameter + END
+
+
+def message(*requests: bytes) -> bytes:
+    return b"I" + b"".join(requests) + END
+
+
+def parsed(number: int, body: Any, content_type: str = "image/png") -> dict[str, Any]:
+    """Return a request as TorchServe's worker has it."""
+    return {
+        "requestId": b"%036d" % number,
+        "headers": [{"name": b"Host", "value": b"h"}, {"name": b"empty", "value": b""}],
+        "parameters": [{"name": "body", "contentType": content_type, "value": body}],
+    }
+
+
+@contextmanager
+def closing_pair() -> Iterator[Pair]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+@pytest.fixture(params=["false", "true"])
+def decode(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The value of decode_input_request in config.properties."""
+    monkeypatch.setenv(DECODE_VARIABLE, request.param)
+    return str(request.param)
+
+
+@pytest.fixture
+def read(decode: str, monkeypatch: pytest.MonkeyPatch) -> Read:
+    """TorchServe's function as the handler changes it."""
+    for name in ("_retrieve_buffer", "_retrieve_inference_msg"):
+        monkeypatch.setattr(otf_message_handler, name, getattr(otf_message_handler, name))
+    change_reading(distinct_names)
+    change_reading(distinct_names)  # for each model of a process
+    return otf_message_handler.retrieve_msg
+
+
+def read_all(read: Read, messages: Sequence[bytes]) -> list[Any]:
+    """Return the requests of messages that are sent at once."""
+    with closing_pair() as (ours, theirs):
+        Thread(target=theirs.sendall, args=(b"".join(messages),), daemon=True).start()
+        found = [read(ours) for _ in messages]
+    assert all(command == b"I" for command, _ in found)
+    return [requests for _, requests in found]
+
+
+def test_messages_are_read_as_they_were_sent(read: Read) -> None:
+    large = b"b" * 3_000_000
+    messages = [message(request(1, b"1"), request(2, large), request(3, b"")), message()]
+    expected = [[parsed(1, b"1"), parsed(2, large), parsed(3, b"")], []]
+    # A worker has one connection, and a new one begins with nothing unread.
+    for _ in range(2):
+        assert read_all(read, messages) == expected
+
+
+def test_a_body_is_decoded_as_torchserve_is_told(decode: str, read: Read) -> None:
+    body, kind = "é".encode(), "text/plain"
+    (found,) = read_all(read, [message(request(1, body, kind.encode()))])
+    assert found == [parsed(1, body.decode() if decode == "true" else body, kind)]
+    assert isinstance(found[0]["parameters"][0]["value"], str if decode == "true" else bytearray)
+
+
+def test_fields_of_one_name_are_all_in_the_row(read: Read) -> None:
+    """TorchServe's worker makes a dictionary of them."""
+    fields = [(b"image", b"image/png", b"1"), (b"a", b"", b"x"), (b"image", b"image/gif", b"2")]
+    parameters = b"".join(field(part) for each in fields for part in each)
+    content = field(b"%036d" % 1) + END + parameters + END
+    (found,) = read_all(read, [message(content)])
+    headers, (row,), _ = Service.retrieve_data_for_inference(found)
+    http_request = HttpRequest(row, headers[0]._request_header, reads_media=True)
+    assert http_request.content == {"image": [b"1", b"2"], "a": "x"}
+
+
+def test_a_message_that_comes_in_pieces_is_read_whole(read: Read) -> None:
+    content = message(request(1, b"ab"), request(2, b"c"))
+
+    def send(theirs: socket.socket) -> None:
+        for byte in content:
+            theirs.sendall(bytes([byte]))
+
+    with closing_pair() as (ours, theirs):
+        Thread(target=send, args=(theirs,), daemon=True).start()
+        assert read(ours) == (b"I", [parsed(1, b"ab"), parsed(2, b"c")])
+
+
+def test_a_message_is_received_in_blocks(read: Read) -> None:
+    """TorchServe's own function receives each of its fields alone."""
+
+    class Counting(socket.socket):
+        calls = 0
+
+        def recv_into(self, *arguments: Any, **options: Any) -> int:
+            type(self).calls += 1
+            return super().recv_into(*arguments, **options)
+
+    ours, theirs = socket.socketpair()
+    with Counting(fileno=ours.detach()) as counting, theirs:
+        theirs.sendall(message(*[request(number, b"a") for number in range(32)]))
+        (_, requests) = read(counting)
+    assert len(requests) == 32
+    assert Counting.calls < 5
+
+
+@pytest.mark.parametrize("length", [0, 20])
+def test_the_worker_ends_with_torchserve(length: int) -> None:
+    with closing_pair() as (ours, theirs):
+        theirs.sendall(request(1, b"a")[:length])
+        theirs.close()
+        with pytest.raises(SystemExit) as ended:
+            BlockReader().read(ours, 30)
+    assert ended.value.code == 0
