@@ -177,6 +177,12 @@ def private_attributes(source: Source) -> Iterator[ast.AST]:
                 yield node
 
 
+def private_arguments(source: Source) -> Iterator[ast.AST]:
+    for node in source.nodes:
+        if isinstance(node, ast.keyword) and node.arg and is_private(node.arg):
+            yield node
+
+
 def private_overrides(source: Source) -> Iterator[ast.AST]:
     """Find the private methods of classes of other packages that own classes replace."""
     for node in source.nodes:
@@ -277,6 +283,7 @@ RULES: dict[Callable[[Source], Iterator[ast.AST]], tuple[list[str], list[str]]] 
         ["model._sample()", "x.config._attn = 1", "getattr(x, '_a')", "super()._a()", "self.a._b"],
         ["self._a", "os._exit(1)", "row._replace(a=1)", "class A:\n  _b: int\n\ndef f(a): a._b"],
     ),
+    private_arguments: (["ray.init(_temp_dir='/tmp')"], ["ray.init(temp_dir='/tmp')"]),
     private_overrides: (
         ["from numpy.random import Generator\nclass A(Generator):\n  def _poisson_lam_max(): 1"],
         ["from numpy.random import Generator\nclass A(Generator):\n  def _b(): 1"],

@@ -29,6 +29,7 @@ from handlers.checkpoints.trial_rows import short_positions
 from handlers.checkpoints.vits import VitsCheckpoint
 from handlers.checkpoints.weights import check_weights
 from handlers.compat.transformers.attention import has_recurrent_state, same_attention
+from handlers.compat.transformers.quantizers import lacks_package
 from handlers.config.handler_section import Compile, HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig, summarize
@@ -395,8 +396,7 @@ def _load_error(
 ) -> WrongCheckpoint | WrongConfig:
     reason = summarize(error, 300)
     method = quantization_method(config)
-    # Without gptqmodel, transformers 5.5 fails with a NameError.
-    if method and isinstance(error, (ImportError, NameError)):
+    if method and lacks_package(error):
         return missing_package(method, error)
     if handler.device_map is not None and isinstance(error, ValueError):
         return WrongConfig(

@@ -4,14 +4,16 @@ import socket
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from threading import Thread
 from typing import Any
 
 import pytest
+from ts.context import Context, RequestProcessor
 from ts.protocol import otf_message_handler
 from ts.service import Service
 
-from handlers.compat.torchserve.messages import BlockReader, change_reading
+from handlers.compat.torchserve.messages import BlockReader, change_reading, encode_parts
 from handlers.http.repeated_fields import distinct_names
 from handlers.http.request import HttpRequest
 
@@ -143,3 +145,41 @@ def test_the_worker_ends_with_torchserve(length: int) -> None:
         with pytest.raises(SystemExit) as ended:
             BlockReader().read(ours, 30)
     assert ended.value.code == 0
+
+
+def test_a_row_can_have_two_parts_in_a_message() -> None:
+    processors = [RequestProcessor({}) for _ in range(3)]
+    context = Context("model", ".", {}, 3, None, None, None)
+    context.request_ids, context.request_processor = {0: "a", 1: "b", 2: "c"}, processors
+    parts = [(1, b"part", True), (2, b"whole", None), (1, b"end", False)]
+    content = BytesIO(encode_parts(context, parts))
+    assert read_response(content) == [
+        ("b", "true", b"part"),
+        ("c", None, b"whole"),
+        ("b", "false", b"end"),
+    ]
+    assert context.stopping_criteria is None
+
+
+def read_response(content: BytesIO) -> list[tuple[str, str | None, bytes]]:
+    """Return the request id, `ts_stream_next` and the body of each part of a message."""
+
+    def number() -> int:
+        return int(struct.unpack("!i", content.read(4))[0])
+
+    def text() -> str:
+        return content.read(number()).decode()
+
+    status, phrase = number(), text()
+    assert (status, phrase) == (200, "Prediction success")
+    found = []
+    while (length := number()) >= 0:
+        request_id, _type, _status, _phrase = (
+            content.read(length).decode(),
+            text(),
+            number(),
+            text(),
+        )
+        headers = {text(): text() for _ in range(number())}
+        found.append((request_id, headers.get("ts_stream_next"), content.read(number())))
+    return found
