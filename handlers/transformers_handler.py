@@ -23,7 +23,7 @@ with without_openvino_backend():
 
 from handlers.checkpoints.devices import pick_device
 from handlers.compat.torchserve.logs import limit_prediction_time
-from handlers.compat.torchserve.messages import change_reading, encode_parts
+from handlers.compat.torchserve.messages import change_reading, is_connected, send_parts
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.engine import Engine
 from handlers.errors import ConfigError, DeviceFailed, RequestError, WorkerHangs
@@ -254,7 +254,7 @@ def _send_ready(context: Any, over_http: set[int], responses: Mapping[int, HttpR
         for index, response in responses.items()
         if index in over_http and response.status < 400
     ]
-    if not ready or not _is_connected(context):
+    if not ready or not is_connected(context):
         return
     for index in ready:
         set_response(context, index, responses[index])
@@ -286,14 +286,10 @@ def _are_unsent(context: Any, over_http: set[int], count: int) -> bool:
     """Return whether all rows came over HTTP, and no response or part of one was sent."""
     headers = [context.get_response_headers(index) for index in range(count)]
     return (
-        _is_connected(context)
+        is_connected(context)
         and len(over_http) == len(context.request_ids) == count
         and not any(STREAM_NEXT in own for own in headers)
     )
-
-
-def _is_connected(context: Any) -> bool:
-    return getattr(context, "cl_socket", None) is not None
 
 
 def _send_parts(context: Any, parts: Sequence[tuple[int, bytes, bool | None]]) -> None:
@@ -301,9 +297,8 @@ def _send_parts(context: Any, parts: Sequence[tuple[int, bytes, bool | None]]) -
 
     None is for a whole response. A row can have two parts.
     """
-    message = encode_parts(context, parts)
     if is_rank0():
-        context.cl_socket.sendall(message)
+        send_parts(context, parts)
 
 
 def _end_streams(context: Any, headers: list[Headers]) -> None:

@@ -78,8 +78,16 @@ def _read_requests(
     return requests
 
 
-def encode_parts(context: Any, parts: Sequence[tuple[int, bytes, bool | None]]) -> bytes:
-    """Return a message with parts of responses, whose heads are in the context.
+def is_connected(context: Any) -> bool:
+    """Return whether a handler can send parts of responses to TorchServe.
+
+    Breaks when the connection is not `cl_socket` of the context.
+    """
+    return getattr(context, "cl_socket", None) is not None
+
+
+def send_parts(context: Any, parts: Sequence[tuple[int, bytes, bool | None]]) -> None:
+    """Send a message with parts of responses, whose heads are in the context.
 
     Args:
         context: TorchServe's context.
@@ -87,7 +95,8 @@ def encode_parts(context: Any, parts: Sequence[tuple[int, bytes, bool | None]]) 
             response. A row can have two parts.
 
     Breaks when `create_predict_response` takes the head of a negative index from elsewhere than the
-    end of the rows, or asks another object than `context.stopping_criteria` whether parts follow.
+    end of the rows, asks another object than `context.stopping_criteria` whether parts follow, or
+    the connection is not `cl_socket` of the context.
     """
     from ts.protocol import otf_message_handler  # noqa: PLC0415 - imports torch
 
@@ -102,11 +111,12 @@ def encode_parts(context: Any, parts: Sequence[tuple[int, bytes, bool | None]]) 
     ids: Mapping[int, Any] = {index: context.request_ids[index % count] for index in bodies}
     context.stopping_criteria = ends
     try:
-        return otf_message_handler.create_predict_response(
+        message = otf_message_handler.create_predict_response(
             bodies, ids, "Prediction success", 200, context
         )
     finally:
         context.stopping_criteria = None
+    context.cl_socket.sendall(message)
 
 
 def _ends(follows: bool | None, _body: bytes) -> bool | None:

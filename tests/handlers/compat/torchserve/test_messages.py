@@ -13,7 +13,12 @@ from ts.context import Context, RequestProcessor
 from ts.protocol import otf_message_handler
 from ts.service import Service
 
-from handlers.compat.torchserve.messages import BlockReader, change_reading, encode_parts
+from handlers.compat.torchserve.messages import (
+    BlockReader,
+    change_reading,
+    is_connected,
+    send_parts,
+)
 from handlers.http.repeated_fields import distinct_names
 from handlers.http.request import HttpRequest
 
@@ -152,8 +157,13 @@ def test_a_row_can_have_two_parts_in_a_message() -> None:
     context = Context("model", ".", {}, 3, None, None, None)
     context.request_ids, context.request_processor = {0: "a", 1: "b", 2: "c"}, processors
     parts = [(1, b"part", True), (2, b"whole", None), (1, b"end", False)]
-    content = BytesIO(encode_parts(context, parts))
-    assert read_response(content) == [
+    assert not is_connected(context)
+    with closing_pair() as (ours, theirs):
+        context.cl_socket = ours
+        assert is_connected(context)
+        send_parts(context, parts)
+        content = theirs.recv(1 << 16)
+    assert read_response(BytesIO(content)) == [
         ("b", "true", b"part"),
         ("c", None, b"whole"),
         ("b", "false", b"end"),
