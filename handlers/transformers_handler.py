@@ -16,14 +16,18 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from ts.handler_utils.utils import send_intermediate_predict_response
 from ts.metrics.metric_type_enum import MetricTypes
 
-from handlers.compat.torchserve import without_openvino_backend
+from handlers.compat.imports import without_openvino_backend
 
 with without_openvino_backend():
     from ts.torch_handler.base_handler import BaseHandler
 
 from handlers.checkpoints.devices import pick_device
-from handlers.compat.torchserve.logs import limit_prediction_time
-from handlers.compat.torchserve.messages import change_reading, is_connected, send_parts
+from handlers.compat.torchserve import (
+    change_reading,
+    is_connected,
+    limit_prediction_time,
+    send_parts,
+)
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.engine import Engine
 from handlers.errors import ConfigError, DeviceFailed, RequestError, WorkerHangs

@@ -114,7 +114,7 @@ def test_a_wire_format_knows_a_model_by_its_model_info_alone() -> None:
 
 def test_only_the_entry_point_imports_torchserve() -> None:
     users = {path for path in FILES for name in IMPORTS[path] if begins(name, "ts")}
-    compat = HANDLERS / "compat" / "torchserve" / "messages.py"
+    compat = HANDLERS / "compat" / "torchserve.py"
     assert users == {HANDLERS / "transformers_handler.py", compat}
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from handlers.compat.transformers import without_scikit_learn
+from handlers.compat.imports import without_scikit_learn
 
 with without_scikit_learn():
     from transformers import (
@@ -36,8 +36,7 @@ from handlers.checkpoints.made_up_rows import RowMaker
 from handlers.checkpoints.own_code import check_computation
 from handlers.checkpoints.processor import read_processor
 from handlers.checkpoints.sentencepiece_files import has_sentencepiece_only, read_tokenizer
-from handlers.compat.transformers.auto_classes import tokenizer_class
-from handlers.compat.transformers.processors import read_image_processor
+from handlers.compat.transformers import read_image_processor, tokenizer_class
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint, summarize
 

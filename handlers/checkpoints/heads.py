@@ -11,7 +11,7 @@ import torch
 import transformers
 from transformers import PreTrainedConfig
 
-from handlers.compat.transformers.auto_classes import is_text_encoder_class, text_encoder_class
+from handlers.compat.transformers import is_text_encoder_class, text_encoder_class
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint, summarize
 

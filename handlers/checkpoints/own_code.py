@@ -20,7 +20,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from handlers.checkpoints.heads import BASE, ENCODER
-from handlers.compat.transformers.auto_classes import (
+from handlers.compat.transformers import (
     has_causal_head,
     has_masked_head,
     model_classes,

@@ -7,8 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig, ProcessorMixin
 
-from handlers.compat.transformers.auto_classes import processor_class
-from handlers.compat.transformers.processors import join_processor
+from handlers.compat.transformers import join_processor, processor_class
 from handlers.errors import WrongCheckpoint, summarize
 
 FILE = "processor_config.json"

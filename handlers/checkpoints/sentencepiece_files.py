@@ -25,7 +25,7 @@ from tokenizers.models import BPE, Unigram
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from handlers.compat.transformers.tokenizers import (
+from handlers.compat.transformers import (
     MBART50_CODES,
     MBART_CODES,
     NLLB_CODES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from logging import ERROR, getLogger
 
 # Packages that fail if another package finds them: pipelines of diffusers need a newer transformers
@@ -50,3 +50,34 @@ def hide_incompatible(package: str) -> Iterator[None]:
     """
     with hide_packages(*INCOMPATIBLE.get(package, ()), even_imported=True):
         yield
+
+
+def without_openvino_backend() -> AbstractContextManager[None]:
+    """Import TorchServe's base handler within the block without OpenVINO's compiler backend.
+
+    The base handler imports the backend if OpenVINO is installed, and with it the whole compiler,
+    which adds 5 seconds to every start. torch finds the backend without that import.
+
+    Breaks when the base handler imports the backend in another way.
+    """
+    return hide_packages("openvino.torch", silence="ts.torch_handler.base_handler")
+
+
+def without_scikit_learn() -> AbstractContextManager[None]:
+    """Import transformers within the block without scikit-learn and SciPy, which takes 1.5 seconds.
+
+    transformers imports them, if installed, for assisted generation.
+
+    Breaks when transformers needs scikit-learn for what the kit does, or imports it later.
+    """
+    return hide_packages("sklearn", silence="transformers")
+
+
+def without_bitsandbytes() -> AbstractContextManager[None]:
+    """Import peft within the block without bitsandbytes, which takes 2 of its 2.7 seconds.
+
+    A model that needs bitsandbytes has imported it before.
+
+    Breaks when peft imports bitsandbytes later.
+    """
+    return hide_packages("bitsandbytes", silence="peft")

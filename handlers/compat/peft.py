@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
-from handlers.compat.imports import hide_packages
-
 NO_ADAPTER = "__base__"
-
-
-def without_bitsandbytes() -> AbstractContextManager[None]:
-    """Import peft within the block without bitsandbytes, which takes 2 of its 2.7 seconds.
-
-    A model that needs bitsandbytes has imported it before.
-
-    Breaks when peft imports bitsandbytes later.
-    """
-    return hide_packages("bitsandbytes", silence="peft")
 
 
 def lora_layers(module: torch.nn.Module) -> list[Any]:

@@ -34,7 +34,7 @@ from handlers.checkpoints.graph_inputs import (
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.text_reduction import ReducedModel, TextSlots
 from handlers.checkpoints.trial_rows import trial_rows
-from handlers.compat.transformers.attention import without_masks
+from handlers.compat.transformers import without_masks
 from handlers.errors import ConfigError, WrongCheckpoint, summarize
 from handlers.export.manifest import ExportManifest, Shape, Signature
 from handlers.export.parity import check_parity, in_dtype

@@ -12,11 +12,11 @@ from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
 from handlers.checkpoints.lora import LoraFiles, adapter_folder
+from handlers.compat.imports import without_bitsandbytes
 from handlers.compat.peft import (
     activate_adapters,
     choose_adapters_of_rows,
     lora_layers,
-    without_bitsandbytes,
 )
 from handlers.errors import WrongCheckpoint, WrongConfig, summarize
 

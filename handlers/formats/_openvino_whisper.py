@@ -20,7 +20,7 @@ from torch.nn import functional
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
-from handlers.compat.transformers.whisper import WhisperWithOtherCache
+from handlers.compat.transformers_whisper import WhisperWithOtherCache
 from handlers.runtime.model import Model
 
 ENCODER = "openvino_encoder_model.xml"

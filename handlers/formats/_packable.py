@@ -27,7 +27,7 @@ from handlers.batching.rows import Outputs as RowOutputs
 from handlers.batching.rows import Row, TrialRows, outputs_agree
 from handlers.checkpoints.checkpoint import first_position
 from handlers.checkpoints.text_reduction import ReducedModel, TextSlots
-from handlers.compat.transformers.attention import reads_last_token
+from handlers.compat.transformers import reads_last_token
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from transformers import GenerationConfig, PreTrainedModel
 from handlers.batching.rows import RowOutcome
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.trial_rows import trial_rows
-from handlers.compat.transformers.continuous_batching import create_manager, is_stopping
+from handlers.compat.transformers import create_manager, is_stopping
 from handlers.errors import EngineFailed, RequestError, classify
 from handlers.formats._cache import BLOCK as CACHE_BLOCK
 from handlers.formats._cache import cache_blocks

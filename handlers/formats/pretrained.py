@@ -28,8 +28,7 @@ from handlers.checkpoints.text_reduction import ReducedModel
 from handlers.checkpoints.trial_rows import short_positions
 from handlers.checkpoints.vits import VitsCheckpoint
 from handlers.checkpoints.weights import check_weights
-from handlers.compat.transformers.attention import has_recurrent_state, same_attention
-from handlers.compat.transformers.quantizers import lacks_package
+from handlers.compat.transformers import has_recurrent_state, lacks_package, same_attention
 from handlers.config.handler_section import Compile, HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig, summarize

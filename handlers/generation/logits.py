@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from transformers import LogitsProcessor, PreTrainedTokenizerBase
 
-from handlers.compat.transformers.generation import run_before_other_processors
+from handlers.compat.transformers import run_before_other_processors
 from handlers.generation.parameters import MAX_TOP_TOKENS, GenerationParameters
 
 # OpenAI's value for a token that is out of the question; JSON has no infinity.

@@ -28,7 +28,7 @@ from transformers import (
 )
 from transformers.generation import TopHLogitsWarper
 
-from handlers.compat.transformers.generation import default_settings
+from handlers.compat.transformers import default_settings
 from handlers.runtime.ranks import broadcast_from_rank0
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from handlers.compat.torchserve.processes import count_workers
+from handlers.compat.torchserve import count_workers
 from handlers.config.torchserve_section import Torchrun
 from handlers.errors import Overloaded
 from handlers.runtime import ranks

@@ -22,9 +22,9 @@ from handlers.batching.rows import Outputs
 from handlers.batching.shapes import ArrayRow, stack
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.made_up_rows import WRITTEN
-from handlers.compat.transformers.speech import (
-    LANGUAGES,
-    TO_LANGUAGE_CODE,
+from handlers.compat.transformers import (
+    WHISPER_LANGUAGE_CODES,
+    WHISPER_LANGUAGES,
     join_chunks,
     word_offsets,
 )
@@ -337,7 +337,7 @@ class WhisperRecognizer(Recognizer):
         # Others would be read as a part of the text.
         if self._is_of_english or int(token) not in self._special_tokens:
             return None
-        return LANGUAGES.get(_code(self.tokenizer.convert_ids_to_tokens(int(token))))
+        return WHISPER_LANGUAGES.get(_code(self.tokenizer.convert_ids_to_tokens(int(token))))
 
     @cached_property
     def _special_tokens(self) -> frozenset[int]:
@@ -346,7 +346,7 @@ class WhisperRecognizer(Recognizer):
     @property
     def _only_language(self) -> str | None:
         """The name of the language of a model that has one alone."""
-        return None if self._languages else LANGUAGES[ENGLISH]
+        return None if self._languages else WHISPER_LANGUAGES[ENGLISH]
 
     @property
     def _is_of_english(self) -> bool:
@@ -373,7 +373,7 @@ class WhisperRecognizer(Recognizer):
         if self._language(parameters) is None:
             return
         code = _code(parameters.language)
-        if code not in LANGUAGES or f"<|{code}|>" not in self.base.lang_to_id:
+        if code not in WHISPER_LANGUAGES or f"<|{code}|>" not in self.base.lang_to_id:
             raise BadRequest(
                 f"language {quote(parameters.language)} is none of this model; send a code such as"
                 " en, or a name such as english."
@@ -392,7 +392,7 @@ class WhisperRecognizer(Recognizer):
 def _code(language: str) -> str:
     """Return the code of a language, from its code, its name or its token."""
     word = language.lower()
-    return str(TO_LANGUAGE_CODE.get(word, word.removeprefix("<|").removesuffix("|>")))
+    return str(WHISPER_LANGUAGE_CODES.get(word, word.removeprefix("<|").removesuffix("|>")))
 
 
 def _timestamps(found: Mapping[str, Any]) -> torch.Tensor:

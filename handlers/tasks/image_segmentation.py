@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
 from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.compat.transformers.auto_classes import has_universal_segmentation_head
+from handlers.compat.transformers import has_universal_segmentation_head
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import enumerate_names
 from handlers.errors import RequestTooLarge, Unprocessable, WrongCheckpoint

@@ -10,7 +10,7 @@ from logging import CRITICAL, ERROR, getLogger
 
 from transformers.utils import logging
 
-from handlers.compat.torchserve.logs import drop_receipts
+from handlers.compat.torchserve import drop_receipts
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from handlers.compat.torchserve.processes import has_older_worker
+from handlers.compat.torchserve import has_older_worker
 from handlers.engine import Engine
 from handlers.errors import RequestError, WrongConfig, classify
 from handlers.http.envelopes import Headers

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable
 
-from handlers.compat.torchserve.server_logs import (
+from handlers.compat.torchserve import (
     LOAD_TIMEOUT,
     START_TIMEOUT,
     archive_errors,

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import psutil
 
-from handlers.compat.torchserve.processes import is_worker
+from handlers.compat.torchserve import is_worker
 from scripts.kit.ports import HOST, Ports
 from scripts.kit.processes import (
     end_group,

@@ -33,7 +33,7 @@ PACKAGES = (
 
 # Modules of the kit, for archives with the same. `.*` is for all modules of a package.
 HANDLERS = (
-    "handlers.compat.torchserve.*",
+    "handlers.compat.torchserve",
     "handlers.engine",
     "handlers.explainers.*",
     "handlers.explainers.targets.*",

@@ -302,8 +302,8 @@ def _try_fork() -> int:
     except OSError:
         return 1
     # The `handlers` that this process imports may be that of an archive.
-    cuda = run_path(str(ROOT / "handlers" / "compat" / "cuda.py"))
-    return int(cuda["is_unusable_after_fork"]())
+    torch = run_path(str(ROOT / "handlers" / "compat" / "torch.py"))
+    return int(torch["is_unusable_after_fork"]())
 
 
 def _why_refused(request: WorkerRequest) -> str | None:

@@ -33,7 +33,7 @@ def test_optimum_refuses_gemma_of_a_newer_transformers_outside_of_the_block() ->
     assert latest == gemma.MAX_TRANSFORMERS_VERSION
 
 
-@pytest.mark.parametrize("name", ["openvino.py", "vllm.py", "cuda.py"])
+@pytest.mark.parametrize("name", ["openvino.py", "torch.py", "vllm.py"])
 def test_a_file_that_runs_without_the_kit_imports_nothing_of_it(name: str) -> None:
     tree = ast.parse(Path(compat.__file__).with_name(name).read_text(encoding="utf-8"))
     modules = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]

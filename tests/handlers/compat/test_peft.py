@@ -50,7 +50,7 @@ def test_adapters_that_are_activated_stay_frozen(model: torch.nn.Module) -> None
 
 def test_peft_is_imported_without_bitsandbytes() -> None:
     program = (
-        "import sys; from handlers.compat.peft import without_bitsandbytes\n"
+        "import sys; from handlers.compat.imports import without_bitsandbytes\n"
         "with without_bitsandbytes():\n"
         "    import peft; from peft.tuners.lora import LoraLayer\n"
         "print('bitsandbytes' in sys.modules)"

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import torch
 from torch.export import Dim
 
-from handlers.compat.torch import export_for_any_rows
+from handlers.compat.torch import export_for_any_rows, is_unusable_after_fork
 
 
 class Rows(torch.nn.Module):
@@ -19,3 +22,22 @@ def test_a_graph_that_uses_len_takes_any_number_of_rows() -> None:
     )
     found = program.module()(torch.ones(5, 4))
     assert torch.equal(found, torch.full((5, 4), 6.0))
+
+
+def test_a_process_that_is_no_fork_can_use_cuda() -> None:
+    assert not is_unusable_after_fork()
+
+
+def test_torch_says_whether_a_fork_can_use_cuda() -> None:
+    assert torch.cuda._is_in_bad_fork() is False
+
+
+def test_torch_is_not_imported() -> None:
+    program = (
+        "import sys; from handlers.compat.torch import is_unusable_after_fork as unusable;"
+        " print(unusable(), 'torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["False", "False"]

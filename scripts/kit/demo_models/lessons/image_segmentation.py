@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 from transformers import SegformerConfig, SegformerForSemanticSegmentation
 
-from handlers.compat.transformers.processors import pillow_processor
+from handlers.compat.transformers import pillow_processor
 from scripts.kit.demo_models.batches import Feature
 from scripts.kit.demo_models.forward import forward
 from scripts.kit.demo_models.lessons.base import Lesson

@@ -1,26 +1,91 @@
 from __future__ import annotations
 
+import logging
 import socket
 import struct
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
+from pathlib import Path
 from threading import Thread
 from typing import Any
+from zipfile import ZipFile
 
+import psutil
 import pytest
+import ts
+import ts.model_server
+import ts.model_service_worker
 from ts.context import Context, RequestProcessor
+from ts.metrics.caching_metric import CachingMetric
+from ts.metrics.metric_type_enum import MetricTypes
 from ts.protocol import otf_message_handler
 from ts.service import Service
 
-from handlers.compat.torchserve.messages import (
+from handlers.compat import torchserve
+from handlers.compat.torchserve import (
+    FRONTEND,
+    INTERVAL,
+    WORKER_SCRIPT,
     BlockReader,
     change_reading,
+    count_workers,
+    drop_receipts,
+    has_older_worker,
     is_connected,
+    limit_prediction_time,
     send_parts,
 )
 from handlers.http.repeated_fields import distinct_names
 from handlers.http.request import HttpRequest
+from tests.standins.workers import running_launcher, running_workers
+
+
+def test_the_receipt_of_a_batch_is_not_logged(capfd: pytest.CaptureFixture[str]) -> None:
+    drop_receipts()
+    handler = logging.StreamHandler()
+    logging.getLogger().addHandler(handler)
+    level = logging.getLogger().level
+    logging.getLogger().setLevel(logging.INFO)
+    ours, theirs = socket.socketpair()
+    try:
+        with ours, theirs:
+            theirs.sendall(b"I" + struct.pack("!i", -1))
+            otf_message_handler.retrieve_msg(ours)
+        logging.getLogger().info("another line")
+    finally:
+        logging.getLogger().setLevel(level)
+        logging.getLogger().removeHandler(handler)
+    assert capfd.readouterr().err == "another line\n"
+
+
+def test_torchserve_reports_the_gauge_of_a_batch_once_per_interval(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("handlers.compat.torchserve.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("handlers.compat.torchserve._once_per_interval._next_line", 0.0)
+    prediction = CachingMetric("PredictionTime", "Milliseconds", [], MetricTypes.GAUGE)
+    histogram = CachingMetric("PredictionTime", "Milliseconds", [], MetricTypes.HISTOGRAM)
+    other = CachingMetric("QueueTime", "Milliseconds", [], MetricTypes.GAUGE)
+    limit_prediction_time()
+    limit_prediction_time()
+    with caplog.at_level(logging.INFO, "ts.metrics.caching_metric"):
+        for value in (1, 2, 3):
+            for metric in (prediction, histogram, other):
+                metric.add_or_update(value)
+            now[0] += INTERVAL / 2
+    lines = [line.removeprefix("[METRICS]").partition("|")[0] for line in caplog.messages]
+    assert [line for line in lines if line.startswith("Q")] == [
+        "QueueTime.Milliseconds:1",
+        "QueueTime.Milliseconds:2",
+        "QueueTime.Milliseconds:3",
+    ]
+    counts = [line.rpartition(":")[2] for line in lines if line.startswith("P")]
+    # Both kinds of the first and third batch, and the histogram of the second.
+    assert counts == ["1", "1", "2", "3", "3"]
+
 
 # TorchServe's worker decodes bodies of JSON and of text unless it is `false`.
 DECODE_VARIABLE = "TS_DECODE_INPUT_REQUEST"
@@ -193,3 +258,107 @@ def read_response(content: BytesIO) -> list[tuple[str, str | None, bytes]]:
         headers = {text(): text() for _ in range(number())}
         found.append((request_id, headers.get("ts_stream_next"), content.read(number())))
     return found
+
+
+def test_workers_of_other_models_and_launchers_are_not_counted(
+    model_folder: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    with (
+        running_workers(model_folder, 2),
+        running_workers(other, 1),
+        running_launcher(model_folder),
+    ):
+        assert count_workers() == 2
+
+
+def test_of_several_workers_the_first_one_has_no_older_one(model_folder: Path) -> None:
+    with running_workers(model_folder, 3) as started:
+        processes = [psutil.Process(each.pid) for each in started]
+        found = [has_older_worker(process) for process in processes]
+    assert found == [False, True, True]
+
+
+def test_workers_of_another_server_are_not_older_ones(model_folder: Path) -> None:
+    """A shell stands in for the other server; its worker starts last."""
+    command = ["sh", "-c", "sleep 60 & echo $!; wait"]
+    with (
+        running_workers(model_folder, 1),
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as shell,
+    ):
+        assert shell.stdout is not None
+        other = psutil.Process(int(shell.stdout.readline()))
+        try:
+            assert has_older_worker(psutil.Process(shell.pid))
+            assert not has_older_worker(other)
+        finally:
+            other.kill()
+
+
+TORCHSERVE = Path(ts.__file__).parent
+LOG = """\
+10:00 [INFO ] W-9000-qa_large_1.0-stdout MODEL_LOG - [PID]123
+10:00 [INFO ] W-9000-qa_large_1.0-stderr MODEL_LOG - KeyError: 'x'
+10:01 [ERROR] W-9000-qa_large_1.0 org.pytorch.serve.wlm.WorkerThread - Backend worker error
+org.pytorch.serve.wlm.WorkerInitializationException: Backend worker startup time out.
+10:01 [INFO ] W-9000-qa_large_1.0 org.pytorch.serve.wlm.WorkerThread - Retry worker: 9000 in 1
+10:02 [WARN ] main org.pytorch.serve.ModelServer - Failed to load model: qa.mar
+java.util.zip.ZipException: unexpected EOF
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (torchserve.LOAD_TIMEOUT, "wlm/WorkerThread"),
+        ("Retry worker", "wlm/WorkerThread"),
+        ("Backend worker error", "wlm/WorkerThread"),
+        (torchserve.START_TIMEOUT, "wlm/WorkerLifeCycle"),
+        (WORKER_SCRIPT, "wlm/WorkerLifeCycle"),
+        ("MODEL_LOG", "wlm/WorkerLifeCycle$ReaderThread"),
+        ("Failed to load model", "ModelServer"),
+        ("TS_CONFIG_FILE", "util/ConfigManager"),
+        ("PYTHONPATH", "util/messages/EnvironmentUtils"),
+    ],
+)
+def test_torchserve_has_the_text(text: str, name: str) -> None:
+    with ZipFile(TORCHSERVE / "frontend" / "model-server.jar") as jar:
+        assert text.encode() in jar.read(f"org/pytorch/serve/{name}.class")
+
+
+def test_torchserve_is_started_with_this_class_and_option() -> None:
+    command = Path(ts.model_server.__file__).read_text(encoding="utf-8")
+    assert f'"{FRONTEND}"' in command and '"-f"' in command
+
+
+def test_a_worker_writes_its_process_id() -> None:
+    assert '"[PID]%d"' in Path(ts.model_service_worker.__file__).read_text(encoding="utf-8")
+
+
+def test_the_lines_of_a_log_are_those_of_its_models() -> None:
+    model = "qa_large"
+    assert torchserve.worker_output(LOG) == {model: ["[PID]123", "KeyError: 'x'"]}
+    assert torchserve.models_with_exited_workers(LOG) == {model}
+    assert torchserve.worker_errors(LOG) == {model: torchserve.START_TIMEOUT}
+    assert list(torchserve.worker_pids(LOG)) == [(model, "123")]
+    assert torchserve.archive_errors(LOG) == {"qa.mar": "ZipException: unexpected EOF"}
+
+
+def test_a_console_has_the_first_error() -> None:
+    text = "Picked up options\nError: Could not find or load main class\nException in main\n"
+    assert torchserve.console_error(text) == "Error: Could not find or load main class"
+    assert torchserve.console_error("Picked up options\n") is None
+
+
+@pytest.mark.parametrize(
+    ("error", "follows"),
+    [
+        ("RuntimeError: 503 - Service Unavailable", True),
+        ("ModuleNotFoundError: No module named 'ts.torch_handler.handler'", True),
+        ("ModuleNotFoundError: No module named 'yaml'", False),
+        ("RuntimeError: 5 rows", False),
+    ],
+)
+def test_an_error_that_another_one_has_caused_is_known(error: str, *, follows: bool) -> None:
+    assert torchserve.is_follow_up(error) == follows
