@@ -20,11 +20,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from handlers.checkpoints.heads import BASE, ENCODER
-from handlers.compat.transformers import (
-    has_causal_head,
-    has_masked_head,
-    model_classes,
-)
+from handlers.compat.transformers import has_model, model_classes
 from handlers.errors import WrongCheckpoint
 
 # Model types that were published in transformers itself. Repositories have modified copies.
@@ -76,9 +72,11 @@ def check_computation(config: PreTrainedConfig, auto_class: str, checkpoint: str
 
 def is_decoder(config: PreTrainedConfig) -> bool:
     """Return whether a model type is that of causal language models."""
-    kind = config.model_type
-    reads_both_ways = has_masked_head(kind) or kind in BOTH_DIRECTIONS
-    return has_causal_head(kind) and not reads_both_ways and not config.is_encoder_decoder
+    reads_both_ways = (
+        has_model("AutoModelForMaskedLM", config) or config.model_type in BOTH_DIRECTIONS
+    )
+    is_causal = has_model("AutoModelForCausalLM", config)
+    return is_causal and not reads_both_ways and not config.is_encoder_decoder
 
 
 def _classes(config: PreTrainedConfig) -> Mapping[str, str]:

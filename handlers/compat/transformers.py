@@ -32,7 +32,6 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 from transformers.image_processing_utils import BaseImageProcessor
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_layers import GenericForSequenceClassification
-from transformers.models.auto import modeling_auto
 from transformers.models.auto.image_processing_auto import (
     IMAGE_PROCESSOR_MAPPING_NAMES,
     AutoImageProcessor,
@@ -118,52 +117,12 @@ def model_classes(auto_class: str, config: PreTrainedConfig) -> Sequence[type]:
     return found if isinstance(found, tuple) else (found,)
 
 
-def has_causal_head(model_type: str) -> bool:
-    """Return whether a model type can be a causal language model.
+def has_model(auto_class: str, config: PreTrainedConfig) -> bool:
+    """Return whether an auto class has a class for a config.
 
-    Breaks when `MODEL_FOR_CAUSAL_LM_MAPPING_NAMES` is renamed.
+    Breaks when auto classes have no `_model_mapping` from classes of configs.
     """
-    return model_type in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
-
-def has_masked_head(model_type: str) -> bool:
-    """Return whether a model type can be a masked language model.
-
-    Breaks when `MODEL_FOR_MASKED_LM_MAPPING_NAMES` is renamed.
-    """
-    return model_type in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
-
-
-def has_ctc_head(model_type: str) -> bool:
-    """Return whether a model type recognizes speech by CTC.
-
-    Breaks when `MODEL_FOR_CTC_MAPPING_NAMES` is renamed.
-    """
-    return model_type in modeling_auto.MODEL_FOR_CTC_MAPPING_NAMES
-
-
-def has_universal_segmentation_head(model_type: str) -> bool:
-    """Return whether a model type segments images in each of the three ways.
-
-    Breaks when `MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES` is renamed.
-    """
-    return model_type in modeling_auto.MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES
-
-
-def text_encoder_class(model_type: str) -> str:
-    """Return the class of `AutoModelForTextEncoding` for a model type; "" if there is none.
-
-    Breaks when `MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES` is renamed.
-    """
-    return str(modeling_auto.MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES.get(model_type, ""))
-
-
-def is_text_encoder_class(name: str) -> bool:
-    """Return whether `AutoModelForTextEncoding` has a class.
-
-    Breaks when `MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES` is renamed.
-    """
-    return name in modeling_auto.MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES.values()
+    return type(config) in getattr(transformers, auto_class)._model_mapping
 
 
 def processor_class(config: PreTrainedConfig) -> type[ProcessorMixin] | None:

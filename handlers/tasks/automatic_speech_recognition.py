@@ -24,7 +24,7 @@ from handlers.batching.rows import Outputs, RowOutcome, require_outputs
 from handlers.batching.shapes import ArrayRow, run_by_shape
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.graph_inputs import ArrayInputs, SpeechInputs
-from handlers.compat.transformers import has_ctc_head
+from handlers.compat.transformers import has_model
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import BadRequest, RequestTooLarge
@@ -150,7 +150,7 @@ class Task(AudioTask):
 
     @classmethod
     def auto_class_for(cls, config: PreTrainedConfig) -> str:
-        has_letters = has_ctc_head(config.model_type)
+        has_letters = has_model("AutoModelForCTC", config)
         return "AutoModelForCTC" if has_letters else "AutoModelForSpeechSeq2Seq"
 
     def parse(self, request: Request) -> MediaQuery:

@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
 from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.compat.transformers import has_universal_segmentation_head
+from handlers.compat.transformers import has_model
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import enumerate_names
 from handlers.errors import RequestTooLarge, Unprocessable, WrongCheckpoint
@@ -117,7 +117,7 @@ class Task(ImageTask):
 
     @classmethod
     def auto_class_for(cls, config: PreTrainedConfig) -> str:
-        if has_universal_segmentation_head(config.model_type):
+        if has_model("AutoModelForUniversalSegmentation", config):
             return "AutoModelForUniversalSegmentation"
         return cls.auto_class
 

@@ -18,7 +18,6 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForTextEncoding,
     BertConfig,
-    BertForMaskedLM,
     BertModel,
     ByT5Tokenizer,
     FunnelConfig,
@@ -34,8 +33,11 @@ from transformers import (
     LogitsProcessorList,
     MambaConfig,
     MambaForCausalLM,
+    Mask2FormerConfig,
     PreTrainedModel,
+    SegformerConfig,
     T5Config,
+    Wav2Vec2Config,
     Wav2Vec2CTCTokenizer,
     WhisperConfig,
     WhisperForConditionalGeneration,
@@ -164,25 +166,26 @@ def test_an_auto_class_has_the_classes_of_a_config(
     assert [each.__name__ for each in found] == names
 
 
-def test_the_heads_of_model_types_are_known() -> None:
-    assert BertForMaskedLM in compat.model_classes("AutoModelForMaskedLM", BertConfig())
-    assert compat.has_masked_head("bert") and not compat.has_masked_head("gpt2")
-    assert compat.has_causal_head("gpt2") and not compat.has_causal_head("t5")
-    assert compat.has_ctc_head("wav2vec2") and not compat.has_ctc_head("whisper")
-    assert compat.has_universal_segmentation_head("mask2former")
-    assert not compat.has_universal_segmentation_head("segformer")
+@pytest.mark.parametrize(
+    ("auto_class", "with_one", "without"),
+    [
+        ("AutoModelForMaskedLM", BertConfig, GPT2Config),
+        ("AutoModelForCausalLM", GPT2Config, T5Config),
+        ("AutoModelForCTC", Wav2Vec2Config, WhisperConfig),
+        ("AutoModelForUniversalSegmentation", Mask2FormerConfig, SegformerConfig),
+    ],
+)
+def test_an_auto_class_has_no_class_for_other_configs(
+    auto_class: str, with_one: Any, without: Any
+) -> None:
+    assert compat.has_model(auto_class, with_one())
+    assert not compat.has_model(auto_class, without())
 
 
-def test_a_text_encoder_is_that_of_its_auto_class() -> None:
-    name = compat.text_encoder_class("t5")
-    assert name == AutoModelForTextEncoding.from_config(_small_t5()).__class__.__name__
-    assert compat.is_text_encoder_class(name)
-    assert compat.text_encoder_class("gpt2") == ""
-    assert not compat.is_text_encoder_class("T5Model")
-
-
-def _small_t5() -> T5Config:
-    return T5Config(vocab_size=8, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
+def test_a_class_of_a_config_is_the_one_that_is_loaded() -> None:
+    config = T5Config(vocab_size=8, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
+    (kind,) = compat.model_classes("AutoModelForTextEncoding", config)
+    assert type(AutoModelForTextEncoding.from_config(config)) is kind
 
 
 def test_processors_are_those_of_configs() -> None:
