@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
+from tokenizers import Tokenizer
 from tokenizers.implementations import ByteLevelBPETokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import (
@@ -89,7 +90,7 @@ def _tokenizer(texts: list[str]) -> PreTrainedTokenizerBase:
     trained.train_from_iterator(
         texts, ENTRIES, special_tokens=[PAD, END, UNKNOWN], show_progress=False
     )
-    kernel = trained._tokenizer
+    kernel = Tokenizer.from_str(trained.to_str())
     kernel.post_processor = TemplateProcessing(
         single=f"$A {END}", special_tokens=[(END, kernel.token_to_id(END))]
     )

@@ -142,7 +142,8 @@ def _fit(
         optimizer.zero_grad()
         decay = min(AVERAGE, (1 + step) / (10 + step))
         with torch.no_grad():
-            torch._foreach_lerp_(averaged, weights, 1 - decay)
+            for mean_weight, weight in zip(averaged, weights, strict=True):
+                mean_weight.lerp_(weight, 1 - decay)
         if step + 1 == FIRST_LOOK or done * LOOKS >= looked + 1 or step + 1 == plan.steps:
             looked = int(done * LOOKS)
             measures = trainer.measure(average.eval(), tokenizer, "validation", VALIDATION_ROWS, 1)

@@ -30,6 +30,8 @@ from copy import copy
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from handlers.compat.device_errors import is_device_failure, is_out_of_memory
+
 
 class KitError(Exception):
     """Base class of the errors that this kit raises."""
@@ -297,59 +299,6 @@ def classify(error: BaseException) -> RequestError:
         return OutOfMemory()
     log_bug(error)
     return DeviceFailed() if is_device_failure(error) else InternalError(error)
-
-
-# Parts of the messages of torch, ONNX Runtime and others, in lower case. The classes of torch are
-# recognised by name, because configurations are read without torch.
-MEMORY = (
-    "out of memory",
-    "can't allocate memory",
-    "cannot allocate memory",
-    "failed to allocate memory",
-    "not enough memory",
-    "alloc_failed",
-    "bad_alloc",
-    "bad allocation",
-    "cublas_status_not_initialized",
-)
-DEVICE = ("cuda error", "hip error", "xpu error", "device-side assert", "device lost", "ecc error")
-# After these errors of an accelerator the process can go on to use it.
-HARMLESS = (
-    "invalid argument",
-    "invalid configuration argument",
-    "invalid device function",
-    "no kernel image",
-    "not supported",
-    "not_supported",
-    "invalid_value",
-)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error of a library means that memory did not suffice."""
-    if isinstance(error, MemoryError) or _has_class(error, "OutOfMemoryError"):
-        return True
-    return _is_of_runtime(error) and _mentions(error, MEMORY)
-
-
-def is_device_failure(error: BaseException) -> bool:
-    """Return whether an accelerator failed, so that each further use in this process fails, too."""
-    if not _is_of_runtime(error) or is_out_of_memory(error) or _mentions(error, HARMLESS):
-        return False
-    return _has_class(error, "AcceleratorError") or _mentions(error, DEVICE)
-
-
-def _is_of_runtime(error: BaseException) -> bool:
-    return isinstance(error, RuntimeError) or type(error).__module__.startswith("onnxruntime")
-
-
-def _has_class(error: BaseException, name: str) -> bool:
-    return any(each.__name__ == name for each in type(error).__mro__)
-
-
-def _mentions(error: BaseException, parts: Sequence[str]) -> bool:
-    message = str(error).lower()
-    return any(part in message for part in parts)
 
 
 def attempt_all(

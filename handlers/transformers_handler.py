@@ -7,15 +7,13 @@ from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from handlers.runtime.imports import hide_packages
+from handlers.compat.imports import without_openvino_backend
 
-# The base handler imports OpenVINO's torch.compile backend and with it the whole compiler, which
-# adds more than a second to every start. torch finds the backend without that import.
-with hide_packages("openvino.torch", silence="ts.torch_handler.base_handler"):
+with without_openvino_backend():
     from ts.torch_handler.base_handler import BaseHandler
 
-from handlers.telemetry.metrics import limit_prediction_time
-from handlers.torchserve.message_reader import read_messages
+from handlers.compat.torchserve import change_reading, limit_prediction_time
+from handlers.http.repeated_fields import distinct_names
 from handlers.torchserve.worker import Worker
 from handlers.worker_start import prepare_process
 
@@ -31,7 +29,7 @@ class TransformersHandler(BaseHandler):
         """
         prepare_process()
         limit_prediction_time()
-        read_messages()
+        change_reading(distinct_names)
         self.context, self.manifest = context, context.manifest
         self.worker = Worker(context)
         self.engine, self.device = self.worker.engine, self.worker.device

@@ -31,6 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("config",),
     ("telemetry",),
     ("errors",),
+    ("compat",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # What a wire format knows of a model is in its `ModelInfo`; only the dispatcher knows the engine.
@@ -112,7 +113,7 @@ def test_a_wire_format_knows_a_model_by_its_model_info_alone() -> None:
 
 def test_only_the_entry_point_and_its_package_import_torchserve() -> None:
     users = {package_of(path) for path in FILES for name in IMPORTS[path] if begins(name, "ts")}
-    assert users == {"transformers_handler", "torchserve"}
+    assert users == {"transformers_handler", "torchserve", "compat"}
 
 
 def test_the_configuration_imports_no_torch() -> None:

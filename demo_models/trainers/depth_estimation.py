@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from transformers import GLPNConfig, GLPNForDepthEstimation
-from transformers.models.glpn.image_processing_pil_glpn import GLPNImageProcessorPil
+from transformers import GLPNConfig, GLPNForDepthEstimation, GLPNImageProcessorPil
 
 from demo_models.batches import Feature
 from demo_models.evaluation import forward

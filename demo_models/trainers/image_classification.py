@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformers import ViTConfig, ViTForImageClassification
-from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
 
 from demo_models.batches import Feature
 from demo_models.evaluation import accuracy

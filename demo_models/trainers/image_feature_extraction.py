@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import ViTConfig, ViTModel
-from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+from transformers import ViTConfig, ViTImageProcessorPil, ViTModel
 from transformers.utils import ModelOutput
 
 from demo_models.batches import Feature

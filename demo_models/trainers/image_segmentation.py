@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch.nn import functional
 from transformers import SegformerConfig, SegformerForSemanticSegmentation
-from transformers.models.segformer.image_processing_pil_segformer import SegformerImageProcessorPil
 
 from demo_models.batches import Feature
 from demo_models.evaluation import forward
@@ -18,6 +17,7 @@ from demo_models.synthetic_images import LABELS, SIDE, Scene, draw, pixels_of
 from demo_models.trainers.base import ImageTrainer
 from demo_models.trainers.depth_estimation import CONFIG
 from demo_models.training import Plan
+from handlers.compat.transformers import pillow_processor
 
 # A model sees twice the pixels of an image: its masks have a quarter of the side.
 SEEN = 2 * SIDE
@@ -33,7 +33,8 @@ class ImageSegmentation(ImageTrainer):
     def start(self, seed: int) -> tuple[Any, Any]:
         """Return a SegFormer with random weights, and its image processor."""
         config = SegformerConfig(**CONFIG, id2label=dict(enumerate(CLASSES)))
-        processor = SegformerImageProcessorPil(size={"height": SEEN, "width": SEEN})
+        kind = pillow_processor("SegformerImageProcessorPil")
+        processor = kind(size={"height": SEEN, "width": SEEN})
         return SegformerForSemanticSegmentation(config), processor
 
     def features(self, tokenizer: Any, rows: int, seed: int) -> list[Feature]:

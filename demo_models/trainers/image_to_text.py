@@ -12,8 +12,8 @@ from transformers import (
     VisionEncoderDecoderConfig,
     VisionEncoderDecoderModel,
     ViTConfig,
+    ViTImageProcessorPil,
 )
-from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from demo_models.batches import Feature, chunks
 from demo_models.processors import WORDS, Processors

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import SamConfig, SamModel
-from transformers.models.sam.image_processing_pil_sam import SamImageProcessorPil
+from transformers import SamConfig, SamImageProcessorPil, SamModel
 from transformers.utils import ModelOutput
 
 from demo_models.batches import Feature, chunks, collate

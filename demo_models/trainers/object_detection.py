@@ -6,8 +6,7 @@ from random import Random
 from typing import Any
 
 import torch
-from transformers import YolosConfig, YolosForObjectDetection
-from transformers.models.yolos.image_processing_pil_yolos import YolosImageProcessorPil
+from transformers import YolosConfig, YolosForObjectDetection, YolosImageProcessorPil
 
 from demo_models.batches import Feature
 from demo_models.evaluation import forward

@@ -98,8 +98,7 @@ def _model(tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
 def _trained(texts: list[str]) -> Tokenizer:
     trained = ByteLevelBPETokenizer()
     trained.train_from_iterator(texts, ENTRIES, special_tokens=[END], show_progress=False)
-    kernel: Tokenizer = trained._tokenizer
-    return kernel
+    return Tokenizer.from_str(trained.to_str())
 
 
 def _wrapped(kernel: Tokenizer) -> PreTrainedTokenizerBase:

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from PIL import Image
-from transformers import BertTokenizer, ViltConfig, ViltForQuestionAnswering
-from transformers.models.vilt.image_processing_pil_vilt import ViltImageProcessorPil
+from transformers import BertTokenizer, ViltConfig, ViltForQuestionAnswering, ViltImageProcessorPil
 
 from demo_models.batches import Feature
 from demo_models.evaluation import forward

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import CLIPConfig, CLIPModel
-from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel
 from transformers.utils import ModelOutput
 
 from demo_models.batches import Feature

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 import torch
 
-from handlers.errors import OutOfMemory, RequestError, classify, is_out_of_memory, without_frames
+from handlers.compat.device_errors import is_out_of_memory
+from handlers.errors import OutOfMemory, RequestError, classify, without_frames
 
 Item = TypeVar("Item")
 

@@ -11,11 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from handlers.runtime.imports import hide_packages
+from handlers.compat.imports import without_scikit_learn
 
-# transformers imports scikit-learn and SciPy, if installed, for assisted generation, which adds 1.5
-# seconds to every start.
-with hide_packages("sklearn", silence="transformers"):
+with without_scikit_learn():
     from transformers import (
         CONFIG_MAPPING,
         AutoConfig,
@@ -31,21 +29,14 @@ with hide_packages("sklearn", silence="transformers"):
     )
     from transformers.image_processing_utils import BaseImageProcessor
 
-    # The public name refuses without torchvision, which this one needs for no Pillow processor.
-    from transformers.models.auto.image_processing_auto import AutoImageProcessor
-    from transformers.models.auto.tokenization_auto import (
-        TOKENIZER_MAPPING_NAMES,
-        tokenizer_class_from_name,
-    )
-
 from handlers.checkpoints.folder_kinds import files_in, missing_config
 from handlers.checkpoints.heads import check_head
 from handlers.checkpoints.labels import read_labels
 from handlers.checkpoints.made_up_rows import RowMaker
 from handlers.checkpoints.own_code import check_computation
-from handlers.checkpoints.pillow_processors import read_pillow_processor
 from handlers.checkpoints.processor import read_processor
 from handlers.checkpoints.sentencepiece_files import has_sentencepiece_only, read_tokenizer
+from handlers.compat.transformers import read_image_processor, tokenizer_class
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint, summarize
 
@@ -165,7 +156,7 @@ class Checkpoint:
         Raises:
             WrongCheckpoint: it is missing or cannot be read without remote code.
         """
-        return _preprocessor(_load_image_processor, self.directory)
+        return _preprocessor(read_image_processor, self.directory)
 
     @cached_property
     def feature_extractor(self) -> SequenceFeatureExtractor:
@@ -349,11 +340,11 @@ def _tokenizer(
 
 def _needs_no_files(directory: Path, config: PreTrainedConfig) -> bool:
     """Return whether a tokenizer has no vocabulary: those of ByT5 and CANINE read characters."""
-    name = TOKENIZER_MAPPING_NAMES.get(config.model_type)
+    name = None
     with suppress(OSError, ValueError, AttributeError):
         settings = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))
-        name = settings.get("tokenizer_class") or name
-    kind = tokenizer_class_from_name(name) if isinstance(name, str) else None
+        name = settings.get("tokenizer_class")
+    kind = tokenizer_class(name, config.model_type)
     return kind is not None and not kind.vocab_files_names
 
 
@@ -392,15 +383,6 @@ def _preprocessor(load: Callable[..., Any], directory: Path) -> Any:
             f"cannot be read ({summarize(error)})",
             "pack the preprocessor_config.json of the checkpoint",
         ) from None
-
-
-def _load_image_processor(directory: Path, **options: bool) -> BaseImageProcessor:
-    try:
-        return AutoImageProcessor.from_pretrained(directory, **options)
-    except (ValueError, ImportError):
-        if (processor := read_pillow_processor(directory)) is None:
-            raise
-        return processor
 
 
 def _settings(handler: HandlerSection) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from copy import deepcopy
 
 import torch
 import transformers
-from transformers import PreTrainedConfig
-from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES
+from transformers import PreTrainedConfig, PreTrainedModel
 
+from handlers.compat.transformers import model_classes
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint, summarize
 
@@ -50,14 +50,14 @@ def base_class_for(config: PreTrainedConfig) -> str:
 
     Of T5 and its kind, it is the encoder, as in sentence-transformers.
     """
-    reader = MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES.get(config.model_type, "")
-    return ENCODER if reader.endswith(ENCODER_SUFFIX) else BASE
+    names = (each.__name__ for each in model_classes(ENCODER, config))
+    return ENCODER if any(name.endswith(ENCODER_SUFFIX) for name in names) else BASE
 
 
-def is_encoder(module: torch.nn.Module) -> bool:
+def is_encoder(module: PreTrainedModel) -> bool:
     """Return whether a model is the encoder alone of one that has a decoder as well."""
-    name = type(module).__name__
-    return name.endswith(ENCODER_SUFFIX) and name in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES.values()
+    kind = type(module)
+    return kind.__name__.endswith(ENCODER_SUFFIX) and kind in model_classes(ENCODER, module.config)
 
 
 def _class_name(config: PreTrainedConfig, auto_class_name: str, checkpoint: str) -> str:

@@ -17,14 +17,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import transformers
 from transformers import PreTrainedConfig
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
-)
 
 from handlers.checkpoints.heads import BASE, ENCODER
+from handlers.compat.transformers import has_model, model_classes
 from handlers.errors import WrongCheckpoint
 
 # Model types that were published in transformers itself. Repositories have modified copies.
@@ -76,9 +72,11 @@ def check_computation(config: PreTrainedConfig, auto_class: str, checkpoint: str
 
 def is_decoder(config: PreTrainedConfig) -> bool:
     """Return whether a model type is that of causal language models."""
-    causal = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    others = config.model_type in (*MODEL_FOR_MASKED_LM_MAPPING_NAMES, *BOTH_DIRECTIONS)
-    return causal and not others and not config.is_encoder_decoder
+    reads_both_ways = (
+        has_model("AutoModelForMaskedLM", config) or config.model_type in BOTH_DIRECTIONS
+    )
+    is_causal = has_model("AutoModelForCausalLM", config)
+    return is_causal and not reads_both_ways and not config.is_encoder_decoder
 
 
 def _classes(config: PreTrainedConfig) -> Mapping[str, str]:
@@ -91,9 +89,7 @@ def _classes(config: PreTrainedConfig) -> Mapping[str, str]:
 def _is_made_from(config: PreTrainedConfig, auto_class: str, named: str) -> bool:
     """Return whether transformers' classes were made from those of the repository."""
     own_config = _classes(config).get("AutoConfig", "")
-    model = getattr(transformers, auto_class)._model_mapping.get(type(config), None)
-    models = model if isinstance(model, tuple) else (model,)
-    names = {_class_name(each.__name__) for each in models if each is not None}
+    names = {_class_name(each.__name__) for each in model_classes(auto_class, config)}
     has_names = _class_name(own_config) == _class_name(type(config).__name__)
     return config.model_type not in KNOWN_BEFORE and has_names and _class_name(named) in names
 

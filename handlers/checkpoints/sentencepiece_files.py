@@ -21,11 +21,14 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_
 from tokenizers.models import BPE, Unigram
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
-from transformers.models.mbart.tokenization_mbart import FAIRSEQ_LANGUAGE_CODES as MBART_CODES
-from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES as MBART50_CODES
-from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES as NLLB_CODES
 from transformers.utils.sentencepiece_model_pb2_new import ModelProto, TrainerSpec
 
+from handlers.compat.transformers import (
+    MBART50_CODES,
+    MBART_CODES,
+    NLLB_CODES,
+    LimitedTokenizer,
+)
 from handlers.config.quoting import enumerate_names
 
 FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
@@ -146,20 +149,6 @@ class Family:
     code: str = "{}"
 
 
-class SentencePieceTokenizer(PreTrainedTokenizerFast):
-    """A fast tokenizer of SentencePiece files; pieces that the model has no id for are unknown."""
-
-    ids: int
-
-    def _convert_encoding(self, *args: Any, **options: Any) -> tuple[dict[str, Any], list[Any]]:
-        values, encodings = super()._convert_encoding(*args, **options)
-        unknown = int(self.unk_token_id)
-        values["input_ids"] = [
-            [token if token < self.ids else unknown for token in row] for row in values["input_ids"]
-        ]
-        return values, encodings
-
-
 def has_sentencepiece_only(directory: Path) -> bool:
     """Return whether a checkpoint is one whose tokenizer :func:`read_tokenizer` makes."""
     if (directory / "tokenizer.json").exists():
@@ -187,7 +176,7 @@ def read_tokenizer(directory: Path, settings: Mapping[str, Any]) -> PreTrainedTo
     source = family.code.format(own.get("src_lang") or family.source)
     _add_template(backend, family.template.format(source=source))
     known = {"model_max_length": own.get("model_max_length"), **settings}
-    tokenizer = SentencePieceTokenizer(
+    tokenizer = LimitedTokenizer(
         tokenizer_object=backend,
         extra_special_tokens=list(vocabulary.special),
         **named,

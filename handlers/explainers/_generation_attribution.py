@@ -23,11 +23,16 @@ from captum.attr import (
     LLMAttribution,
     LLMGradientAttribution,
     ShapleyValueSampling,
-    TextTokenInput,
 )
 from transformers import PreTrainedTokenizerBase
 
 from handlers.batching.tokenization import Window
+from handlers.compat.captum import (
+    CharacterTokenizer,
+    EncoderGradientXActivation,
+    EncoderIntegratedGradients,
+    TokenizedPrompt,
+)
 from handlers.explainers._tokens import ExplainedTextModel
 from handlers.explainers._vectors import TokenVectors
 from handlers.generation.randomness import seeded
@@ -94,64 +99,6 @@ class EncoderDecoderModel(LanguageModel):
         return SimpleNamespace(logits=torch.cat([before, logits], dim=1))
 
 
-class _ReadTokens:
-    """Gives attributions of an encoder's tokens the columns that Captum removes.
-
-    It expects those of the target's tokens before the current one after those of the prompt.
-    """
-
-    def attribute(self, inputs: Any, additional_forward_args: Any = None, **options: Any) -> Any:
-        super_class: Any = super()
-        values = super_class.attribute(
-            inputs, additional_forward_args=additional_forward_args, **options
-        )
-        *_, current = additional_forward_args
-        return torch.nn.functional.pad(values, (0, 0, 0, current))
-
-
-class EncoderIntegratedGradients(_ReadTokens, LayerIntegratedGradients):
-    """Integrated gradients of an encoder's embeddings."""
-
-
-class EncoderGradientXActivation(_ReadTokens, LayerGradientXActivation):
-    """Gradient times activation of an encoder's embeddings."""
-
-
-class CharacterTokenizer:
-    """A tokenizer that represents each token id as one character.
-
-    Captum decodes and re-encodes tokens to name them. Byte-level tokenizers do not support that
-    for a token that is part of a character.
-    """
-
-    offset = 0x10000
-
-    def decode(self, ids: torch.Tensor) -> str:
-        """Return one character for each id."""
-        return "".join(chr(self.offset + token) for token in ids.flatten().tolist())
-
-    def __call__(self, text: str, **_: Any) -> dict[str, Any]:
-        """Return the id and the offsets of each character."""
-        return {
-            "input_ids": [ord(character) - self.offset for character in text],
-            "offset_mapping": [(start, start + 1) for start in range(len(text))],
-        }
-
-
-class Prompt(TextTokenInput):
-    """A tokenized prompt whose special tokens are not attributed or replaced."""
-
-    def __init__(
-        self, row: Window, tokenizer: PreTrainedTokenizerBase, baseline_token_id: int
-    ) -> None:
-        self.inp_tensor = torch.tensor([row.features["input_ids"]])
-        self.itp_mask = torch.tensor([row.encoding.special_tokens_mask]) == 0
-        self.itp_tensor = self.inp_tensor[self.itp_mask].unsqueeze(0)
-        self.values = tokenizer.convert_ids_to_tokens(self.itp_tensor[0].tolist())
-        self.n_itp_features = len(self.values)
-        self.tokenizer, self.baselines, self.skip_tokens = tokenizer, baseline_token_id, None
-
-
 @dataclass(frozen=True)
 class GenerationAttribution:
     """The attribution of a target text to its prompt.
@@ -193,7 +140,12 @@ class GenerationAttribution:
             The contributions, 0 for special tokens. Shape: (target tokens, prompt tokens), or
             (1, prompt tokens) for methods that attribute the whole target only.
         """
-        prompt = Prompt(self.row, self.tokenizer, self.model.baseline_token_id)
+        prompt = TokenizedPrompt(
+            self.row.features["input_ids"],
+            self.row.encoding.special_tokens_mask,
+            self.tokenizer,
+            self.model.baseline_token_id,
+        )
         with seeded(0):
             attributions = METHODS[method](self, prompt)
         values = np.zeros((len(attributions), len(self.row)))
@@ -218,8 +170,8 @@ class GenerationAttribution:
 
 def _perturbation(
     captum_class: Callable[[Any], Any], default_samples: int | None = None
-) -> Callable[[GenerationAttribution, Prompt], torch.Tensor]:
-    def attribute(attribution: GenerationAttribution, prompt: Prompt) -> torch.Tensor:
+) -> Callable[[GenerationAttribution, TokenizedPrompt], torch.Tensor]:
+    def attribute(attribution: GenerationAttribution, prompt: TokenizedPrompt) -> torch.Tensor:
         model = attribution.language_model()
         samples = attribution.settings.n_samples or default_samples
         options = {"n_samples": samples} if default_samples else {}
@@ -232,7 +184,9 @@ def _perturbation(
     return attribute
 
 
-def _integrated_gradients(attribution: GenerationAttribution, prompt: Prompt) -> torch.Tensor:
+def _integrated_gradients(
+    attribution: GenerationAttribution, prompt: TokenizedPrompt
+) -> torch.Tensor:
     kind = EncoderIntegratedGradients if attribution.decoder_start else LayerIntegratedGradients
     captum = kind(attribution.language_model(attribution.vectors), attribution.vectors)
     steps = attribution.settings.n_steps or 24
@@ -242,20 +196,20 @@ def _integrated_gradients(attribution: GenerationAttribution, prompt: Prompt) ->
     )
 
 
-def _input_x_gradient(attribution: GenerationAttribution, prompt: Prompt) -> torch.Tensor:
+def _input_x_gradient(attribution: GenerationAttribution, prompt: TokenizedPrompt) -> torch.Tensor:
     kind = EncoderGradientXActivation if attribution.decoder_start else LayerGradientXActivation
     captum = kind(attribution.language_model(attribution.vectors), attribution.vectors)
     return _attribute_gradients(captum, attribution, prompt)
 
 
 def _attribute_gradients(
-    captum: Any, attribution: GenerationAttribution, prompt: Prompt, **options: Any
+    captum: Any, attribution: GenerationAttribution, prompt: TokenizedPrompt, **options: Any
 ) -> torch.Tensor:
     wrapped = LLMGradientAttribution(captum, CharacterTokenizer())
     return wrapped.attribute(prompt, torch.tensor(attribution.target), **options).token_attr
 
 
-METHODS: dict[str, Callable[[GenerationAttribution, Prompt], torch.Tensor]] = {
+METHODS: dict[str, Callable[[GenerationAttribution, TokenizedPrompt], torch.Tensor]] = {
     "layer_integrated_gradients": _integrated_gradients,
     "input_x_gradient": _input_x_gradient,
     "feature_ablation": _perturbation(FeatureAblation),

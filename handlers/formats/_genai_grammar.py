@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from handlers.compat.xgrammar import error_reason, ignored_part
 from handlers.errors import LackingInEngine, summarize
 from handlers.generation.compile_cache import CompileCache, TooBusyToCompile
 from handlers.generation.json_schemas import Schema, relaxed, schemas_in
@@ -24,10 +25,6 @@ TRIAL_CPU_SECONDS, TRIAL_BYTES, TRIAL_TIMEOUT = 1, 4 * 2**30, 30.0
 # The exit statuses of a trial, beside those of a program that fails or is killed.
 REFUSED, TOO_LARGE = 3, 4
 CACHED_GRAMMARS = 64
-# A warning that a part of a grammar is ignored.
-IGNORED = re.compile(r"(?:json_schema|regex)_converter\.cc:\d+: Warning: (.*)")
-# Where in the source an error of xgrammar is.
-PLACE = re.compile(r"^.*\.cc:\d+: ", re.DOTALL)
 # Sets within sets, which xgrammar takes for characters.
 NESTED_SET = re.compile(r"(?<!\\)(?:\\\\)*\[(?:\\.|[^\]\\])*?(?:\[|&&|--|~~)")
 # A set that begins with the bracket that usually ends one.
@@ -127,7 +124,7 @@ class GrammarTrials:
         except subprocess.TimeoutExpired:
             raise TooBusyToCompile from None
         if done.returncode == REFUSED:
-            raise _cannot(PLACE.sub("", done.stdout.decode(errors="replace")))
+            raise _cannot(error_reason(done.stdout.decode(errors="replace")))
         if done.returncode < 0 or done.returncode == TOO_LARGE:
             raise LackingInEngine(
                 "The engine of this model, which has continuousBatching, needs too much time or"
@@ -135,8 +132,7 @@ class GrammarTrials:
             )
         if done.returncode > 0:
             raise RuntimeError("the trial of grammars does not start")
-        ignored = IGNORED.search(done.stderr.decode(errors="replace"))
-        return ignored[1] if ignored else ""
+        return ignored_part(done.stderr.decode(errors="replace"))
 
 
 def check_values(schema: Schema) -> None:

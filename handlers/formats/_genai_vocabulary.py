@@ -17,12 +17,13 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from runpy import run_path
 
 import numpy as np
 import openvino
 from openvino import opset13
-from openvino_tokenizers import _get_factory
 
+COMPAT = run_path(str(Path(__file__).parents[1] / "compat" / "openvino.py"))
 # A text of random tokens ends where nothing else is possible.
 LOGIT_OF_END = -30.0
 
@@ -52,7 +53,7 @@ def _detokenizer(tokens: Sequence[bytes]) -> openvino.Model:
         opset13.convert(ids, "i32"),
         *(opset13.constant(each) for each in (places[:-1], places[1:], characters)),
     ]
-    create = _get_factory().create
+    create = COMPAT["tokenizer_operation"]()
     pieces = create(
         "VocabDecoder", [each.output(0) for each in inputs], {"skip_tokens": []}
     ).outputs()

@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch.export import Dim
-from transformers import AttentionInterface, PreTrainedConfig, PreTrainedModel
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers import PreTrainedModel
 
 from handlers.batching.packing import (
     COLUMNS,
@@ -35,6 +34,7 @@ from handlers.checkpoints.graph_inputs import (
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.text_reduction import ReducedModel, TextSlots
 from handlers.checkpoints.trial_rows import trial_rows
+from handlers.compat.transformers import without_masks
 from handlers.errors import ConfigError, WrongCheckpoint, summarize
 from handlers.export.manifest import ExportManifest, Shape, Signature
 from handlers.export.parity import check_parity, in_dtype
@@ -45,8 +45,6 @@ from handlers.runtime.model import ForwardOnlyModel, Model
 logger = logging.getLogger(__name__)
 
 EXAMPLE_LENGTHS = (7, 12, 3, 9)
-UNMASKED = "sdpa_without_masks"
-AttentionInterface.register(UNMASKED, sdpa_attention_forward)
 
 
 def _all_tokens(_module: PreTrainedModel, mask: torch.Tensor) -> torch.Tensor:
@@ -169,25 +167,9 @@ class StackedGraph(torch.nn.Module):
         if (ids := batch.get("input_ids")) is not None:
             given = batch.get("attention_mask", torch.ones_like(ids))
             batch["attention_mask"] = self.mask(self.module, given)
-        with nullcontext() if self.padded else _without_masks(self.module.config):
+        with nullcontext() if self.padded else without_masks(self.module.config):
             outputs = self.module(**in_dtype(batch, self.module.dtype))
         return tuple(outputs[name] for name in self.signature.outputs)
-
-
-@contextmanager
-def _without_masks(config: PreTrainedConfig) -> Iterator[None]:
-    """Have a model make no attention masks within the block.
-
-    The code of transformers that makes them cannot be traced, and makes none for an attention whose
-    masks it does not know.
-    """
-    own = config._attn_implementation
-    if own == "sdpa":
-        config._attn_implementation = UNMASKED
-    try:
-        yield
-    finally:
-        config._attn_implementation = own
 
 
 AnyGraph = PaddedGraph | PackedGraph | StackedGraph

@@ -6,17 +6,19 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
 from handlers.checkpoints.lora import LoraFiles, adapter_folder
+from handlers.compat.imports import without_bitsandbytes
+from handlers.compat.peft import (
+    activate_adapters,
+    choose_adapters_of_rows,
+    lora_layers,
+)
 from handlers.errors import WrongCheckpoint, WrongConfig, summarize
-from handlers.runtime.imports import hide_packages
-
-NO_ADAPTER = "__base__"  # peft's word, in lists of adapters
 
 
 class LoraAdapters:
@@ -28,13 +30,11 @@ class LoraAdapters:
     """
 
     def __init__(self, module: PreTrainedModel, names: Mapping[str, str]) -> None:
-        from peft.tuners.lora import LoraLayer  # noqa: PLC0415 - see load_adapters
-
         self._names = names
-        self._layers = [layer for layer in module.modules() if isinstance(layer, LoraLayer)]
-        self._of_rows: list[str] | None = None
+        self._layers = lora_layers(module)
+        self._of_rows: list[str | None] | None = None
         for layer in self._layers:
-            layer.register_forward_pre_hook(self._with_names, with_kwargs=True)
+            choose_adapters_of_rows(layer, lambda: self._of_rows)
         self._select(None)
 
     @contextmanager
@@ -52,7 +52,7 @@ class LoraAdapters:
         if len(selected) == 1:
             self._select(*selected)
         else:
-            self._of_rows = [self._names[name] if name else NO_ADAPTER for name in adapters]
+            self._of_rows = [self._names[name] if name else None for name in adapters]
         try:
             yield
         finally:
@@ -78,12 +78,7 @@ class LoraAdapters:
         """Have all rows computed with one adapter, or None."""
         names = [self._names[adapter]] if adapter else []
         for layer in self._layers:
-            layer.set_adapter(names, inference_mode=True)
-
-    def _with_names(
-        self, _layer: torch.nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        return (inputs, {**named, "adapter_names": self._of_rows}) if self._of_rows else None
+            activate_adapters(layer, names)
 
 
 def load_adapters(
@@ -110,8 +105,7 @@ def load_adapters(
         )
     # peft's names are parts of the names of modules.
     names = {name: f"adapter_{number}" for number, name in enumerate(sources)}
-    # Importing peft takes seconds, and bitsandbytes with it more, for models that need neither.
-    with hide_packages("bitsandbytes", "sklearn", silence="peft"), warnings.catch_warnings():
+    with without_bitsandbytes(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, source in sources.items():
             _add(module, LoraFiles.read(adapter_folder(directory, name, source)), names[name])

@@ -19,8 +19,8 @@ from openvino.preprocess import PrePostProcessor
 from torch.nn import functional
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
-from transformers.models.whisper.modeling_whisper import WhisperForConditionalGeneration
 
+from handlers.compat.transformers_whisper import WhisperWithOtherCache
 from handlers.runtime.model import Model
 
 ENCODER = "openvino_encoder_model.xml"
@@ -304,7 +304,7 @@ class _Encoder(torch.nn.Module):
         return BaseModelOutput(hidden_states=tuple(request.output_tensors))
 
 
-class _Whisper(WhisperForConditionalGeneration):
+class _Whisper(WhisperWithOtherCache):
     """A model without weights whose encoder and decoder OpenVINO runs.
 
     `generate` is that of transformers.
@@ -355,28 +355,6 @@ class _Whisper(WhisperForConditionalGeneration):
         for number, (layer, head) in enumerate(self._heads):
             layers[layer][:, head] = weights[:, number]
         return tuple(layers)
-
-    def _prepare_cache_for_generation(self, *_: Any, **__: Any) -> None:
-        """Leave the cache to `forward`."""
-
-    @staticmethod
-    def _expand_inputs_for_generation(
-        expand_size: int = 1, encoder_outputs: Any = None, **arguments: Any
-    ) -> tuple[Any, dict[str, Any]]:
-        """Expand what each beam has; the audio is that of all beams of a row."""
-        arguments["is_encoder_decoder"] = False
-        ids, others = WhisperForConditionalGeneration._expand_inputs_for_generation(
-            expand_size, **arguments
-        )
-        return ids, {**others, "encoder_outputs": encoder_outputs}
-
-    def _postprocess_outputs(self, seek_outputs: Any, **arguments: Any) -> Any:
-        if not isinstance(seek_outputs, torch.Tensor):
-            # They would be split by rows.
-            missing = ("past_key_values", "decoder_attentions")
-            kept = {name: each for name, each in seek_outputs.items() if name not in missing}
-            seek_outputs = type(seek_outputs)(**kept)
-        return super()._postprocess_outputs(seek_outputs=seek_outputs, **arguments)
 
 
 class WhisperModel(Model):

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import PreTrainedModel
-from transformers.modeling_layers import GenericForSequenceClassification
 
 from handlers.batching.packing import (
     COLUMNS,
@@ -28,6 +27,7 @@ from handlers.batching.rows import Outputs as RowOutputs
 from handlers.batching.rows import Row, TrialRows, outputs_agree
 from handlers.checkpoints.checkpoint import first_position
 from handlers.checkpoints.text_reduction import ReducedModel, TextSlots
+from handlers.compat.transformers import reads_last_token
 
 logger = logging.getLogger(__name__)
 
@@ -224,18 +224,11 @@ def _pooling_layers(
     """Return the pooling layers to try; None is for a head that does not pool."""
     if trials.per_token or isinstance(module, ReducedModel):
         return (None,)
-    if mask in DECODER_MASKS or _reads_last_token(module):
+    # A head that gets one vector for each text would look for the last token out of bounds, which
+    # CUDA answers by ending all work of the process.
+    if mask in DECODER_MASKS or reads_last_token(module):
         return ()
     return POOLING_LAYERS
-
-
-def _reads_last_token(module: PreTrainedModel) -> bool:
-    """Return whether the head looks for the last token of a text, as those of decoders do.
-
-    Where it gets one vector for each text, its index is out of bounds. CUDA answers that by ending
-    all work of the process.
-    """
-    return isinstance(module, GenericForSequenceClassification)
 
 
 def _succeeds(trial: Callable[[Packable], bool], packable: Packable) -> bool:

@@ -22,11 +22,11 @@ from typing import Any
 import torch
 from tokenizers import Encoding
 from transformers import GenerationConfig, PreTrainedModel
-from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from handlers.batching.rows import RowOutcome
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.trial_rows import trial_rows
+from handlers.compat.transformers import create_manager, is_stopping
 from handlers.errors import EngineFailed, RequestError, classify
 from handlers.formats._cache import BLOCK as CACHE_BLOCK
 from handlers.formats._cache import cache_blocks
@@ -43,7 +43,6 @@ logger = logging.getLogger(__name__)
 
 # Tokens in a block of the cache, and of all texts in one step: prompts take several.
 BLOCK = 16
-SPARE_BLOCKS = 1
 STEP_TOKENS = 256
 NEUTRAL: Mapping[str, Any] = {**SETTINGS, **LACKING, **BEAM_NGRAMS}
 TRIAL_TOKENS = 4
@@ -171,19 +170,12 @@ class PagedEngine:
         self, module: PreTrainedModel, base: GenerationConfig, settings: PagedSettings
     ) -> None:
         self._settings = settings
-        # Without an end token, the manager has the id -1.
-        ends = sorted(end_tokens(base)) or [-1]
-        self._manager = module.init_continuous_batching(
-            GenerationConfig(do_sample=False, eos_token_id=ends),
-            ContinuousBatchingConfig(
-                block_size=BLOCK,
-                num_blocks=settings.blocks + SPARE_BLOCKS,
-                max_batch_tokens=max(STEP_TOKENS, settings.max_running),
-                # With shared blocks, texts that begin alike and run together become other texts.
-                allow_block_sharing=False,
-                # It fails where the manager starts without a text.
-                use_async_batching=False,
-            ),
+        self._manager = create_manager(
+            module,
+            sorted(end_tokens(base)),
+            block_size=BLOCK,
+            blocks=settings.blocks,
+            max_batch_tokens=max(STEP_TOKENS, settings.max_running),
         )
         self._lock = threading.RLock()
         self._started = 0
@@ -290,18 +282,10 @@ class PagedEngine:
 
     def _error(self, message: str) -> RequestError:
         """Return the error of a text; the manager goes on, unless it has stopped itself."""
-        if self._is_stopping:
+        if is_stopping(self._manager):
             return EngineFailed()
         logger.error("transformers' continuous batching failed at a text")
         return classify(RuntimeError(message))
-
-    @property
-    def _is_stopping(self) -> bool:
-        # transformers 5.23 has a status in the place of the event of 5.5.
-        status = getattr(self._manager, "background_thread_status", None)
-        if status is None:
-            return bool(self._manager.stop_event.is_set())
-        return status.can_accept_new_requests() is not None
 
     def _fail(self) -> None:
         with self._lock:

@@ -12,13 +12,12 @@ import asyncio
 import json
 import socket
 import sys
-import time
 from collections.abc import Callable
-from functools import partial
+from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 from vllm import SamplingParams
-from vllm.distributed.device_communicators import shm_broadcast
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs import tokens_input
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
@@ -26,10 +25,8 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 from vllm.v1.metrics.loggers import StatLoggerBase
 
-# Seconds between two looks at whether a step has ended. vLLM looks without a pause, which keeps the
-# interpreter from the thread that sends the tokens: on two cores, a stream can come at its end.
 # The processes of vLLM import this script too, as they are spawned.
-shm_broadcast.sched_yield = partial(time.sleep, 1e-5)
+run_path(str(Path(__file__).parents[1] / "compat" / "vllm.py"))["pause_while_polling"]()
 # vLLM compiles what computes log probabilities at their first use, for one row and for more.
 WARM_UP = {
     "max_tokens": 4,

@@ -13,11 +13,10 @@ from __future__ import annotations
 import logging
 import math
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -33,6 +32,7 @@ from handlers.checkpoints.graph_inputs import GraphInputs, SpeechInputs, TokenIn
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.trial_rows import short_positions
 from handlers.checkpoints.weights import check_weights
+from handlers.compat.openvino import gemma_of_any_transformers
 from handlers.config.model_config import ModelConfig
 from handlers.errors import Unprocessable, WrongCheckpoint, summarize
 from handlers.export.manifest import FILE as MANIFEST
@@ -272,7 +272,7 @@ class Format(BaseFormat):
         is_gemma = config.model_type in GEMMA
         try:
             model_class = self._class(spec)
-            with _newer_transformers() if is_gemma else nullcontext():
+            with gemma_of_any_transformers() if is_gemma else nullcontext():
                 model = model_class.from_pretrained(
                     str(spec.directory),
                     export=True,
@@ -363,17 +363,6 @@ class OpenVinoModel(Model):
     ) -> torch.Tensor:
         ids = self._model.generate(**batch, generation_config=config, **extra)
         return torch.as_tensor(ids)
-
-
-@contextmanager
-def _newer_transformers() -> Iterator[None]:
-    """Have optimum-intel export Gemma with a transformers later than 5.0, which it refuses."""
-    gemma = import_module("optimum.exporters.openvino.model_configs").GemmaOpenVINOConfig
-    latest, gemma.MAX_TRANSFORMERS_VERSION = gemma.MAX_TRANSFORMERS_VERSION, None
-    try:
-        yield
-    finally:
-        gemma.MAX_TRANSFORMERS_VERSION = latest
 
 
 def _named_arrays(signature: Signature, batch: Mapping[str, torch.Tensor]) -> dict[str, Any]:

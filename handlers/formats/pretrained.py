@@ -28,6 +28,7 @@ from handlers.checkpoints.text_reduction import ReducedModel
 from handlers.checkpoints.trial_rows import short_positions
 from handlers.checkpoints.vits import VitsCheckpoint
 from handlers.checkpoints.weights import check_weights
+from handlers.compat.transformers import has_recurrent_state, lacks_package, same_attention
 from handlers.config.handler_section import Compile, HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig, summarize
@@ -230,13 +231,8 @@ class PretrainedModel(Model):
     def generate_outputs(
         self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any
     ) -> Any:
-        attention = self.module.config._attn_implementation
-        try:
+        with same_attention(self.module.config):
             return self.module.generate(**self._to_device(batch), generation_config=config, **extra)
-        finally:
-            # Whisper computes the times of tokens with another one, and leaves it.
-            if self.module.config._attn_implementation != attention:
-                self.module.config._attn_implementation = attention
 
     def _select_outputs(self, result: Any) -> dict[str, torch.Tensor]:
         # Some models have a head, and its output, only where their config says so.
@@ -370,7 +366,7 @@ def _can_take_back(module: PreTrainedModel) -> bool:
     config = module.config.get_text_config()
     window = getattr(config, "sliding_window", None)
     layers = getattr(config, "layer_types", None) or ["sliding" if window else "full_attention"]
-    keeps_all = set(layers) == {"full_attention"} and not module._is_stateful
+    keeps_all = set(layers) == {"full_attention"} and not has_recurrent_state(module)
     return keeps_all and short_positions(config) is None
 
 
@@ -403,8 +399,7 @@ def _load_error(
 ) -> WrongCheckpoint | WrongConfig:
     reason = summarize(error, 300)
     method = quantization_method(config)
-    # Without gptqmodel, transformers 5.5 fails with a NameError.
-    if method and isinstance(error, (ImportError, NameError)):
+    if method and lacks_package(error):
         return missing_package(method, error)
     if handler.device_map is not None and isinstance(error, ValueError):
         return WrongConfig(

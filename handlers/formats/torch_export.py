@@ -6,17 +6,15 @@ The graph is not compiled with AOTInductor, which would bind it to one processor
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch._dynamo.exc import UserError
 from torch.export.passes import move_to_device_pass
 
 from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.model_spec import ModelSpec
+from handlers.compat.torch import export_for_any_rows
 from handlers.export.parity import check_parity
 from handlers.formats._graph import (
-    AnyGraph,
     GraphModel,
     TorchGraphFormat,
     build_graph,
@@ -25,19 +23,6 @@ from handlers.formats._graph import (
     translate_export_errors,
 )
 from handlers.formats.pretrained import read_weights
-
-
-def _trace(
-    graph: AnyGraph, example: tuple[torch.Tensor, ...], shapes: Any
-) -> torch.export.ExportedProgram:
-    """Trace a graph for any number of rows.
-
-    `len(tensor)` is a constant unless Python's bytecode is traced (`strict`), which takes longer.
-    """
-    try:
-        return torch.export.export(graph, example, dynamic_shapes=(shapes,))
-    except UserError:
-        return torch.export.export(graph, example, dynamic_shapes=(shapes,), strict=True)
 
 
 class Format(TorchGraphFormat):
@@ -53,7 +38,7 @@ class Format(TorchGraphFormat):
             graph = build_graph(module, spec, inputs)
             example = example_inputs(graph, batches)
             shapes = dynamic_shapes(graph, inputs, example)
-            program = _trace(graph, example, shapes)
+            program = export_for_any_rows(graph, example, shapes)
         torch.export.save(program, target / self.file)
         self.write_manifest(target, graph.signature, module.dtype)
         check_parity(module, GraphModel(program.module(), graph.signature), batches, self.file)

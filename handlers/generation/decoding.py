@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 
 from transformers import PreTrainedTokenizerBase
-from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+from handlers.compat.transformers import bytes_of_letters
 
 AS_GENERATED = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
 WITH_SPECIAL_TOKENS = {**AS_GENERATED, "skip_special_tokens": False}
@@ -160,7 +161,7 @@ class IncrementalDecoder:
     def _part_of_character(self, token: int) -> bytes | None:
         name = self._name(token)
         found = BYTE.fullmatch(name)
-        known = _byte_alphabet()
+        known = bytes_of_letters()
         if not found and not known.keys() >= set(name):
             return None
         raw = bytes.fromhex(found[1]) if found else bytes(known[letter] for letter in name)
@@ -182,9 +183,3 @@ class IncrementalDecoder:
 
     def _decode(self, tokens: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(tokens), **self.settings))
-
-
-@cache
-def _byte_alphabet() -> Mapping[str, int]:
-    """Return the byte of each letter of byte-level BPE."""
-    return {letter: byte for byte, letter in bytes_to_unicode().items()}

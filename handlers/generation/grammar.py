@@ -29,6 +29,7 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 from llguidance.hf import from_tokenizer
 from transformers import LogitsProcessor, PreTrainedTokenizerBase
 
+from handlers.compat.llguidance import error_reason
 from handlers.errors import (
     BadRequest,
     RequestTooLarge,
@@ -73,7 +74,6 @@ SYNTAX = re.compile(r"[\\.^$*+?{}\[\]|()/-]")
 # A special token with the name of one is part of a call.
 CALL_MARKERS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]")
 # Where in the source an error of llguidance is, and that source.
-PLACE, SOURCE = re.compile(r"^at \d+\(\d+\): "), re.compile(r"\n *\d+ \| ")
 
 
 @dataclass(frozen=True)
@@ -487,10 +487,4 @@ def _check_length(text: str, name: str, limit: int) -> None:
 
 
 def _reason(message: str) -> str:
-    """Return what a message of llguidance says is wrong, without place and source."""
-    if not message or message.startswith("NoExtension"):
-        return "no text matches it"
-    if message.startswith("panic"):
-        return "it is too complex"
-    message = SOURCE.split(PLACE.sub("", message), maxsplit=1)[0]
-    return summarize(ValueError(message.removesuffix("<non-verbose/>")))
+    return summarize(ValueError(error_reason(message)))

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedTokenizerBase
+from transformers import LogitsProcessor, PreTrainedTokenizerBase
 
+from handlers.compat.transformers import run_before_other_processors
 from handlers.generation.parameters import MAX_TOP_TOKENS, GenerationParameters
 
 # OpenAI's value for a token that is out of the question; JSON has no infinity.
@@ -225,16 +226,5 @@ def recorder_for(settings: Sequence[GenerationParameters]) -> LogprobRecorder | 
 
 
 def recording(recorder: LogitsProcessor | None) -> dict[str, Any]:
-    """Return the arguments of `generate` for a recorder of logits; none without it.
-
-    It runs before all others: the processors that `generate` takes run after its own ones, where
-    logits are not the model's any more.
-    """
-
-    def sample(
-        model: Any, input_ids: torch.Tensor, logits_processor: LogitsProcessorList, **options: Any
-    ) -> Any:
-        processors = LogitsProcessorList([recorder, *logits_processor])
-        return model._sample(input_ids, logits_processor=processors, **options)
-
-    return {"custom_generate": sample} if recorder else {}
+    """Return the arguments of `generate` for a recorder of the model's logits; none without it."""
+    return run_before_other_processors(recorder) if recorder else {}

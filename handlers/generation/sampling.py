@@ -28,6 +28,7 @@ from transformers import (
 )
 from transformers.generation import TopHLogitsWarper
 
+from handlers.compat.transformers import default_settings
 from handlers.runtime.ranks import broadcast_from_rank0
 
 
@@ -96,7 +97,7 @@ class Sampling:
             given: the arguments of `generate` for the prompt, which take precedence.
             seed: the seed of the prompt.
         """
-        known = (base._get_default_generation_params(), base.to_dict(), given)
+        known = (default_settings(base), base.to_dict(), given)
         values = {
             name: value for each in known for name, value in each.items() if value is not None
         }

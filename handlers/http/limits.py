@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import pairwise
-from pathlib import Path
 from typing import Self
 
-import psutil
+from handlers.compat.torchserve import read_config_properties
 
 # TorchServe's own defaults of max_request_size and max_response_size.
 TORCHSERVE_BYTES = 6_553_500
 MIN_VALUES = 100_000
 # A chat or a set of columns has fewer, and an item of a list is one of them.
 VALUES_PER_ROW = 1_000
-FRONTEND = "org.pytorch.serve.ModelServer"
 
 
 @dataclass(frozen=True)
@@ -65,23 +62,6 @@ DEFAULTS = BodyLimits()
 
 @cache
 def server_limits() -> BodyLimits:
-    """Return the limits of the TorchServe that started this worker; elsewhere its defaults.
-
-    TorchServe passes them to no worker, so they are read from the file that TS_CONFIG_FILE names,
-    which the worker inherits, or else its command.
-    """
-    try:
-        for process in psutil.Process().parents():
-            if FRONTEND in (command := process.cmdline()):
-                path = Path(process.cwd(), _config_file(command))
-                text = path.read_text(encoding="utf-8", errors="replace")
-                return BodyLimits.from_properties(text, os.environ)
-    except (OSError, psutil.Error):
-        pass
-    return DEFAULTS
-
-
-def _config_file(command: Sequence[str]) -> str:
-    """Return the name of the file in TorchServe's order: the variable, the command, the default."""
-    named = (value for name, value in pairwise(command) if name == "-f")
-    return os.environ.get("TS_CONFIG_FILE") or next(named, "config.properties")
+    """Return the limits of the TorchServe that started this worker; elsewhere its defaults."""
+    text = read_config_properties()
+    return DEFAULTS if text is None else BodyLimits.from_properties(text, os.environ)

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from handlers.compat.device_errors import is_out_of_memory
 from handlers.errors import (
     BadRequest,
     RequestError,
     RequestTooLarge,
     Unprocessable,
-    is_out_of_memory,
 )
 from handlers.media.files import MediaType
 

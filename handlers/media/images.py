@@ -15,7 +15,8 @@ from io import BytesIO
 import numpy as np
 from PIL import Image, ImageOps
 
-from handlers.errors import BadRequest, RequestTooLarge, Unprocessable, is_out_of_memory
+from handlers.compat.device_errors import is_out_of_memory
+from handlers.errors import BadRequest, RequestTooLarge, Unprocessable
 from handlers.media.files import MediaType
 
 # No other readers of Pillow get to see a file: some of them start programs or read vector graphics.

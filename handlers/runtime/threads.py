@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
+from handlers.compat.torchserve import count_workers
 from handlers.config.torchserve_section import Torchrun
 from handlers.errors import Overloaded
 from handlers.runtime import ranks
 from handlers.runtime.cgroup import available_cores
-from handlers.runtime.workers import count_workers
 
 logger = logging.getLogger(__name__)
 

@@ -16,13 +16,18 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
-from transformers.models.whisper.tokenization_whisper import LANGUAGES, TO_LANGUAGE_CODE
 
 from handlers.batching.padding import Batch
 from handlers.batching.rows import Outputs
 from handlers.batching.shapes import ArrayRow, stack
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.made_up_rows import WRITTEN
+from handlers.compat.transformers import (
+    WHISPER_LANGUAGE_CODES,
+    WHISPER_LANGUAGES,
+    join_chunks,
+    word_offsets,
+)
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, OutOfTime, TextTooLong, Unprocessable, WrongCheckpoint
 from handlers.generation.checkpoint_defaults import with_checked_defaults
@@ -176,8 +181,7 @@ class CtcRecognizer(Recognizer):
         found = self.tokenizer.decode(tokens, skip_special_tokens=False, output_char_offsets=True)
         offsets = found["char_offsets"]
         if parameters.return_timestamps == "word":
-            delimiter = self.tokenizer.replace_word_delimiter_char
-            offsets = self.tokenizer._get_word_offsets(offsets, delimiter)
+            offsets = word_offsets(self.tokenizer, offsets)
         chunks = [self._chunk(each, parameters.return_timestamps) for each in offsets]
         return {"text": found["text"], "chunks": chunks}
 
@@ -299,7 +303,8 @@ class WhisperRecognizer(Recognizer):
         self, parameters: Any, rows: Sequence[SpeechRow], outputs: Sequence[Outputs]
     ) -> dict[str, Any]:
         named = bool(parameters.return_language)
-        text, parts = self.tokenizer._decode_asr(
+        text, parts = join_chunks(
+            self.tokenizer,
             [self._chunk(*each, named=named) for each in zip(rows, outputs, strict=True)],
             return_timestamps=parameters.return_timestamps
             or getattr(self.base, "return_timestamps", None),
@@ -332,7 +337,7 @@ class WhisperRecognizer(Recognizer):
         # Others would be read as a part of the text.
         if self._is_of_english or int(token) not in self._special_tokens:
             return None
-        return LANGUAGES.get(_code(self.tokenizer.convert_ids_to_tokens(int(token))))
+        return WHISPER_LANGUAGES.get(_code(self.tokenizer.convert_ids_to_tokens(int(token))))
 
     @cached_property
     def _special_tokens(self) -> frozenset[int]:
@@ -341,7 +346,7 @@ class WhisperRecognizer(Recognizer):
     @property
     def _only_language(self) -> str | None:
         """The name of the language of a model that has one alone."""
-        return None if self._languages else LANGUAGES[ENGLISH]
+        return None if self._languages else WHISPER_LANGUAGES[ENGLISH]
 
     @property
     def _is_of_english(self) -> bool:
@@ -368,7 +373,7 @@ class WhisperRecognizer(Recognizer):
         if self._language(parameters) is None:
             return
         code = _code(parameters.language)
-        if code not in LANGUAGES or f"<|{code}|>" not in self.base.lang_to_id:
+        if code not in WHISPER_LANGUAGES or f"<|{code}|>" not in self.base.lang_to_id:
             raise BadRequest(
                 f"language {quote(parameters.language)} is none of this model; send a code such as"
                 " en, or a name such as english."
@@ -387,7 +392,7 @@ class WhisperRecognizer(Recognizer):
 def _code(language: str) -> str:
     """Return the code of a language, from its code, its name or its token."""
     word = language.lower()
-    return str(TO_LANGUAGE_CODE.get(word, word.removeprefix("<|").removesuffix("|>")))
+    return str(WHISPER_LANGUAGE_CODES.get(word, word.removeprefix("<|").removesuffix("|>")))
 
 
 def _timestamps(found: Mapping[str, Any]) -> torch.Tensor:

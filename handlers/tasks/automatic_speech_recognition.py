@@ -18,13 +18,13 @@ from typing import Annotated, Any, ClassVar, Literal, NotRequired
 import numpy as np
 from pydantic import Field
 from transformers import PreTrainedConfig
-from transformers.models.auto.modeling_auto import MODEL_FOR_CTC_MAPPING_NAMES
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs, RowOutcome, require_outputs
 from handlers.batching.shapes import ArrayRow, run_by_shape
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.graph_inputs import ArrayInputs, SpeechInputs
+from handlers.compat.transformers import has_model
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import BadRequest, RequestTooLarge
@@ -150,7 +150,7 @@ class Task(AudioTask):
 
     @classmethod
     def auto_class_for(cls, config: PreTrainedConfig) -> str:
-        has_letters = config.model_type in MODEL_FOR_CTC_MAPPING_NAMES
+        has_letters = has_model("AutoModelForCTC", config)
         return "AutoModelForCTC" if has_letters else "AutoModelForSpeechSeq2Seq"
 
     def parse(self, request: Request) -> MediaQuery:

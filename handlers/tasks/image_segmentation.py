@@ -19,11 +19,11 @@ from PIL import Image
 from pydantic import Field
 from torch.nn import functional
 from transformers import PreTrainedConfig
-from transformers.models.auto.modeling_auto import MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
 from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.compat.transformers import has_model
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import enumerate_names
 from handlers.errors import RequestTooLarge, Unprocessable, WrongCheckpoint
@@ -117,7 +117,7 @@ class Task(ImageTask):
 
     @classmethod
     def auto_class_for(cls, config: PreTrainedConfig) -> str:
-        if config.model_type in MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES:
+        if has_model("AutoModelForUniversalSegmentation", config):
             return "AutoModelForUniversalSegmentation"
         return cls.auto_class
 

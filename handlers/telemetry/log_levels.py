@@ -6,11 +6,11 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from logging import CRITICAL, ERROR, LogRecord, getLogger
+from logging import CRITICAL, ERROR, getLogger
 
 from transformers.utils import logging
 
-RECEIPT = "Backend received inference at: %d"
+from handlers.compat.torchserve import drop_receipts
 
 
 @contextmanager
@@ -36,8 +36,7 @@ def silence_libraries() -> None:
     getLogger("ContinuousBatchingLogger").setLevel(ERROR)
     for module in ("transformers", "captum"):
         warnings.filterwarnings("ignore", module=module)
-    # TorchServe's worker prints a line for each batch, which log4j2.xml drops.
-    getLogger().addFilter(_is_no_receipt)
+    drop_receipts()
 
 
 def silence_imported() -> None:
@@ -49,7 +48,3 @@ def silence_imported() -> None:
     for name in ("optimum", "nncf", "openvino"):
         if name in sys.modules:
             getLogger(name).setLevel(ERROR)
-
-
-def _is_no_receipt(record: LogRecord) -> bool:
-    return str(record.msg) != RECEIPT

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy
-from logging import Filter, LogRecord, getLogger
 from typing import Any
 
 from handlers.telemetry.meter import Meter
@@ -20,9 +19,6 @@ COUNTERS = ("requests", "errors", "rows", "tokens", "slots", "forwards")
 INTERVAL = 1.0
 # The gauges of texts that are not done. As long as one is not 0, the load is reported again.
 UNFINISHED = ("running_texts", "waiting_texts")
-# TorchServe's gauge of the time of a batch. Its line has the ids of all requests of the batch.
-PREDICTION_TIME = "[METRICS]PredictionTime."
-GAUGE = "#type:GAUGE|"
 
 Load = Callable[[], Mapping[str, float]]
 
@@ -123,29 +119,6 @@ class MetricsReporter:
             metrics.add_time(f"hf_{stage}_time", _ms(duration), None, "ms", dimensions=[])
         metrics.add_percent("hf_padding_share", round(100 * meter.padding_share, 2), dimensions=[])
         metrics.add_time("HandlerTime", _ms(seconds), None, "ms", dimensions=[])
-
-
-class _OncePerInterval(Filter):
-    """Passes one line of the gauge per interval, and all other lines."""
-
-    _next_line = 0.0
-
-    def filter(self, record: LogRecord) -> bool:
-        line = str(record.msg)
-        if not line.startswith(PREDICTION_TIME) or GAUGE not in line:
-            return True
-        if time.monotonic() < self._next_line:
-            return False
-        self._next_line = time.monotonic() + INTERVAL
-        return True
-
-
-_once_per_interval = _OncePerInterval()
-
-
-def limit_prediction_time() -> None:
-    """Have TorchServe's worker report its gauge of the time of a batch once per interval."""
-    getLogger("ts.metrics.caching_metric").addFilter(_once_per_interval)
 
 
 def _ms(seconds: float) -> float:

@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 
+from handlers.compat.torchserve import has_older_worker
 from handlers.dispatcher import Dispatcher
 from handlers.engine import Engine
 from handlers.errors import RequestError, WrongConfig, classify
@@ -26,7 +27,6 @@ from handlers.runtime.deadline import Deadline
 from handlers.runtime.memory import FreedMemory
 from handlers.runtime.request_threads import Ready, RequestThreads, Send
 from handlers.runtime.watchdog import Watchdog
-from handlers.runtime.workers import has_older_worker
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
 from handlers.telemetry.tracing import TracedMeter, Tracer

@@ -6,13 +6,12 @@ TorchServe takes a batch for finished with a message in which no row has a part 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ts.handler_utils.utils import send_intermediate_predict_response
-from ts.protocol import otf_message_handler
 
+from handlers.compat.torchserve import is_connected, send_parts
 from handlers.errors import RequestError
 from handlers.http.response import HttpResponse, encode_json
 from handlers.runtime.deadline import Deadline
@@ -46,7 +45,7 @@ def send_responses(
         for index, response in responses.items()
         if index in over_http and response.status < 400
     ]
-    if not ready or not _is_connected(context):
+    if not ready or not is_connected(context):
         return
     for index in ready:
         set_response(context, index, responses[index])
@@ -78,39 +77,16 @@ def are_unsent(context: Any, over_http: set[int], count: int) -> bool:
     """Return whether all rows came over HTTP, and no response or part of one was sent."""
     headers = [context.get_response_headers(index) for index in range(count)]
     return (
-        _is_connected(context)
+        is_connected(context)
         and len(over_http) == len(context.request_ids) == count
         and not any(STREAM_NEXT in own for own in headers)
     )
 
 
-def _is_connected(context: Any) -> bool:
-    return getattr(context, "cl_socket", None) is not None
-
-
 def _send_parts(context: Any, parts: Sequence[tuple[int, bytes, bool | None]]) -> None:
     """Send a message with parts of responses: the row, its part, and whether another follows.
 
-    None is for a whole response. A row can have two parts: the second has its negative index, as an
-    index has one place in TorchServe's message.
+    None is for a whole response. A row can have two parts.
     """
-    bodies: dict[int, bytes] = {}
-    ends: dict[int, Callable[[bytes], bool | None]] = {}
-    for row, body, follows in parts:
-        index = row - len(context.request_processor) if row in bodies else row
-        bodies[index] = body
-        ends[index] = partial(_ends, follows)
-    ids = {index: context.request_ids[index % len(context.request_processor)] for index in bodies}
-    context.stopping_criteria = ends
-    try:
-        message = otf_message_handler.create_predict_response(
-            bodies, ids, "Prediction success", 200, context
-        )
-    finally:
-        context.stopping_criteria = None
     if is_rank0():
-        context.cl_socket.sendall(message)
-
-
-def _ends(follows: bool | None, _body: bytes) -> bool | None:
-    return None if follows is None else not follows
+        send_parts(context, parts)

@@ -8,19 +8,16 @@ from typing import Any
 
 import uvicorn
 from kserve.model_repository import ModelRepository
-from kserve.model_server import app
 from kserve.protocol.dataplane import DataPlane
-from kserve.protocol.model_repository_extension import ModelRepositoryExtension
-from kserve.protocol.rest.server import RESTServer
 
 from handlers.http.limits import BodyLimits
 from handlers.runtime.threads import set_num_threads
 from hosts.archives import Archive
-from hosts.kserve.connections import LimitedProtocol
+from hosts.compat import kserve
+from hosts.compat.uvicorn import LimitedProtocol
 from hosts.kserve.endpoints import Endpoints
 from hosts.kserve.hosted_model import HostedModel
 
-APP = "kserve.model_server:app"
 # Longer than the idle time of the proxies before it, as the SDK has it.
 KEEP_ALIVE_SECONDS = 65
 MAX_CONNECTIONS = 4096
@@ -87,8 +84,5 @@ def create_application(models: Sequence[HostedModel], limits: BodyLimits) -> Any
     repository = ModelRepository()
     for model in models:
         repository.update(model)
-    app.router.routes[:0] = Endpoints({each.name: each for each in models}, limits).routes()
-    extension = ModelRepositoryExtension(model_registry=repository)
-    # It makes the application here, and uvicorn serves it: the SDK's own server binds to 0.0.0.0.
-    RESTServer(APP, CheckedDataPlane(repository), extension, http_port=0).create_application()
-    return app
+    endpoints = Endpoints({each.name: each for each in models}, limits)
+    return kserve.create_application(CheckedDataPlane(repository), endpoints.routes())

@@ -16,6 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from hosts.archives import open_archive
+from hosts.compat.ray import start
 from hosts.ray_environment import NAMESPACE, import_ray
 
 ROUTES = "routes"
@@ -58,20 +59,18 @@ def main() -> None:
     ray = import_ray(local=True)
     from ray import serve  # noqa: PLC0415
 
-    context = ray.init(
-        num_cpus=settings.num_cpus,
-        include_dashboard=False,
-        object_store_memory=settings.object_store_bytes,
+    address = start(
+        ray,
+        settings.folder,
         namespace=NAMESPACE,
-        log_to_driver=False,
-        _temp_dir=str(settings.folder),
+        num_cpus=settings.num_cpus,
+        object_store_bytes=settings.object_store_bytes,
     )
     serve.start(
         proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": settings.port}
     )
     deploy(settings.archives, settings)
-    state = {"address": context.address_info["gcs_address"]}
-    settings.state.write_text(json.dumps(state), encoding="utf-8")
+    settings.state.write_text(json.dumps({"address": address}), encoding="utf-8")
     ended.wait()
     serve.shutdown()
     ray.shutdown()

@@ -16,11 +16,11 @@ from typing import Annotated, Any
 
 from huggingface_hub import HfApi, hf_hub_url
 from huggingface_hub.errors import HFValidationError
-from huggingface_hub.file_download import http_get
 from huggingface_hub.hf_api import ModelInfo, RepoSibling
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, StringConstraints, ValidationError
 
+from handlers.compat.huggingface_hub import resume_download
 from scripts.hub.errors import CorruptFile, NotAHub, UnsafeListing, hub_errors
 
 TIMEOUT = 10.0  # seconds to wait for the hub's response
@@ -62,7 +62,9 @@ class RemoteFile(BaseModel):
         """Return whether the file at a path has this size and hash."""
         if not path.is_file() or path.stat().st_size != self.size:
             return False
-        content_hash = hashlib.sha256() if self.sha256 else _git_hash(self.size)
+        content_hash = hashlib.sha256()
+        if not self.sha256:  # The digest is Git's own.
+            content_hash = hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)
         with path.open("rb") as content:
             while chunk := content.read(1 << 20):
                 content_hash.update(chunk)
@@ -172,18 +174,7 @@ class Hub:
             hub_errors(self.endpoint, snapshot.model, snapshot.commit),
             BoundedFile(partial, file.size) as sink,
         ):
-            http_get(
-                url,
-                sink,
-                resume_size=sink.tell(),
-                headers=headers,
-                expected_size=file.size,
-                displayed_filename=file.name,
-            )
-
-
-def _git_hash(size: int) -> hashlib._Hash:
-    return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+            resume_download(url, sink, headers=headers, size=file.size, name=file.name)
 
 
 def _is_path(name: Any) -> bool:

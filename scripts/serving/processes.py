@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
 
-# The script of TorchServe's workers.
-WORKER_SCRIPT = "model_service_worker.py"
 POLL_INTERVAL = 0.05
 # Process start times follow the system clock, which may be adjusted by this many seconds.
 CLOCK_STEP = 5.0
@@ -19,15 +16,6 @@ CLOCK_STEP = 5.0
 def group_members(leader: int) -> list[psutil.Process]:
     """Return the running processes of a group, including the leader."""
     return [process for process in psutil.process_iter() if _is_member(process, leader)]
-
-
-def script_of(process: psutil.Process) -> str:
-    """Return the name of the first argument that is no option, which Python runs; "" without."""
-    try:
-        arguments = process.cmdline()[1:]
-    except psutil.Error:
-        return ""
-    return next((Path(each).name for each in arguments if not each.startswith("-")), "")
 
 
 def end_group(leader: int, timeout: float = 15.0) -> None:

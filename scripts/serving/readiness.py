@@ -5,9 +5,18 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections import defaultdict
 from collections.abc import Callable
 
+from handlers.compat.torchserve import (
+    LOAD_TIMEOUT,
+    START_TIMEOUT,
+    archive_errors,
+    console_error,
+    models_with_exited_workers,
+    worker_errors,
+    worker_output,
+    worker_pids,
+)
 from handlers.errors import KitError
 from handlers.runtime.cgroup import available_cores
 from scripts.serving.fork_server.messages import ENDED
@@ -21,28 +30,16 @@ JAVA_SECONDS, LOAD_SECONDS = 120.0, 120.0
 # TorchServe reads a worker's output in a separate thread, which can lag behind on a busy machine.
 SETTLE_SECONDS, SETTLE_SECONDS_WITHOUT_ERROR = 1.0, 5.0
 NO_ERROR_LOGGED = "its worker exited without an error message; the machine may be out of memory"
-# What TorchServe calls its own time limits.
 TIME_LIMITS = {
-    "Backend worker did not respond in given time": (
+    LOAD_TIMEOUT: (
         "it did not load within the startupTimeout of its YAML, 120 s by default; raise it, or"
         " serve fewer models"
     ),
-    "Backend worker startup time out.": (
+    START_TIMEOUT: (
         "its Python did not start within the two minutes that TorchServe waits; the machine is busy"
     ),
 }
-OUTPUT_LINE = re.compile(r"W-\d+-(?P<model>.+)_[^_ ]+-std(?:out|err) MODEL_LOG - (?P<text>.*)")
-WORKER_EXIT = re.compile(r"W-\d+-(?P<model>.+)_[^_ ]+ org\.pytorch\.serve\.\S+ - Retry worker")
-WORKER_ERROR = re.compile(
-    r"W-\d+-(?P<model>.+)_[^_ ]+ org\.pytorch\.serve\.\S+ - Backend worker error\n"
-    r"[\w.$]+: (?P<reason>.*)"
-)
-WORKER_ID = re.compile(r"W-\d+-(?P<model>.+)_[^_ ]+-stdout MODEL_LOG - \[PID\](?P<pid>\d+)$", re.M)
 WORKER_END = re.compile(ENDED.format(pid=r"(?P<pid>\d+)", end="(?P<end>.*)"))
-CONSOLE_ERROR = re.compile(r"^(?:Invalid|Unrecognized|Error|.*Exception).*", re.M)
-ARCHIVE_ERROR = re.compile(
-    r"Failed to load model: (?P<file>.+)\n[\w.$]*?(?P<reason>\w+(?:: .*)?)$", re.M
-)
 
 
 def start_seconds(models: int, cores: int | None = None) -> float:
@@ -62,10 +59,10 @@ class ServerFailed(KitError):
     """TorchServe exited before its models were loaded."""
 
     def __init__(self, server: Server) -> None:
-        error = CONSOLE_ERROR.search(server.log("console.log"))
+        error = console_error(server.log("console.log"))
         super().__init__(
             f"TorchServe exited before its models were loaded: "
-            f"{error[0] if error else 'no error was logged'} (logs in {server.workdir / 'logs'})."
+            f"{error or 'no error was logged'} (logs in {server.workdir / 'logs'})."
         )
 
 
@@ -141,7 +138,7 @@ def _settle_seconds(failed: dict[str, str]) -> float:
 def failures(server: Server, models: list[str]) -> dict[str, str]:
     """Return the reason for each of the models that failed to load."""
     log = server.log("ts_log.log")
-    archives = {match["file"]: match["reason"] for match in ARCHIVE_ERROR.finditer(log)}
+    archives = archive_errors(log)
     workers = _worker_errors(log, server.log(LOG_FILE))
     reasons = {model: archives.get(server.models[model]) or workers.get(model) for model in models}
     return {model: reason for model, reason in reasons.items() if reason}
@@ -154,27 +151,21 @@ def _worker_errors(log: str, fork_log: str) -> dict[str, str]:
         log: that of TorchServe.
         fork_log: that of the fork server, which knows how workers ended.
     """
-    output = defaultdict[str, list[str]](list)
-    for line in OUTPUT_LINE.finditer(log):
-        output[line["model"]].append(line["text"])
-    exited = {match["model"] for match in WORKER_EXIT.finditer(log)}
-    limits, ends = _time_limits(log), _ends(log, fork_log)
+    output, limits, ends = worker_output(log), _time_limits(log), _ends(log, fork_log)
     return {
-        model: last_error("\n".join(output[model]))
+        model: last_error("\n".join(output.get(model, ())))
         or limits.get(model)
         or ends.get(model, NO_ERROR_LOGGED)
-        for model in exited
+        for model in models_with_exited_workers(log)
     }
 
 
 def _time_limits(log: str) -> dict[str, str]:
     """Return the time limit of TorchServe that models have passed."""
-    found = ((match["model"], match["reason"]) for match in WORKER_ERROR.finditer(log))
-    return {model: TIME_LIMITS.get(reason, reason) for model, reason in found}
+    return {model: TIME_LIMITS.get(reason, reason) for model, reason in worker_errors(log).items()}
 
 
 def _ends(log: str, fork_log: str) -> dict[str, str]:
     """Return how the last worker of models ended that was killed, or exited by itself."""
     ends = {match["pid"]: match["end"] for match in WORKER_END.finditer(fork_log)}
-    workers = ((match["model"], match["pid"]) for match in WORKER_ID.finditer(log))
-    return {model: f"its worker {ends[pid]}" for model, pid in workers if pid in ends}
+    return {model: f"its worker {ends[pid]}" for model, pid in worker_pids(log) if pid in ends}

@@ -12,14 +12,13 @@ from typing import Any
 import httpx
 import psutil
 
+from handlers.compat.torchserve import is_worker
 from scripts.archives.signed_store import SignedStore
 from scripts.serving.ports import HOST, Ports
 from scripts.serving.processes import (
-    WORKER_SCRIPT,
     end_group,
     group_members,
     is_running,
-    script_of,
     started_at,
 )
 from scripts.serving.tokens import KEY_FILE, Tokens, TokenType
@@ -124,8 +123,7 @@ class Server:
 
     def workers(self) -> list[psutil.Process]:
         """Return the processes that have loaded models or load them."""
-        found = group_members(self.pid)
-        return [process for process in found if script_of(process) == WORKER_SCRIPT]
+        return [process for process in group_members(self.pid) if is_worker(process)]
 
     def credentials(self, kind: TokenType) -> dict[str, str]:
         """Return the authorization header of a kind of call, if token authorization is on."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from itertools import dropwhile, takewhile
 
+from handlers.compat.torchserve import is_follow_up
+
 TRACEBACK = "Traceback (most recent call last):"
 END = re.compile(r"$|During handling of|The above exception|Backend worker process died")
 KIT_ERROR = re.compile(r"^handlers\.[\w.]+: ")
-# Errors that TorchServe raises after the actual one: it looks for a built-in handler when an import
-# fails, and raises another error after a RuntimeError of the model.
-FOLLOW_UP = re.compile(r"RuntimeError: 50\d - |.*No module named 'ts\.torch_handler\.")
 
 
 def last_error(log: str) -> str | None:
@@ -19,7 +18,7 @@ def last_error(log: str) -> str | None:
     The class name is removed from errors of this kit and kept for others, as in `KeyError: 'x'`.
     """
     blocks = log.split(TRACEBACK)[1:]
-    errors = [error for error in map(_exception, blocks) if error and not FOLLOW_UP.match(error)]
+    errors = [error for error in map(_exception, blocks) if error and not is_follow_up(error)]
     return KIT_ERROR.sub("", errors[-1]) if errors else None
 
 

@@ -34,6 +34,7 @@ PACKAGES = (
 
 # Modules of the kit, for archives with the same. `.*` is for all modules of a package.
 HANDLERS = (
+    "handlers.compat.torchserve",
     "handlers.explainers.*",
     "handlers.explainers.targets.*",
     "handlers.formats.pretrained",
@@ -42,8 +43,7 @@ HANDLERS = (
     "handlers.runtime.threads",
     "handlers.runtime.worker_exit",
     "handlers.telemetry.tracing",
-    "handlers.torchserve.continuous_batching",
-    "handlers.torchserve.message_reader",
+    "handlers.torchserve.*",
     "handlers.worker_start",
 )
 MODULES = PACKAGES + HANDLERS

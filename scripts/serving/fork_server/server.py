@@ -21,10 +21,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from runpy import run_path
 
 ENVIRONMENT = dict(os.environ)
 BASE_PATH = sys.path[0 if sys.flags.safe_path else 1 :]
-sys.path[:] = [str(Path(__file__).resolve().parents[3]), *BASE_PATH]
+ROOT = Path(__file__).resolve().parents[3]
+sys.path[:] = [str(ROOT), *BASE_PATH]
 
 from scripts.serving.fork_server import messages, worker
 from scripts.serving.fork_server.conditions import why_not_forked
@@ -295,12 +297,13 @@ def require_forkable() -> None:
 
 def _try_fork() -> int:
     """Return 0 if this fork works, in its own process."""
-    torch = sys.modules.get("torch")
     try:
         show_command([sys.executable], {})
     except OSError:
         return 1
-    return int(torch is not None and torch.cuda._is_in_bad_fork())
+    # The `handlers` that this process imports may be that of an archive.
+    torch = run_path(str(ROOT / "handlers" / "compat" / "torch.py"))
+    return int(torch["is_unusable_after_fork"]())
 
 
 def _why_refused(request: WorkerRequest) -> str | None:

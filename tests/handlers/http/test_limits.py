@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from handlers.http.limits import DEFAULTS, FRONTEND, BodyLimits, server_limits
+from handlers.compat.torchserve import FRONTEND
+from handlers.http.limits import DEFAULTS, BodyLimits, server_limits
 
 SET = BodyLimits(max_request_bytes=1000, max_response_bytes=2000)
 

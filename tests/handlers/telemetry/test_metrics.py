@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import Any
-
-import pytest
-from ts.metrics.caching_metric import CachingMetric
-from ts.metrics.metric_type_enum import MetricTypes
 
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import (
     COUNTERS,
-    INTERVAL,
     MetricsReporter,
-    limit_prediction_time,
 )
 from tests.clock import Clock
 from tests.waiting import wait_for
@@ -122,30 +115,3 @@ def test_without_an_interval_each_batch_is_reported() -> None:
 
 def test_outside_of_torchserve_nothing_is_reported() -> None:
     MetricsReporter(None).report(None, batch_of(1), 0.1)
-
-
-def test_torchserve_reports_the_gauge_of_a_batch_once_per_interval(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [1000.0]
-    monkeypatch.setattr("handlers.telemetry.metrics.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("handlers.telemetry.metrics._once_per_interval._next_line", 0.0)
-    prediction = CachingMetric("PredictionTime", "Milliseconds", [], MetricTypes.GAUGE)
-    histogram = CachingMetric("PredictionTime", "Milliseconds", [], MetricTypes.HISTOGRAM)
-    other = CachingMetric("QueueTime", "Milliseconds", [], MetricTypes.GAUGE)
-    limit_prediction_time()
-    limit_prediction_time()
-    with caplog.at_level(logging.INFO, "ts.metrics.caching_metric"):
-        for value in (1, 2, 3):
-            for metric in (prediction, histogram, other):
-                metric.add_or_update(value)
-            now[0] += INTERVAL / 2
-    lines = [line.removeprefix("[METRICS]").partition("|")[0] for line in caplog.messages]
-    assert [line for line in lines if line.startswith("Q")] == [
-        "QueueTime.Milliseconds:1",
-        "QueueTime.Milliseconds:2",
-        "QueueTime.Milliseconds:3",
-    ]
-    counts = [line.rpartition(":")[2] for line in lines if line.startswith("P")]
-    # Both kinds of the first and third batch, and the histogram of the second.
-    assert counts == ["1", "1", "2", "3", "3"]

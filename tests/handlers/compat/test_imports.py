@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from handlers.runtime.imports import hide_packages
+from handlers.compat.imports import hide_packages
 
 
 def test_a_module_is_hidden_inside_the_context_only() -> None:

@@ -1,4 +1,4 @@
-"""HTTP connections with limits that uvicorn lacks: they end where clients are too slow."""
+"""HTTP connections of uvicorn with limits that it lacks: they end where clients are too slow."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ MAX_HEADER_BYTES = 65_536
 
 class LimitedProtocol(HttpToolsProtocol):
     """A connection of HTTP/1.1 that ends where a client is too slow, or its headers are too long.
+
+    Breaks when uvicorn's protocol calls other methods than these as a request arrives, or has no
+    `pipeline` of requests that wait and no `send_400_response`.
 
     Attributes:
         request_seconds: how long a request may take to arrive, from its first byte on.

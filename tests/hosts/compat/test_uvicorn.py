@@ -26,7 +26,7 @@ SECONDS = 60
 def port() -> Iterator[int]:
     """A server that leaves a client that takes longer than a second."""
     port = free_ports().inference
-    command = [str(KSERVE_PYTHON), "-m", "tests.hosts.kserve.limited_server", str(port)]
+    command = [str(KSERVE_PYTHON), "-m", "tests.hosts.compat.limited_server", str(port)]
     process = subprocess.Popen(command, cwd=ROOT)
     wait_for(lambda: not is_free(port))
     yield port

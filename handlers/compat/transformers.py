@@ -1,0 +1,391 @@
+"""What is private or undocumented in transformers.
+
+`transformers_whisper` has what takes long to import.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import (
+    AttentionInterface,
+    BaseVideoProcessor,
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    ProcessorMixin,
+)
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+from transformers.generation.configuration_utils import ContinuousBatchingConfig
+from transformers.image_processing_utils import BaseImageProcessor
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_layers import GenericForSequenceClassification
+from transformers.models.auto.image_processing_auto import (
+    IMAGE_PROCESSOR_MAPPING_NAMES,
+    AutoImageProcessor,
+)
+from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
+from transformers.models.auto.tokenization_auto import (
+    TOKENIZER_MAPPING_NAMES,
+    tokenizer_class_from_name,
+)
+from transformers.models.mbart import tokenization_mbart
+from transformers.models.mbart50 import tokenization_mbart50
+from transformers.models.nllb import tokenization_nllb
+from transformers.models.whisper import tokenization_whisper
+from transformers.utils import PushToHubMixin
+
+# Attention
+
+UNMASKED = "sdpa_without_masks"
+AttentionInterface.register(UNMASKED, sdpa_attention_forward)
+
+
+@contextmanager
+def without_masks(config: PreTrainedConfig) -> Iterator[None]:
+    """Have a model make no attention masks within the block.
+
+    The code of transformers that makes masks cannot be traced, and makes none for an attention
+    whose masks it does not know.
+
+    Breaks when modules take their attention from elsewhere than `config._attn_implementation`, or
+    make masks for an attention that has no function of masks.
+    """
+    given = config._attn_implementation
+    if given == "sdpa":
+        config._attn_implementation = UNMASKED
+    try:
+        yield
+    finally:
+        config._attn_implementation = given
+
+
+@contextmanager
+def same_attention(config: PreTrainedConfig) -> Iterator[None]:
+    """Restore the attention of a model after the block.
+
+    Whisper's `generate` changes it to compute the times of tokens, and does not change it back.
+
+    Breaks when modules take their attention from elsewhere than `config._attn_implementation`.
+    """
+    given = config._attn_implementation
+    try:
+        yield
+    finally:
+        if config._attn_implementation != given:
+            config._attn_implementation = given
+
+
+def has_recurrent_state(module: PreTrainedModel) -> bool:
+    """Return whether a model has a state from which tokens cannot be removed again, as Mamba has.
+
+    Breaks when `generate` learns in another way than by `_is_stateful` that a model cannot be
+    assisted.
+    """
+    return bool(module._is_stateful)
+
+
+def reads_last_token(module: PreTrainedModel) -> bool:
+    """Return whether a head reads the last token of each text, as the heads of decoders do.
+
+    Breaks when decoders for classification have another base class.
+    """
+    return isinstance(module, GenericForSequenceClassification)
+
+
+# Auto classes
+
+
+def model_classes(auto_class: str, config: PreTrainedConfig) -> Sequence[type]:
+    """Return the classes that an auto class has for a config.
+
+    Breaks when auto classes have no `_model_mapping` from classes of configs.
+    """
+    found = getattr(transformers, auto_class)._model_mapping.get(type(config), ())
+    return found if isinstance(found, tuple) else (found,)
+
+
+def has_model(auto_class: str, config: PreTrainedConfig) -> bool:
+    """Return whether an auto class has a class for a config.
+
+    Breaks when auto classes have no `_model_mapping` from classes of configs.
+    """
+    return type(config) in getattr(transformers, auto_class)._model_mapping
+
+
+def processor_class(config: PreTrainedConfig) -> type[ProcessorMixin] | None:
+    """Return the processor class of a model type, None if it has none.
+
+    Breaks when `PROCESSOR_MAPPING` is renamed.
+    """
+    return PROCESSOR_MAPPING.get(type(config), None)
+
+
+def tokenizer_class(name: str | None, model_type: str) -> Any:
+    """Return a tokenizer class by its name, or else of a model type; None if there is none.
+
+    Breaks when `TOKENIZER_MAPPING_NAMES` has no names of classes any more.
+    """
+    name = name or TOKENIZER_MAPPING_NAMES.get(model_type)
+    return tokenizer_class_from_name(name) if isinstance(name, str) else None
+
+
+# generate
+
+
+def default_settings(config: GenerationConfig) -> dict[str, Any]:
+    """Return the values that `generate` has where neither its arguments nor the config has one.
+
+    Breaks when `_get_default_generation_params` is renamed or takes arguments.
+    """
+    return dict(config._get_default_generation_params())
+
+
+def run_before_other_processors(processor: LogitsProcessor) -> dict[str, Any]:
+    """Return the arguments of `generate` with which a processor sees the logits of the model.
+
+    The processors that `generate` takes run after its own ones, which have changed the logits.
+
+    Breaks when `custom_generate` is not called with the processors as `logits_processor`, or
+    `_sample` is not the loop of sampling and of greedy search any more.
+    """
+
+    def sample(
+        model: Any, input_ids: torch.Tensor, logits_processor: LogitsProcessorList, **options: Any
+    ) -> Any:
+        processors = LogitsProcessorList([processor, *logits_processor])
+        return model._sample(input_ids, logits_processor=processors, **options)
+
+    return {"custom_generate": sample}
+
+
+# Continuous batching
+
+# The id of the manager where a model has no end token.
+NO_END = -1
+# The manager keeps one block for itself.
+SPARE_BLOCKS = 1
+
+
+def create_manager(
+    module: PreTrainedModel,
+    ends: Sequence[int],
+    *,
+    block_size: int,
+    blocks: int,
+    max_batch_tokens: int,
+) -> Any:
+    """Return the manager of greedy texts of a model; it is not started.
+
+    Args:
+        module: the model, whose attention the manager changes.
+        ends: the ids of the tokens that end a text.
+        block_size: the number of tokens in a block of the cache.
+        blocks: the number of blocks for texts.
+        max_batch_tokens: the number of tokens in a step.
+
+    Breaks when `ContinuousBatchingConfig` has other names, or the settings that are off here work.
+    """
+    return module.init_continuous_batching(
+        GenerationConfig(do_sample=False, eos_token_id=list(ends) or [NO_END]),
+        ContinuousBatchingConfig(
+            block_size=block_size,
+            num_blocks=blocks + SPARE_BLOCKS,
+            max_batch_tokens=max_batch_tokens,
+            # With shared blocks, texts that begin alike and run together become other texts.
+            allow_block_sharing=False,
+            # It fails where the manager starts without a text.
+            use_async_batching=False,
+        ),
+    )
+
+
+def is_stopping(manager: Any) -> bool:
+    """Return whether a manager takes no more texts.
+
+    Breaks when the manager has neither the event of transformers 5.5 nor the status of 5.23.
+    """
+    status = getattr(manager, "background_thread_status", None)
+    if status is None:
+        return bool(manager.stop_event.is_set())
+    return status.can_accept_new_requests() is not None
+
+
+# Processors
+
+FILE = "preprocessor_config.json"
+ENDINGS = re.compile("ImageProcessor|FeatureExtractor")
+
+
+def read_image_processor(directory: Path, **options: Any) -> BaseImageProcessor:
+    """Return the image processor of a checkpoint.
+
+    Without torchvision, transformers has processors of Pillow, and does not find all of them:
+    transformers 5.5 lists Idefics3's and SegFormer's among five that seem to need torchvision. Its
+    public `AutoImageProcessor` refuses without torchvision.
+
+    Breaks when `AutoImageProcessor` of `image_processing_auto` refuses, too, or the processors of
+    Pillow have other names.
+    """
+    try:
+        return AutoImageProcessor.from_pretrained(directory, **options)
+    except (ValueError, ImportError):
+        settings = json.loads((directory / FILE).read_text(encoding="utf-8"))
+        named = str(settings.get("image_processor_type") or settings.get("feature_extractor_type"))
+        kind = pillow_processor(f"{ENDINGS.split(named, maxsplit=1)[0]}ImageProcessorPil")
+        if kind is None:
+            raise
+        processor: BaseImageProcessor = kind.from_pretrained(directory, local_files_only=True)
+        return processor
+
+
+def pillow_processor(name: str) -> Any:
+    """Return an image processor of Pillow by the name of its class; None if there is none.
+
+    Breaks when the class of a family is not in its `image_processing_pil_` module.
+    """
+    families = [
+        family.replace("-", "_")
+        for family, names in IMAGE_PROCESSOR_MAPPING_NAMES.items()
+        if isinstance(names, dict) and names.get("pil") == name
+    ]
+    for family in families:
+        try:
+            module = import_module(f"transformers.models.{family}.image_processing_pil_{family}")
+        except ImportError:
+            continue
+        if kind := getattr(module, name, None):
+            return kind
+    return None
+
+
+def join_processor(
+    kind: type[ProcessorMixin], parts: Mapping[str, Any], settings: Mapping[str, Any]
+) -> ProcessorMixin:
+    """Return a processor of its parts; a part for videos, which needs torchvision, is left empty.
+
+    Args:
+        kind: the class of the processor.
+        parts: the tokenizer and the image processor, by the names of the attributes.
+        settings: the settings of the processor.
+
+    Breaks when the parts are checked elsewhere than in `check_argument_for_proper_class`: the check
+    looks for classes of videos, which the newest transformers does not have without torchvision.
+    """
+    given: Sequence[Any] = [parts.get(name) or _NoVideos() for name in kind.get_attributes()]
+    unchecked: Any = type(
+        kind.__name__, (kind,), {"check_argument_for_proper_class": _check_nothing}
+    )
+    processor: ProcessorMixin = unchecked.from_args_and_dict(given, settings)
+    return processor
+
+
+def _check_nothing(_processor: Any, _name: str, _part: Any) -> None:
+    """Accept a part of a processor."""
+
+
+class _NoVideos(BaseVideoProcessor, PushToHubMixin):
+    """Stands in the place of a processor of videos, whose own class needs torchvision."""
+
+    def __init__(self) -> None:
+        """Set nothing: it is never called."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return no settings, for a log entry of the processor."""
+        return {}
+
+
+# Tokenizers
+
+MBART_CODES, MBART50_CODES, NLLB_CODES = (
+    module.FAIRSEQ_LANGUAGE_CODES
+    for module in (tokenization_mbart, tokenization_mbart50, tokenization_nllb)
+)
+
+
+class LimitedTokenizer(PreTrainedTokenizerFast):
+    """A fast tokenizer whose ids after the last one of the model are the unknown token.
+
+    Breaks when fast tokenizers do not convert each encoding by `_convert_encoding`.
+
+    Attributes:
+        ids: how many ids the model has.
+    """
+
+    ids: int
+
+    def _convert_encoding(self, *args: Any, **options: Any) -> tuple[dict[str, Any], list[Any]]:
+        values, encodings = super()._convert_encoding(*args, **options)
+        unknown = int(self.unk_token_id)
+        values["input_ids"] = [
+            [token if token < self.ids else unknown for token in row] for row in values["input_ids"]
+        ]
+        return values, encodings
+
+
+@cache
+def bytes_of_letters() -> Mapping[str, int]:
+    """Return the byte that each letter of a byte-level token is for.
+
+    Breaks when `bytes_to_unicode` is moved; GPT-2's table itself does not change.
+    """
+    return {letter: byte for byte, letter in bytes_to_unicode().items()}
+
+
+# Speech
+
+WHISPER_LANGUAGES: Mapping[str, str] = tokenization_whisper.LANGUAGES
+WHISPER_LANGUAGE_CODES: Mapping[str, str] = tokenization_whisper.TO_LANGUAGE_CODE
+
+
+def join_chunks(
+    tokenizer: Any,
+    chunks: Sequence[dict[str, Any]],
+    *,
+    return_timestamps: bool | str | None,
+    return_language: bool,
+    time_precision: float,
+) -> tuple[str, dict[str, Any]]:
+    """Return the text of the chunks of an audio file, and its parts with their times.
+
+    Breaks when the pipeline joins chunks by another method of Whisper's tokenizer than
+    `_decode_asr`.
+    """
+    return tokenizer._decode_asr(
+        list(chunks),
+        return_timestamps=return_timestamps,
+        return_language=return_language,
+        time_precision=time_precision,
+    )
+
+
+def word_offsets(tokenizer: Any, letters: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the places of words, from those of the letters of a CTC tokenizer.
+
+    Breaks when `Wav2Vec2CTCTokenizer` has no `_get_word_offsets`.
+    """
+    return tokenizer._get_word_offsets(letters, tokenizer.replace_word_delimiter_char)
+
+
+# Quantizers
+
+
+def lacks_package(error: Exception) -> bool:
+    """Return whether weights were not loaded because the package of their quantization is missing.
+
+    Breaks when transformers raises another error for a missing package: with GPTQ, it is the
+    NameError of a class that it could not import.
+    """
+    return isinstance(error, (ImportError, NameError))

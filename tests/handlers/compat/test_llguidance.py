@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+from handlers.compat.llguidance import error_reason
+
+
+@pytest.mark.parametrize(
+    ("grammar", "reason"),
+    [
+        ('start: "a" b', 'unknown name: "b"'),
+        ("start: A & B\nA: /a/\nB: /b/", "& is only supported"),
+        ("start: A\nA: /a/ & /b/", "no text matches it"),
+    ],
+)
+def test_a_message_has_neither_place_nor_source(grammar: str, reason: str) -> None:
+    matcher = LLMatcher(LLTokenizer("byte"), grammar, log_level=0, limits=LLParserLimits())
+    if not matcher.is_error() and not matcher.is_accepting():
+        matcher.compute_bitmask()
+    assert matcher.is_error() or matcher.is_stopped()
+    found = error_reason(matcher.get_error())
+    assert found.startswith(reason)
+    assert "\n" not in found and "start:" not in found
+
+
+def test_a_panic_is_a_grammar_that_is_too_complex() -> None:
+    assert error_reason("panic: index out of bounds") == "it is too complex"

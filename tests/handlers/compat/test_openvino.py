@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import ast
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from handlers.compat import openvino as compat
+from handlers.compat.imports import hide_incompatible
+
+pytestmark = pytest.mark.openvino
+
+
+def test_an_operation_of_the_tokenizers_is_a_node_of_a_graph() -> None:
+    import numpy as np  # noqa: PLC0415
+    from openvino import opset13  # noqa: PLC0415
+
+    create = compat.tokenizer_operation()
+    places = [opset13.constant(np.array([each], dtype=np.int32)) for each in (0, 1)]
+    letters = opset13.constant(np.frombuffer(b"a", dtype=np.uint8))
+    node = create("StringTensorPack", [each.output(0) for each in (*places, letters)], {})
+    assert node.outputs()[0].get_element_type().get_type_name() == "string"
+
+
+def test_optimum_refuses_gemma_of_a_newer_transformers_outside_of_the_block() -> None:
+    with hide_incompatible("optimum.intel.openvino"):
+        gemma = import_module("optimum.exporters.openvino.model_configs").GemmaOpenVINOConfig
+    latest = gemma.MAX_TRANSFORMERS_VERSION
+    assert latest is not None
+    with compat.gemma_of_any_transformers():
+        assert gemma.MAX_TRANSFORMERS_VERSION is None
+    assert latest == gemma.MAX_TRANSFORMERS_VERSION
+
+
+@pytest.mark.parametrize("name", ["openvino.py", "torch.py", "vllm.py"])
+def test_a_file_that_runs_without_the_kit_imports_nothing_of_it(name: str) -> None:
+    tree = ast.parse(Path(compat.__file__).with_name(name).read_text(encoding="utf-8"))
+    modules = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert not [module for module in modules if (module or "handlers").startswith("handlers")]
