@@ -21,13 +21,14 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_
 from tokenizers.models import BPE, Unigram
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
-from transformers.utils.sentencepiece_model_pb2_new import ModelProto, TrainerSpec
 
 from handlers.compat.transformers import (
     MBART50_CODES,
     MBART_CODES,
     NLLB_CODES,
     LimitedTokenizer,
+    ModelProto,
+    TrainerSpec,
 )
 from handlers.config.quoting import enumerate_names
 

@@ -45,7 +45,7 @@ from transformers.models.mbart import tokenization_mbart
 from transformers.models.mbart50 import tokenization_mbart50
 from transformers.models.nllb import tokenization_nllb
 from transformers.models.whisper import tokenization_whisper
-from transformers.utils import PushToHubMixin
+from transformers.utils import PushToHubMixin, sentencepiece_model_pb2_new
 
 # Attention
 
@@ -308,6 +308,11 @@ class _NoVideos(BaseVideoProcessor, PushToHubMixin):
 
 
 # Tokenizers
+
+# The messages of SentencePiece's model files. Breaks when transformers has their description in
+# another module, or for another version of protobuf.
+ModelProto = sentencepiece_model_pb2_new.ModelProto
+TrainerSpec = sentencepiece_model_pb2_new.TrainerSpec
 
 MBART_CODES, MBART50_CODES, NLLB_CODES = (
     module.FAIRSEQ_LANGUAGE_CODES

@@ -52,6 +52,8 @@ from handlers.compat.transformers import (
     WHISPER_LANGUAGE_CODES,
     WHISPER_LANGUAGES,
     LimitedTokenizer,
+    ModelProto,
+    TrainerSpec,
     bytes_of_letters,
     create_manager,
     default_settings,
@@ -379,3 +381,12 @@ def test_each_byte_has_a_letter() -> None:
 def test_languages_are_in_the_order_of_their_ids() -> None:
     assert MBART_CODES[:2] == ["ar_AR", "cs_CZ"]
     assert (len(MBART_CODES), len(MBART50_CODES), len(NLLB_CODES)) == (25, 52, 202)
+
+
+def test_the_messages_of_sentencepiece_files_have_pieces_and_their_kind() -> None:
+    model = ModelProto()
+    model.pieces.add(piece="▁a", score=-1.5)
+    model.trainer_spec.model_type = TrainerSpec.BPE
+    read = ModelProto.FromString(model.SerializeToString())
+    assert [(each.piece, each.score) for each in read.pieces] == [("▁a", -1.5)]
+    assert read.trainer_spec.model_type == TrainerSpec.BPE

@@ -3,8 +3,8 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from scripts.paths import ROOT
 
+from scripts.paths import ROOT
 from tests.hosts.host_python import KSERVE_PYTHON
 
 CHECK = """

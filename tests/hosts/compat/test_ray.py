@@ -4,8 +4,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from scripts.paths import ROOT
 
+from scripts.paths import ROOT
 from tests.hosts.host_python import RAY_PYTHON
 
 CHECK = """
