@@ -1,4 +1,4 @@
-"""A document of docs/openapi, and checks of a server's answers against it."""
+"""An OpenAPI document of a mode, and checks of a server's answers against it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 from jsonschema import Draft202012Validator
 
-from scripts.kit.openapi import DOCUMENTS
+from scripts.kit import openapi
 from tests.e2e.asking import Question
 
 JSON, EVENTS = "application/json", "text/event-stream"
@@ -45,7 +45,7 @@ class Document:
     """The document of a mode."""
 
     def __init__(self, mode: str) -> None:
-        whole = json.loads((DOCUMENTS / f"{mode}.json").read_text("utf-8"))
+        whole = json.loads(json.dumps(openapi.document(mode)))
         self.paths: dict[str, Any] = whole["paths"]
         self._components = whole["components"]
 

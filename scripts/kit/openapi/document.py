@@ -17,7 +17,7 @@ from scripts.kit.openapi.schemas import schemas
 from scripts.kit.places import ROOT
 from scripts.kit.ports import HOST, Ports
 
-DOCUMENTS = ROOT / "docs" / "openapi"
+DOCUMENTS = ROOT / "build" / "openapi"
 ABOUT = """\
 The requests and responses of a model of mode `{mode}` that this kit serves on TorchServe. Its own \
 limits, labels and defaults, and what generates its texts where it has any, are in \
