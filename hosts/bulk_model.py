@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from handlers.engine import Engine
-from handlers.errors import RequestError, attempt
+from handlers.errors import ErrorBody, RequestError, attempt
 from handlers.http.decoding import value_or_text
 from handlers.protocols.items import read_item
 from handlers.runtime.integrity import verify
@@ -19,7 +19,7 @@ from handlers.schemas.model_info import TEXT_COLUMN
 from handlers.schemas.request import Request
 from handlers.telemetry.log_levels import silence_libraries
 
-Outcome = tuple[Any, dict[str, Any] | None]
+Outcome = tuple[Any, ErrorBody | None]
 
 
 class BulkModel:

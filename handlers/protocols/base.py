@@ -6,12 +6,13 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, copied
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
-from handlers.schemas.model_info import ModelInfo, Operation
+from handlers.protocols.routes import Route
+from handlers.schemas.model_info import Ability, ModelInfo
 from handlers.schemas.request import Request
 
 # Errors whose cause is in their item.
@@ -19,8 +20,8 @@ OF_ITEM = (BadRequest, RequestTooLarge, Unprocessable)
 # What tasks call the inputs of a request.
 INPUTS = "inputs"
 QUOTED = re.compile(r"""("[^"]*"|'[^']*')""")
-# What a model without the operation does not do, for errors.
-OPERATIONS: Mapping[Operation, str] = {
+# What a model without the ability does not do, for errors.
+LACKS: Mapping[Ability, str] = {
     "embed": "makes no embeddings of texts",
     "embed_all": "makes no embeddings of tokens",
     "embed_sparse": "makes no sparse embeddings",
@@ -29,6 +30,10 @@ OPERATIONS: Mapping[Operation, str] = {
     "predict": "classifies no texts",
     "transcribe": "recognizes no speech",
     "speak": "speaks no texts",
+    "generates": "writes no texts",
+    "continues_prompts": "continues no prompts and chats. Send its inputs without this path, or to"
+    " generate",
+    "draws": "makes no images",
 }
 
 
@@ -68,7 +73,13 @@ class Exchange:
 
 
 class BaseProtocol(ABC):
-    """A wire format; an instance serves one model and stores nothing about a request."""
+    """A wire format; an instance serves one model and stores nothing about a request.
+
+    Attributes:
+        routes: the paths of the format below the path of a model.
+    """
+
+    routes: ClassVar[Sequence[Route]] = ()
 
     def __init__(self, model: ModelInfo) -> None:
         self.model = model
@@ -159,39 +170,17 @@ def check_not_explained(http_request: HttpRequest, path: str) -> None:
         raise Unprocessable(f"{path} explains nothing; send inputs without this path.")
 
 
-def check_generates(model: ModelInfo) -> None:
-    """Check that a model generates texts.
+def check_ability(model: ModelInfo, *abilities: Ability) -> None:
+    """Check that a model does one of these things.
 
     Raises:
-        Unprocessable: its mode is another one.
+        Unprocessable: it does none of them.
     """
-    if not model.generates:
-        raise Unprocessable(f"This model's mode is {model.mode}; it writes no texts.")
-
-
-def check_continues_prompts(model: ModelInfo) -> None:
-    """Check that a model continues prompts and chats.
-
-    Raises:
-        Unprocessable: it writes no texts, or others.
-    """
-    check_generates(model)
-    if not model.continues_prompts:
-        raise Unprocessable(
-            f"This model's mode is {model.mode}; it continues no prompts and chats. Send its"
-            " inputs without this path, or to generate."
-        )
-
-
-def check_operation(model: ModelInfo, *operations: Operation) -> None:
-    """Check that a model does one of these operations.
-
-    Raises:
-        Unprocessable: its mode is another one.
-    """
-    if model.operation not in operations:
-        lack = OPERATIONS[operations[0]]
-        raise Unprocessable(f"This model's mode is {model.mode}; it {lack}.")
+    ability = abilities[0]
+    if ability == "continues_prompts" and not model.generates:
+        ability = "generates"
+    if model.abilities.isdisjoint(abilities):
+        raise Unprocessable(f"This model's mode is {model.mode}; it {LACKS[ability]}.")
 
 
 def texts_or_ids(value: Any, name: str, max_rows: int) -> list[Any]:

@@ -14,6 +14,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from handlers.errors import BadRequest, RequestError, attempt
 from handlers.http.request import HttpRequest
 from handlers.protocols.base import BaseProtocol, Exchange
@@ -26,6 +28,12 @@ KEYS = ["parameters", "signature_name"]
 INSTANCES, INPUTS = "instances", "inputs"
 # Elsewhere `inputs` are those of other protocols.
 ROUTE = re.compile(r"v1/models/[^:]+:(predict|explain)")
+
+
+class KServeError(TypedDict):
+    """An error as KServe's V1 and the Open Inference Protocol have it."""
+
+    error: str
 
 
 class Protocol(BaseProtocol):
@@ -57,7 +65,7 @@ class Protocol(BaseProtocol):
     def response_body(self, exchange: Exchange, results: Sequence[Any]) -> Any:
         return {"explanations" if exchange.explains else "predictions": list(results)}
 
-    def error_body(self, error: RequestError) -> Any:
+    def error_body(self, error: RequestError) -> KServeError:
         return {"error": str(error)}
 
     def _request(self, instance: Any, shared: Mapping[str, Any], explains: bool) -> Request:

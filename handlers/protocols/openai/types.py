@@ -1,6 +1,6 @@
-"""The responses of OpenAI's endpoints.
+"""The types of the responses of OpenAI's endpoints.
 
-https://platform.openai.com/docs/api-reference/chat, /completions, /responses and /embeddings
+https://platform.openai.com/docs/api-reference
 """
 
 from __future__ import annotations
@@ -153,15 +153,12 @@ class ChatPart(TypedDict):
     finish_reason: ChatReason | None
 
 
-class _ChatEvent(Head):
-    object: Literal["chat.completion.chunk"]
-    choices: list[ChatPart]
-
-
-class ChatCompletionChunk(_ChatEvent, total=False):
+class ChatCompletionChunk(Head):
     """One event of a streamed chat; `usage` is in the last, if requested."""
 
-    usage: Usage
+    object: Literal["chat.completion.chunk"]
+    choices: list[ChatPart]
+    usage: NotRequired[Usage]
 
 
 class TextChoice(TypedDict):
@@ -173,21 +170,23 @@ class TextChoice(TypedDict):
     finish_reason: Reason | None
 
 
-class _TextEvent(Head):
-    object: Literal["text_completion"]
-    choices: list[TextChoice]
-
-
-class Completion(_TextEvent):
+class Completion(Head):
     """The answer of `completions`."""
 
+    object: Literal["text_completion"]
+    choices: list[TextChoice]
     usage: Usage
 
 
-class CompletionChunk(_TextEvent, total=False):
+class CompletionChunk(Head):
     """One event of streamed continuations; `usage` is in the last, if requested."""
 
-    usage: Usage
+    object: Literal["text_completion"]
+    choices: list[TextChoice]
+    usage: NotRequired[Usage]
+
+
+ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
 
 
 class OutputText(TypedDict):
@@ -205,7 +204,7 @@ class OutputMessage(TypedDict):
     id: str
     type: Literal["message"]
     role: Literal["assistant"]
-    status: Literal["in_progress", "completed", "incomplete"]
+    status: ResponseStatus
     content: list[OutputText]
 
 
@@ -262,7 +261,7 @@ class Response(TypedDict):
     id: str
     object: Literal["response"]
     created_at: int
-    status: Literal["in_progress", "completed", "incomplete", "failed"]
+    status: ResponseStatus
     error: ResponseError | None
     incomplete_details: IncompleteDetails | None
     model: str
@@ -334,6 +333,9 @@ class EmbeddingList(TypedDict):
     usage: InputUsage
 
 
+ImageFormat = Literal["png", "jpeg", "webp"]
+
+
 class ImageData(TypedDict):
     """An image as a file in base64."""
 
@@ -346,7 +348,7 @@ class ImagesResponse(TypedDict):
     created: int
     data: list[ImageData]
     seeds: list[int]
-    output_format: Literal["png", "jpeg", "webp"]
+    output_format: ImageFormat
     size: str
 
 
@@ -358,8 +360,41 @@ class ImageEvent(TypedDict):
     created_at: int
     background: Literal["opaque"]
     quality: Literal["auto"]
-    output_format: Literal["png", "jpeg", "webp"]
+    output_format: ImageFormat
     size: str
+
+
+class TranscribedSegment(TypedDict):
+    """A segment of a text, and where it begins and ends, in seconds."""
+
+    id: int
+    start: float
+    end: float
+    text: str
+
+
+class TranscribedWord(TypedDict):
+    """A word, and where it begins and ends, in seconds."""
+
+    word: str
+    start: float
+    end: float
+
+
+class Transcription(TypedDict):
+    """The text of an audio file."""
+
+    text: str
+
+
+class DetailedTranscription(Transcription):
+    """The text of an audio file with its parts, for `verbose_json`."""
+
+    task: str
+    language: str
+    duration: float
+    segments: NotRequired[list[TranscribedSegment]]
+    words: NotRequired[list[TranscribedWord]]
 
 
 class ServedModel(TypedDict):
@@ -370,6 +405,13 @@ class ServedModel(TypedDict):
     created: int
     owned_by: str
     parent: NotRequired[str]
+
+
+class ServedModelStatus(ServedModel):
+    """The answer of `models/<name>`, with the keys that KServe's V1 has as well."""
+
+    name: str
+    ready: bool
 
 
 class ModelList(TypedDict):
@@ -384,8 +426,8 @@ class OpenAIProblem(TypedDict):
 
     message: str
     type: Literal["invalid_request_error", "server_error"]
-    param: Literal["model"] | None
-    code: Literal["model_not_found"] | None
+    param: str | None
+    code: Literal["model_not_found", "context_length_exceeded"] | None
 
 
 class OpenAIError(TypedDict):
