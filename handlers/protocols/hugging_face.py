@@ -148,8 +148,8 @@ class TokenEventStream(HttpTextStream):
         *others, last = shown or [_text_only(self.not_emitted(new_text))]
         shown_details = details if self._has_details else {}
         facts: Any = {name: fact for name, fact in shown_details.items() if name not in OF_TOKENS}
-        end = self._event(last, result[self._text_key], facts or None)
-        return b"".join(map(self._event, others)) + end
+        first_events = b"".join(map(self._event, others))
+        return first_events + self._event(last, result[self._text_key], facts or None)
 
     def _event(
         self,
