@@ -6,7 +6,7 @@ https://html.spec.whatwg.org/multipage/server-sent-events.html and https://githu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -27,9 +27,9 @@ class Stream:
     content_type: str
     encode: Callable[[Any], bytes]
 
-    def response(self, parts: bytes, headers: Mapping[str, str] | None = None) -> HttpResponse:
+    def response(self, parts: bytes) -> HttpResponse:
         """Return a response with encoded parts."""
-        return HttpResponse(parts, content_type=self.content_type, headers=headers or {})
+        return HttpResponse(parts, content_type=self.content_type)
 
 
 def event(value: Any, name: str = "") -> bytes:
@@ -104,4 +104,5 @@ class HttpStepStream(StepStream):
 
 def _send(http_request: HttpRequest, stream: Stream, part: bytes) -> None:
     if http_request.send is not None:
-        http_request.send(stream.response(part, http_request.response_headers))
+        headers = http_request.response_headers
+        http_request.send(HttpResponse(part, content_type=stream.content_type, headers=headers))

@@ -17,9 +17,9 @@ https://docs.cohere.com/reference/embed and /rerank, https://jina.ai/reranker
 from __future__ import annotations
 
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal, NotRequired
 
 import numpy as np
@@ -224,90 +224,16 @@ class CohereError(TypedDict):
     detail: str
 
 
-@dataclass(frozen=True)
-class Call(ABC):
-    """What a response needs: the number in the path's version."""
-
-    version: str
-
-    @abstractmethod
-    def error_in(self, outcomes: Sequence[Any]) -> RequestError | None:
-        """Return the error that is the response, if a request failed."""
-
-    @abstractmethod
-    def body(self, model: ModelInfo, tokens: int, results: Sequence[Any]) -> Any:
-        """Return the body of the response.
-
-        Args:
-            model: the model.
-            tokens: how many the model read.
-            results: the result of each request.
-        """
-
-    def meta(self, tokens: int) -> CohereMeta:
-        """Return what all responses tell about a call."""
-        counted: InputTokens = {"input_tokens": tokens}
-        api: ApiVersion = {"version": self.version}
-        return {"api_version": api, "billed_units": counted, "tokens": counted}
-
-
-@dataclass(frozen=True)
-class EmbedCall(Call):
-    """A call of `embed`: its texts, and the types of embeddings; none for a list of vectors."""
-
-    texts: list[Any]
-    types: Sequence[EmbeddingType]
-
-    def error_in(self, outcomes: Sequence[Any]) -> RequestError | None:
-        return first_error(outcomes, "texts")
-
-    def body(self, model: ModelInfo, tokens: int, results: Sequence[Any]) -> CohereEmbeddings:
-        by_type: Any = {kind: [_typed(each, kind) for each in results] for kind in self.types}
-        return {
-            "id": str(uuid.uuid4()),
-            "meta": self.meta(tokens),
-            "texts": self.texts,
-            "response_type": "embeddings_by_type" if self.types else "embeddings_floats",
-            "embeddings": by_type or list(results),
-        }
-
-
-@dataclass(frozen=True)
-class RerankCall(Call):
-    """A call of `rerank`; `nests` is whether a document in the response is an object."""
-
-    nests: bool
-
-    def error_in(self, outcomes: Sequence[Any]) -> RequestError | None:
-        return first_error(outcomes, None)
-
-    def body(self, model: ModelInfo, tokens: int, results: Sequence[Any]) -> CohereRanking:
-        return {
-            "id": str(uuid.uuid4()),
-            "meta": self.meta(tokens),
-            "object": "rerank",
-            "model": model.name,
-            "results": [self._result(each) for each in results[0]],
-            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-        }
-
-    def _result(self, ranked: Mapping[str, Any]) -> RankedDocument:
-        result: RankedDocument = {"index": ranked["index"], "relevance_score": ranked["score"]}
-        if "text" in ranked:
-            result["document"] = {"text": ranked["text"]} if self.nests else ranked["text"]
-        return result
-
-
 EMBED_ROUTE = Route(
     "v2/embed",
-    "cohereEmbedV2",
-    "Cohere",
-    "Return a vector of each type for each text.",
-    CohereEmbeddings,
-    CohereError,
-    "embed",
-    EmbedBody,
-    KeyTable.of(
+    name="cohereEmbedV2",
+    server="Cohere",
+    summary="Return a vector of each type for each text.",
+    response=CohereEmbeddings,
+    error=CohereError,
+    ability="embed",
+    body=EmbedBody,
+    keys=KeyTable.of(
         EmbedBody,
         ignored("model", "priority", "request_id", "user"),
         refused(
@@ -318,7 +244,7 @@ EMBED_ROUTE = Route(
             mm_processor_kwargs=[],
         ),
     ),
-    lambda sample: {
+    examples=lambda sample: {
         "one": {
             "texts": [sample["inputs"]] * 2,
             "input_type": "search_document",
@@ -334,15 +260,15 @@ EMBED_ROUTE = Route(
 )
 RERANK_ROUTE = Route(
     "v2/rerank",
-    "cohereRerankV2",
-    "Cohere",
-    "Return documents by how well they fit a query, best first.",
-    CohereRanking,
-    CohereError,
-    "rerank",
-    RerankBody,
+    name="cohereRerankV2",
+    server="Cohere",
+    summary="Return documents by how well they fit a query, best first.",
+    response=CohereRanking,
+    error=CohereError,
+    ability="rerank",
+    body=RerankBody,
     # Keys of Cohere, Jina, infinity, and vLLM's `rerank`.
-    KeyTable.of(
+    keys=KeyTable.of(
         RerankBody,
         ignored("model", "priority", "request_id", "session_id", "user", "cache_salt", "padding"),
         refused(
@@ -365,7 +291,7 @@ RERANK_ROUTE = Route(
             mm_processor_kwargs=[],
         ),
     ),
-    lambda sample: _documents_to_rank(*sample["inputs"].values()),
+    examples=lambda sample: _documents_to_rank(*sample["inputs"].values()),
 )
 
 
@@ -399,12 +325,12 @@ class Protocol(BaseProtocol):
         return self._paths.get(http_request.path, self._parse_rerank)(http_request)
 
     def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
-        call: Call = exchange.context
-        if error := call.error_in(outcomes):
+        name = "texts" if exchange.http_request.path.endswith(EMBED) else None
+        if error := first_error(outcomes, name):
             error = with_names(error, {"inputs": "texts"})
             return self.error_response(exchange.http_request, error)
         tokens = tokens_read(exchange.requests)
-        return HttpResponse(encode_json(call.body(self.model, tokens, outcomes)))
+        return HttpResponse(encode_json(exchange.context(tokens, outcomes)))
 
     def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
         if isinstance(error, TextTooLong):
@@ -423,12 +349,12 @@ class Protocol(BaseProtocol):
         version = http_request.path.partition("/")[0].removeprefix("v")
         default: list[EmbeddingType] = ["float"] if version == "2" else []
         types = list(dict.fromkeys(body.embedding_types or default))
-        call = EmbedCall(version, texts, types)
+        write = partial(_embeddings, version, texts, types)
         parameters = {**body.parameters(self.model.prompts), **FLOATS}
         requests = [
             Request(text, parameters, alone=False, token_count=TokenCount()) for text in texts
         ]
-        return Exchange(http_request, requests, call)
+        return Exchange(http_request, requests, write)
 
     def _parse_rerank(self, http_request: HttpRequest) -> Exchange:
         check_ability(self.model, "rerank")
@@ -443,8 +369,9 @@ class Protocol(BaseProtocol):
         request = Request(
             inputs, {**defaults, **body.parameters(self.model.parameters)}, token_count=TokenCount()
         )
-        call = RerankCall(version or "1", nests=bool(version))
-        return Exchange(http_request, [request], call)
+        # Without a version it is infinity's, whose documents are texts.
+        write = partial(_ranking, self.model.name, version or "1", nests=bool(version))
+        return Exchange(http_request, [request], write)
 
     def _texts(self, body: EmbedBody) -> list[Any]:
         """Return the texts of a body.
@@ -467,6 +394,50 @@ def _documents_to_rank(query: str, texts: Any) -> dict[str, Any]:
     text = texts if isinstance(texts, str) else texts[0]
     body = {"query": query, "documents": [{"text": text}, "It rains today."]}
     return {"documents": body, "best": {**body, "top_n": 1, "return_documents": True}}
+
+
+def _embeddings(
+    version: str,
+    texts: list[Any],
+    types: Sequence[EmbeddingType],
+    tokens: int,
+    results: Sequence[Any],
+) -> CohereEmbeddings:
+    """Return the body of a response with vectors of some types, or without types as a list."""
+    by_type: Any = {kind: [_typed(each, kind) for each in results] for kind in types}
+    return {
+        "id": str(uuid.uuid4()),
+        "meta": _meta(version, tokens),
+        "texts": texts,
+        "response_type": "embeddings_by_type" if types else "embeddings_floats",
+        "embeddings": by_type or list(results),
+    }
+
+
+def _ranking(
+    model: str, version: str, tokens: int, results: Sequence[Any], *, nests: bool
+) -> CohereRanking:
+    """Return the body of a response with documents, which are objects if the version nests them."""
+    return {
+        "id": str(uuid.uuid4()),
+        "meta": _meta(version, tokens),
+        "object": "rerank",
+        "model": model,
+        "results": [_document(each, nests=nests) for each in results[0]],
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
+
+
+def _meta(version: str, tokens: int) -> CohereMeta:
+    counted: InputTokens = {"input_tokens": tokens}
+    return {"api_version": {"version": version}, "billed_units": counted, "tokens": counted}
+
+
+def _document(ranked: Mapping[str, Any], *, nests: bool) -> RankedDocument:
+    result: RankedDocument = {"index": ranked["index"], "relevance_score": ranked["score"]}
+    if "text" in ranked:
+        result["document"] = {"text": ranked["text"]} if nests else ranked["text"]
+    return result
 
 
 def _typed(vector: Sequence[float], kind: EmbeddingType) -> Any:

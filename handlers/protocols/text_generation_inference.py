@@ -96,15 +96,15 @@ class GenerateResult(TypedDict):
 
 GENERATE = Route(
     "generate",
-    "generate",
-    "Text Generation Inference",
-    "Continue a prompt.",
-    GenerateResult,
-    HubErrorBody,
-    "generates",
-    GenerateBody,
-    BODY,
-    lambda sample: {"one": dict(sample), "inputs": {"inputs": sample["inputs"]}},
+    name="generate",
+    server="Text Generation Inference",
+    summary="Continue a prompt.",
+    response=GenerateResult,
+    error=HubErrorBody,
+    ability="generates",
+    body=GenerateBody,
+    keys=BODY,
+    examples=lambda sample: {"one": dict(sample), "inputs": {"inputs": sample["inputs"]}},
     other_statuses={429: "The model is overloaded, or out of time."},
 )
 

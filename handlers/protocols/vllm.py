@@ -76,14 +76,14 @@ class DetokenizedPrompt(TypedDict):
 
 TOKENIZE_ROUTE = Route(
     TOKENIZE,
-    "tokenizePrompt",
-    "vLLM",
-    "Return the tokens of a prompt.",
-    TokenizedPrompt,
-    WholeErrorBody,
-    "tokenizes",
-    TokenizeBody,
-    KeyTable.of(
+    name="tokenizePrompt",
+    server="vLLM",
+    summary="Return the tokens of a prompt.",
+    response=TokenizedPrompt,
+    error=WholeErrorBody,
+    ability="tokenizes",
+    body=TokenizeBody,
+    keys=KeyTable.of(
         TokenizeBody,
         ignored("request_id", "user"),
         refused(
@@ -95,8 +95,8 @@ TOKENIZE_ROUTE = Route(
         ),
         {"chat_template": Key("refused", remedy="the checkpoint's own is used, so leave it out")},
     ),
-    lambda _: {"prompt": {"prompt": "Once upon a time", "add_special_tokens": False}},
-    "A prompt or messages get ids, as from vLLM.",
+    examples=lambda _: {"prompt": {"prompt": "Once upon a time", "add_special_tokens": False}},
+    description="A prompt or messages get ids, as from vLLM.",
 )
 
 
@@ -115,15 +115,15 @@ class Protocol(BaseProtocol):
         ),
         Route(
             DETOKENIZE,
-            "detokenize",
-            "vLLM",
-            "Return the text of tokens.",
-            DetokenizedPrompt,
-            WholeErrorBody,
-            "tokenizes",
-            DetokenizeBody,
-            KeyTable.of(DetokenizeBody, ignored("request_id", "user")),
-            lambda _: {"one": {"tokens": [5, 6, 7]}},
+            name="detokenize",
+            server="vLLM",
+            summary="Return the text of tokens.",
+            response=DetokenizedPrompt,
+            error=WholeErrorBody,
+            ability="tokenizes",
+            body=DetokenizeBody,
+            keys=KeyTable.of(DetokenizeBody, ignored("request_id", "user")),
+            examples=lambda _: {"one": {"tokens": [5, 6, 7]}},
         ),
     )
 

@@ -122,14 +122,14 @@ class Transcriptions(Endpoint[TranslationBody]):
 
     route = Route(
         "v1/audio/transcriptions",
-        "transcribe",
-        "OpenAI",
-        "Return the text of an audio file.",
-        Transcription | DetailedTranscription,
-        OpenAIError,
-        "transcribe",
-        TranscriptionBody,
-        KeyTable.of(
+        name="transcribe",
+        server="OpenAI",
+        summary="Return the text of an audio file.",
+        response=Transcription | DetailedTranscription,
+        error=OpenAIError,
+        ability="transcribe",
+        body=TranscriptionBody,
+        keys=KeyTable.of(
             TranscriptionBody,
             KEYS,
             honoured(IN_FORMS),
@@ -148,8 +148,8 @@ class Transcriptions(Endpoint[TranslationBody]):
                 }
             ),
         ),
-        lambda sample: {"one": {"file": sample["inputs"]}},
-        "A form has the audio in its field `file`; JSON has it in base64.",
+        examples=lambda sample: {"one": {"file": sample["inputs"]}},
+        description="A form has the audio in its field `file`; JSON has it in base64.",
         body_types=(JSON, "multipart/form-data"),
         other_types={kind.partition(";")[0]: str for kind in SUBTITLES.values()},
     )

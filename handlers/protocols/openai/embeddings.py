@@ -104,15 +104,15 @@ class Embeddings(Endpoint[EmbeddingBody]):
 
     route = Route(
         "v1/embeddings",
-        "embeddings",
-        "OpenAI",
-        "Return a vector for each text.",
-        EmbeddingList,
-        OpenAIError,
-        "embed",
-        EmbeddingBody,
-        KEYS,
-        lambda sample: {
+        name="embeddings",
+        server="OpenAI",
+        summary="Return a vector for each text.",
+        response=EmbeddingList,
+        error=OpenAIError,
+        ability="embed",
+        body=EmbeddingBody,
+        keys=KEYS,
+        examples=lambda sample: {
             "one": {"input": sample["inputs"]},
             "list": {
                 "input": [sample["inputs"]] * 2,

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from handlers.errors import RequestError
 from handlers.http.request import HttpRequest
@@ -76,27 +76,20 @@ BodyT = TypeVar("BodyT", bound=Sampling)
 
 @dataclass(frozen=True)
 class GenerationCall(Call[BodyT]):
-    """What an endpoint needs to write a response or its chunks, which share these facts.
+    """What an endpoint needs to write a response.
 
     Attributes:
-        id: the id of the response.
-        created: seconds since 1970.
-        model_name: the model that answers, or its adapter.
-        fingerprint: the fingerprint of the model.
+        head: the keys that the response, or each of its chunks, begins with.
     """
 
-    id: str
-    created: int
-    model_name: str
-    fingerprint: str
+    head: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class TextPart:
+class TextPart(NamedTuple):
     """New text of a choice, or its end.
 
     Attributes:
-        index: the number of the choice.
+        number: the number of the choice.
         text: the new text.
         tokens: its tokens, where they are recorded.
         offset: where it begins in the text of the choice, in characters.
@@ -104,7 +97,7 @@ class TextPart:
         reason: why the text ended; None where it goes on.
     """
 
-    index: int
+    number: int
     text: str
     tokens: Sequence[Scored]
     offset: int
@@ -170,7 +163,7 @@ class ChoiceStream(HttpTextStream):
         return part + calls + self._chunk("", (), first=False, reason=reason)
 
     def _event(self, choice: Any) -> bytes:
-        return event(self._endpoint.chunk(self._call, [choice]))
+        return event({**self._call.head, "choices": [choice]})
 
     def _chunk(
         self, text: str, tokens: Sequence[Scored], *, first: bool, reason: ChatReason | None = None
@@ -182,11 +175,16 @@ class ChoiceStream(HttpTextStream):
 
 
 class GenerationEndpoint(Endpoint[BodyT]):
-    """An endpoint that generates texts."""
+    """An endpoint that generates texts.
 
-    @abstractmethod
-    def response_id(self) -> str:
-        """Return the id of a new response."""
+    Attributes:
+        kind: the `object` of its responses; `chunk_kind` is that of the chunks of a stream.
+        id_prefix: the prefix of the ids of its responses.
+    """
+
+    kind: ClassVar[str]
+    chunk_kind: ClassVar[str]
+    id_prefix: ClassVar[str]
 
     @abstractmethod
     def inputs(self, body: BodyT) -> list[Any]:
@@ -197,16 +195,8 @@ class GenerationEndpoint(Endpoint[BodyT]):
         """Return a complete choice."""
 
     @abstractmethod
-    def completion(self, call: GenerationCall[BodyT], choices: list[Any], usage: Usage) -> Any:
-        """Return the body of a response."""
-
-    @abstractmethod
     def part(self, part: TextPart) -> Any:
         """Return what a chunk has of a choice."""
-
-    @abstractmethod
-    def chunk(self, call: GenerationCall[BodyT], choices: list[Any]) -> Any:
-        """Return the body of a chunk."""
 
     def call_parts(self, index: int, result: Mapping[str, Any]) -> list[Any]:
         """Return what chunks have of the tool calls of a result."""
@@ -220,14 +210,7 @@ class GenerationEndpoint(Endpoint[BodyT]):
         parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
         if parameters.get("truncate") == WHOLE:
             parameters["truncate"] = self._longest_prompt(body.max_new_tokens or 1)
-        call = GenerationCall(
-            self,
-            body,
-            self.response_id(),
-            int(time.time()),
-            served_name(self.model, body.model),
-            fingerprint(self.model),
-        )
+        call = GenerationCall(self, body, self._head(body))
         requests = [
             Request(each, parameters, fills_limit=True, stream=stream)
             for each, stream in self._with_streams(
@@ -235,6 +218,15 @@ class GenerationEndpoint(Endpoint[BodyT]):
             )
         ]
         return Exchange(http_request, requests, call)
+
+    def _head(self, body: BodyT) -> dict[str, Any]:
+        return {
+            "id": f"{self.id_prefix}-{uuid.uuid4().hex}",
+            "object": self.chunk_kind if body.stream else self.kind,
+            "created": int(time.time()),
+            "model": served_name(self.model, body.model),
+            "system_fingerprint": fingerprint(self.model),
+        }
 
     def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
         call: GenerationCall[BodyT] = exchange.context
@@ -244,7 +236,8 @@ class GenerationEndpoint(Endpoint[BodyT]):
             return SERVER_SENT_EVENTS.response(self._last_events(exchange, choices))
         texts = [text for of_prompt in choices for text in of_prompt]
         listed = [self.choice(number, text) for number, text in enumerate(texts)]
-        return HttpResponse(encode_json(self.completion(call, listed, _usage(choices))))
+        response = {**call.head, "choices": listed, "usage": _usage(choices)}
+        return HttpResponse(encode_json(response))
 
     def last_event(self, exchange: Exchange, error: RequestError) -> bytes:
         return event(error_body(error)) + DONE
@@ -271,7 +264,7 @@ class GenerationEndpoint(Endpoint[BodyT]):
             parts += [stream.of_sequence(number).rest(text) for number, text in enumerate(texts)]
         options = call.body.stream_options
         if options and options.include_usage:
-            parts.append(event({**self.chunk(call, []), "usage": _usage(choices)}))
+            parts.append(event({**call.head, "choices": [], "usage": _usage(choices)}))
         return b"".join(parts) + DONE
 
     def _longest_prompt(self, new_tokens: int) -> int:
@@ -286,15 +279,15 @@ class Chat(GenerationEndpoint[ChatBody]):
 
     route = Route(
         "v1/chat/completions",
-        "chat",
-        "OpenAI",
-        "Answer a chat, by the checkpoint's own chat template.",
-        ChatCompletion,
-        OpenAIError,
-        "continues_prompts",
-        ChatBody,
-        CHAT,
-        lambda _: {
+        name="chat",
+        server="OpenAI",
+        summary="Answer a chat, by the checkpoint's own chat template.",
+        response=ChatCompletion,
+        error=OpenAIError,
+        ability="continues_prompts",
+        body=ChatBody,
+        keys=CHAT,
+        examples=lambda _: {
             "one": CHAT_EXAMPLE,
             "logprobs": {**CHAT_EXAMPLE, **LOGPROBS},
             "stream": {**CHAT_EXAMPLE, **LOGPROBS, **STREAMED},
@@ -307,14 +300,12 @@ class Chat(GenerationEndpoint[ChatBody]):
             },
             "tools": {**CHAT_EXAMPLE, "tools": [TOOL], "tool_choice": "auto"},
         },
-        AS_CHUNKS,
-        SERVER_SENT_EVENTS,
-        ChatCompletionChunk,
+        description=AS_CHUNKS,
+        stream=SERVER_SENT_EVENTS,
+        part=ChatCompletionChunk,
     )
     inputs_key = "messages"
-
-    def response_id(self) -> str:
-        return f"chatcmpl-{uuid.uuid4().hex}"
+    kind, chunk_kind, id_prefix = "chat.completion", "chat.completion.chunk", "chatcmpl"
 
     def read_body(self, content: Any) -> ChatBody:
         messages = _list_in(content, "messages")
@@ -338,38 +329,15 @@ class Chat(GenerationEndpoint[ChatBody]):
             "finish_reason": self.finish_reason(result),
         }
 
-    def completion(
-        self, call: GenerationCall[ChatBody], choices: list[ChatChoice], usage: Usage
-    ) -> ChatCompletion:
-        return {
-            "id": call.id,
-            "object": "chat.completion",
-            "created": call.created,
-            "model": call.model_name,
-            "system_fingerprint": call.fingerprint,
-            "choices": choices,
-            "usage": usage,
-        }
-
     def part(self, part: TextPart) -> ChatPart:
         delta: Delta = {"content": part.text} if part.text else {}
         if part.first:
             delta = {"role": "assistant", "content": part.text}
         return {
-            "index": part.index,
+            "index": part.number,
             "delta": delta,
             "logprobs": chat_logprobs(part.tokens) if part.tokens else None,
             "finish_reason": part.reason,
-        }
-
-    def chunk(self, call: GenerationCall[ChatBody], choices: list[ChatPart]) -> ChatCompletionChunk:
-        return {
-            "id": call.id,
-            "object": "chat.completion.chunk",
-            "created": call.created,
-            "model": call.model_name,
-            "system_fingerprint": call.fingerprint,
-            "choices": choices,
         }
 
     def call_parts(self, index: int, result: Mapping[str, Any]) -> list[ChatPart]:
@@ -389,28 +357,26 @@ class Completions(GenerationEndpoint[CompletionBody]):
 
     route = Route(
         "v1/completions",
-        "complete",
-        "OpenAI",
-        "Continue a prompt, or several.",
-        Completion,
-        OpenAIError,
-        "continues_prompts",
-        CompletionBody,
-        COMPLETIONS,
-        lambda sample: {
+        name="complete",
+        server="OpenAI",
+        summary="Continue a prompt, or several.",
+        response=Completion,
+        error=OpenAIError,
+        ability="continues_prompts",
+        body=CompletionBody,
+        keys=COMPLETIONS,
+        examples=lambda sample: {
             "one": {"prompt": sample["inputs"], **FEW},
             "list": {"prompt": [sample["inputs"]] * 2, **FEW},
             "logprobs": {"prompt": sample["inputs"], **FEW, "logprobs": 2},
             "stream": {"prompt": sample["inputs"], **FEW, **STREAMED},
         },
-        AS_CHUNKS,
-        SERVER_SENT_EVENTS,
-        CompletionChunk,
+        description=AS_CHUNKS,
+        stream=SERVER_SENT_EVENTS,
+        part=CompletionChunk,
     )
     inputs_key = "prompt"
-
-    def response_id(self) -> str:
-        return f"cmpl-{uuid.uuid4().hex}"
+    kind, chunk_kind, id_prefix = "text_completion", "text_completion", "cmpl"
 
     def read_body(self, content: Any) -> CompletionBody:
         prompts = _list_in(content, "prompt")
@@ -432,29 +398,12 @@ class Completions(GenerationEndpoint[CompletionBody]):
             "finish_reason": FINISH_REASONS[result["details"]["finish_reason"]],
         }
 
-    def completion(
-        self, call: GenerationCall[CompletionBody], choices: list[TextChoice], usage: Usage
-    ) -> Completion:
-        return {**self.chunk(call, choices), "usage": usage}
-
     def part(self, part: TextPart) -> TextChoice:
         return {
-            "index": part.index,
+            "index": part.number,
             "text": part.text,
             "logprobs": completion_logprobs(part.tokens, part.offset) if part.tokens else None,
             "finish_reason": part.reason,
-        }
-
-    def chunk(
-        self, call: GenerationCall[CompletionBody], choices: list[TextChoice]
-    ) -> CompletionChunk:
-        return {
-            "id": call.id,
-            "object": "text_completion",
-            "created": call.created,
-            "model": call.model_name,
-            "system_fingerprint": call.fingerprint,
-            "choices": choices,
         }
 
 

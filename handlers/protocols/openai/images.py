@@ -91,27 +91,27 @@ class Images(Endpoint[ImageBody]):
 
     route = Route(
         "v1/images/generations",
-        "images",
-        "OpenAI",
-        "Make images of a prompt.",
-        ImagesResponse,
-        OpenAIError,
-        "draws",
-        ImageBody,
-        KeyTable.of(
+        name="images",
+        server="OpenAI",
+        summary="Make images of a prompt.",
+        response=ImagesResponse,
+        error=OpenAIError,
+        ability="draws",
+        body=ImageBody,
+        keys=KeyTable.of(
             ImageBody,
             # Hints to OpenAI's own models.
             ignored("user", "quality", "style", "moderation", "safety_identifier"),
             refused(reasoning=[], svg=[]),
         ),
-        lambda _: {
+        examples=lambda _: {
             "one": {**EXAMPLE, "response_format": "b64_json"},
             "several": {**EXAMPLE, "n": 2, "output_format": "webp"},
             "stream": {**EXAMPLE, "stream": True},
         },
-        AS_ONE_EVENT,
-        SERVER_SENT_EVENTS,
-        ImageEvent,
+        description=AS_ONE_EVENT,
+        stream=SERVER_SENT_EVENTS,
+        part=ImageEvent,
     )
     inputs_key = "prompt"
 

@@ -58,11 +58,11 @@ class Protocol(BaseProtocol):
         replace(Embeddings.route, path="embeddings", name="infinityEmbeddings", server="Infinity"),
         Route(
             "v1/models",
-            "listModels",
-            "OpenAI",
-            "List the model and its LoRA adapters.",
-            ModelList,
-            OpenAIError,
+            name="listModels",
+            server="OpenAI",
+            summary="List the model and its LoRA adapters.",
+            response=ModelList,
+            error=OpenAIError,
         ),
     )
 

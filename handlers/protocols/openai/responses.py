@@ -297,22 +297,22 @@ class Responses(Endpoint[ResponseBody]):
 
     route = Route(
         "v1/responses",
-        "respond",
-        "OpenAI",
-        "Answer a text or a conversation, by the checkpoint's own chat template.",
-        Response,
-        OpenAIError,
-        "continues_prompts",
-        ResponseBody,
-        KEYS,
-        lambda _: {
+        name="respond",
+        server="OpenAI",
+        summary="Answer a text or a conversation, by the checkpoint's own chat template.",
+        response=Response,
+        error=OpenAIError,
+        ability="continues_prompts",
+        body=ResponseBody,
+        keys=KEYS,
+        examples=lambda _: {
             "one": {"input": "Once upon a time", "instructions": "Tell a story.", **FEW},
             "conversation": {"input": CONVERSATION, "temperature": 0, **FEW},
             "stream": {"input": CONVERSATION, "stream": True, **FEW},
         },
-        AS_NAMED_EVENTS,
-        SERVER_SENT_EVENTS,
-        ResponseEvent,
+        description=AS_NAMED_EVENTS,
+        stream=SERVER_SENT_EVENTS,
+        part=ResponseEvent,
     )
     inputs_key = "input"
 

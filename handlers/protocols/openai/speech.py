@@ -88,20 +88,20 @@ class Speech(Endpoint[SpeechBody]):
 
     route = Route(
         "v1/audio/speech",
-        "speak",
-        "OpenAI",
-        "Return the speech of a text as a file.",
-        None,
-        OpenAIError,
-        "speak",
-        SpeechBody,
-        KeyTable.of(
+        name="speak",
+        server="OpenAI",
+        summary="Return the speech of a text as a file.",
+        response=None,
+        error=OpenAIError,
+        ability="speak",
+        body=SpeechBody,
+        keys=KeyTable.of(
             SpeechBody,
             # A hint to OpenAI's own models.
             ignored("instructions", "user"),
             refused(stream=False),
         ),
-        lambda sample: {
+        examples=lambda sample: {
             kind: {"input": sample["inputs"], "voice": "alloy", "response_format": kind, "seed": 1}
             for kind in CONTENT_TYPES
         },

@@ -89,7 +89,7 @@ class Usage(TypedDict):
 
 
 class Head(TypedDict):
-    """What every answer and every part of one begins with; `created` counts seconds since 1970."""
+    """The first keys of every response and of every event; `created` counts seconds since 1970."""
 
     id: str
     created: int
@@ -137,7 +137,7 @@ class ChatChoice(TypedDict):
 
 
 class ChatCompletion(Head):
-    """The answer of `chat/completions`."""
+    """The response of `chat/completions`."""
 
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
@@ -171,7 +171,7 @@ class TextChoice(TypedDict):
 
 
 class Completion(Head):
-    """The answer of `completions`."""
+    """The response of `completions`."""
 
     object: Literal["text_completion"]
     choices: list[TextChoice]
@@ -256,7 +256,7 @@ class TextSettings(TypedDict):
 
 
 class Response(TypedDict):
-    """The answer of `responses`; it is not stored."""
+    """The response of `responses`; it is not stored."""
 
     id: str
     object: Literal["response"]
@@ -325,7 +325,7 @@ class InputUsage(TypedDict):
 
 
 class EmbeddingList(TypedDict):
-    """The answer of `embeddings`."""
+    """The response of `embeddings`."""
 
     object: Literal["list"]
     model: str
@@ -343,7 +343,7 @@ class ImageData(TypedDict):
 
 
 class ImagesResponse(TypedDict):
-    """The answer of `images/generations`; `seeds` has that of each image."""
+    """The response of `images/generations`; `seeds` has that of each image."""
 
     created: int
     data: list[ImageData]
@@ -408,14 +408,14 @@ class ServedModel(TypedDict):
 
 
 class ServedModelStatus(ServedModel):
-    """The answer of `models/<name>`, with the keys that KServe's V1 has as well."""
+    """The response of `models/<name>`, with the keys that KServe's V1 has as well."""
 
     name: str
     ready: bool
 
 
 class ModelList(TypedDict):
-    """The answer of `models`."""
+    """The response of `models`."""
 
     object: Literal["list"]
     data: list[ServedModel]

@@ -6,7 +6,7 @@ from handlers import tasks
 from handlers.explainers import targets
 from handlers.http.response import JSON
 from handlers.http.streams import SERVER_SENT_EVENTS
-from handlers.protocols.result_formats import CSV, JSON_LINES
+from handlers.protocols.result_formats import CSV, LINES_TYPES
 from handlers.schemas.model_info import FILE_TYPES
 from scripts.kit.openapi import examples
 from scripts.kit.openapi.bodies import takes_text
@@ -18,9 +18,9 @@ from scripts.kit.openapi.shapes import TEXT, Schema, any_of, closed, list_of, re
 RESULT, ERROR = ref("Result"), ref("ErrorBody")
 # The protocol of a body decides on the shape of its errors; one that cannot be read has none yet.
 BY_BODY = (ref("KServeError"), ref("WholeErrorBody"))
-PLAIN, HTML, LINES = "text/plain", "text/html", JSON_LINES[0]
+PLAIN, HTML, LINES = "text/plain", "text/html", LINES_TYPES[0]
 EVENTS = SERVER_SENT_EVENTS.content_type
-KITS, KSERVE, INFERENCE = ("Predictions",), ("KServe V1",), ("Open Inference Protocol",)
+KITS = ("Predictions",)
 
 PREDICTIONS = """\
 A list of inputs gets a list back, in which what failed has its error in its place. A body without \
@@ -100,48 +100,40 @@ def _explain(mode: str, schemas: Schemas) -> Operation:
 
 
 def _predict_v1(mode: str, schemas: Schemas) -> Operation:
-    return Operation(
-        "/v1/models/{model}:predict",
-        "predictInstances",
-        KSERVE,
-        "Predict instances.",
-        {JSON: closed({"predictions": _items(RESULT)}, "predictions")},
-        {JSON: Body(ref("PredictionInstances"), examples.instances(mode))},
-        errors=BY_BODY,
-    )
+    return _instances("predict", mode, "PredictionInstances", "predictions", RESULT)
 
 
 def _explain_v1(mode: str, schemas: Schemas) -> Operation:
+    result = _explanation(mode)
+    return _instances("explain", mode, "ExplanationInstances", "explanations", result)
+
+
+def _instances(verb: str, mode: str, body: str, key: str, result: Schema) -> Operation:
     return Operation(
-        "/v1/models/{model}:explain",
-        "explainInstances",
-        KSERVE,
-        "Explain instances.",
-        {JSON: closed({"explanations": _items(_explanation(mode))}, "explanations")},
-        {JSON: Body(ref("ExplanationInstances"), examples.instances(mode))},
+        f"/v1/models/{{model}}:{verb}",
+        f"{verb}Instances",
+        ("KServe V1",),
+        f"{verb.title()} instances.",
+        {JSON: closed({key: _items(result)}, key)},
+        {JSON: Body(ref(body), examples.instances(mode))},
         errors=BY_BODY,
     )
 
 
 def _infer(mode: str, schemas: Schemas) -> Operation:
-    return Operation(
-        "/v2/models/{model}/infer",
-        "infer",
-        INFERENCE,
-        "Predict each row of tensors.",
-        {JSON: ref("InferenceResponse")},
-        {JSON: Body(ref("InferenceRequest"), examples.tensors(mode))},
-        TENSORS,
-        BY_BODY,
-    )
+    return _tensors("infer", "infer", "Predict each row of tensors.", mode)
 
 
 def _explain_v2(mode: str, schemas: Schemas) -> Operation:
+    return _tensors("explain", "explainTensors", "Explain each row of tensors.", mode)
+
+
+def _tensors(verb: str, name: str, summary: str, mode: str) -> Operation:
     return Operation(
-        "/v2/models/{model}/explain",
-        "explainTensors",
-        INFERENCE,
-        "Explain each row of tensors.",
+        f"/v2/models/{{model}}/{verb}",
+        name,
+        ("Open Inference Protocol",),
+        summary,
         {JSON: ref("InferenceResponse")},
         {JSON: Body(ref("InferenceRequest"), examples.tensors(mode))},
         TENSORS,
