@@ -170,16 +170,16 @@ def check_not_explained(http_request: HttpRequest, path: str) -> None:
         raise Unprocessable(f"{path} explains nothing; send inputs without this path.")
 
 
-def check_ability(model: ModelInfo, *abilities: Ability) -> None:
-    """Check that a model does one of these things.
+def check_abilities(model: ModelInfo, route: Route) -> None:
+    """Check that a model does what a route is for.
 
     Raises:
-        Unprocessable: it does none of them.
+        Unprocessable: it does not.
     """
-    ability = abilities[0]
-    if ability == "continues_prompts" and not model.generates:
-        ability = "generates"
-    if model.abilities.isdisjoint(abilities):
+    if route.abilities and model.abilities.isdisjoint(route.abilities):
+        ability = route.abilities[0]
+        if ability == "continues_prompts" and not model.generates:
+            ability = "generates"
         raise Unprocessable(f"This model's mode is {model.mode}; it {LACKS[ability]}.")
 
 

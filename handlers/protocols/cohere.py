@@ -32,7 +32,7 @@ from handlers.http.response import HttpResponse, encode_json
 from handlers.protocols.base import (
     BaseProtocol,
     Exchange,
-    check_ability,
+    check_abilities,
     check_not_explained,
     first_error,
     tokens_read,
@@ -231,7 +231,7 @@ EMBED_ROUTE = Route(
     summary="Return a vector of each type for each text.",
     response=CohereEmbeddings,
     error=CohereError,
-    ability="embed",
+    abilities=("embed",),
     body=EmbedBody,
     keys=KeyTable.of(
         EmbedBody,
@@ -265,7 +265,7 @@ RERANK_ROUTE = Route(
     summary="Return documents by how well they fit a query, best first.",
     response=CohereRanking,
     error=CohereError,
-    ability="rerank",
+    abilities=("rerank",),
     body=RerankBody,
     # Keys of Cohere, Jina, infinity, and vLLM's `rerank`.
     keys=KeyTable.of(
@@ -342,7 +342,7 @@ class Protocol(BaseProtocol):
         return {"id": str(uuid.uuid4()), "message": str(error), "detail": str(error)}
 
     def _parse_embed(self, http_request: HttpRequest) -> Exchange:
-        check_ability(self.model, "embed")
+        check_abilities(self.model, EMBED_ROUTE)
         http_request = EMBED_ROUTE.keys.check(http_request)
         body = parse_body(EmbedBody, http_request.content)
         texts = self._texts(body)
@@ -357,7 +357,7 @@ class Protocol(BaseProtocol):
         return Exchange(http_request, requests, write)
 
     def _parse_rerank(self, http_request: HttpRequest) -> Exchange:
-        check_ability(self.model, "rerank")
+        check_abilities(self.model, RERANK_ROUTE)
         http_request = RERANK_ROUTE.keys.check(http_request)
         body = parse_body(RerankBody, http_request.content)
         self.check_count(len(body.documents), "documents")

@@ -101,7 +101,7 @@ class InferenceServer(hugging_face.Protocol):
             summary="Return the tokens of texts.",
             response=list[InputToken] | list[list[InputToken] | ErrorBody],
             error=InferenceServerError,
-            ability="tokenizes",
+            abilities=("tokenizes",),
             body=TokenizeTextsBody,
             keys=TOKENIZE_KEYS,
             examples=lambda _: {

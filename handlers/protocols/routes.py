@@ -26,7 +26,7 @@ class Route:
         summary: what it does.
         response: the type of a response in JSON; None where there is none.
         error: the type of an error.
-        ability: what a model must do; None for any model.
+        abilities: what a model must do, one of them; none for any model.
         body: the type of a request's body; None for a GET.
         keys: the keys of the body.
         examples: returns bodies.
@@ -44,7 +44,7 @@ class Route:
     summary: str
     response: Any
     error: Any
-    ability: Ability | None = None
+    abilities: tuple[Ability, ...] = ()
     body: Any = None
     keys: KeyTable = field(default_factory=KeyTable)
     examples: Examples = lambda _: {}

@@ -29,16 +29,18 @@ from typing_extensions import TypedDict
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols.base import Exchange, check_ability, first_error, texts_or_ids
+from handlers.protocols.base import Exchange, check_abilities, first_error, texts_or_ids
 from handlers.protocols.inference_server import InferenceServer, ServedInfo, Write, read_object
 from handlers.protocols.items import check_keys, read_parameters
 from handlers.protocols.keys import KeyTable
 from handlers.protocols.routes import Examples, Route
-from handlers.schemas.model_info import Ability, ModelInfo, Operation
+from handlers.schemas.model_info import Ability, ModelInfo
 from handlers.schemas.request import Request, TokenIds
 from handlers.schemas.text_checks import json_type
 
-IDS = [5, 6, 7]  # of an example
+# Inputs of examples.
+IDS = [5, 6, 7]
+SENTENCES = {"source_sentence": "Nina sings in the bar.", "sentences": ["She sang in a pub."]}
 SIDE = "truncation_direction"
 TRUNCATION = ["truncate", SIDE]
 TEXT_SETTINGS = [*TRUNCATION, "prompt_name"]
@@ -88,6 +90,9 @@ class EmbedTextsBody(TypedDict):
     prompt_name: NotRequired[str | None]
     normalize: NotRequired[bool | None]
     dimensions: NotRequired[PositiveInt | None]
+
+
+EMBED_SETTINGS = [name for name in EmbedTextsBody.__annotations__ if name != "inputs"]
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -173,7 +178,12 @@ class EmbeddingServerError(TypedDict):
 
 
 def _route(
-    path: str, summary: str, ability: Ability, response: Any, body: Any, examples: Examples
+    path: str,
+    summary: str,
+    abilities: tuple[Ability, ...],
+    response: Any,
+    body: Any,
+    examples: Examples,
 ) -> Route:
     return Route(
         path,
@@ -182,7 +192,7 @@ def _route(
         summary=summary,
         response=response,
         error=EmbeddingServerError,
-        ability=ability,
+        abilities=abilities,
         body=body,
         keys=KeyTable.of(body),
         examples=examples,
@@ -209,18 +219,6 @@ def _ranked(sample: Mapping[str, Any]) -> dict[str, Any]:
     return {"texts": body, "scores": {**body, "raw_scores": True, "return_text": True}}
 
 
-def _similarity_route(ability: Ability) -> Route:
-    inputs = {"source_sentence": "Nina sings in the bar.", "sentences": ["She sang in a pub."]}
-    return _route(
-        "similarity",
-        "Return the similarity of each sentence to another one.",
-        ability,
-        list[float],
-        SimilarityBody,
-        lambda _: {"one": {"inputs": inputs, "parameters": {"truncate": True}}},
-    )
-
-
 class Protocol(InferenceServer):
     """TEI's paths; those of the tokenizer and the limits are for models that generate no texts."""
 
@@ -228,7 +226,7 @@ class Protocol(InferenceServer):
         _route(
             "embed",
             "Return a vector for each text.",
-            "embed",
+            ("embed",),
             list[list[float]],
             EmbedTextsBody,
             lambda sample: _texts(sample, normalize=False, dimensions=4),
@@ -236,7 +234,7 @@ class Protocol(InferenceServer):
         _route(
             "embed_all",
             "Return a vector for each token of each text.",
-            "embed_all",
+            ("embed_all",),
             list[list[list[float]]],
             TextsBody,
             _texts,
@@ -244,7 +242,7 @@ class Protocol(InferenceServer):
         _route(
             "embed_sparse",
             "Return the weights of the vocabulary's entries for each text.",
-            "embed_sparse",
+            ("embed_sparse",),
             list[list[SparseValue]],
             TextsBody,
             _texts,
@@ -252,17 +250,23 @@ class Protocol(InferenceServer):
         _route(
             "rerank",
             "Return texts by how well they fit a query, best first.",
-            "rerank",
+            ("rerank",),
             list[Rank],
             RerankTextsBody,
             _ranked,
         ),
-        _similarity_route("similarity"),
-        _similarity_route("embed"),
+        _route(
+            "similarity",
+            "Return the similarity of each sentence to another one.",
+            ("similarity", "embed"),
+            list[float],
+            SimilarityBody,
+            lambda _: {"one": {"inputs": SENTENCES, "parameters": {"truncate": True}}},
+        ),
         _route(
             "predict",
             "Return every label of a text or a pair, best first.",
-            "predict",
+            ("predict",),
             list[Prediction] | list[list[Prediction]],
             PredictBody,
             lambda sample: {
@@ -276,7 +280,7 @@ class Protocol(InferenceServer):
         _route(
             "decode",
             "Return the text of each list of tokens.",
-            "tokenizes",
+            ("tokenizes",),
             list[str],
             DecodeBody,
             lambda _: {
@@ -285,17 +289,16 @@ class Protocol(InferenceServer):
             },
         ),
     )
-    _keys: ClassVar[Mapping[str, KeyTable]] = {each.path: each.keys for each in routes}
+    _routes: ClassVar[Mapping[str, Route]] = {each.path: each for each in routes}
 
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
         shared = {} if model.generates else self._paths
-        embed = partial(self._parse_texts, "embed", UNIT_VECTORS, _listed)
         self._paths = {
             **shared,
-            "embed": embed,
-            "embed_all": partial(self._parse_texts, "embed_all", {}, _without_batch),
-            "embed_sparse": partial(self._parse_texts, "embed_sparse", {}, _indices_and_values),
+            "embed": partial(self._parse_texts, UNIT_VECTORS, _listed),
+            "embed_all": partial(self._parse_texts, {}, _without_batch),
+            "embed_sparse": partial(self._parse_texts, {}, _indices_and_values),
             "rerank": self._parse_rerank,
             "similarity": self._parse_similarity,
             "predict": self._parse_predict,
@@ -314,26 +317,26 @@ class Protocol(InferenceServer):
     def status_of(self, error: RequestError) -> int:
         return KINDS.get(error.status, BACKEND)[0]
 
+    def _read(self, http_request: HttpRequest, *required: str) -> Mapping[str, Any]:
+        """Return the body of a request for a path, with the keys that it must have."""
+        route = self._routes[http_request.path]
+        if route.path != "decode":  # of any model with a tokenizer
+            check_abilities(self.model, route)
+        return read_object(http_request.content, required, route.keys)
+
     def _parse_texts(
-        self,
-        operation: Operation,
-        defaults: Mapping[str, Any],
-        write: Write,
-        http_request: HttpRequest,
+        self, defaults: Mapping[str, Any], write: Write, http_request: HttpRequest
     ) -> Exchange:
-        check_ability(self.model, operation)
-        table = self._keys[operation]
-        content = read_object(http_request.content, ["inputs"], table)
+        content = self._read(http_request, "inputs")
         texts = texts_or_ids(content["inputs"], "inputs", self.model.limits.max_rows)
-        given = _parameters(content, [name for name in table.keys if name != "inputs"])
+        given = _parameters(content, EMBED_SETTINGS)
         cuts_both_ends = SIDE in self.model.parameters
         parameters = {**defaults, **(given if cuts_both_ends else _cut_at_their_end(given))}
         requests = [Request(each, parameters, alone=False) for each in texts]
         return Exchange(http_request, requests, write)
 
     def _parse_rerank(self, http_request: HttpRequest) -> Exchange:
-        check_ability(self.model, "rerank")
-        content = read_object(http_request.content, ["query", "texts"], self._keys["rerank"])
+        content = self._read(http_request, "query", "texts")
         inputs = {name: content[name] for name in ("query", "texts")}
         self._check_texts(inputs["texts"], "texts")
         parameters = _cut_at_their_end(_parameters(content, RERANK_SETTINGS))
@@ -342,8 +345,7 @@ class Protocol(InferenceServer):
         return Exchange(http_request, [Request(inputs, parameters)], _first)
 
     def _parse_similarity(self, http_request: HttpRequest) -> Exchange:
-        check_ability(self.model, "similarity", "embed")
-        content = read_object(http_request.content, ["inputs"], self._keys["similarity"])
+        content = self._read(http_request, "inputs")
         inputs = read_object(content["inputs"], list(COMPARED.keys), COMPARED, owner="inputs")
         self._check_texts(inputs["sentences"], "sentences")
         given = read_parameters(content)
@@ -357,8 +359,7 @@ class Protocol(InferenceServer):
         return Exchange(http_request, requests, _cosines)
 
     def _parse_predict(self, http_request: HttpRequest) -> Exchange:
-        check_ability(self.model, "predict")
-        content = read_object(http_request.content, ["inputs"], self._keys["predict"])
+        content = self._read(http_request, "inputs")
         self._check_truncate(content.get("truncate"))
         _cut_at_their_end(_parameters(content, TRUNCATION))
         inputs = content["inputs"]
@@ -371,7 +372,7 @@ class Protocol(InferenceServer):
         return Exchange(http_request, requests, _listed if is_batch else _first)
 
     def _parse_decode(self, http_request: HttpRequest) -> Exchange:
-        content = read_object(http_request.content, ["ids"], self._keys["decode"])
+        content = self._read(http_request, "ids")
         lists = texts_or_ids(content["ids"], "ids", self.model.limits.max_rows)
         skip = content.get("skip_special_tokens")
         parameters = {"skip_special_tokens": True if skip is None else skip}

@@ -22,7 +22,7 @@ from typing_extensions import TypedDict
 from handlers.errors import BadRequest, HubErrorBody, RequestError, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.streams import SERVER_SENT_EVENTS
-from handlers.protocols.base import Exchange, check_ability
+from handlers.protocols.base import Exchange, check_abilities
 from handlers.protocols.hugging_face import StreamDetails, TokenEvent
 from handlers.protocols.inference_server import InferenceServer, read_object
 from handlers.protocols.items import read_parameters
@@ -101,7 +101,7 @@ GENERATE = Route(
     summary="Continue a prompt.",
     response=GenerateResult,
     error=HubErrorBody,
-    ability="generates",
+    abilities=("generates",),
     body=GenerateBody,
     keys=BODY,
     examples=lambda sample: {"one": dict(sample), "inputs": {"inputs": sample["inputs"]}},
@@ -148,7 +148,7 @@ class Protocol(InferenceServer):
         return Exchange(http_request, [self.streamed(http_request, self._prompt(http_request))])
 
     def _prompt(self, http_request: HttpRequest) -> Request:
-        check_ability(self.model, "generates")
+        check_abilities(self.model, GENERATE)
         content = read_object(http_request.content, ["inputs"], BODY)
         inputs = content["inputs"]
         if not isinstance(inputs, str):

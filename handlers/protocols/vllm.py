@@ -81,7 +81,7 @@ TOKENIZE_ROUTE = Route(
     summary="Return the tokens of a prompt.",
     response=TokenizedPrompt,
     error=WholeErrorBody,
-    ability="tokenizes",
+    abilities=("tokenizes",),
     body=TokenizeBody,
     keys=KeyTable.of(
         TokenizeBody,
@@ -107,7 +107,7 @@ class Protocol(BaseProtocol):
         TOKENIZE_ROUTE,
         replace(
             TOKENIZE_ROUTE,
-            ability="continues_prompts",
+            abilities=("continues_prompts",),
             description="",
             examples=lambda _: {
                 "chat": {"messages": [{"role": "user", "content": "Once upon a time"}]}
@@ -120,7 +120,7 @@ class Protocol(BaseProtocol):
             summary="Return the text of tokens.",
             response=DetokenizedPrompt,
             error=WholeErrorBody,
-            ability="tokenizes",
+            abilities=("tokenizes",),
             body=DetokenizeBody,
             keys=KeyTable.of(DetokenizeBody, ignored("request_id", "user")),
             examples=lambda _: {"one": {"tokens": [5, 6, 7]}},

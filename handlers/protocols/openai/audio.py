@@ -127,7 +127,7 @@ class Transcriptions(Endpoint[TranslationBody]):
         summary="Return the text of an audio file.",
         response=Transcription | DetailedTranscription,
         error=OpenAIError,
-        ability="transcribe",
+        abilities=("transcribe",),
         body=TranscriptionBody,
         keys=KeyTable.of(
             TranscriptionBody,

@@ -109,7 +109,7 @@ class Embeddings(Endpoint[EmbeddingBody]):
         summary="Return a vector for each text.",
         response=EmbeddingList,
         error=OpenAIError,
-        ability="embed",
+        abilities=("embed",),
         body=EmbeddingBody,
         keys=KEYS,
         examples=lambda sample: {

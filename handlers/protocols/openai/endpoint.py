@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from handlers.errors import RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols.base import Exchange, check_ability, check_not_explained
+from handlers.protocols.base import Exchange, check_abilities, check_not_explained
 from handlers.protocols.routes import Route
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.parameters import WholeNumbers, parse_body
@@ -56,8 +56,7 @@ class Endpoint(ABC, Generic[BodyT]):
         Raises:
             RequestError: it cannot be understood, or this model cannot do it.
         """
-        if self.route.ability:
-            check_ability(self.model, self.route.ability)
+        check_abilities(self.model, self.route)
         check_not_explained(http_request, self.path())
         http_request = self.route.keys.check(http_request)
         return self.exchange(http_request, self.read_body(http_request.content))

@@ -284,7 +284,7 @@ class Chat(GenerationEndpoint[ChatBody]):
         summary="Answer a chat, by the checkpoint's own chat template.",
         response=ChatCompletion,
         error=OpenAIError,
-        ability="continues_prompts",
+        abilities=("continues_prompts",),
         body=ChatBody,
         keys=CHAT,
         examples=lambda _: {
@@ -362,7 +362,7 @@ class Completions(GenerationEndpoint[CompletionBody]):
         summary="Continue a prompt, or several.",
         response=Completion,
         error=OpenAIError,
-        ability="continues_prompts",
+        abilities=("continues_prompts",),
         body=CompletionBody,
         keys=COMPLETIONS,
         examples=lambda sample: {

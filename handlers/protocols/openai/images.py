@@ -96,7 +96,7 @@ class Images(Endpoint[ImageBody]):
         summary="Make images of a prompt.",
         response=ImagesResponse,
         error=OpenAIError,
-        ability="draws",
+        abilities=("draws",),
         body=ImageBody,
         keys=KeyTable.of(
             ImageBody,

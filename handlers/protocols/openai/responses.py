@@ -302,7 +302,7 @@ class Responses(Endpoint[ResponseBody]):
         summary="Answer a text or a conversation, by the checkpoint's own chat template.",
         response=Response,
         error=OpenAIError,
-        ability="continues_prompts",
+        abilities=("continues_prompts",),
         body=ResponseBody,
         keys=KEYS,
         examples=lambda _: {

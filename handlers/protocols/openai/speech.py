@@ -93,7 +93,7 @@ class Speech(Endpoint[SpeechBody]):
         summary="Return the speech of a text as a file.",
         response=None,
         error=OpenAIError,
-        ability="speak",
+        abilities=("speak",),
         body=SpeechBody,
         keys=KeyTable.of(
             SpeechBody,

@@ -24,10 +24,14 @@ MODEL = "/predictions/{model}/{version}/"
 def routes_of(mode: str) -> list[Route]:
     """Return the routes of the models of a mode, in the order of the protocols."""
     task = tasks.get(mode)
-    abilities = {None, *abilities_of(task)}
+    abilities = abilities_of(task)
     if issubclass(task, TextTask):
         abilities.add("tokenizes")
-    return [each for each in all_routes() if each.ability in abilities]
+    return [
+        each
+        for each in all_routes()
+        if not each.abilities or not abilities.isdisjoint(each.abilities)
+    ]
 
 
 def all_routes() -> list[Route]:
