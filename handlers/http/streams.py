@@ -45,7 +45,11 @@ def json_line(value: Any) -> bytes:
 
 SERVER_SENT_EVENTS = Stream("text/event-stream", event)
 JSON_LINES = Stream("application/x-ndjson", json_line)
-CONTENT_TYPES = (SERVER_SENT_EVENTS.content_type, JSON_LINES.content_type)
+
+
+def is_stream(content_type: str) -> bool:
+    """Return whether a response of a content type comes in parts."""
+    return content_type.startswith((SERVER_SENT_EVENTS.content_type, JSON_LINES.content_type))
 
 
 def streaming_started(requests: Sequence[Request]) -> bool:

@@ -8,7 +8,14 @@ import pytest
 
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.http.streams import JSON_LINES, SERVER_SENT_EVENTS, HttpTextStream, Stream, event
+from handlers.http.streams import (
+    JSON_LINES,
+    SERVER_SENT_EVENTS,
+    HttpTextStream,
+    Stream,
+    event,
+    is_stream,
+)
 from handlers.schemas.request import GeneratedToken
 
 
@@ -25,6 +32,12 @@ def test_a_part_is_encoded_in_the_format_of_its_stream(
     response = stream.response(stream.encode({"text": "é\n"}))
     assert response.content_type == content_type
     assert response.body.decode() == expected
+    assert is_stream(response.content_type)
+
+
+def test_a_response_of_another_type_is_no_stream() -> None:
+    assert is_stream("text/event-stream; charset=utf-8")
+    assert not is_stream("application/json") and not is_stream("application/jsonlines")
 
 
 def test_an_event_may_have_a_name() -> None:
