@@ -260,7 +260,8 @@ test-ray: $(TEST_READY) $(RAY)/.ready
 test-kserve: $(TEST_READY) $(KSERVE)/.ready $(CLIENTS)/.ready
 	$(RUN) -m pytest -m kserve tests/hosts
 
-docs: $(DOCS)/.ready
+docs: $(DOCS)/.ready $(READY)
+	$(RUN) -m scripts.write_openapi
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict --site-dir build/site
 
 # What the default demo models add to MiniLM, and a tiny model; without a GPU it takes hours.

@@ -12,6 +12,7 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = "docs"
+OPENAPI = ROOT / "build" / "openapi"  # `make docs` writes it before it builds the site
 # Pages whose source is elsewhere in the repository.
 BORROWED = {
     "CHANGELOG.md": "changelog.md",
@@ -31,9 +32,11 @@ CODE = re.compile(r"(```.*?```)", re.DOTALL)
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages that are kept elsewhere in the repository."""
-    for source, page in BORROWED.items():
-        files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
+    """Add the files that are elsewhere in the repository."""
+    openapi = {path: f"openapi/{path.name}" for path in sorted(OPENAPI.glob("*.json"))}
+    borrowed = {ROOT / source: page for source, page in BORROWED.items()}
+    for path, page in {**borrowed, **openapi}.items():
+        files.append(File.generated(config, page, abs_src_path=str(path)))
     return files
 
 
@@ -41,6 +44,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Rewrite the links of a page for the site; code is left as it is."""
     if page.file.src_uri == "troubleshooting.md":
         page.meta["search"] = {"boost": 3}  # who searches for a message wants its solution
+    if page.file.src_uri == "openapi.md":
+        names = (path.name for path in sorted(OPENAPI.glob("*.json")))
+        return "\n".join([markdown, *(f"- [{name}](openapi/{name})" for name in names)])
     source = SOURCES.get(page.file.src_uri, f"{DOCS}/{page.file.src_uri}")
     parts = CODE.split(markdown)
     parts[::2] = [LINK.sub(lambda link: _rewrite(link, source, page), text) for text in parts[::2]]
@@ -84,11 +90,7 @@ def _rewrite(link: re.Match[str], source: str, page: Any) -> str:
 
 
 def _in_site(place: str) -> bool:
-    return (
-        place.startswith(f"{DOCS}/")
-        and not place.startswith(f"{DOCS}/openapi")
-        and (ROOT / place).is_file()
-    )
+    return place.startswith(f"{DOCS}/") and (ROOT / place).is_file()
 
 
 def _inline(path: Path, text: str) -> str:

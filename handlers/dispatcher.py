@@ -15,7 +15,7 @@ from handlers.explainers._page import HTML, prefers_page, render, target_view
 from handlers.http.limits import BodyLimits, server_limits
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.http.server_sent_events import streaming_started
+from handlers.http.streams import streaming_started
 from handlers.protocols.base import BaseProtocol, Exchange, result_or_error_body
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.schemas.operation import Operation
@@ -141,11 +141,11 @@ class Dispatcher:
         """
         body = http_request.own_body
         for protocol in self._protocols:
-            if protocol.keys is None or body is None:
+            if protocol.body_keys is None or body is None:
                 if protocol.recognises(http_request):
                     return protocol
                 continue
-            for key, kind in protocol.keys.items():
+            for key, kind in protocol.body_keys.items():
                 if isinstance(body.get(key), kind) and key in body:
                     if protocol.recognises(http_request):
                         return protocol

@@ -28,9 +28,32 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, NotRequired, TypeVar
+
+from typing_extensions import TypedDict
 
 from handlers.compat.device_errors import is_device_failure, is_out_of_memory
+
+HubErrorType = Literal["validation", "overloaded", "generation"]
+
+
+class ErrorBody(TypedDict):
+    """An error in TorchServe's own shape; in a list, in the place of the result."""
+
+    code: int
+    type: str
+    message: str
+
+
+class HubErrorBody(TypedDict):
+    """An error in the shape of text-generation-inference."""
+
+    error: str
+    error_type: NotRequired[HubErrorType]
+
+
+class WholeErrorBody(ErrorBody, HubErrorBody):
+    """A response that is one error, in both shapes."""
 
 
 class KitError(Exception):
@@ -81,19 +104,20 @@ class RequestError(KitError):
 
     status: ClassVar[int]
     kind: ClassVar[str]
-    hub_type: ClassVar[str | None] = "generation"
+    hub_type: ClassVar[HubErrorType | None] = "generation"
     headers: ClassVar[Mapping[str, str]] = {}
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> ErrorBody:
         """Return the error in the shape that TorchServe uses for its own errors."""
         return {"code": self.status, "type": self.kind, "message": str(self)}
 
-    def hub_body(self) -> dict[str, str]:
+    def hub_body(self) -> HubErrorBody:
         """Return the error in the shape of text-generation-inference."""
-        kind = {} if self.hub_type is None else {"error_type": self.hub_type}
-        return {"error": str(self), **kind}
+        if self.hub_type is None:
+            return {"error": str(self)}
+        return {"error": str(self), "error_type": self.hub_type}
 
-    def whole_body(self) -> dict[str, Any]:
+    def whole_body(self) -> WholeErrorBody:
         """Return the body of a response that is the error, in both shapes.
 
         Hugging Face's clients, and those of text-generation-inference, send requests to the path of

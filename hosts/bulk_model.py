@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from handlers.errors import RequestError, attempt
 from handlers.http.decoding import value_or_text
@@ -16,7 +16,10 @@ from handlers.schemas.model_info import TEXT_COLUMN
 from handlers.schemas.request import Request
 from hosts.archive_handlers import load_engine, prepare_process
 
-Outcome = tuple[Any, dict[str, Any] | None]
+if TYPE_CHECKING:  # An older archive has no such name.
+    from handlers.errors import ErrorBody
+
+    Outcome = tuple[Any, ErrorBody | None]
 
 
 class BulkModel:

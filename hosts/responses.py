@@ -9,9 +9,8 @@ from starlette.responses import Response, StreamingResponse
 
 from handlers.errors import Overloaded, RequestError
 from handlers.http.response import encode_json
+from handlers.http.streams import is_stream
 from hosts.served_model import Part
-
-EVENTS = "text/event-stream"
 
 
 async def in_time(parts: AsyncIterator[Part], seconds: float) -> AsyncIterator[Part]:
@@ -34,9 +33,9 @@ async def in_time(parts: AsyncIterator[Part], seconds: float) -> AsyncIterator[P
 
 
 async def to_response(parts: AsyncIterator[Part]) -> Response:
-    """Return a response that sends parts as they come if they are events, otherwise together."""
+    """Return a response that sends parts as they come if it is a stream, otherwise together."""
     status, content_type, headers, first = await anext(parts)
-    if content_type.startswith(EVENTS):
+    if is_stream(content_type):
         return StreamingResponse(_bodies(first, parts), status, headers, media_type=content_type)
     whole = b"".join([each async for each in _bodies(first, parts)])
     return Response(whole, status, headers, media_type=content_type or None)

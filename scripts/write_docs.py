@@ -30,9 +30,8 @@ from handlers.config.handler_section import (
 )
 from handlers.config.torchserve_section import Torchrun, TorchServeSection
 from handlers.formats.base import BaseFormat
-from handlers.protocols import cohere, text_embeddings_inference, text_generation_inference, vllm
+from handlers.protocols import text_generation_inference
 from handlers.protocols.keys import EMPTY, Key, KeyTable
-from handlers.protocols.openai import keys as openai
 from handlers.schemas.explanation_parameters import (
     ExplanationParameters,
     ImageExplanationParameters,
@@ -41,6 +40,7 @@ from handlers.schemas.explanation_parameters import (
 from handlers.schemas.json_schema import parameter_schemas
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY
+from scripts.openapi import all_routes
 from scripts.paths import ROOT
 
 PAGES = ROOT / "docs"
@@ -69,11 +69,8 @@ EXPLANATIONS: dict[str, type[ExplanationParameters]] = {
 }
 # The keys of each protocol's routes.
 KEY_TABLES: Mapping[str, KeyTable] = {
-    **{f"openai {path}": keys for path, keys in openai.TABLES.items()},
-    **{f"cohere {path}": keys for path, keys in cohere.TABLES.items()},
-    **{f"tei {path}": keys for path, keys in text_embeddings_inference.TABLES.items()},
-    **{f"vllm {path}": keys for path, keys in vllm.TABLES.items()},
-    "tgi generate": text_generation_inference.PARAMETERS,
+    **{each.name: each.keys for each in all_routes()},
+    "generate parameters": text_generation_inference.PARAMETERS,
 }
 
 Row = tuple[str, ...]

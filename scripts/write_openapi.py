@@ -1,4 +1,4 @@
-"""Write docs/openapi/<mode>.json: what can be asked of each mode's models, as OpenAPI 3.1."""
+"""Write build/openapi/<mode>.json: what can be asked of each mode's models, as OpenAPI 3.1."""
 
 from __future__ import annotations
 

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, copied
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
-from handlers.schemas.model_info import ModelInfo, Service
+from handlers.protocols.routes import Route
+from handlers.schemas.model_info import Ability, ModelInfo
 from handlers.schemas.operation import Operation
 from handlers.schemas.request import Request
 
@@ -22,8 +23,8 @@ OF_ITEM = (BadRequest, RequestTooLarge, Unprocessable)
 # What tasks call the inputs of a request.
 INPUTS = "inputs"
 QUOTED = re.compile(r"""("[^"]*"|'[^']*')""")
-# What a model without the operation does not do, for errors.
-OPERATIONS: Mapping[Service, str] = {
+# What a model without the ability does not do, for errors.
+LACKS: Mapping[Ability, str] = {
     "embed": "makes no embeddings of texts",
     "embed_all": "makes no embeddings of tokens",
     "embed_sparse": "makes no sparse embeddings",
@@ -32,6 +33,10 @@ OPERATIONS: Mapping[Service, str] = {
     "predict": "classifies no texts",
     "transcribe": "recognizes no speech",
     "speak": "speaks no texts",
+    "generates": "writes no texts",
+    "continues_prompts": "continues no prompts and chats. Send its inputs without this path, or to"
+    " generate",
+    "draws": "makes no images",
 }
 
 
@@ -87,12 +92,14 @@ class BaseProtocol(ABC):
     """A wire format; an instance serves one model and stores nothing about a request.
 
     Attributes:
-        keys: the keys, and the types of their values, by which a body that is an object, sent to
-            the model's own path, may be in this format: none for a format that has a path or type,
-            and None for any body.
+        routes: the paths of the format below the path of a model.
+        body_keys: the keys, and the types of their values, by which a body that is an object, sent
+            to the model's own path, may be in this format: none for a format that has a path or
+            type, and None for any body.
     """
 
-    keys: Mapping[str, type] | None = MappingProxyType({})
+    routes: ClassVar[Sequence[Route]] = ()
+    body_keys: Mapping[str, type] | None = MappingProxyType({})
 
     def __init__(self, model: ModelInfo) -> None:
         self.model = model
@@ -189,39 +196,17 @@ def check_not_explained(http_request: HttpRequest, path: str) -> None:
         raise Unprocessable(f"{path} explains nothing; send inputs without this path.")
 
 
-def check_generates(model: ModelInfo) -> None:
-    """Check that a model generates texts.
+def check_abilities(model: ModelInfo, route: Route) -> None:
+    """Check that a model does what a route is for.
 
     Raises:
-        Unprocessable: its mode is another one.
+        Unprocessable: it does not.
     """
-    if not model.generates:
-        raise Unprocessable(f"This model's mode is {model.mode}; it writes no texts.")
-
-
-def check_continues_prompts(model: ModelInfo) -> None:
-    """Check that a model continues prompts and chats.
-
-    Raises:
-        Unprocessable: it writes no texts, or others.
-    """
-    check_generates(model)
-    if not model.continues_prompts:
-        raise Unprocessable(
-            f"This model's mode is {model.mode}; it continues no prompts and chats. Send its"
-            " inputs without this path, or to generate."
-        )
-
-
-def check_operation(model: ModelInfo, *operations: Service) -> None:
-    """Check that a model does one of these operations.
-
-    Raises:
-        Unprocessable: its mode is another one.
-    """
-    if model.operation not in operations:
-        lack = OPERATIONS[operations[0]]
-        raise Unprocessable(f"This model's mode is {model.mode}; it {lack}.")
+    if route.abilities and model.abilities.isdisjoint(route.abilities):
+        ability = route.abilities[0]
+        if ability == "continues_prompts" and not model.generates:
+            ability = "generates"
+        raise Unprocessable(f"This model's mode is {model.mode}; it {LACKS[ability]}.")
 
 
 def texts_or_ids(value: Any, name: str, max_rows: int) -> list[Any]:

@@ -17,13 +17,14 @@ https://docs.cohere.com/reference/embed and /rerank, https://jina.ai/reranker
 from __future__ import annotations
 
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, Literal, NotRequired
 
 import numpy as np
-from pydantic import ConfigDict, Field, PositiveInt
+from pydantic import ConfigDict, Field, PositiveInt, SkipValidation
+from typing_extensions import TypedDict
 
 from handlers.errors import BadRequest, RequestError, TextTooLong, Unprocessable
 from handlers.http.request import HttpRequest
@@ -31,13 +32,15 @@ from handlers.http.response import HttpResponse, encode_json
 from handlers.protocols.base import (
     BaseProtocol,
     Exchange,
+    check_abilities,
     check_not_explained,
-    check_operation,
     first_error,
     tokens_read,
     with_names,
 )
-from handlers.protocols.keys import KeyTable, honoured, ignored, refused
+from handlers.protocols.keys import KeyTable, ignored, refused
+from handlers.protocols.openai.types import InputUsage
+from handlers.protocols.routes import Route
 from handlers.schemas.embedding_types import in_base64, quantized
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.parameters import WholeNumbers, parse_body
@@ -49,6 +52,9 @@ EMBED, RERANK = "embed", "rerank"
 WHOLE = -1
 EmbeddingType = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]
 InputType = Literal["search_query", "search_document", "classification", "clustering"]
+Vector = list[float]
+# For documentation: items are checked after they are counted.
+NOT_EMPTY = Field(json_schema_extra={"minItems": 1})
 # The embedding task's parameters of the vectors that become embeddings of all types.
 FLOATS: Mapping[str, Any] = {"precision": "float32", "encoding_format": "float"}
 # The names that checkpoints give the prompt of a kind of inputs.
@@ -63,61 +69,6 @@ TRUNCATION: Mapping[str, Mapping[str, Any]] = {
     "START": {"truncate": True, "truncation_direction": "left"},
     "END": {"truncate": True, "truncation_direction": "right"},
 }
-EMBED_KEYS = KeyTable(
-    {
-        **honoured(
-            "texts",
-            "inputs",
-            "input_type",
-            "embedding_types",
-            "truncate",
-            "output_dimension",
-        ),
-        **ignored("model", "priority", "request_id", "user"),
-        **refused(
-            images=[],
-            max_tokens=[],
-            chat_template=[],
-            chat_template_kwargs=[],
-            mm_processor_kwargs=[],
-        ),
-    }
-)
-# Those of Cohere, Jina, infinity, and vLLM's `rerank`.
-RERANK_KEYS = KeyTable(
-    {
-        **honoured(
-            "query",
-            "documents",
-            "top_n",
-            "return_documents",
-            "raw_scores",
-            "use_activation",
-            "truncate_prompt_tokens",
-        ),
-        **ignored("model", "priority", "request_id", "session_id", "user", "cache_salt", "padding"),
-        **refused(
-            # Cohere's defaults, which haystack's client sends.
-            max_tokens_per_doc=4096,
-            max_chunks_per_doc=10,
-            max_tokens_per_query=[],
-            max_doc_length=[],
-            max_query_length=[],
-            rank_fields=[["text"]],
-            relevant_spans=[],
-            return_embeddings=False,
-            instruction=[],
-            add_special_tokens=True,
-            truncation_side="right",
-            softmax=True,
-            activation=True,
-            chat_template=[],
-            chat_template_kwargs=[],
-            mm_processor_kwargs=[],
-        ),
-    }
-)
-TABLES: Mapping[str, KeyTable] = {EMBED: EMBED_KEYS, RERANK: RERANK_KEYS}
 
 
 class Body(WholeNumbers):
@@ -126,11 +77,23 @@ class Body(WholeNumbers):
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True, protected_namespaces=())
 
 
+class TextPart(TypedDict):
+    """A part of an input; other keys are ignored."""
+
+    text: str
+
+
+class Content(TypedDict):
+    """An input of texts."""
+
+    content: Annotated[list[TextPart], Field(min_length=1)]
+
+
 class EmbedBody(Body):
     """The body of `embed`."""
 
-    texts: list[Any] | None = None
-    inputs: list[Any] | None = None
+    texts: Annotated[list[SkipValidation[str]], NOT_EMPTY] | None = None
+    inputs: Annotated[list[SkipValidation[Content]], NOT_EMPTY] | None = None
     input_type: InputType | None = None
     embedding_types: Annotated[list[EmbeddingType], Field(min_length=1)] | None = None
     truncate: Literal["NONE", "START", "END"] | None = None
@@ -152,11 +115,17 @@ class EmbedBody(Body):
         }
 
 
+class DocumentObject(TypedDict):
+    """A document as an object."""
+
+    text: str
+
+
 class RerankBody(Body):
     """The body of `rerank`."""
 
-    query: Any
-    documents: list[Any]
+    query: SkipValidation[str]
+    documents: Annotated[list[SkipValidation[str | DocumentObject]], NOT_EMPTY]
     top_n: PositiveInt | None = None
     return_documents: bool | None = None
     raw_scores: bool | None = None
@@ -187,81 +156,155 @@ class RerankBody(Body):
         return given
 
 
-@dataclass(frozen=True)
-class Call(ABC):
-    """What a response needs: the number in the path's version, and the name of the model."""
+class EmbeddingsByType(TypedDict, total=False):
+    """The vectors of all texts, by type."""
+
+    float: list[Vector]
+    base64: list[str]
+    int8: list[list[int]]
+    uint8: list[list[int]]
+    binary: list[list[int]]
+    ubinary: list[list[int]]
+
+
+class ApiVersion(TypedDict):
+    """The number in the path's version."""
 
     version: str
-    model_name: str
-
-    @abstractmethod
-    def error_in(self, outcomes: Sequence[Any]) -> RequestError | None:
-        """Return the error that is the response, if a request failed."""
-
-    @abstractmethod
-    def body(self, exchange: Exchange, results: Sequence[Any]) -> dict[str, Any]:
-        """Return the body of the response."""
-
-    def head(self, tokens: int) -> dict[str, Any]:
-        """Return the keys that all responses have.
-
-        Args:
-            tokens: how many the model read.
-        """
-        counted = {"input_tokens": tokens}
-        api = {"version": self.version}
-        meta = {"api_version": api, "billed_units": counted, "tokens": counted}
-        return {"id": str(uuid.uuid4()), "meta": meta}
 
 
-@dataclass(frozen=True)
-class EmbedCall(Call):
-    """A call of `embed`: its texts, and the types of embeddings; none for a list of vectors."""
+class InputTokens(TypedDict):
+    """How many tokens the model read."""
 
-    texts: Sequence[Any]
-    types: Sequence[EmbeddingType]
-
-    def error_in(self, outcomes: Sequence[Any]) -> RequestError | None:
-        return first_error(outcomes, "texts")
-
-    def body(self, exchange: Exchange, results: Sequence[Any]) -> dict[str, Any]:
-        head = self.head(tokens_read(exchange.requests))
-        if not self.types:
-            found: Any = {"response_type": "embeddings_floats", "embeddings": list(results)}
-        else:
-            by_type = {kind: [_typed(each, kind) for each in results] for kind in self.types}
-            found = {"response_type": "embeddings_by_type", "embeddings": by_type}
-        return {**head, "texts": list(self.texts), **found}
+    input_tokens: int
 
 
-@dataclass(frozen=True)
-class RerankCall(Call):
-    """A call of `rerank`; `nests` is whether a document in the response is an object."""
+class CohereMeta(TypedDict):
+    """What both responses tell about a call."""
 
-    nests: bool
+    api_version: ApiVersion
+    billed_units: InputTokens
+    tokens: InputTokens
 
-    def error_in(self, outcomes: Sequence[Any]) -> RequestError | None:
-        return first_error(outcomes, None)
 
-    def body(self, exchange: Exchange, results: Sequence[Any]) -> dict[str, Any]:
-        tokens = tokens_read(exchange.requests)
-        return {
-            **self.head(tokens),
-            "object": "rerank",
-            "model": self.model_name,
-            "results": [self._result(each) for each in results[0]],
-            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-        }
+class CohereEmbeddings(TypedDict):
+    """The response of `embed`: vectors by type, or of `v1` without types a list of them."""
 
-    def _result(self, ranked: Mapping[str, Any]) -> dict[str, Any]:
-        result = {"index": ranked["index"], "relevance_score": ranked["score"]}
-        if "text" in ranked:
-            result["document"] = {"text": ranked["text"]} if self.nests else ranked["text"]
-        return result
+    id: str
+    meta: CohereMeta
+    texts: list[str]
+    response_type: Literal["embeddings_floats", "embeddings_by_type"]
+    embeddings: list[Vector] | EmbeddingsByType
+
+
+class RankedDocument(TypedDict):
+    """A document by its number in the request; infinity's has a text in place of an object."""
+
+    index: int
+    relevance_score: float
+    document: NotRequired[DocumentObject | str]
+
+
+class CohereRanking(TypedDict):
+    """The response of `rerank`, best first, with the keys of Jina's and infinity's as well."""
+
+    id: str
+    meta: CohereMeta
+    object: Literal["rerank"]
+    model: str
+    results: list[RankedDocument]
+    usage: InputUsage
+
+
+class CohereError(TypedDict):
+    """An error in Cohere's shape, with the key that Jina's clients read as well."""
+
+    id: str
+    message: str
+    detail: str
+
+
+EMBED_ROUTE = Route(
+    "v2/embed",
+    name="cohereEmbedV2",
+    server="Cohere",
+    summary="Return a vector of each type for each text.",
+    response=CohereEmbeddings,
+    error=CohereError,
+    abilities=("embed",),
+    body=EmbedBody,
+    keys=KeyTable.of(
+        EmbedBody,
+        ignored("model", "priority", "request_id", "user"),
+        refused(
+            images=[],
+            max_tokens=[],
+            chat_template=[],
+            chat_template_kwargs=[],
+            mm_processor_kwargs=[],
+        ),
+    ),
+    examples=lambda sample: {
+        "one": {
+            "texts": [sample["inputs"]] * 2,
+            "input_type": "search_document",
+            "truncate": "END",
+        },
+        "types": {
+            "texts": [sample["inputs"]] * 2,
+            "embedding_types": ["float", "int8", "ubinary", "base64"],
+            "output_dimension": 8,
+        },
+        "inputs": {"inputs": [{"content": [{"type": "text", "text": sample["inputs"]}]}]},
+    },
+)
+RERANK_ROUTE = Route(
+    "v2/rerank",
+    name="cohereRerankV2",
+    server="Cohere",
+    summary="Return documents by how well they fit a query, best first.",
+    response=CohereRanking,
+    error=CohereError,
+    abilities=("rerank",),
+    body=RerankBody,
+    # Keys of Cohere, Jina, infinity, and vLLM's `rerank`.
+    keys=KeyTable.of(
+        RerankBody,
+        ignored("model", "priority", "request_id", "session_id", "user", "cache_salt", "padding"),
+        refused(
+            # Cohere's defaults, which haystack's client sends.
+            max_tokens_per_doc=4096,
+            max_chunks_per_doc=10,
+            max_tokens_per_query=[],
+            max_doc_length=[],
+            max_query_length=[],
+            rank_fields=[["text"]],
+            relevant_spans=[],
+            return_embeddings=False,
+            instruction=[],
+            add_special_tokens=True,
+            truncation_side="right",
+            softmax=True,
+            activation=True,
+            chat_template=[],
+            chat_template_kwargs=[],
+            mm_processor_kwargs=[],
+        ),
+    ),
+    examples=lambda sample: _documents_to_rank(*sample["inputs"].values()),
+)
 
 
 class Protocol(BaseProtocol):
     """Embeddings and rankings; `model` may be any name, since the path selects the model."""
+
+    routes = (
+        EMBED_ROUTE,
+        replace(EMBED_ROUTE, path="v1/embed", name="cohereEmbedV1"),
+        RERANK_ROUTE,
+        replace(RERANK_ROUTE, path="v1/rerank", name="cohereRerankV1"),
+        replace(RERANK_ROUTE, path=RERANK, name="rerank", server="Infinity"),
+    )
 
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
@@ -282,11 +325,12 @@ class Protocol(BaseProtocol):
         return self._paths.get(http_request.path, self._parse_rerank)(http_request)
 
     def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
-        call: Call = exchange.context
-        if error := call.error_in(outcomes):
+        name = "texts" if exchange.http_request.path.endswith(EMBED) else None
+        if error := first_error(outcomes, name):
             error = with_names(error, {"inputs": "texts"})
             return self.error_response(exchange.http_request, error)
-        return HttpResponse(encode_json(call.body(exchange, outcomes)))
+        tokens = tokens_read(exchange.requests)
+        return HttpResponse(encode_json(exchange.context(tokens, outcomes)))
 
     def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
         if isinstance(error, TextTooLong):
@@ -294,28 +338,27 @@ class Protocol(BaseProtocol):
             error = BadRequest(f"too many tokens: {error}")
         return super().error_response(http_request, error)
 
-    def error_body(self, error: RequestError) -> Any:
-        """Return an error as Cohere has it, with the key that Jina's clients read as well."""
+    def error_body(self, error: RequestError) -> CohereError:
         return {"id": str(uuid.uuid4()), "message": str(error), "detail": str(error)}
 
     def _parse_embed(self, http_request: HttpRequest) -> Exchange:
-        check_operation(self.model, "embed")
-        http_request = EMBED_KEYS.check(http_request)
+        check_abilities(self.model, EMBED_ROUTE)
+        http_request = EMBED_ROUTE.keys.check(http_request)
         body = parse_body(EmbedBody, http_request.content)
         texts = self._texts(body)
         version = http_request.path.partition("/")[0].removeprefix("v")
         default: list[EmbeddingType] = ["float"] if version == "2" else []
         types = list(dict.fromkeys(body.embedding_types or default))
-        call = EmbedCall(version, self.model.name, texts, types)
+        write = partial(_embeddings, version, texts, types)
         parameters = {**body.parameters(self.model.prompts), **FLOATS}
         requests = [
             Request(text, parameters, alone=False, token_count=TokenCount()) for text in texts
         ]
-        return Exchange(http_request, requests, call)
+        return Exchange(http_request, requests, write)
 
     def _parse_rerank(self, http_request: HttpRequest) -> Exchange:
-        check_operation(self.model, "rerank")
-        http_request = RERANK_KEYS.check(http_request)
+        check_abilities(self.model, RERANK_ROUTE)
+        http_request = RERANK_ROUTE.keys.check(http_request)
         body = parse_body(RerankBody, http_request.content)
         self.check_count(len(body.documents), "documents")
         documents = [_text_of(document) for document in body.documents]
@@ -326,8 +369,9 @@ class Protocol(BaseProtocol):
         request = Request(
             inputs, {**defaults, **body.parameters(self.model.parameters)}, token_count=TokenCount()
         )
-        call = RerankCall(version or "1", self.model.name, nests=bool(version))
-        return Exchange(http_request, [request], call)
+        # Without a version it is infinity's, whose documents are texts.
+        write = partial(_ranking, self.model.name, version or "1", nests=bool(version))
+        return Exchange(http_request, [request], write)
 
     def _texts(self, body: EmbedBody) -> list[Any]:
         """Return the texts of a body.
@@ -343,6 +387,57 @@ class Protocol(BaseProtocol):
         items = body.inputs or []
         self.check_count(len(items), "inputs")
         return [_text_of_input(each) for each in items]
+
+
+def _documents_to_rank(query: str, texts: Any) -> dict[str, Any]:
+    """Return examples of a query and documents."""
+    text = texts if isinstance(texts, str) else texts[0]
+    body = {"query": query, "documents": [{"text": text}, "It rains today."]}
+    return {"documents": body, "best": {**body, "top_n": 1, "return_documents": True}}
+
+
+def _embeddings(
+    version: str,
+    texts: list[Any],
+    types: Sequence[EmbeddingType],
+    tokens: int,
+    results: Sequence[Any],
+) -> CohereEmbeddings:
+    """Return the body of a response with vectors of some types, or without types as a list."""
+    by_type: Any = {kind: [_typed(each, kind) for each in results] for kind in types}
+    return {
+        "id": str(uuid.uuid4()),
+        "meta": _meta(version, tokens),
+        "texts": texts,
+        "response_type": "embeddings_by_type" if types else "embeddings_floats",
+        "embeddings": by_type or list(results),
+    }
+
+
+def _ranking(
+    model: str, version: str, tokens: int, results: Sequence[Any], *, nests: bool
+) -> CohereRanking:
+    """Return the body of a response with documents, which are objects if the version nests them."""
+    return {
+        "id": str(uuid.uuid4()),
+        "meta": _meta(version, tokens),
+        "object": "rerank",
+        "model": model,
+        "results": [_document(each, nests=nests) for each in results[0]],
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
+
+
+def _meta(version: str, tokens: int) -> CohereMeta:
+    counted: InputTokens = {"input_tokens": tokens}
+    return {"api_version": {"version": version}, "billed_units": counted, "tokens": counted}
+
+
+def _document(ranked: Mapping[str, Any], *, nests: bool) -> RankedDocument:
+    result: RankedDocument = {"index": ranked["index"], "relevance_score": ranked["score"]}
+    if "text" in ranked:
+        result["document"] = {"text": ranked["text"]} if nests else ranked["text"]
+    return result
 
 
 def _typed(vector: Sequence[float], kind: EmbeddingType) -> Any:

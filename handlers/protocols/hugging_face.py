@@ -35,15 +35,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict
 
 from handlers.errors import BadRequest, RequestError, Unprocessable
+from handlers.generation.chat import Message
 from handlers.http.request import HttpRequest
 from handlers.http.response import JSON, HttpResponse, encode_json
-from handlers.http.server_sent_events import (
-    EVENTS,
-    EventStream,
-    StepEventStream,
+from handlers.http.streams import (
+    SERVER_SENT_EVENTS,
+    HttpStepStream,
+    HttpTextStream,
     event,
     streaming_started,
 )
@@ -71,7 +74,48 @@ EMBEDDINGS = ("embed", "embed_all")
 MESSAGE = "X-Error-Message"
 
 
-class TokenEventStream(EventStream):
+class Token(TypedDict):
+    """A token, or new text in place of one."""
+
+    id: int | None
+    text: str
+    logprob: float | None
+    special: bool
+    bytes: NotRequired[list[int]]
+
+
+class ShownToken(TypedDict):
+    """A token, and the most likely ones in its place where they are requested."""
+
+    token: Token
+    top_tokens: NotRequired[list[TextToken]]
+
+
+class StreamDetails(TypedDict):
+    """Why a text ended, and what it took."""
+
+    finish_reason: Literal["length", "eos_token", "stop_sequence"]
+    generated_tokens: int
+    input_length: int
+    seed: int | None
+
+
+class TokenEvent(ShownToken):
+    """One event of a generated text; the last has the whole text, and details if requested."""
+
+    index: int
+    generated_text: str | list[Message] | None
+    details: StreamDetails | None
+
+
+class StepEvent(TypedDict):
+    """One event of a stream of images: a step."""
+
+    step: int
+    steps: int
+
+
+class TokenEventStream(HttpTextStream):
     """Sends the text of one request as text-generation-inference's events.
 
     Args:
@@ -104,16 +148,24 @@ class TokenEventStream(EventStream):
         shown = shown[self.emitted_tokens :]
         *others, last = shown or [_text_only(self.not_emitted(new_text))]
         shown_details = details if self._has_details else {}
-        facts = {name: fact for name, fact in shown_details.items() if name not in OF_TOKENS}
-        whole = {"generated_text": result[self._text_key], "details": facts or None}
-        return b"".join(map(self._event, others)) + self._event(last, **whole)
+        facts: Any = {name: fact for name, fact in shown_details.items() if name not in OF_TOKENS}
+        first_events = b"".join(map(self._event, others))
+        return first_events + self._event(last, result[self._text_key], facts or None)
 
     def _event(
-        self, token: Mapping[str, Any], generated_text: Any = None, details: Any = None
+        self,
+        token: ShownToken,
+        generated_text: str | list[Message] | None = None,
+        details: StreamDetails | None = None,
     ) -> bytes:
         self._count += 1
-        whole = {"generated_text": generated_text, "details": details}
-        return event({"index": self._count, **token, **whole})
+        value: TokenEvent = {
+            "index": self._count,
+            **token,
+            "generated_text": generated_text,
+            "details": details,
+        }
+        return event(value)
 
 
 class Protocol(BaseProtocol):
@@ -122,7 +174,9 @@ class Protocol(BaseProtocol):
     `target` is for explanations only.
     """
 
-    keys: Mapping[str, type] | None = MappingProxyType({"inputs": object, "parameters": object})
+    body_keys: Mapping[str, type] | None = MappingProxyType(
+        {"inputs": object, "parameters": object}
+    )
 
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
@@ -158,7 +212,7 @@ class Protocol(BaseProtocol):
             return Exchange(http_request, requests)
         self._check_stream(http_request, requests[0])
         if self.model.draws:
-            progress = StepEventStream(http_request, _step_event)
+            progress = HttpStepStream(http_request, _step_event)
             return Exchange(http_request, [replace(requests[0], progress=progress)])
         asked = any(self._parameter(name, requests[0]) for name in DETAILED)
         return Exchange(http_request, [self.streamed(http_request, requests[0], has_details=asked)])
@@ -170,11 +224,11 @@ class Protocol(BaseProtocol):
         if isinstance(outcome, RequestError):
             if not streaming_started([request]):
                 return self.error_response(exchange.http_request, outcome)
-            return HttpResponse(_error_event(outcome), content_type=EVENTS)
+            return SERVER_SENT_EVENTS.response(_error_event(outcome))
         if not isinstance(request.stream, TokenEventStream):
-            return HttpResponse(event({"result": outcome}), content_type=EVENTS)
+            return SERVER_SENT_EVENTS.response(event({"result": outcome}))
         new_text = self._new_text(outcome[0][self.model.result_columns[0]], request)
-        return HttpResponse(request.stream.last(new_text, outcome[0]), content_type=EVENTS)
+        return SERVER_SENT_EVENTS.response(request.stream.last(new_text, outcome[0]))
 
     def response(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
         if self.model.result_files and (kind := self._file_type(exchange)):
@@ -273,18 +327,20 @@ def _items(body: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: body[name] for name in names if name in body}
 
 
-def _with_top(token: TextToken, top: Sequence[TextToken]) -> dict[str, Any]:
+def _with_top(token: TextToken, top: Sequence[TextToken]) -> ShownToken:
     """Return the keys of an event with a token, and with the most likely ones in its place."""
-    return {"token": token, **({"top_tokens": list(top)} if top else {})}
+    shown: Token = {**token}
+    return {"token": shown, "top_tokens": list(top)} if top else {"token": shown}
 
 
-def _text_only(text: str) -> dict[str, Any]:
+def _text_only(text: str) -> ShownToken:
     """Return the keys of an event with text in place of a token."""
     return {"token": {"id": None, "text": text, "logprob": None, "special": False}}
 
 
 def _step_event(step: int, steps: int) -> bytes:
-    return event({"step": step, "steps": steps})
+    value: StepEvent = {"step": step, "steps": steps}
+    return event(value)
 
 
 def _several_files(content_type: str, count: int) -> Unprocessable:

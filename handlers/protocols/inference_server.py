@@ -10,17 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal, NotRequired
+
+from pydantic import ConfigDict, Field, with_config
+from typing_extensions import TypedDict
 
 from handlers import __version__
 from handlers.batching.chunks import text_size
-from handlers.errors import BadRequest, RequestError, RequestTooLarge
+from handlers.errors import BadRequest, ErrorBody, RequestError, RequestTooLarge
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.protocols import hugging_face
 from handlers.protocols.base import Exchange, check_not_explained, is_chat
 from handlers.protocols.items import check_keys
 from handlers.protocols.keys import KeyTable, honoured, ignored, refused
+from handlers.protocols.routes import Route
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.operation import Operation
 from handlers.schemas.request import Request
@@ -44,10 +48,90 @@ Parse = Callable[[HttpRequest], Exchange]
 Write = Callable[[Exchange, Sequence[Any]], Any]
 
 
+class InputToken(TypedDict):
+    """A token of a text and its characters, from `start` to `stop`; null where they are unknown."""
+
+    id: int
+    text: str
+    special: bool
+    start: int | None
+    stop: int | None
+
+
+class ServedInfo(TypedDict):
+    """A model and its limits; null for no limit. The last keys are those of embedding servers."""
+
+    model_id: str
+    model_dtype: str
+    model_pipeline_tag: str
+    max_input_length: int | None
+    max_input_tokens: int | None
+    max_total_tokens: int | None
+    max_client_batch_size: int
+    version: str
+    served_model_name: NotRequired[str]
+    model_type: NotRequired[dict[str, Any]]
+    max_batch_tokens: NotRequired[int | None]
+    auto_truncate: NotRequired[bool]
+
+
+class InferenceServerError(TypedDict):
+    """An error of text-generation-inference, or with a capital of text-embeddings-inference."""
+
+    error: str
+    error_type: Literal[
+        "validation", "overloaded", "generation", "Validation", "Overloaded", "Backend"
+    ]
+
+
+@with_config(ConfigDict(extra="forbid"))
+class TokenizeTextsBody(TypedDict):
+    """The body of `tokenize`: a text or several."""
+
+    inputs: str | Annotated[list[str], Field(min_length=1)]
+    add_special_tokens: NotRequired[bool | None]
+
+
 class InferenceServer(hugging_face.Protocol):
     """Paths below the model's own, each with the function that parses its bodies."""
 
-    keys = MappingProxyType({})
+    body_keys = MappingProxyType({})
+
+    routes: ClassVar[Sequence[Route]] = (
+        Route(
+            TOKENIZE,
+            name="tokenize",
+            server="Text Generation Inference",
+            summary="Return the tokens of texts.",
+            response=list[InputToken] | list[list[InputToken] | ErrorBody],
+            error=InferenceServerError,
+            abilities=("tokenizes",),
+            body=TokenizeTextsBody,
+            keys=TOKENIZE_KEYS,
+            examples=lambda _: {
+                "one": {"inputs": "Once upon a time", "add_special_tokens": True},
+                "list": {"inputs": ["Once upon a time"] * 2},
+            },
+            description="`inputs` gets tokens with their texts.",
+        ),
+        Route(
+            "info",
+            name="info",
+            server="Text Generation Inference",
+            summary="Return the limits of the model.",
+            response=ServedInfo,
+            error=InferenceServerError,
+        ),
+        Route(
+            HEALTH,
+            name="health",
+            server="Text Generation Inference",
+            summary="Return an empty response where the model answers.",
+            response=None,
+            error=InferenceServerError,
+            other_types={"text/plain": str},
+        ),
+    )
 
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
@@ -115,7 +199,7 @@ class InferenceServer(hugging_face.Protocol):
             )
         return [_tokens(each) if isinstance(each, TokenizedText) else each for each in results]
 
-    def _info(self, _exchange: Exchange, _results: Sequence[Any]) -> dict[str, Any]:
+    def _info(self, _exchange: Exchange, _results: Sequence[Any]) -> ServedInfo:
         limits = self.model.limits
         return {
             "model_id": self.model.name,
@@ -154,7 +238,7 @@ def read_object(
     return content
 
 
-def _tokens(tokenized: TokenizedText) -> list[dict[str, Any]]:
+def _tokens(tokenized: TokenizedText) -> list[InputToken]:
     text, special, ids = tokenized.text, tokenized.special, tokenized.ids.tolist()
     if tokenized.offsets is None:
         parts = [(name, None, None) for name in tokenized.names]

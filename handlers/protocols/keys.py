@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel
 
 from handlers.config.quoting import enumerate_names
 from handlers.errors import Unprocessable
@@ -48,6 +50,20 @@ class KeyTable:
     """
 
     keys: Mapping[str, Key] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, body: type[Any], *others: Mapping[str, Key]) -> Self:
+        """Return the table of a body, whose fields are honoured unless another key says otherwise.
+
+        Args:
+            body: the type of the body, a model of pydantic or a `TypedDict`.
+            others: further keys.
+        """
+        is_model = issubclass(body, BaseModel)
+        keys = honoured(*(body.model_fields if is_model else body.__annotations__))
+        for each in others:
+            keys |= each
+        return cls(keys)
 
     def check(self, http_request: HttpRequest) -> HttpRequest:
         """Check that a body asks for nothing that the route cannot do.

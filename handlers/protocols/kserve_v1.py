@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from handlers.errors import BadRequest, RequestError, attempt
 from handlers.http.request import HttpRequest
 from handlers.protocols.base import BaseProtocol, Exchange
@@ -29,10 +31,16 @@ INSTANCES, INPUTS = "instances", "inputs"
 ROUTE = re.compile(r"v1/models/[^:]+:(predict|explain)")
 
 
+class KServeError(TypedDict):
+    """An error as KServe's V1 and the Open Inference Protocol have it."""
+
+    error: str
+
+
 class Protocol(BaseProtocol):
     """One request for each instance; an instance's parameters take precedence over the body's."""
 
-    keys = MappingProxyType({INSTANCES: object})
+    body_keys = MappingProxyType({INSTANCES: object})
 
     def recognises(self, http_request: HttpRequest) -> bool:
         content = http_request.content if http_request.has_body else None
@@ -60,7 +68,7 @@ class Protocol(BaseProtocol):
     def response_body(self, exchange: Exchange, results: Sequence[Any]) -> Any:
         return {"explanations" if exchange.explains else "predictions": list(results)}
 
-    def error_body(self, error: RequestError) -> Any:
+    def error_body(self, error: RequestError) -> KServeError:
         return {"error": str(error)}
 
     def _request(self, instance: Any, shared: Mapping[str, Any], explains: bool) -> Request:

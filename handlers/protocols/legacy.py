@@ -24,7 +24,7 @@ TEXT = "text/plain; charset=utf-8"
 class Protocol(BaseProtocol):
     """Bodies of TorchServe's own Hugging Face example; `target` is for explanations only."""
 
-    keys = None
+    body_keys = None
 
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)

@@ -9,8 +9,9 @@ from handlers.http.accept import preferred
 from handlers.http.csv import write_csv
 from handlers.http.request import HttpRequest
 from handlers.http.response import JSON, HttpResponse, encode_json
+from handlers.http.streams import json_line
 
-JSON_LINES = (
+LINES_TYPES = (
     "application/jsonlines",
     "application/jsonl",
     "application/x-ndjson",
@@ -28,7 +29,7 @@ def preferred_type(http_request: HttpRequest, default: str) -> str:
         http_request: the request.
         default: the type where the header prefers no known one.
     """
-    found = preferred(http_request.header("accept"), (*JSON_LINES, CSV, JSON, ANYTHING))
+    found = preferred(http_request.header("accept"), (*LINES_TYPES, CSV, JSON, ANYTHING))
     return default if found in ("", ANYTHING) else found
 
 
@@ -40,7 +41,7 @@ def preferred_file(http_request: HttpRequest, content_types: Sequence[str]) -> s
         content_types: the types that the result can have, the usual one first.
     """
     family = f"{content_types[0].partition('/')[0]}/*"
-    known = (*content_types, family, *JSON_LINES, CSV, JSON, ANYTHING)
+    known = (*content_types, family, *LINES_TYPES, CSV, JSON, ANYTHING)
     found = preferred(http_request.header("accept"), known)
     if found == family:
         return content_types[0]
@@ -60,9 +61,8 @@ def format_results(
     if content_type == CSV:
         table = write_csv([_row(result, columns) for result in results])
         return HttpResponse(table, content_type=f"{CSV}; charset=utf-8")
-    if content_type in JSON_LINES:
-        lines = b"".join(encode_json(result) + b"\n" for result in results)
-        return HttpResponse(lines, content_type=content_type)
+    if content_type in LINES_TYPES:
+        return HttpResponse(b"".join(map(json_line, results)), content_type=content_type)
     return HttpResponse(encode_json(list(results)))
 
 

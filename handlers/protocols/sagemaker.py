@@ -25,7 +25,7 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import JSON, HttpResponse
 from handlers.protocols.base import BaseProtocol, Exchange
 from handlers.protocols.items import from_columns, read_item, read_stream
-from handlers.protocols.result_formats import CSV, JSON_LINES, format_results, preferred_type
+from handlers.protocols.result_formats import CSV, LINES_TYPES, format_results, preferred_type
 from handlers.schemas.model_info import Columns
 from handlers.schemas.request import Request
 
@@ -47,7 +47,7 @@ class Protocol(BaseProtocol):
     """A line of JSON is answered as if it came alone, a row of a table as an item of a list."""
 
     def recognises(self, http_request: HttpRequest) -> bool:
-        return http_request.type in (*JSON_LINES, CSV)
+        return http_request.type in (*LINES_TYPES, CSV)
 
     def parse(self, http_request: HttpRequest) -> Exchange:
         lines = self._checked(self._lines(http_request))
@@ -57,7 +57,7 @@ class Protocol(BaseProtocol):
         return Exchange(http_request, items, context=lines)
 
     def response(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
-        default = JSON if exchange.http_request.type == CSV else JSON_LINES[0]
+        default = JSON if exchange.http_request.type == CSV else LINES_TYPES[0]
         remaining, by_line = iter(results), []
         for line in exchange.context:
             own = list(islice(remaining, len(line.items)))

@@ -20,81 +20,286 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal, NotRequired
 
 import numpy as np
+from pydantic import ConfigDict, Field, PositiveInt, with_config
+from typing_extensions import TypedDict
 
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols.base import (
-    Exchange,
-    check_operation,
-    first_error,
-    texts_or_ids,
-)
-from handlers.protocols.inference_server import (
-    TOKENIZE_KEYS,
-    InferenceServer,
-    Write,
-    read_object,
-)
+from handlers.protocols.base import Exchange, check_abilities, first_error, texts_or_ids
+from handlers.protocols.inference_server import InferenceServer, ServedInfo, Write, read_object
 from handlers.protocols.items import check_keys, read_parameters
-from handlers.protocols.keys import KeyTable, honoured
-from handlers.schemas.model_info import ModelInfo, Service
+from handlers.protocols.keys import KeyTable
+from handlers.protocols.routes import Examples, Route
+from handlers.schemas.model_info import Ability, ModelInfo
 from handlers.schemas.operation import Operation
 from handlers.schemas.request import Request, TokenIds
 from handlers.schemas.text_checks import json_type
 
+# Inputs of examples.
+IDS = [5, 6, 7]
+SENTENCES = {"source_sentence": "Nina sings in the bar.", "sentences": ["She sang in a pub."]}
 SIDE = "truncation_direction"
 TRUNCATION = ["truncate", SIDE]
 TEXT_SETTINGS = [*TRUNCATION, "prompt_name"]
-EMBED_SETTINGS = [*TEXT_SETTINGS, "normalize", "dimensions"]
 COMPARED_SETTINGS = [*TEXT_SETTINGS, "prompt", "dimensions"]
 # The server's own settings, whatever the YAML of the model sets.
 UNIT_VECTORS = {"normalize": True, "precision": "float32", "encoding_format": "float"}
-SENTENCES = ["source_sentence", "sentences"]
+ErrorType = Literal["Validation", "Overloaded", "Backend"]
 # Status and error type of this kit's statuses; all others are those of a backend that failed.
-KINDS = {
+KINDS: Mapping[int, tuple[int, ErrorType]] = {
     400: (400, "Validation"),
     413: (413, "Validation"),
     422: (422, "Validation"),
     503: (429, "Overloaded"),
 }
-BACKEND = (424, "Backend")
+BACKEND: tuple[int, ErrorType] = (424, "Backend")
 # The paths whose bodies have a list of items, and its key.
 LISTS = {
     **dict.fromkeys(("embed", "embed_all", "embed_sparse", "predict", "tokenize"), "inputs"),
     "decode": "ids",
 }
-# LiteLLM sends Cohere's top_n.
 RERANK_SETTINGS = ("raw_scores", "return_text", "top_n", *TRUNCATION)
-TABLES: Mapping[str, KeyTable] = {
-    "embed": KeyTable(honoured("inputs", *EMBED_SETTINGS)),
-    "embed_all": KeyTable(honoured("inputs", *TEXT_SETTINGS)),
-    "embed_sparse": KeyTable(honoured("inputs", *TEXT_SETTINGS)),
-    "rerank": KeyTable(honoured("query", "texts", *RERANK_SETTINGS)),
-    "similarity": KeyTable(honoured("inputs", "parameters")),
-    "predict": KeyTable(honoured("inputs", "raw_scores", *TRUNCATION)),
-    "decode": KeyTable(honoured("ids", "skip_special_tokens")),
-    "tokenize": TOKENIZE_KEYS,
-}
-COMPARED = KeyTable(honoured(*SENTENCES))
 MODEL_TYPES: Mapping[str, str] = {"predict": "classifier", "rerank": "reranker"}
+
+
+Texts = Annotated[list[str], Field(min_length=1)]
+Ids = Annotated[list[int], Field(min_length=1)]
+Direction = Literal["left", "right", "Left", "Right"]
+
+
+@with_config(ConfigDict(extra="forbid"))
+class TextsBody(TypedDict):
+    """The body of `embed_all` and `embed_sparse`."""
+
+    inputs: str | Texts
+    truncate: NotRequired[bool | None]
+    truncation_direction: NotRequired[Direction | None]
+    prompt_name: NotRequired[str | None]
+
+
+@with_config(ConfigDict(extra="forbid"))
+class EmbedTextsBody(TypedDict):
+    """The body of `embed`: a text or several, or the token ids of one or of several."""
+
+    inputs: str | Texts | Ids | Annotated[list[Ids], Field(min_length=1)]
+    truncate: NotRequired[bool | None]
+    truncation_direction: NotRequired[Direction | None]
+    prompt_name: NotRequired[str | None]
+    normalize: NotRequired[bool | None]
+    dimensions: NotRequired[PositiveInt | None]
+
+
+EMBED_SETTINGS = [name for name in EmbedTextsBody.__annotations__ if name != "inputs"]
+
+
+@with_config(ConfigDict(extra="forbid"))
+class RerankTextsBody(TypedDict):
+    """The body of `rerank`; `top_n` is Cohere's, which LiteLLM sends."""
+
+    query: str
+    texts: Texts
+    raw_scores: NotRequired[bool | None]
+    return_text: NotRequired[bool | None]
+    top_n: NotRequired[PositiveInt | None]
+    truncate: NotRequired[bool | None]
+    truncation_direction: NotRequired[Direction | None]
+
+
+@with_config(ConfigDict(extra="forbid"))
+class ComparedSentences(TypedDict):
+    """A sentence, and those that are compared with it."""
+
+    source_sentence: str
+    sentences: Texts
+
+
+COMPARED = KeyTable.of(ComparedSentences)
+
+
+@with_config(ConfigDict(extra="forbid"))
+class SimilarityBody(TypedDict):
+    """The body of `similarity`."""
+
+    inputs: ComparedSentences
+    parameters: NotRequired[dict[str, Any] | None]
+
+
+OneOrTwo = Annotated[list[str], Field(min_length=1, max_length=2)]
+
+
+@with_config(ConfigDict(extra="forbid"))
+class PredictBody(TypedDict):
+    """The body of `predict`: a text, a pair of texts, or lists of one and of two."""
+
+    inputs: str | OneOrTwo | Annotated[list[OneOrTwo], Field(min_length=1)]
+    raw_scores: NotRequired[bool | None]
+    truncate: NotRequired[bool | None]
+    truncation_direction: NotRequired[Direction | None]
+
+
+@with_config(ConfigDict(extra="forbid"))
+class DecodeBody(TypedDict):
+    """The body of `decode`: the token ids of a text, or of several."""
+
+    ids: Ids | Annotated[list[Ids], Field(min_length=1)]
+    skip_special_tokens: NotRequired[bool | None]
+
+
+class SparseValue(TypedDict):
+    """An entry of the vocabulary by its number, and its weight."""
+
+    index: int
+    value: float
+
+
+class Rank(TypedDict):
+    """A text by its number in the request, and how well it fits the query."""
+
+    index: int
+    text: NotRequired[str]
+    score: float
+
+
+class Prediction(TypedDict):
+    """A label and its score."""
+
+    label: str
+    score: float
+
+
+class EmbeddingServerError(TypedDict):
+    """An error in the shape of text-embeddings-inference."""
+
+    error: str
+    error_type: ErrorType
+
+
+def _route(
+    path: str,
+    summary: str,
+    abilities: tuple[Ability, ...],
+    response: Any,
+    body: Any,
+    examples: Examples,
+) -> Route:
+    return Route(
+        path,
+        name=f"tei{path.title().replace('_', '')}",
+        server="Text Embeddings Inference",
+        summary=summary,
+        response=response,
+        error=EmbeddingServerError,
+        abilities=abilities,
+        body=body,
+        keys=KeyTable.of(body),
+        examples=examples,
+        other_statuses={
+            424: "The model failed.",
+            429: "The model is overloaded, or out of time.",
+        },
+    )
+
+
+def _texts(sample: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
+    """Return examples of a text and of several, some with settings."""
+    text = sample["inputs"]
+    return {"one": {"inputs": text}, "list": {"inputs": [text, text], "truncate": True, **settings}}
+
+
+def _ranked(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """Return examples of a query and texts."""
+    query, texts = sample["inputs"].values()
+    body = {
+        "query": query,
+        "texts": [texts if isinstance(texts, str) else texts[0], "It rains today."],
+    }
+    return {"texts": body, "scores": {**body, "raw_scores": True, "return_text": True}}
 
 
 class Protocol(InferenceServer):
     """TEI's paths; those of the tokenizer and the limits are for models that generate no texts."""
 
+    routes = (
+        _route(
+            "embed",
+            "Return a vector for each text.",
+            ("embed",),
+            list[list[float]],
+            EmbedTextsBody,
+            lambda sample: _texts(sample, normalize=False, dimensions=4),
+        ),
+        _route(
+            "embed_all",
+            "Return a vector for each token of each text.",
+            ("embed_all",),
+            list[list[list[float]]],
+            TextsBody,
+            _texts,
+        ),
+        _route(
+            "embed_sparse",
+            "Return the weights of the vocabulary's entries for each text.",
+            ("embed_sparse",),
+            list[list[SparseValue]],
+            TextsBody,
+            _texts,
+        ),
+        _route(
+            "rerank",
+            "Return texts by how well they fit a query, best first.",
+            ("rerank",),
+            list[Rank],
+            RerankTextsBody,
+            _ranked,
+        ),
+        _route(
+            "similarity",
+            "Return the similarity of each sentence to another one.",
+            ("similarity", "embed"),
+            list[float],
+            SimilarityBody,
+            lambda _: {"one": {"inputs": SENTENCES, "parameters": {"truncate": True}}},
+        ),
+        _route(
+            "predict",
+            "Return every label of a text or a pair, best first.",
+            ("predict",),
+            list[Prediction] | list[list[Prediction]],
+            PredictBody,
+            lambda sample: {
+                "one": {"inputs": sample["inputs"]},
+                "list": {
+                    "inputs": [[sample["inputs"]], [sample["inputs"]] * 2],
+                    "raw_scores": True,
+                },
+            },
+        ),
+        _route(
+            "decode",
+            "Return the text of each list of tokens.",
+            ("tokenizes",),
+            list[str],
+            DecodeBody,
+            lambda _: {
+                "one": {"ids": IDS},
+                "list": {"ids": [IDS, IDS], "skip_special_tokens": False},
+            },
+        ),
+    )
+    _routes: ClassVar[Mapping[str, Route]] = {each.path: each for each in routes}
+
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
         shared = {} if model.generates else self._paths
-        embed = partial(self._parse_texts, "embed", UNIT_VECTORS, _listed)
         self._paths = {
             **shared,
-            "embed": embed,
-            "embed_all": partial(self._parse_texts, "embed_all", {}, _without_batch),
-            "embed_sparse": partial(self._parse_texts, "embed_sparse", {}, _indices_and_values),
+            "embed": partial(self._parse_texts, UNIT_VECTORS, _listed),
+            "embed_all": partial(self._parse_texts, {}, _without_batch),
+            "embed_sparse": partial(self._parse_texts, {}, _indices_and_values),
             "rerank": self._parse_rerank,
             "similarity": self._parse_similarity,
             "predict": self._parse_predict,
@@ -106,33 +311,33 @@ class Protocol(InferenceServer):
             return self.error_response(exchange.http_request, error)
         return super().write(exchange, outcomes)
 
-    def error_body(self, error: RequestError) -> Any:
+    def error_body(self, error: RequestError) -> EmbeddingServerError:
         _, kind = KINDS.get(error.status, BACKEND)
         return {"error": str(error), "error_type": kind}
 
     def status_of(self, error: RequestError) -> int:
         return KINDS.get(error.status, BACKEND)[0]
 
+    def _read(self, http_request: HttpRequest, *required: str) -> Mapping[str, Any]:
+        """Return the body of a request for a path, with the keys that it must have."""
+        route = self._routes[http_request.path]
+        if route.path != "decode":  # of any model with a tokenizer
+            check_abilities(self.model, route)
+        return read_object(http_request.content, required, route.keys)
+
     def _parse_texts(
-        self,
-        operation: Service,
-        defaults: Mapping[str, Any],
-        write: Write,
-        http_request: HttpRequest,
+        self, defaults: Mapping[str, Any], write: Write, http_request: HttpRequest
     ) -> Exchange:
-        check_operation(self.model, operation)
-        table = TABLES[operation]
-        content = read_object(http_request.content, ["inputs"], table)
+        content = self._read(http_request, "inputs")
         texts = texts_or_ids(content["inputs"], "inputs", self.model.limits.max_rows)
-        given = _parameters(content, [name for name in table.keys if name != "inputs"])
+        given = _parameters(content, EMBED_SETTINGS)
         cuts_both_ends = SIDE in self.model.parameters
         parameters = {**defaults, **(given if cuts_both_ends else _cut_at_their_end(given))}
         requests = [Request(each, parameters, alone=False) for each in texts]
         return Exchange(http_request, requests, write)
 
     def _parse_rerank(self, http_request: HttpRequest) -> Exchange:
-        check_operation(self.model, "rerank")
-        content = read_object(http_request.content, ["query", "texts"], TABLES["rerank"])
+        content = self._read(http_request, "query", "texts")
         inputs = {name: content[name] for name in ("query", "texts")}
         self._check_texts(inputs["texts"], "texts")
         parameters = _cut_at_their_end(_parameters(content, RERANK_SETTINGS))
@@ -141,9 +346,8 @@ class Protocol(InferenceServer):
         return Exchange(http_request, [Request(inputs, parameters)], _first)
 
     def _parse_similarity(self, http_request: HttpRequest) -> Exchange:
-        check_operation(self.model, "similarity", "embed")
-        content = read_object(http_request.content, ["inputs"], TABLES["similarity"])
-        inputs = read_object(content["inputs"], SENTENCES, COMPARED, owner="inputs")
+        content = self._read(http_request, "inputs")
+        inputs = read_object(content["inputs"], list(COMPARED.keys), COMPARED, owner="inputs")
         self._check_texts(inputs["sentences"], "sentences")
         given = read_parameters(content)
         parameters = _parameters(given, list(given))
@@ -156,8 +360,7 @@ class Protocol(InferenceServer):
         return Exchange(http_request, requests, _cosines)
 
     def _parse_predict(self, http_request: HttpRequest) -> Exchange:
-        check_operation(self.model, "predict")
-        content = read_object(http_request.content, ["inputs"], TABLES["predict"])
+        content = self._read(http_request, "inputs")
         self._check_truncate(content.get("truncate"))
         _cut_at_their_end(_parameters(content, TRUNCATION))
         inputs = content["inputs"]
@@ -170,7 +373,7 @@ class Protocol(InferenceServer):
         return Exchange(http_request, requests, _listed if is_batch else _first)
 
     def _parse_decode(self, http_request: HttpRequest) -> Exchange:
-        content = read_object(http_request.content, ["ids"], TABLES["decode"])
+        content = self._read(http_request, "ids")
         lists = texts_or_ids(content["ids"], "ids", self.model.limits.max_rows)
         skip = content.get("skip_special_tokens")
         parameters = {"skip_special_tokens": True if skip is None else skip}
@@ -190,21 +393,19 @@ class Protocol(InferenceServer):
             does = "truncates" if self.model.limits.truncation else "refuses"
             raise Unprocessable(f"This model {does} texts that are too long; leave truncate out.")
 
-    def _info(self, exchange: Exchange, results: Sequence[Any]) -> dict[str, Any]:
-        limits, labels = self.model.limits, self.model.labels
-        kind = MODEL_TYPES.get(self.model.operation or "", "embedding")
-        facts = {
-            "id2label": {str(number): label for number, label in enumerate(labels)},
-            "label2id": {label: number for number, label in enumerate(labels)},
-        }
-        typed = {"model_type": {kind: {} if kind == "embedding" else facts}}
-        return {
-            **super()._info(exchange, results),
-            "served_model_name": self.model.name,
-            **(typed if self.model.operation else {}),
-            "max_batch_tokens": self.model.settings.max_batch_tokens,
-            "auto_truncate": limits.truncation,
-        }
+    def _info(self, exchange: Exchange, results: Sequence[Any]) -> ServedInfo:
+        info, labels = super()._info(exchange, results), self.model.labels
+        info["served_model_name"] = self.model.name
+        if self.model.operation:
+            kind = MODEL_TYPES.get(self.model.operation, "embedding")
+            facts = {
+                "id2label": {str(number): label for number, label in enumerate(labels)},
+                "label2id": {label: number for number, label in enumerate(labels)},
+            }
+            info["model_type"] = {kind: {} if kind == "embedding" else facts}
+        info["max_batch_tokens"] = self.model.settings.max_batch_tokens
+        info["auto_truncate"] = self.model.limits.truncation
+        return info
 
 
 def _parameters(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -259,7 +460,7 @@ def _without_batch(_exchange: Exchange, results: Sequence[Any]) -> Any:
     return [vectors for (vectors,) in results]
 
 
-def _indices_and_values(_exchange: Exchange, results: Sequence[Any]) -> Any:
+def _indices_and_values(_exchange: Exchange, results: Sequence[Any]) -> list[list[SparseValue]]:
     return [
         [{"index": each["index"], "value": each["value"]} for each in weights]
         for weights in results

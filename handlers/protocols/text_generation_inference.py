@@ -13,16 +13,23 @@ https://huggingface.github.io/text-generation-inference
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NotRequired
 
-from handlers.errors import BadRequest, RequestError, Unprocessable
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
+
+from handlers.errors import BadRequest, HubErrorBody, RequestError, Unprocessable
 from handlers.http.request import HttpRequest
-from handlers.protocols.base import Exchange, check_generates
+from handlers.http.streams import SERVER_SENT_EVENTS
+from handlers.protocols.base import Exchange, check_abilities
+from handlers.protocols.hugging_face import StreamDetails, TokenEvent
 from handlers.protocols.inference_server import InferenceServer, read_object
 from handlers.protocols.items import read_parameters
 from handlers.protocols.keys import KeyTable, honoured, ignored, refused
+from handlers.protocols.routes import Route
 from handlers.schemas.model_info import ModelInfo
-from handlers.schemas.request import Request
+from handlers.schemas.request import Request, TextToken
 from handlers.schemas.text_checks import json_type
 
 BODY = KeyTable({**honoured("inputs", "parameters"), **ignored("options", "stream")})
@@ -62,8 +69,62 @@ WARPERS: Mapping[str, Sequence[Any]] = {
 }
 
 
+@with_config(ConfigDict(extra="forbid"))
+class GenerateBody(TypedDict):
+    """The body of `generate` and `generate_stream`."""
+
+    inputs: str
+    parameters: NotRequired[dict[str, Any] | None]
+    options: NotRequired[dict[str, Any]]
+    stream: NotRequired[bool | None]
+
+
+class GenerateDetails(StreamDetails):
+    """Why a text ended, and what it took; `prefill` is empty."""
+
+    prefill: list[dict[str, Any]]
+    tokens: list[TextToken]
+    top_tokens: NotRequired[list[list[TextToken]]]
+
+
+class GenerateResult(TypedDict):
+    """The new text, and its details if requested."""
+
+    generated_text: str
+    details: NotRequired[GenerateDetails]
+
+
+GENERATE = Route(
+    "generate",
+    name="generate",
+    server="Text Generation Inference",
+    summary="Continue a prompt.",
+    response=GenerateResult,
+    error=HubErrorBody,
+    abilities=("generates",),
+    body=GenerateBody,
+    keys=BODY,
+    examples=lambda sample: {"one": dict(sample), "inputs": {"inputs": sample["inputs"]}},
+    other_statuses={429: "The model is overloaded, or out of time."},
+)
+
+
 class Protocol(InferenceServer):
     """TGI's paths; those of the tokenizer and the limits are for models that generate."""
+
+    routes = (
+        *InferenceServer.routes,
+        GENERATE,
+        replace(
+            GENERATE,
+            path="generate_stream",
+            name="generateStream",
+            summary="Continue a prompt, as server-sent events.",
+            response=None,
+            stream=SERVER_SENT_EVENTS,
+            part=TokenEvent,
+        ),
+    )
 
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
@@ -87,7 +148,7 @@ class Protocol(InferenceServer):
         return Exchange(http_request, [self.streamed(http_request, self._prompt(http_request))])
 
     def _prompt(self, http_request: HttpRequest) -> Request:
-        check_generates(self.model)
+        check_abilities(self.model, GENERATE)
         content = read_object(http_request.content, ["inputs"], BODY)
         inputs = content["inputs"]
         if not isinstance(inputs, str):
@@ -111,13 +172,14 @@ class Protocol(InferenceServer):
             given["do_sample"] = True
         return {**defaults, **given}
 
-    def _generated(self, _exchange: Exchange, results: Sequence[Any]) -> dict[str, Any]:
+    def _generated(self, _exchange: Exchange, results: Sequence[Any]) -> GenerateResult:
         """Return the one text of a result, with the keys that TGI's details have in addition."""
-        text = dict(results[0][0])
-        text = {"generated_text": text.pop(self.model.result_columns[0]), **text}
+        others = dict(results[0][0])
+        text: Any = {"generated_text": others.pop(self.model.result_columns[0]), **others}
         if "details" in text:
             text["details"] = {"prefill": [], "tokens": [], **text["details"]}
-        return text
+        result: GenerateResult = text
+        return result
 
     def _tokenized(self, exchange: Exchange, results: Sequence[Any]) -> Any:
         tokens = super()._tokenized(exchange, results)

@@ -11,15 +11,18 @@ https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html#tokenizer-a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
 
-from handlers.errors import BadRequest
+from handlers.errors import BadRequest, WholeErrorBody
 from handlers.http.request import HttpRequest
 from handlers.protocols.base import BaseProtocol, Exchange, check_count, check_not_explained
-from handlers.protocols.keys import Key, KeyTable, honoured, ignored, refused
+from handlers.protocols.keys import Key, KeyTable, ignored, refused
+from handlers.protocols.routes import Route
 from handlers.schemas.operation import Operation
 from handlers.schemas.parameters import parse_body
 from handlers.schemas.request import MAX_MESSAGES, Request, TokenIds
@@ -27,30 +30,6 @@ from handlers.schemas.tokenized_text import TokenizedText
 
 TOKENIZE: Literal["tokenize"] = "tokenize"
 DETOKENIZE: Literal["detokenize"] = "detokenize"
-TOKENIZE_KEYS = KeyTable(
-    {
-        **honoured(
-            "model",
-            "prompt",
-            "messages",
-            "add_special_tokens",
-            "add_generation_prompt",
-            "continue_final_message",
-            "chat_template_kwargs",
-        ),
-        **ignored("request_id", "user"),
-        **refused(
-            return_token_strs=False,
-            tools=[],
-            truncate_prompt_tokens=[],
-            mm_processor_kwargs=[],
-            media_io_kwargs=[],
-        ),
-        "chat_template": Key("refused", remedy="the checkpoint's own is used, so leave it out"),
-    }
-)
-DETOKENIZE_KEYS = KeyTable({**honoured("model", "tokens"), **ignored("request_id", "user")})
-TABLES: Mapping[str, KeyTable] = {TOKENIZE: TOKENIZE_KEYS, DETOKENIZE: DETOKENIZE_KEYS}
 
 
 class TokenizerBody(BaseModel):
@@ -63,6 +42,10 @@ class TokenizerBody(BaseModel):
 
 class TokenizeBody(TokenizerBody):
     """The body of `tokenize`: a prompt, or the messages of a chat."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["prompt"]}, {"required": ["messages"]}]}
+    )
 
     prompt: str | None = None
     messages: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None = None
@@ -78,19 +61,86 @@ class DetokenizeBody(TokenizerBody):
     tokens: Annotated[list[int], Field(fail_fast=True)]
 
 
+class TokenizedPrompt(TypedDict):
+    """The tokens of a prompt; `max_model_len` is null for no limit."""
+
+    tokens: list[int]
+    count: int
+    max_model_len: int | None
+
+
+class DetokenizedPrompt(TypedDict):
+    """The text of tokens."""
+
+    prompt: str
+
+
+TOKENIZE_ROUTE = Route(
+    TOKENIZE,
+    name="tokenizePrompt",
+    server="vLLM",
+    summary="Return the tokens of a prompt.",
+    response=TokenizedPrompt,
+    error=WholeErrorBody,
+    abilities=("tokenizes",),
+    body=TokenizeBody,
+    keys=KeyTable.of(
+        TokenizeBody,
+        ignored("request_id", "user"),
+        refused(
+            return_token_strs=False,
+            tools=[],
+            truncate_prompt_tokens=[],
+            mm_processor_kwargs=[],
+            media_io_kwargs=[],
+        ),
+        {"chat_template": Key("refused", remedy="the checkpoint's own is used, so leave it out")},
+    ),
+    examples=lambda _: {"prompt": {"prompt": "Once upon a time", "add_special_tokens": False}},
+    description="A prompt or messages get ids, as from vLLM.",
+)
+
+
 class Protocol(BaseProtocol):
     """The tokenizer of a model; `model` may be any name, since the path selects the model."""
+
+    routes = (
+        TOKENIZE_ROUTE,
+        replace(
+            TOKENIZE_ROUTE,
+            abilities=("continues_prompts",),
+            description="",
+            examples=lambda _: {
+                "chat": {"messages": [{"role": "user", "content": "Once upon a time"}]}
+            },
+        ),
+        Route(
+            DETOKENIZE,
+            name="detokenize",
+            server="vLLM",
+            summary="Return the text of tokens.",
+            response=DetokenizedPrompt,
+            error=WholeErrorBody,
+            abilities=("tokenizes",),
+            body=DetokenizeBody,
+            keys=KeyTable.of(DetokenizeBody, ignored("request_id", "user")),
+            examples=lambda _: {"one": {"tokens": [5, 6, 7]}},
+        ),
+    )
 
     def recognises(self, http_request: HttpRequest) -> bool:
         return http_request.path in (TOKENIZE, DETOKENIZE)
 
     def parse(self, http_request: HttpRequest) -> Exchange:
         check_not_explained(http_request, http_request.path)
-        http_request = TABLES[http_request.path].check(http_request)
+        route = next(each for each in self.routes if each.path == http_request.path)
+        http_request = route.keys.check(http_request)
         parse = self._parse_text if http_request.path == TOKENIZE else self._parse_ids
         return parse(http_request)
 
-    def response_body(self, exchange: Exchange, results: Sequence[Any]) -> Any:
+    def response_body(
+        self, exchange: Exchange, results: Sequence[Any]
+    ) -> TokenizedPrompt | DetokenizedPrompt:
         (result,) = results
         if not isinstance(result, TokenizedText):
             return {"prompt": result}

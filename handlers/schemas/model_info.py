@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, Protocol
 
 from handlers.config.handler_section import HandlerSection
 
@@ -22,6 +23,9 @@ Service = Literal[
     "transcribe",
     "speak",
 ]
+# What a model does: the operation of its mode, and whether it has a tokenizer, generates texts,
+# continues prompts and chats, or generates images.
+Ability = Service | Literal["tokenizes", "generates", "continues_prompts", "draws"]
 # The column of inputs that are one text.
 TEXT_COLUMN: Columns = ("text",)
 # The column of inputs that are one image.
@@ -218,9 +222,39 @@ class ModelInfo:
         """Whether it continues prompts and chats."""
         return self.generates and not self.is_encoder_decoder
 
+    @cached_property
+    def abilities(self) -> set[Ability]:
+        """What it does."""
+        return abilities_of(self)
+
     def as_json(self) -> dict[str, Any]:
         """Return the public part, ready for JSON."""
         facts = {name: getattr(self, name) for name in PUBLIC}
         settings = {name: getattr(self.settings, name) for name in PUBLIC_SETTINGS}
         generation = asdict(self.generation) if self.generation else None
         return {**facts, **settings, "limits": asdict(self.limits), "generation": generation}
+
+
+class HasAbilities(Protocol):
+    """A model, or the task of a mode, that says what it does."""
+
+    @property
+    def operation(self) -> Service | None: ...
+    @property
+    def generates(self) -> bool: ...
+    @property
+    def is_encoder_decoder(self) -> bool: ...
+    @property
+    def draws(self) -> bool: ...
+
+
+def abilities_of(model: HasAbilities) -> set[Ability]:
+    """Return what a model, or those of a task, does."""
+    abilities: dict[Ability, bool] = {
+        "generates": model.generates,
+        "continues_prompts": model.generates and not model.is_encoder_decoder,
+        "draws": model.draws,
+    }
+    return {name for name, has in abilities.items() if has} | (
+        {model.operation} if model.operation else set()
+    )

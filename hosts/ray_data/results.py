@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic_core import PydanticSerializationError, to_json
 
-from handlers.errors import KitError
+from handlers.errors import ErrorBody, KitError
 from hosts.ray_data.chunks import ERROR, RESULT, Block
 
 Format = Literal["jsonl", "parquet"]
@@ -27,7 +27,7 @@ DRAFT = re.compile(r"\.draft-[0-9a-f]{32}")
 # How a line ends whose row has no error.
 NO_ERROR = to_json({ERROR: None})[1:] + b"\n"
 ERROR_TYPE = pa.struct({"code": pa.int64(), "type": pa.string(), "message": pa.string()})
-Outcome = tuple[Any, dict[str, Any] | None]
+Outcome = tuple[Any, ErrorBody | None]
 
 
 class WrongOutput(KitError):

@@ -56,6 +56,7 @@ class Scorer:
         return {"rows": np.array(rows), "errors": np.array(errors)}
 
     def _score(self, chunk: Any) -> tuple[int, int]:
+        from handlers.errors import BadRequest  # noqa: PLC0415
         from hosts.ray_data.chunks import read  # noqa: PLC0415
         from hosts.ray_data.results import count_errors, file_of, write_results  # noqa: PLC0415
 
@@ -66,12 +67,10 @@ class Scorer:
         inputs = [each for place, each in enumerate(block.inputs) if place not in block.errors]
         predicted = iter(self._model.predict(inputs, are_cells=chunk.kind == "csv"))
         outcomes = [
-            (None, _bad_request(block.errors[place])) if place in block.errors else next(predicted)
+            (None, BadRequest(block.errors[place]).body())
+            if place in block.errors
+            else next(predicted)
             for place in range(len(block.inputs))
         ]
         write_results(path, block, outcomes)
         return len(outcomes), sum(error is not None for _, error in outcomes)
-
-
-def _bad_request(message: str) -> dict[str, Any]:
-    return {"code": 400, "type": "BadRequestException", "message": message}

@@ -10,7 +10,6 @@ from typing import Any
 from handlers import tasks
 from handlers.explainers import targets
 from handlers.schemas.json_schema import parameter_schemas
-from handlers.tasks._text import TextTask
 from scripts.openapi.shapes import (
     NULL,
     PLACE,
@@ -45,12 +44,6 @@ def bodies(mode: str, known: Mapping[str, Schema]) -> dict[str, Schema]:
         "PredictionBody": _body(parameters, old, STREAM if task.generates else {}),
         "PredictionInstances": _instances(parameters, old),
     }
-    if issubclass(task, TextTask):
-        has_chats = task.generates and not task.is_encoder_decoder
-        found["TokenizeBody"] = _tokenize_body(has_chats=has_chats)
-    if task.generates:
-        settings = {**STREAM, "parameters": any_of(ref(parameters), NULL), "options": OPTIONS}
-        found["GenerateBody"] = closed({"inputs": TEXT, **settings}, "inputs")
     if target := targets.get(mode):
         explained = "ExplanationParameters"
         found |= {
@@ -77,21 +70,6 @@ def _body(parameters: str, old: Schema, more: Mapping[str, Schema] | None = None
 def _settings(parameters: Schema) -> dict[str, Schema]:
     """Return the keys beside the inputs."""
     return {"parameters": parameters, "target": TARGET, "options": OPTIONS}
-
-
-def _tokenize_body(*, has_chats: bool) -> Schema:
-    """Return the bodies of `tokenize`: that of TGI and TEI, and those of vLLM."""
-    special = {"add_special_tokens": any_of({"type": "boolean"}, NULL)}
-    texts = any_of(TEXT, list_of(TEXT, minItems=1))
-    forms = [closed({"inputs": texts, **special}, "inputs"), _prompt_form("prompt", TEXT, special)]
-    if has_chats:
-        chat = {**special, "add_generation_prompt": any_of({"type": "boolean"}, NULL)}
-        forms.append(_prompt_form("messages", list_of(ref("ChatMessage"), minItems=1), chat))
-    return any_of(*forms)
-
-
-def _prompt_form(name: str, inputs: Schema, settings: Mapping[str, Schema]) -> Schema:
-    return closed({name: inputs, **settings, "model": any_of(TEXT, NULL)}, name)
 
 
 def _instances(parameters: str, old: Schema) -> Schema:

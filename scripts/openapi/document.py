@@ -13,11 +13,13 @@ from typing import Any
 from handlers import __version__
 from handlers.config.choices import modes
 from scripts.openapi.operations import operations
+from scripts.openapi.routes import operations as routes_operations
+from scripts.openapi.routes import routes_of
 from scripts.openapi.schemas import schemas
 from scripts.paths import ROOT
 from scripts.serving.ports import HOST, Ports
 
-DOCUMENTS = ROOT / "docs" / "openapi"
+DOCUMENTS = ROOT / "build" / "openapi"
 ABOUT = """\
 The requests and responses of a model of mode `{mode}` that this kit serves on TorchServe. Its own \
 limits, labels and defaults, and what generates its texts where it has any, are in \
@@ -27,7 +29,9 @@ limits, labels and defaults, and what generates its texts where it has any, are 
 def document(mode: str) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of a mode."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    components = schemas(mode)
+    routes = routes_of(mode)
+    known = schemas(mode, routes)
+    made = [*operations(mode, known), *routes_operations(mode, routes, known)]
     served = {"model": mode, "version": "1.0"}
     return {
         "openapi": "3.1.1",
@@ -38,10 +42,8 @@ def document(mode: str) -> dict[str, Any]:
             "license": {"name": project["license"], "identifier": project["license"]},
         },
         "servers": [{"url": f"http://{HOST}:{Ports().inference}"}],
-        "paths": {
-            each.path: {each.method: each.as_json(served)} for each in operations(mode, components)
-        },
-        "components": {"schemas": dict(sorted(components.items()))},
+        "paths": {each.path: {each.method: each.as_json(served)} for each in made},
+        "components": {"schemas": dict(sorted(known.components.items()))},
     }
 
 

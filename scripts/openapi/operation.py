@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from handlers.errors import (
     Unprocessable,
 )
 from handlers.http.response import JSON
-from scripts.openapi.shapes import Schema, any_of, ref
+from scripts.openapi.shapes import Schema, one_of, ref
 
 PARAMETERS = {
     "model": "The name under which a model is served.",
@@ -32,6 +32,7 @@ ERRORS: tuple[type[RequestError], ...] = (
     RequestTooLarge,
     Unprocessable,
 )
+ERROR, TORCHSERVE_ERROR = ref("WholeErrorBody"), ref("ErrorBody")
 TOO_LARGE = "More bytes than the server's `max_request_size` get this status and nothing else."
 
 
@@ -55,7 +56,7 @@ class Operation:
     Attributes:
         path: with names of parameters in braces.
         name: the operation's id, for generated clients.
-        tag: the protocol that it belongs to.
+        tags: the servers or protocols that it belongs to.
         summary: what it does.
         answers: the schema of a success, by content type.
         bodies: the request bodies, by content type; empty for a GET.
@@ -66,12 +67,12 @@ class Operation:
 
     path: str
     name: str
-    tag: str
+    tags: Sequence[str]
     summary: str
     answers: Mapping[str, Schema]
     bodies: Mapping[str, Body] = field(default_factory=dict)
     description: str = ""
-    errors: tuple[str, ...] = ("Error",)
+    errors: Sequence[Schema] = (ERROR,)
     other_statuses: Mapping[int, str] = field(default_factory=dict)
 
     @property
@@ -85,7 +86,7 @@ class Operation:
         contents = {kind: body.as_json() for kind, body in self.bodies.items()}
         return {
             "operationId": self.name,
-            "tags": [self.tag],
+            "tags": list(self.tags),
             "summary": self.summary,
             **({"description": self.description} if self.description else {}),
             "parameters": [_parameter(name, served[name]) for name in names],
@@ -101,18 +102,13 @@ class Operation:
             if names
         }
         others = {
-            str(status): _response(sentence, {JSON: _one_of(self.errors)})
+            str(status): _response(sentence, {JSON: one_of(self.errors)})
             for status, sentence in self.other_statuses.items()
         }
         return dict(sorted({**common, **others}.items()))
 
     def _error_of(self, kind: type[RequestError]) -> Schema:
-        return _one_of([*self.errors, *(["Error"] if kind in TORCHSERVES else [])])
-
-
-def _one_of(errors: Iterable[str]) -> Schema:
-    names = dict.fromkeys(errors)
-    return any_of(*map(ref, names)) if len(names) > 1 else ref(*names)
+        return one_of([*self.errors, *([TORCHSERVE_ERROR] if kind in TORCHSERVES else [])])
 
 
 def _response(description: str, answers: Mapping[str, Schema]) -> dict[str, Any]:

@@ -1,46 +1,27 @@
-"""The types of a mode's requests and results, as the components of a document."""
+"""The types of a mode's requests and responses, as the components of a document."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Literal, NotRequired
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from handlers import tasks
+from handlers.errors import ErrorBody, WholeErrorBody
 from handlers.explainers import targets
-from handlers.protocols.openai.bodies import ChatBody, CompletionBody
-from handlers.protocols.openai.images import ImageBody
-from handlers.protocols.openai.responses import ResponseBody
-from handlers.protocols.vllm import DetokenizeBody
+from handlers.protocols.hugging_face import StepEvent, TokenEvent
+from handlers.protocols.kserve_v1 import KServeError
+from handlers.protocols.open_inference.protocol import InferenceResponse
+from handlers.protocols.open_inference.tensors import InferenceRequest
+from handlers.protocols.openai.types import ChatMessage
+from handlers.protocols.routes import Route
 from handlers.schemas.json_schema import PlainSchema
-from handlers.tasks._text import TextTask
-from handlers.tasks.text_to_image import GeneratedImage
-from scripts.openapi import audio, embedding_servers, inference, openai, tgi, vllm
 from scripts.openapi.bodies import bodies
-from scripts.openapi.shapes import PLACE, Schema, or_null, ref
-from scripts.openapi.token_events import TokenEvent
-
-
-class Error(TypedDict):
-    """An error in TorchServe's own shape; in a list, in the place of the result.
-
-    A response that is one error has the keys of text-generation-inference as well.
-    """
-
-    code: int
-    type: str
-    message: str
-    error: NotRequired[str]
-    error_type: NotRequired[Literal["validation", "overloaded", "generation"]]
-
-
-class ProtocolError(TypedDict):
-    """An error as KServe's V1 and the Open Inference Protocol have it."""
-
-    error: str
+from scripts.openapi.shapes import NULL, PLACE, Schema, any_of, or_null, ref
 
 
 class Health(TypedDict):
@@ -49,91 +30,70 @@ class Health(TypedDict):
     status: Literal["Healthy", "Partial Healthy", "Unhealthy"]
 
 
-class StepEvent(TypedDict, total=False):
-    """One event of a stream of images: a step, or at the end the whole result."""
-
-    step: int
-    steps: int
-    result: list[GeneratedImage]
+COMMON = (ErrorBody, WholeErrorBody, KServeError, Health, InferenceRequest, InferenceResponse)
+# Bodies with the parameters of a mode.
+WITH_PARAMETERS = ("GenerateBody", "SimilarityBody")
 
 
-COMMON: tuple[Any, ...] = (
-    Error,
-    ProtocolError,
-    Health,
-    inference.InferenceRequest,
-    inference.InferenceResponse,
-    tgi.GenerationError,
-    tgi.ServedInfo,
-)
-TOKENIZED: tuple[Any, ...] = (
-    tgi.InputToken,
-    vllm.DetokenizedPrompt,
-    vllm.TokenizedPrompt,
-    DetokenizeBody,
-)
-OPENAI: tuple[Any, ...] = (
-    ChatBody,
-    CompletionBody,
-    openai.ChatCompletion,
-    openai.ChatCompletionChunk,
-    openai.ChatMessage,
-    openai.Completion,
-    openai.CompletionChunk,
-    openai.ModelList,
-    openai.OpenAIError,
-    openai.Response,
-    openai.ResponseEvent,
-    ResponseBody,
-)
-DRAWN: tuple[Any, ...] = (
-    ImageBody,
-    StepEvent,
-    openai.ImageEvent,
-    openai.ImagesResponse,
-    openai.ModelList,
-    openai.OpenAIError,
-)
-STREAMED: tuple[Any, ...] = (tgi.GenerateResult, TokenEvent)
+@dataclass(frozen=True)
+class Schemas:
+    """The schemas of a document.
+
+    Attributes:
+        components: every component by its name.
+        by_type: the schema of each type, which may refer to components.
+    """
+
+    components: Mapping[str, Schema]
+    by_type: Mapping[Any, Schema]
 
 
-def schemas(mode: str) -> dict[str, Schema]:
-    """Return every schema of a mode's document by name."""
-    task = tasks.get(mode)
-    continues_prompts = task.generates and not task.is_encoder_decoder
-    kinds = [*COMMON, task.parameters]
-    kinds += TOKENIZED if issubclass(task, TextTask) else ()
-    kinds += DRAWN if task.draws else ()
-    kinds += STREAMED if task.generates else ()
-    kinds += OPENAI if continues_prompts else ()
-    kinds += [*embedding_servers.component_types(mode), *audio.component_types(mode)]
-    if target := targets.get(mode):
-        kinds.append(target.results)
-    by_name = {kind.__name__: kind for kind in kinds}
-    found = _schemas_of({"Inputs": task.inputs, "Result": task.results, **by_name})
-    parameters = found[task.parameters.__name__]["properties"]
-    found[task.parameters.__name__]["properties"] = {
-        name: or_null(schema) for name, schema in parameters.items()
+def schemas(mode: str, routes: Iterable[Route]) -> Schemas:
+    """Return the schemas of a mode's document, whose models have some routes."""
+    task, target = tasks.get(mode), targets.get(mode)
+    kinds: list[Any] = [*COMMON, task.parameters]
+    kinds += [TokenEvent] if task.generates else []
+    kinds += [StepEvent] if task.draws else []
+    kinds += [target.results] if target else []
+    for route in routes:
+        kinds += [route.body, route.response, route.error, route.part]
+    if any(route.name == "chat" for route in routes):
+        kinds.append(ChatMessage)
+    named = {"Inputs": task.inputs, "Result": task.results}
+    components, by_type = _schemas_of(named, [kind for kind in kinds if kind is not None])
+    _refine(components, task.parameters.__name__)
+    return Schemas(components | bodies(mode, components), by_type)
+
+
+def _refine(components: Mapping[str, Schema], parameters: str) -> None:
+    """Describe what depends on the mode, or is checked after the body."""
+    properties = components[parameters]["properties"]
+    components[parameters]["properties"] = {
+        name: or_null(schema) for name, schema in properties.items()
     }
-    if continues_prompts:
-        found["ChatBody"]["properties"]["messages"]["items"] = ref("ChatMessage")
-    embedding_servers.refine(found)
-    audio.refine(found)
-    return found | bodies(mode, found)
+    for name in components.keys() & set(WITH_PARAMETERS):
+        components[name]["properties"]["parameters"] = any_of(ref(parameters), NULL)
+    if "ChatBody" in components:
+        components["ChatBody"]["properties"]["messages"]["items"] = ref("ChatMessage")
 
 
-def _schemas_of(kinds: Mapping[str, Any]) -> dict[str, Schema]:
-    """Return the schema of each type, and of every named type that it contains."""
-    adapters: list[Any] = [(name, "validation", TypeAdapter(kind)) for name, kind in kinds.items()]
+def _schemas_of(
+    named: Mapping[str, Any], kinds: Iterable[Any]
+) -> tuple[dict[str, Schema], dict[Any, Schema]]:
+    """Return the components of types with a name here or of their own, and the schema of each."""
+    adapters: list[Any] = [
+        (kind, "validation", TypeAdapter(kind)) for kind in dict.fromkeys([*named.values(), *kinds])
+    ]
     by_key, rest = TypeAdapter.json_schemas(
         adapters,
         by_alias=False,
         ref_template=PLACE + "{model}",
         schema_generator=PlainSchema,
     )
-    own = {name: schema for (name, _), schema in by_key.items() if schema != ref(name)}
+    by_type = {kind: schema for (kind, _), schema in by_key.items()}
+    own = {name: by_type[kind] for name, kind in named.items() if by_type[kind] != ref(name)}
     # Types whose schema stands in that of a parameter are not referred to.
     inner = rest.get("$defs", {})
     text = json.dumps([*inner.values(), *by_key.values()])
     used = {name: schema for name, schema in inner.items() if f'"{PLACE}{name}"' in text}
-    return {**used, **own}
+    return {**used, **own}, by_type

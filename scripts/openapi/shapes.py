@@ -25,6 +25,14 @@ def any_of(*alternatives: Schema) -> Schema:
     return {"anyOf": list(alternatives)}
 
 
+def one_of(alternatives: Iterable[Schema]) -> Schema:
+    """Return the schema of values that fit one of several schemas, of which some may be equal."""
+    found: list[Schema] = []
+    for schema in alternatives:
+        found += [] if schema in found else [schema]
+    return any_of(*found) if len(found) > 1 else found[0]
+
+
 def or_null(schema: Schema) -> Schema:
     """Return a schema that also allows null, which means that the value is left out."""
     if Draft202012Validator(schema).is_valid(None):

@@ -9,17 +9,22 @@ from pathlib import Path
 
 import pytest
 
+from handlers.config.choices import modes
+from scripts import openapi
 from scripts.paths import ROOT
 
 MKDOCS = ROOT / ".venv-docs" / "bin" / "mkdocs"
 # Resources that a browser loads by itself; links are not among them.
 LOADED = re.compile(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?(https?://[^\" >]+)")
+# Links of the page of OpenAPI documents.
+LISTED = re.compile(r"href=\"?(\w+\.json)")
 
 
 @pytest.mark.nightly
 def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(
     tmp_path: Path,
 ) -> None:
+    openapi.write()
     done = subprocess.run(
         [MKDOCS, "build", "--strict", "--site-dir", tmp_path],
         cwd=ROOT,
@@ -33,3 +38,6 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(
     assert len(pages) > 12
     for page in pages:
         assert not LOADED.findall(page.read_text(encoding="utf-8")), page
+    listed = LISTED.findall((tmp_path / "openapi" / "index.html").read_text(encoding="utf-8"))
+    assert listed == [f"{mode}.json" for mode in sorted(modes())]
+    assert all((tmp_path / "openapi" / name).is_file() for name in listed)

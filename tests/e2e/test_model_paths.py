@@ -10,7 +10,7 @@ import pytest
 
 from scripts.serving.server import Server
 from tests.e2e.asking import CLIENT, Question, ask_at_once, ask_json
-from tests.e2e.documents import events
+from tests.e2e.documents import EVENTS, parts
 from tests.e2e.served import served_modes
 from tests.e2e.test_openai import MESSAGES, PROMPT, generated
 
@@ -38,8 +38,8 @@ def streamed(server: Server, rest: str, body: Any) -> tuple[int, list[Any]]:
     """Return how many parts of a stream arrive, and the data of its events."""
     with CLIENT.stream("POST", server.inference_url + path(rest), json=body) as answer:
         assert answer.headers["content-type"] == "text/event-stream"
-        parts = list(answer.iter_raw())
-    return len(parts), events(b"".join(parts).decode())
+        sent = list(answer.iter_raw())
+    return len(sent), parts(b"".join(sent).decode(), EVENTS)
 
 
 def test_a_prompt_and_its_stream_are_continued(server: Server) -> None:
@@ -111,9 +111,9 @@ def test_requests_of_all_paths_share_a_batch(server: Server) -> None:
         whole, stream, tokens, response, text, wrong, plain, empty = together[first : first + 8]
         assert whole.json()["generated_text"] == expected
         for each in (stream, plain):
-            assert "".join(part["token"]["text"] for part in events(each.text)) == expected
+            assert "".join(part["token"]["text"] for part in parts(each.text, EVENTS)) == expected
         assert [token["text"] for token in tokens.json()]
-        assert events(response.text)[-1]["response"]["usage"]["output_tokens"] == 5
+        assert parts(response.text, EVENTS)[-1]["response"]["usage"]["output_tokens"] == 5
         assert text.json()["prompt"]
         assert wrong.json() == {
             "error": "inputs must be a text, and is a number.",

@@ -1,4 +1,4 @@
-"""A server answers as docs/openapi describes: every example, every error, every refusal."""
+"""A server answers as the OpenAPI documents describe: every example, every error, every refusal."""
 
 from __future__ import annotations
 

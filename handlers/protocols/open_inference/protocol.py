@@ -26,20 +26,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
 
 from handlers.config.quoting import shorten
 from handlers.errors import NotFound, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import JSON, HttpResponse, encode_json
 from handlers.protocols.base import BaseProtocol, Exchange
+from handlers.protocols.kserve_v1 import KServeError
 from handlers.protocols.open_inference.rows import Rows
 from handlers.protocols.open_inference.tensors import (
     BYTES,
     LENGTH_OF_JSON,
     MAX_ID,
     OUTPUT,
-    Body,
+    Datatype,
+    InferenceRequest,
     pack_texts,
     read_tensors,
     split_body,
@@ -89,6 +93,25 @@ MODEL_PATHS: dict[str | None, Describe | None] = {
 }
 
 
+class ResponseOutput(TypedDict):
+    """An output tensor, flat, in row-major order; texts are BYTES."""
+
+    name: str
+    datatype: Datatype
+    shape: list[int]
+    parameters: NotRequired[dict[str, Any]]
+    data: list[Any]
+
+
+class InferenceResponse(TypedDict):
+    """Output tensors; `id` is the request's."""
+
+    model_name: str
+    model_version: str
+    id: NotRequired[str]
+    outputs: list[ResponseOutput]
+
+
 @dataclass(frozen=True)
 class Format:
     """The form of the response to an inference request.
@@ -108,7 +131,7 @@ class Protocol(BaseProtocol):
     """One request for each row of the tensors, answered as an item of a list is."""
 
     # Texts are tensors, too.
-    keys = MappingProxyType({"inputs": list})
+    body_keys = MappingProxyType({"inputs": list})
 
     def recognises(self, http_request: HttpRequest) -> bool:
         if (
@@ -128,7 +151,7 @@ class Protocol(BaseProtocol):
             found = describe(self.model)
             return Exchange(http_request, context=found, asks_health="ready" in found)
         content, data = split_body(http_request)
-        body = Body.parse(content)
+        body = InferenceRequest.parse(content)
         by_grpc = _by_torchserve_grpc(http_request)
         tensors = read_tensors(body, data, self.model.limits.max_rows, in_base64=by_grpc)
         rows = Rows(tensors, body.parameters or {}, self.model, explains=http_request.explains)
@@ -149,7 +172,7 @@ class Protocol(BaseProtocol):
             return _binary_response(self.response_body(exchange, results))
         return super().response(exchange, results)
 
-    def error_body(self, error: RequestError) -> Any:
+    def error_body(self, error: RequestError) -> KServeError:
         return {"error": str(error)}
 
     def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
@@ -160,16 +183,18 @@ class Protocol(BaseProtocol):
 
     def _inference_response(
         self, request_id: str | None, elements: Sequence[Any], output: str = OUTPUT
-    ) -> dict[str, Any]:
-        tensor = {
+    ) -> InferenceResponse:
+        tensor: ResponseOutput = {
             "name": output,
             "datatype": BYTES,
             "shape": [len(elements), 1],
             "parameters": {"content_type": "hg_jsonlist"},
             "data": list(elements),
         }
-        model = {"model_name": self.model.name, "model_version": self.model.version}
-        return {**model, **({} if request_id is None else {"id": request_id}), "outputs": [tensor]}
+        name, number, outputs = self.model.name, self.model.version, [tensor]
+        if request_id is None:
+            return {"model_name": name, "model_version": number, "outputs": outputs}
+        return {"model_name": name, "model_version": number, "id": request_id, "outputs": outputs}
 
 
 def find_description(path: str, model: ModelInfo) -> Describe | None:

@@ -15,7 +15,7 @@ from itertools import islice
 from math import prod
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, SkipValidation, model_validator
 
 from handlers.config.quoting import quote, shorten
 from handlers.errors import BadRequest, RequestTooLarge, Unprocessable
@@ -24,7 +24,7 @@ from handlers.http.request import HttpRequest
 from handlers.schemas.parameters import MAX_KEYS, MAX_VALUES, check_size, parse_body
 from handlers.schemas.text_checks import json_type
 
-BYTES = "BYTES"
+BYTES: Literal["BYTES"] = "BYTES"
 Datatype = Literal[
     "BOOL",
     "UINT8",
@@ -83,14 +83,14 @@ class StrictModel(BaseModel):
         return values
 
 
-class Input(StrictModel):
+class RequestInput(StrictModel):
     """One tensor in the JSON; without `data` its elements are bytes after the JSON."""
 
     name: str
     datatype: Datatype
     shape: Annotated[list[NonNegativeInt], Field(fail_fast=True)]
     parameters: dict[str, Any] | None = None
-    data: Any = None
+    data: SkipValidation[list[Any] | None] = None
 
     @property
     def title(self) -> str:
@@ -103,22 +103,22 @@ class Input(StrictModel):
         return (self.parameters or {}).get("binary_data_size")
 
 
-class Output(StrictModel):
+class RequestOutput(StrictModel):
     """A requested tensor."""
 
     name: str
     parameters: dict[str, Any] | None = None
 
 
-class Body(StrictModel):
+class InferenceRequest(StrictModel):
     """An inference request; the path selects the model, not the name here."""
 
     id: Annotated[str, Field(max_length=MAX_ID)] | None = None
     model_name: str | None = None
     model_version: str | None = None
     parameters: dict[str, Any] | None = None
-    inputs: Annotated[list[Input], Field(fail_fast=True)] = Field(min_length=1)
-    outputs: Annotated[list[Output], Field(fail_fast=True)] | None = None
+    inputs: Annotated[list[RequestInput], Field(fail_fast=True)] = Field(min_length=1)
+    outputs: Annotated[list[RequestOutput], Field(fail_fast=True)] | None = None
 
     @classmethod
     def parse(cls, content: Any) -> Self:
@@ -206,7 +206,7 @@ class Tensor:
 
 
 def read_tensors(
-    body: Body, data: bytes, max_rows: int, *, in_base64: bool = False
+    body: InferenceRequest, data: bytes, max_rows: int, *, in_base64: bool = False
 ) -> dict[str, Tensor]:
     """Return a body's tensors by name.
 
@@ -243,7 +243,7 @@ def read_tensors(
     return tensors
 
 
-def _count_of(given: Input, limit: int) -> int:
+def _count_of(given: RequestInput, limit: int) -> int:
     """Return the number of elements that a shape has."""
     shape = quote(given.shape)
     if len(given.shape) > MAX_DIMENSIONS or sum(size != 1 for size in given.shape) > 1:
@@ -256,7 +256,7 @@ def _count_of(given: Input, limit: int) -> int:
     return count
 
 
-def _read_elements(given: Input, data: bytes, count: int) -> tuple[list[Any], bytes]:
+def _read_elements(given: RequestInput, data: bytes, count: int) -> tuple[list[Any], bytes]:
     """Return the elements, at most one more than their number should be, and the other bytes."""
     size = given.binary_size
     if given.data is not None or size is None:
@@ -268,7 +268,7 @@ def _read_elements(given: Input, data: bytes, count: int) -> tuple[list[Any], by
     return unpack_elements(data[:size], given.datatype, given.title, count), data[size:]
 
 
-def _elements_in_json(given: Input, count: int) -> list[Any]:
+def _elements_in_json(given: RequestInput, count: int) -> list[Any]:
     if not isinstance(given.data, list):
         raise BadRequest(
             f"{given.title} must have a list as data, and has {json_type(given.data)}."

@@ -13,6 +13,7 @@ from typing import Any
 from handlers import __version__
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import NotFound
+from handlers.protocols.openai.types import ServedModel
 from handlers.schemas.model_info import ModelInfo
 
 
@@ -48,8 +49,13 @@ def fingerprint(model: ModelInfo) -> str:
     return f"fp_{hashlib.sha256(repr(parts).encode()).hexdigest()[:10]}"
 
 
-def model_entries(model: ModelInfo) -> dict[str, dict[str, Any]]:
+def model_entries(model: ModelInfo) -> dict[str, ServedModel]:
     """Return the entry of the model and of each adapter in the list of models, by their names."""
-    head = {"object": "model", "created": 0, "owned_by": "torchserve"}
-    adapters = {name: {"id": name, **head, "parent": model.name} for name in model.adapters}
-    return {model.name: {"id": model.name, **head}, **adapters}
+    adapters: dict[str, ServedModel] = {
+        name: {**_entry(name), "parent": model.name} for name in model.adapters
+    }
+    return {model.name: _entry(model.name), **adapters}
+
+
+def _entry(name: str) -> ServedModel:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "torchserve"}

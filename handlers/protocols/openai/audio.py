@@ -9,20 +9,22 @@ https://platform.openai.com/docs/api-reference/audio
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field, SkipValidation
 
 from handlers.errors import BadRequest, Unprocessable
 from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse, encode_json
+from handlers.http.response import JSON, HttpResponse, encode_json
 from handlers.media.audio import seconds_of
-from handlers.protocols.base import Exchange, check_not_explained, check_operation
+from handlers.protocols.base import Exchange
+from handlers.protocols.keys import KeyTable, honoured, ignored, refused
 from handlers.protocols.openai.adapters import adapter_parameters
-from handlers.protocols.openai.keys import TABLES
+from handlers.protocols.openai.endpoint import Body, Call, Endpoint
+from handlers.protocols.openai.types import DetailedTranscription, OpenAIError, Transcription
+from handlers.protocols.routes import Route
 from handlers.schemas.model_info import ModelInfo
-from handlers.schemas.parameters import WholeNumbers, parse_body
 from handlers.schemas.request import Request
 
 Format = Literal["json", "text", "srt", "verbose_json", "vtt"]
@@ -32,6 +34,25 @@ GRANULARITIES = "timestamp_granularities"
 IN_FORMS = f"{GRANULARITIES}[]"
 TEXT = "text/plain; charset=utf-8"
 SUBTITLES: Mapping[str, str] = {"srt": TEXT, "vtt": "text/vtt; charset=utf-8"}
+# Keys that other servers have for both endpoints.
+KEYS = {
+    **ignored("stream_include_usage", "stream_continuous_usage_stats"),
+    **refused(
+        seed=[],
+        top_p=["1", "1.0", 1],
+        top_k=["0", "-1", 0, -1],
+        min_p=["0", "0.0", 0],
+        frequency_penalty=["0", "0.0", 0],
+        presence_penalty=["0", "0.0", 0],
+        repetition_penalty=["1", "1.0", 1],
+        max_completion_tokens=[],
+        vllm_xargs=[],
+        hotwords=[],
+        use_beam_search=["false", False],
+        n=["1", 1],
+        length_penalty=["1", "1.0", 1],
+    ),
+}
 # Words are joined to lines of subtitles of at most so many characters and seconds.
 LINE_CHARACTERS, LINE_SECONDS = 60, 7.0
 
@@ -54,15 +75,10 @@ def _list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-class TranslationBody(WholeNumbers):
-    """The body of `audio/translations`; unknown keys are ignored."""
+class TranslationBody(Body):
+    """The body of `audio/translations`."""
 
-    model_config = ConfigDict(
-        extra="ignore", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=()
-    )
-
-    file: Any
-    model: str | None = None
+    file: SkipValidation[str]
     prompt: str | None = None
     response_format: Format = "json"
     temperature: Annotated[float, Field(ge=0, le=1), BeforeValidator(_number)] | None = None
@@ -79,7 +95,7 @@ class TranslationBody(WholeNumbers):
 
 
 class TranscriptionBody(TranslationBody):
-    """The body of `audio/transcriptions`; unknown keys are ignored."""
+    """The body of `audio/transcriptions`."""
 
     language: str | None = None
     stream: Annotated[bool, BeforeValidator(_flag)] | None = None
@@ -93,19 +109,6 @@ class TranscriptionBody(TranslationBody):
 
 
 @dataclass(frozen=True)
-class TranscriptionContext:
-    """What an endpoint needs to write a response.
-
-    Attributes:
-        endpoint: the endpoint.
-        body: the body of the request.
-    """
-
-    endpoint: Transcriptions
-    body: TranslationBody
-
-
-@dataclass(frozen=True)
 class Part:
     """A part of a text, and where it begins and ends, in seconds."""
 
@@ -114,40 +117,64 @@ class Part:
     end: float
 
 
-class Transcriptions:
+class Transcriptions(Endpoint[TranslationBody]):
     """`audio/transcriptions`: the text of an audio file."""
 
-    path: ClassVar[str] = "audio/transcriptions"
-    inputs_key: ClassVar[str] = "file"
-    body: ClassVar[type[TranslationBody]] = TranscriptionBody
+    route = Route(
+        "v1/audio/transcriptions",
+        name="transcribe",
+        server="OpenAI",
+        summary="Return the text of an audio file.",
+        response=Transcription | DetailedTranscription,
+        error=OpenAIError,
+        abilities=("transcribe",),
+        body=TranscriptionBody,
+        keys=KeyTable.of(
+            TranscriptionBody,
+            KEYS,
+            honoured(IN_FORMS),
+            refused(
+                **{
+                    "include": [],
+                    "include[]": [],
+                    "chunking_strategy": ["auto"],
+                    "keywords": [],
+                    "languages": [],
+                    "known_speaker_names": [],
+                    "known_speaker_names[]": [],
+                    "known_speaker_references": [],
+                    "known_speaker_references[]": [],
+                    "to_language": [],
+                }
+            ),
+        ),
+        examples=lambda sample: {"one": {"file": sample["inputs"]}},
+        description="A form has the audio in its field `file`; JSON has it in base64.",
+        body_types=(JSON, "multipart/form-data"),
+        other_types={kind.partition(";")[0]: str for kind in SUBTITLES.values()},
+    )
+    inputs_key = "file"
     task: ClassVar[str | None] = None
 
     def __init__(self, model: ModelInfo) -> None:
-        self.model = model
+        super().__init__(model)
         self._has_letters = model.architecture.endswith("ForCTC")
 
-    def parse(self, http_request: HttpRequest) -> Exchange:
-        """Parse a request.
-
-        Raises:
-            RequestError: it cannot be understood, or this model cannot do it.
-        """
-        check_operation(self.model, "transcribe")
-        check_not_explained(http_request, self.path)
-        http_request = TABLES[self.path].check(http_request)
-        content = http_request.content
+    def read_body(self, content: Any) -> TranslationBody:
         if not isinstance(content, dict):
             raise BadRequest("The body has no field file; send a form with the audio in it.")
         fields = {GRANULARITIES if name == IN_FORMS else name: content[name] for name in content}
-        body = parse_body(self.body, fields)
+        body = super().read_body(fields)
         if getattr(body, "stream", None):
             raise Unprocessable("stream cannot be done by this server; leave it out.")
+        return body
+
+    def exchange(self, http_request: HttpRequest, body: TranslationBody) -> Exchange:
         adapter_parameters(self.model, body.model)
         request = Request(body.file, self._parameters(body))
-        return Exchange(http_request, [request], TranscriptionContext(self, body))
+        return Exchange(http_request, [request], Call(self, body))
 
     def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
-        """Return the response, from the result of the request."""
         body, (result,) = exchange.context.body, results
         if body.response_format == "text":
             return HttpResponse(f"{result['text']}\n".encode(), content_type=TEXT)
@@ -155,7 +182,8 @@ class Transcriptions:
             lines = "\n".join(subtitles(self._segments(result, body), body.response_format))
             return HttpResponse(f"{lines}\n".encode(), content_type=SUBTITLES[body.response_format])
         if body.response_format == "json":
-            return HttpResponse(encode_json({"text": result["text"]}))
+            transcription: Transcription = {"text": result["text"]}
+            return HttpResponse(encode_json(transcription))
         return HttpResponse(encode_json(self._details(exchange.requests[0], body, result)))
 
     def _parameters(self, body: TranslationBody) -> dict[str, Any]:
@@ -173,9 +201,11 @@ class Transcriptions:
             given["temperature"] = body.temperature
         return given if self.task is None else {**given, "task": self.task}
 
-    def _details(self, request: Request, body: Any, result: Mapping[str, Any]) -> dict[str, Any]:
+    def _details(
+        self, request: Request, body: Any, result: Mapping[str, Any]
+    ) -> DetailedTranscription:
         chunks = result.get("chunks", ())
-        details = {
+        details: DetailedTranscription = {
             "task": self.task or "transcribe",
             "language": self._language(body, result),
             "duration": seconds_of(request.inputs) or _end(chunks),
@@ -205,8 +235,19 @@ class Transcriptions:
 class Translations(Transcriptions):
     """`audio/translations`: the text of an audio file in English."""
 
-    path = "audio/translations"
-    body = TranslationBody
+    route = replace(
+        Transcriptions.route,
+        path="v1/audio/translations",
+        name="translate",
+        summary="Return its text in English.",
+        body=TranslationBody,
+        keys=KeyTable.of(
+            TranslationBody,
+            KEYS,
+            refused(language=[], to_language=["en", "english"], stream=[False, "false"]),
+        ),
+        examples=lambda _: {},
+    )
     task = "translate"
 
 

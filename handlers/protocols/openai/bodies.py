@@ -27,6 +27,7 @@ from handlers.generation.parameters import (
     ReasoningEffort,
     TopTokens,
 )
+from handlers.protocols.openai.endpoint import Body
 from handlers.protocols.openai.keys import OF_PROMPT
 from handlers.protocols.openai.tools import (
     GUIDED,
@@ -34,7 +35,6 @@ from handlers.protocols.openai.tools import (
     grammar_of,
     structured_grammar,
 )
-from handlers.schemas.parameters import WholeNumbers, parse_body
 from handlers.schemas.request import TokenIds
 from handlers.schemas.structured_output import ToolChoice, Tools
 
@@ -57,14 +57,9 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
-class Sampling(WholeNumbers):
-    """The settings of both endpoints; others are left to the table of keys."""
+class Sampling(Body):
+    """The settings of both endpoints."""
 
-    model_config = ConfigDict(
-        extra="ignore", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=()
-    )
-
-    model: str | None = None
     max_tokens: PositiveInt | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -99,15 +94,6 @@ class Sampling(WholeNumbers):
     @classmethod
     def _seed_in_range(cls, seed: int | None) -> int | None:
         return None if seed is None else seed % 2**63
-
-    @classmethod
-    def parse(cls, content: Any) -> Self:
-        """Check the content of a body.
-
-        Raises:
-            BadRequest: with the first mistake.
-        """
-        return parse_body(cls, content)
 
     @property
     def max_new_tokens(self) -> int | None:
@@ -223,15 +209,17 @@ class CompletionBody(Sampling):
     echo: bool | None = None
     logprobs: TopTokens | None = None
 
-    @classmethod
-    def parse(cls, content: Any) -> Self:
-        body = super().parse(content)
-        if body.echo and body.logprobs is not None:
+    def check_supported(self) -> None:
+        """Check that this server can do what the body asks for.
+
+        Raises:
+            Unprocessable: it cannot.
+        """
+        if self.echo and self.logprobs is not None:
             raise Unprocessable(
                 "logprobs cannot be done with echo, as those of the prompt are not computed"
                 "; leave one of them out."
             )
-        return body
 
     @field_validator("prompt", mode="wrap")
     @classmethod

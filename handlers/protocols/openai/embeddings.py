@@ -12,37 +12,39 @@ https://platform.openai.com/docs/api-reference/embeddings
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, PositiveInt
+from pydantic import Field, PositiveInt, SkipValidation
 
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
-from handlers.protocols.base import (
-    Exchange,
-    check_not_explained,
-    check_operation,
-    texts_or_ids,
-    tokens_read,
-)
+from handlers.protocols.base import Exchange, texts_or_ids, tokens_read
+from handlers.protocols.keys import KeyTable, ignored, refused
 from handlers.protocols.openai.adapters import adapter_parameters, served_name
-from handlers.protocols.openai.keys import TABLES
-from handlers.schemas.model_info import ModelInfo
-from handlers.schemas.parameters import WholeNumbers, parse_body
+from handlers.protocols.openai.endpoint import Body, Call, Endpoint
+from handlers.protocols.openai.keys import SCHEDULING
+from handlers.protocols.openai.types import EmbeddingList, OpenAIError
+from handlers.protocols.routes import Route
 from handlers.schemas.request import Request, TokenCount
 
 # Clients read other numbers as these, whatever the YAML of the model sets.
 FLOATS: Mapping[str, Any] = {"precision": "float32", "encoding_format": "float"}
 
 
-class EmbeddingBody(WholeNumbers):
-    """The body of `embeddings`; others are left to the table of keys."""
+# One text or several, or the token ids of one or of several; see `texts_or_ids`.
+Ids = Annotated[list[int], Field(min_length=1)]
+TextsOrIds = (
+    str
+    | Annotated[list[str], Field(min_length=1)]
+    | Ids
+    | Annotated[list[Ids], Field(min_length=1)]
+)
 
-    model_config = ConfigDict(extra="ignore", strict=True, frozen=True, protected_namespaces=())
 
-    model: str | None = None
-    input: Any
+class EmbeddingBody(Body):
+    """The body of `embeddings`."""
+
+    input: SkipValidation[TextsOrIds]
     dimensions: PositiveInt | None = None
     encoding_format: Literal["float", "base64"] | None = None
     modality: Literal["text"] | None = None
@@ -70,54 +72,75 @@ class EmbeddingBody(WholeNumbers):
         return {**FLOATS, **given}
 
 
-@dataclass(frozen=True)
-class EmbeddingContext:
-    """What the endpoint needs to write a response.
+KEYS = KeyTable.of(
+    EmbeddingBody,
+    ignored("user", "padding"),
+    SCHEDULING,
+    refused(
+        messages=[],
+        add_special_tokens=True,
+        add_generation_prompt=False,
+        continue_final_message=False,
+        chat_template=[],
+        chat_template_kwargs=[],
+        mm_processor_kwargs=[],
+        media_io_kwargs=[],
+        truncation_side="right",
+        embed_dtype="float32",
+        endianness=["native", "little"],
+        embedding_type=["float", ["float"]],
+        instruction=[],
+        input_type=[],
+        prompt_name=[],
+        task=[],
+        late_chunking=False,
+        return_multivector=False,
+    ),
+)
 
-    Attributes:
-        endpoint: the endpoint.
-        model_name: the name of the model in the response.
-    """
 
-    endpoint: Embeddings
-    model_name: str
-
-
-class Embeddings:
+class Embeddings(Endpoint[EmbeddingBody]):
     """`embeddings`: a vector for each input."""
 
-    path: ClassVar[str] = "embeddings"
-    inputs_key: ClassVar[str] = "input"
+    route = Route(
+        "v1/embeddings",
+        name="embeddings",
+        server="OpenAI",
+        summary="Return a vector for each text.",
+        response=EmbeddingList,
+        error=OpenAIError,
+        abilities=("embed",),
+        body=EmbeddingBody,
+        keys=KEYS,
+        examples=lambda sample: {
+            "one": {"input": sample["inputs"]},
+            "list": {
+                "input": [sample["inputs"]] * 2,
+                "encoding_format": "base64",
+                "dimensions": 4,
+            },
+            "ids": {"input": [[5, 6, 7]] * 2},
+        },
+    )
+    inputs_key = "input"
 
-    def __init__(self, model: ModelInfo) -> None:
-        self.model = model
-
-    def parse(self, http_request: HttpRequest) -> Exchange:
-        """Parse a request.
-
-        Raises:
-            RequestError: it cannot be understood, or this model cannot do it.
-        """
-        check_operation(self.model, "embed")
-        check_not_explained(http_request, self.path)
-        http_request = TABLES[self.path].check(http_request)
-        body = parse_body(EmbeddingBody, http_request.content)
+    def exchange(self, http_request: HttpRequest, body: EmbeddingBody) -> Exchange:
         parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
         requests = [
             Request(each, parameters, alone=False, token_count=TokenCount())
             for each in texts_or_ids(body.input, "input", self.model.limits.max_rows)
         ]
-        return Exchange(
-            http_request, requests, EmbeddingContext(self, served_name(self.model, body.model))
-        )
+        return Exchange(http_request, requests, Call(self, body))
 
     def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
-        """Return the response, from the result of each request."""
-        data = [
-            {"object": "embedding", "index": index, "embedding": embedding}
-            for index, embedding in enumerate(results)
-        ]
         tokens = tokens_read(exchange.requests)
-        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        head = {"object": "list", "data": data, "model": exchange.context.model_name}
-        return HttpResponse(encode_json({**head, "usage": usage}))
+        embeddings: EmbeddingList = {
+            "object": "list",
+            "data": [
+                {"object": "embedding", "index": index, "embedding": embedding}
+                for index, embedding in enumerate(results)
+            ],
+            "model": served_name(self.model, exchange.context.body.model),
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        }
+        return HttpResponse(encode_json(embeddings))

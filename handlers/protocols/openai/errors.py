@@ -8,14 +8,14 @@ https://platform.openai.com/docs/guides/error-codes
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 from handlers.errors import BadRequest, RequestError, TextTooLong
 from handlers.protocols.openai.adapters import ModelNotFound
+from handlers.protocols.openai.types import OpenAIError, OpenAIProblem
 from handlers.schemas.model_info import Limits
 
-SERVER_ERROR = "server_error"
-CONTEXT_CODE = "context_length_exceeded"
+CONTEXT_CODE: Literal["context_length_exceeded"] = "context_length_exceeded"
 
 
 class ContextLengthExceeded(BadRequest):
@@ -61,15 +61,19 @@ def as_of_openai(error: RequestError, limits: Limits, param: str | None = None) 
     return error
 
 
-def error_body(error: RequestError) -> dict[str, Any]:
+def error_body(error: RequestError) -> OpenAIError:
     """Return the body of an error."""
-    kind = SERVER_ERROR if error.status >= 500 else "invalid_request_error"
-    cause: dict[str, Any] = {"param": None, "code": None}
+    problem: OpenAIProblem = {
+        "message": str(error),
+        "type": "server_error" if error.status >= 500 else "invalid_request_error",
+        "param": None,
+        "code": None,
+    }
     if isinstance(error, ModelNotFound):
-        cause = {"param": "model", "code": "model_not_found"}
+        problem |= {"param": "model", "code": "model_not_found"}
     if isinstance(error, ContextLengthExceeded):
-        cause = {"param": error.param, "code": CONTEXT_CODE}
-    return {"error": {"message": str(error), "type": kind, **cause}}
+        problem |= {"param": error.param, "code": CONTEXT_CODE}
+    return {"error": problem}
 
 
 def _context(limits: Limits) -> str:

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import time
 import uuid
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from handlers.errors import RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
-from handlers.http.server_sent_events import EVENTS, EventStream, event
-from handlers.protocols.base import (
-    Exchange,
-    check_continues_prompts,
-    check_count,
-    check_not_explained,
-)
+from handlers.http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
+from handlers.protocols.base import Exchange, check_count
 from handlers.protocols.openai.adapters import adapter_parameters, fingerprint, served_name
 from handlers.protocols.openai.bodies import ChatBody, CompletionBody, Sampling
+from handlers.protocols.openai.endpoint import Call, Endpoint
 from handlers.protocols.openai.errors import error_body
-from handlers.protocols.openai.keys import TABLES
+from handlers.protocols.openai.keys import CHAT, COMPLETIONS
 from handlers.protocols.openai.logprobs import (
     Scored,
     chat_logprobs,
@@ -31,28 +27,92 @@ from handlers.protocols.openai.logprobs import (
     scored,
     scored_in,
 )
-from handlers.protocols.openai.tools import call_deltas, tool_calls
-from handlers.schemas.model_info import ModelInfo
+from handlers.protocols.openai.tools import call_parts, tool_calls
+from handlers.protocols.openai.types import (
+    ChatChoice,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatPart,
+    ChatReason,
+    Completion,
+    CompletionChunk,
+    Delta,
+    OpenAIError,
+    Reason,
+    Reply,
+    TextChoice,
+    Usage,
+)
+from handlers.protocols.routes import Route
 from handlers.schemas.request import MAX_MESSAGES, GeneratedToken, Request
 
 # The value of `truncate_prompt_tokens` for as many tokens as the model takes.
 WHOLE = -1
 DONE = b"data: [DONE]\n\n"
-FINISH_REASONS = {"length": "length", "eos_token": "stop", "stop_sequence": "stop"}
+FINISH_REASONS: Mapping[str, Reason] = {
+    "length": "length",
+    "eos_token": "stop",
+    "stop_sequence": "stop",
+}
 
-Delta = Callable[[str, bool], Mapping[str, Any]]
-Logprobs = Callable[[Sequence[Scored], int], dict[str, Any]]
+AS_CHUNKS = """\
+With `stream: true` the answer comes as server-sent events: each holds a chunk, and the last one \
+`[DONE]`."""
+# Parts of the examples.
+FEW = {"max_tokens": 8}
+CHAT_EXAMPLE = {"messages": [{"role": "user", "content": "Once upon a time"}], **FEW}
+LOGPROBS = {"logprobs": True, "top_logprobs": 2}
+STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
+SCHEMA = {
+    "type": "object",
+    "properties": {"animal": {"enum": ["fox", "bear"]}},
+    "required": ["animal"],
+    "additionalProperties": False,
+}
+TOOL = {"type": "function", "function": {"name": "find_animal", "parameters": SCHEMA}}
+
+BodyT = TypeVar("BodyT", bound=Sampling)
 
 
-class ChoiceStream(EventStream):
+@dataclass(frozen=True)
+class GenerationCall(Call[BodyT]):
+    """What an endpoint needs to write a response.
+
+    Attributes:
+        head: the keys that the response, or each of its chunks, begins with.
+    """
+
+    head: Mapping[str, Any]
+
+
+class TextPart(NamedTuple):
+    """New text of a choice, or its end.
+
+    Attributes:
+        number: the number of the choice.
+        text: the new text.
+        tokens: its tokens, where they are recorded.
+        offset: where it begins in the text of the choice, in characters.
+        first: whether it is the first part of the choice.
+        reason: why the text ended; None where it goes on.
+    """
+
+    number: int
+    text: str
+    tokens: Sequence[Scored]
+    offset: int
+    first: bool
+    reason: Any
+
+
+class ChoiceStream(HttpTextStream):
     """Sends the texts of the choices of one prompt as chunks.
 
     Args:
         http_request: the request.
-        head: the keys that every chunk of the response begins with.
+        endpoint: the endpoint, which writes the chunks.
+        call: the call that they answer.
         index: the number of its choice, the first one.
-        delta: returns the part of a chunk with new text, given whether it is the first.
-        logprobs: returns the log probabilities of new tokens, given where they begin.
         prefix: text before the generated one.
         others: the streams of the other choices.
         repeats: whether the other choices have the text of the first, which is generated alone.
@@ -63,19 +123,18 @@ class ChoiceStream(EventStream):
     def __init__(
         self,
         http_request: HttpRequest,
-        head: Mapping[str, Any],
+        endpoint: GenerationEndpoint[Any],
+        call: GenerationCall[Any],
         index: int,
-        delta: Delta,
-        logprobs: Logprobs,
         prefix: str = "",
         others: Sequence[ChoiceStream] = (),
         *,
         repeats: bool = False,
     ) -> None:
         super().__init__(http_request)
-        self._head, self._index, self._prefix = head, index, prefix
+        self._endpoint, self._call = endpoint, call
+        self._index, self._prefix = index, prefix
         self._others, self._repeats = others, repeats
-        self._delta, self._logprobs = delta, logprobs
         self._offset = 0
 
     def emit(self, text: str, tokens: Sequence[GeneratedToken] = ()) -> None:
@@ -93,177 +152,74 @@ class ChoiceStream(EventStream):
     def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
         return self._chunk(text, scored(tokens), first=first)
 
-    def rest(
-        self,
-        text: str,
-        tokens: Sequence[Scored],
-        reason: str,
-        deltas: Sequence[Mapping[str, Any]] = (),
-    ) -> bytes:
-        """Return the events of the part of a complete text that was not sent, and of its end.
-
-        Args:
-            text: the text.
-            tokens: its tokens, where they are recorded.
-            reason: why it ended.
-            deltas: what else is sent before its end.
-        """
+    def rest(self, result: Mapping[str, Any]) -> bytes:
+        """Return the events of the part of a complete result that was not sent, and of its end."""
+        text, tokens = result["generated_text"], scored_in(result["details"]) or ()
         new, first = self.not_emitted(text), not self.emitted
         left = tokens[self.emitted_tokens :]
         part = self._chunk(new, left, first=first) if new or left or first else b""
-        more = b"".join(self._event({"delta": delta, "logprobs": None}) for delta in deltas)
-        return part + more + self._chunk("", (), first=False, reason=reason)
+        calls = b"".join(map(self._event, self._endpoint.call_parts(self._index, result)))
+        reason = self._endpoint.finish_reason(result)
+        return part + calls + self._chunk("", (), first=False, reason=reason)
 
-    def _event(self, part: Mapping[str, Any], reason: str | None = None) -> bytes:
-        choice = {"index": self._index, **part, "finish_reason": reason}
-        return event({**self._head, "choices": [choice]})
+    def _event(self, choice: Any) -> bytes:
+        return event({**self._call.head, "choices": [choice]})
 
     def _chunk(
-        self,
-        text: str,
-        tokens: Sequence[Scored],
-        *,
-        first: bool,
-        reason: str | None = None,
+        self, text: str, tokens: Sequence[Scored], *, first: bool, reason: ChatReason | None = None
     ) -> bytes:
         """Return the event of new text, or of the end with its reason."""
-        part = dict(self._delta(text, first))
-        if tokens:
-            part["logprobs"] = self._logprobs(tokens, self._offset)
+        part = TextPart(self._index, text, tokens, self._offset, first, reason)
         self._offset += len(text)
-        return self._event(part, reason)
+        return self._event(self._endpoint.part(part))
 
 
-@dataclass(frozen=True)
-class Completion:
-    """What an endpoint needs to write a response.
-
-    Attributes:
-        endpoint: the endpoint.
-        body: the checked body.
-        head: the keys that the response, or each of its chunks, begins with.
-    """
-
-    endpoint: GenerationEndpoint
-    body: Sampling
-    head: Mapping[str, Any]
-
-
-class GenerationEndpoint(ABC):
+class GenerationEndpoint(Endpoint[BodyT]):
     """An endpoint that generates texts.
 
     Attributes:
-        path: the end of its URL.
-        inputs_key: the key of the inputs in its bodies.
         kind: the `object` of its responses; `chunk_kind` is that of the chunks of a stream.
         id_prefix: the prefix of the ids of its responses.
     """
 
-    path: ClassVar[str]
-    inputs_key: ClassVar[str]
     kind: ClassVar[str]
     chunk_kind: ClassVar[str]
     id_prefix: ClassVar[str]
 
-    def __init__(self, model: ModelInfo) -> None:
-        self.model = model
-
     @abstractmethod
-    def parse_body(self, content: Any) -> Sampling:
-        """Check a body.
-
-        Raises:
-            RequestError: it is wrong, or has a setting that is not supported.
-        """
-
-    @abstractmethod
-    def inputs(self, body: Any) -> list[Any]:
+    def inputs(self, body: BodyT) -> list[Any]:
         """Return the inputs of each request."""
 
     @abstractmethod
-    def choice(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a complete choice without its index and its finish reason."""
+    def choice(self, index: int, result: Mapping[str, Any]) -> Any:
+        """Return a complete choice."""
 
     @abstractmethod
-    def logprobs(self, tokens: Sequence[Scored], offset: int) -> dict[str, Any]:
-        """Return the log probabilities of tokens, whose text begins after some characters."""
+    def part(self, part: TextPart) -> Any:
+        """Return what a chunk has of a choice."""
 
-    @abstractmethod
-    def delta(self, text: str, first: bool) -> dict[str, Any]:
-        """Return a chunk's choice without its index and its finish reason."""
+    def call_parts(self, index: int, result: Mapping[str, Any]) -> list[Any]:
+        """Return what chunks have of the tool calls of a result."""
+        return []
 
-    def parse(self, http_request: HttpRequest) -> Exchange:
-        """Parse a request.
+    def finish_reason(self, result: Mapping[str, Any]) -> ChatReason:
+        """Return why the text of a result ended."""
+        return FINISH_REASONS[result["details"]["finish_reason"]]
 
-        Raises:
-            RequestError: it cannot be understood, or this model cannot do it.
-        """
-        check_continues_prompts(self.model)
-        check_not_explained(http_request, self.path)
-        http_request = TABLES[self.path].check(http_request)
-        body = self.parse_body(http_request.content)
+    def exchange(self, http_request: HttpRequest, body: BodyT) -> Exchange:
         parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
         if parameters.get("truncate") == WHOLE:
             parameters["truncate"] = self._longest_prompt(body.max_new_tokens or 1)
-        completion = Completion(self, body, self._head(body))
+        call = GenerationCall(self, body, self._head(body))
         requests = [
             Request(each, parameters, fills_limit=True, stream=stream)
             for each, stream in self._with_streams(
-                http_request, completion, repeats=parameters["num_return_sequences"] == 1
+                http_request, call, repeats=parameters["num_return_sequences"] == 1
             )
         ]
-        return Exchange(http_request, requests, completion)
+        return Exchange(http_request, requests, call)
 
-    def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
-        """Return the response, from the result of each request."""
-        completion: Completion = exchange.context
-        # Without sampling all choices of a prompt are equal: one is generated and repeated.
-        choices = [texts * (completion.body.choices // len(texts)) for texts in results]
-        if completion.body.stream:
-            events = _events(completion, exchange.requests, choices)
-            return HttpResponse(events, content_type=EVENTS)
-        texts = [text for of_prompt in choices for text in of_prompt]
-        listed = [
-            {
-                "index": number,
-                **self.choice(text),
-                **self._logprobs(text["details"]),
-                "finish_reason": _finish_reason(text),
-            }
-            for number, text in enumerate(texts)
-        ]
-        usage = _usage(choices)
-        return HttpResponse(encode_json({**completion.head, "choices": listed, "usage": usage}))
-
-    def last_event(self, exchange: Exchange, error: RequestError) -> bytes:
-        """Return the events of an error that ends a stream."""
-        return event(error_body(error)) + DONE
-
-    def _with_streams(
-        self, http_request: HttpRequest, completion: Completion, *, repeats: bool
-    ) -> Iterator[tuple[Any, ChoiceStream | None]]:
-        """Yield each input, and the stream of its texts if the body asks for streams."""
-        body = completion.body
-        new = partial(ChoiceStream, http_request, completion.head)
-        echoes = bool(http_request.content.get("echo"))
-        for number, each in enumerate(self.inputs(body)):
-            prefix = each if echoes and isinstance(each, str) else ""
-            first, *following = range(number * body.choices, (number + 1) * body.choices)
-            others = [new(index, self.delta, self.logprobs, prefix) for index in following]
-            stream = new(first, self.delta, self.logprobs, prefix, others, repeats=repeats)
-            yield each, stream if body.stream else None
-
-    def _longest_prompt(self, new_tokens: int) -> int:
-        """Return how many tokens of a prompt leave room for new ones; 0 where there is no limit."""
-        limits = self.model.limits
-        room = limits.max_total_tokens and max(1, limits.max_total_tokens - new_tokens)
-        return min(filter(None, (limits.max_length, room)), default=0)
-
-    def _logprobs(self, details: Mapping[str, Any]) -> dict[str, Any]:
-        tokens = scored_in(details)
-        return {} if tokens is None else {"logprobs": self.logprobs(tokens, 0)}
-
-    def _head(self, body: Sampling) -> dict[str, Any]:
+    def _head(self, body: BodyT) -> dict[str, Any]:
         return {
             "id": f"{self.id_prefix}-{uuid.uuid4().hex}",
             "object": self.chunk_kind if body.stream else self.kind,
@@ -272,65 +228,183 @@ class GenerationEndpoint(ABC):
             "system_fingerprint": fingerprint(self.model),
         }
 
+    def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
+        call: GenerationCall[BodyT] = exchange.context
+        # Without sampling all choices of a prompt are equal: one is generated and repeated.
+        choices = [texts * (call.body.choices // len(texts)) for texts in results]
+        if call.body.stream:
+            return SERVER_SENT_EVENTS.response(self._last_events(exchange, choices))
+        texts = [text for of_prompt in choices for text in of_prompt]
+        listed = [self.choice(number, text) for number, text in enumerate(texts)]
+        response = {**call.head, "choices": listed, "usage": _usage(choices)}
+        return HttpResponse(encode_json(response))
 
-class Chat(GenerationEndpoint):
+    def last_event(self, exchange: Exchange, error: RequestError) -> bytes:
+        return event(error_body(error)) + DONE
+
+    def _with_streams(
+        self, http_request: HttpRequest, call: GenerationCall[BodyT], *, repeats: bool
+    ) -> Iterator[tuple[Any, ChoiceStream | None]]:
+        """Yield each input, and the stream of its texts if the body asks for streams."""
+        body, new = call.body, partial(ChoiceStream, http_request, self, call)
+        echoes = bool(http_request.content.get("echo"))
+        for number, each in enumerate(self.inputs(body)):
+            prefix = each if echoes and isinstance(each, str) else ""
+            first, *following = range(number * body.choices, (number + 1) * body.choices)
+            others = [new(index, prefix) for index in following]
+            stream = new(first, prefix, others, repeats=repeats)
+            yield each, stream if body.stream else None
+
+    def _last_events(self, exchange: Exchange, choices: Sequence[Any]) -> bytes:
+        """Return the events that end a stream."""
+        call: GenerationCall[BodyT] = exchange.context
+        parts: list[bytes] = []
+        for request, texts in zip(exchange.requests, choices, strict=True):
+            stream: Any = request.stream
+            parts += [stream.of_sequence(number).rest(text) for number, text in enumerate(texts)]
+        options = call.body.stream_options
+        if options and options.include_usage:
+            parts.append(event({**call.head, "choices": [], "usage": _usage(choices)}))
+        return b"".join(parts) + DONE
+
+    def _longest_prompt(self, new_tokens: int) -> int:
+        """Return how many tokens of a prompt leave room for new ones; 0 where there is no limit."""
+        limits = self.model.limits
+        room = limits.max_total_tokens and max(1, limits.max_total_tokens - new_tokens)
+        return min(filter(None, (limits.max_length, room)), default=0)
+
+
+class Chat(GenerationEndpoint[ChatBody]):
     """`chat/completions`: the messages of a chat, through the checkpoint's chat template."""
 
-    path = "chat/completions"
+    route = Route(
+        "v1/chat/completions",
+        name="chat",
+        server="OpenAI",
+        summary="Answer a chat, by the checkpoint's own chat template.",
+        response=ChatCompletion,
+        error=OpenAIError,
+        abilities=("continues_prompts",),
+        body=ChatBody,
+        keys=CHAT,
+        examples=lambda _: {
+            "one": CHAT_EXAMPLE,
+            "logprobs": {**CHAT_EXAMPLE, **LOGPROBS},
+            "stream": {**CHAT_EXAMPLE, **LOGPROBS, **STREAMED},
+            "schema": {
+                **CHAT_EXAMPLE,
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "story", "schema": SCHEMA, "strict": True},
+                },
+            },
+            "tools": {**CHAT_EXAMPLE, "tools": [TOOL], "tool_choice": "auto"},
+        },
+        description=AS_CHUNKS,
+        stream=SERVER_SENT_EVENTS,
+        part=ChatCompletionChunk,
+    )
     inputs_key = "messages"
-    kind = "chat.completion"
-    chunk_kind = "chat.completion.chunk"
-    id_prefix = "chatcmpl"
+    kind, chunk_kind, id_prefix = "chat.completion", "chat.completion.chunk", "chatcmpl"
 
-    def parse_body(self, content: Any) -> ChatBody:
+    def read_body(self, content: Any) -> ChatBody:
         messages = _list_in(content, "messages")
         if messages:
             check_count(len(messages), "messages", MAX_MESSAGES)
-        return ChatBody.parse(content)
+        return super().read_body(content)
 
     def inputs(self, body: ChatBody) -> list[Any]:
         return [body.messages]
 
-    def choice(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        message = {"role": "assistant", "content": result["generated_text"]}
+    def choice(self, index: int, result: Mapping[str, Any]) -> ChatChoice:
+        message: Reply = {"role": "assistant", "content": result["generated_text"]}
         if calls := tool_calls(result):
-            message |= {"content": message["content"].strip() or None, "tool_calls": calls}
-        return {"message": message, "logprobs": None}
+            message["content"] = result["generated_text"].strip() or None
+            message["tool_calls"] = calls
+        tokens = scored_in(result["details"])
+        return {
+            "index": index,
+            "message": message,
+            "logprobs": None if tokens is None else chat_logprobs(tokens),
+            "finish_reason": self.finish_reason(result),
+        }
 
-    def logprobs(self, tokens: Sequence[Scored], offset: int) -> dict[str, Any]:
-        return chat_logprobs(tokens)
+    def part(self, part: TextPart) -> ChatPart:
+        delta: Delta = {"content": part.text} if part.text else {}
+        if part.first:
+            delta = {"role": "assistant", "content": part.text}
+        return {
+            "index": part.number,
+            "delta": delta,
+            "logprobs": chat_logprobs(part.tokens) if part.tokens else None,
+            "finish_reason": part.reason,
+        }
 
-    def delta(self, text: str, first: bool) -> dict[str, Any]:
-        role = {"role": "assistant"} if first else {}
-        return {"delta": {**role, "content": text} if text or first else {}, "logprobs": None}
+    def call_parts(self, index: int, result: Mapping[str, Any]) -> list[ChatPart]:
+        deltas: list[Delta] = [{"tool_calls": [part]} for part in call_parts(tool_calls(result))]
+        return [
+            {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+            for delta in deltas
+        ]
+
+    def finish_reason(self, result: Mapping[str, Any]) -> ChatReason:
+        reason = super().finish_reason(result)
+        return "tool_calls" if reason == "stop" and result.get("tool_calls") else reason
 
 
-class Completions(GenerationEndpoint):
+class Completions(GenerationEndpoint[CompletionBody]):
     """`completions`: one prompt or several."""
 
-    path = "completions"
+    route = Route(
+        "v1/completions",
+        name="complete",
+        server="OpenAI",
+        summary="Continue a prompt, or several.",
+        response=Completion,
+        error=OpenAIError,
+        abilities=("continues_prompts",),
+        body=CompletionBody,
+        keys=COMPLETIONS,
+        examples=lambda sample: {
+            "one": {"prompt": sample["inputs"], **FEW},
+            "list": {"prompt": [sample["inputs"]] * 2, **FEW},
+            "logprobs": {"prompt": sample["inputs"], **FEW, "logprobs": 2},
+            "stream": {"prompt": sample["inputs"], **FEW, **STREAMED},
+        },
+        description=AS_CHUNKS,
+        stream=SERVER_SENT_EVENTS,
+        part=CompletionChunk,
+    )
     inputs_key = "prompt"
-    kind = "text_completion"
-    chunk_kind = "text_completion"
-    id_prefix = "cmpl"
+    kind, chunk_kind, id_prefix = "text_completion", "text_completion", "cmpl"
 
-    def parse_body(self, content: Any) -> CompletionBody:
+    def read_body(self, content: Any) -> CompletionBody:
         prompts = _list_in(content, "prompt")
         if prompts is not None and not isinstance(next(iter(prompts), None), int):
             check_count(len(prompts), "prompt", self.model.limits.max_rows)
-        return CompletionBody.parse(content)
+        body = super().read_body(content)
+        body.check_supported()
+        return body
 
     def inputs(self, body: CompletionBody) -> list[Any]:
         return list(body.prompts)
 
-    def choice(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        return self.delta(result["generated_text"], first=True)
+    def choice(self, index: int, result: Mapping[str, Any]) -> TextChoice:
+        tokens = scored_in(result["details"])
+        return {
+            "index": index,
+            "text": result["generated_text"],
+            "logprobs": None if tokens is None else completion_logprobs(tokens, 0),
+            "finish_reason": FINISH_REASONS[result["details"]["finish_reason"]],
+        }
 
-    def logprobs(self, tokens: Sequence[Scored], offset: int) -> dict[str, Any]:
-        return completion_logprobs(tokens, offset)
-
-    def delta(self, text: str, first: bool) -> dict[str, Any]:
-        return {"text": text, "logprobs": None}
+    def part(self, part: TextPart) -> TextChoice:
+        return {
+            "index": part.number,
+            "text": part.text,
+            "logprobs": completion_logprobs(part.tokens, part.offset) if part.tokens else None,
+            "finish_reason": part.reason,
+        }
 
 
 def _list_in(content: Any, name: str) -> list[Any] | None:
@@ -339,29 +413,7 @@ def _list_in(content: Any, name: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def _events(completion: Completion, requests: Sequence[Request], choices: Sequence[Any]) -> bytes:
-    """Return the events that end a stream."""
-    parts: list[bytes] = []
-    for request, texts in zip(requests, choices, strict=True):
-        stream: Any = request.stream
-        for number, text in enumerate(texts):
-            own = stream.of_sequence(number)
-            tokens = scored_in(text["details"]) or []
-            deltas = call_deltas(tool_calls(text))
-            reason = _finish_reason(text)
-            parts.append(own.rest(text["generated_text"], tokens, reason, deltas))
-    options = completion.body.stream_options
-    if options and options.include_usage:
-        parts.append(event({**completion.head, "choices": [], "usage": _usage(choices)}))
-    return b"".join(parts) + DONE
-
-
-def _finish_reason(text: Mapping[str, Any]) -> str:
-    reason = FINISH_REASONS[text["details"]["finish_reason"]]
-    return "tool_calls" if reason == "stop" and text.get("tool_calls") else reason
-
-
-def _usage(choices: Sequence[Any]) -> dict[str, int]:
+def _usage(choices: Sequence[Any]) -> Usage:
     """Return the numbers of tokens; a prompt counts once, however many choices it has."""
     prompt = sum(texts[0]["details"]["input_length"] for texts in choices)
     completion = sum(text["details"]["generated_tokens"] for texts in choices for text in texts)

@@ -15,41 +15,39 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, PositiveInt
+from pydantic import Field, PositiveInt
 
 from handlers.errors import RequestError, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
-from handlers.http.server_sent_events import EVENTS, StepEventStream, event
+from handlers.http.streams import SERVER_SENT_EVENTS, HttpStepStream, event
 from handlers.media.images import convert_png
-from handlers.protocols.base import Exchange, check_not_explained
+from handlers.protocols.base import Exchange
+from handlers.protocols.keys import KeyTable, ignored, refused
+from handlers.protocols.openai.endpoint import Body, Call, Endpoint
 from handlers.protocols.openai.errors import error_body
-from handlers.protocols.openai.keys import TABLES
-from handlers.schemas.model_info import ModelInfo
-from handlers.schemas.parameters import WholeNumbers, parse_body
+from handlers.protocols.openai.types import ImageEvent, ImageFormat, ImagesResponse, OpenAIError
+from handlers.protocols.routes import Route
 from handlers.schemas.request import Request
 
 EXTENSIONS = ("negative_prompt", "num_inference_steps", "guidance_scale", "seed")
-COMPLETED = "image_generation.completed"
+EXAMPLE = {"prompt": "a red circle", "num_inference_steps": 20, "seed": 1}
+AS_ONE_EVENT = """\
+With `stream: true` the answer is a server-sent event; a comment before it for each step keeps the \
+connection open."""
 Percent = Annotated[int, Field(ge=0, le=100)]
 
 
-class ImageBody(WholeNumbers):
-    """The body of `images/generations`; unknown keys are ignored, and so are quality and style."""
+class ImageBody(Body):
+    """The body of `images/generations`."""
 
-    model_config = ConfigDict(
-        extra="ignore", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=()
-    )
-
-    model: str | None = None
     prompt: str
     n: PositiveInt | None = None
     size: Annotated[str, Field(pattern=r"^(auto|[0-9]{1,5}x[0-9]{1,5})$")] | None = None
     response_format: Literal["b64_json", "url"] | None = None
-    output_format: Literal["png", "jpeg", "webp"] | None = None
+    output_format: ImageFormat | None = None
     output_compression: Percent | None = None
     background: Literal["auto", "opaque", "transparent"] | None = None
     stream: bool | None = None
@@ -88,62 +86,66 @@ class ImageBody(WholeNumbers):
         return {name: value for name, value in given.items() if value is not None}
 
 
-@dataclass(frozen=True)
-class ImageContext:
-    """What the endpoint needs to write a response."""
-
-    endpoint: Images
-    body: ImageBody
-
-
-class Images:
+class Images(Endpoint[ImageBody]):
     """`images/generations`: the images of a prompt."""
 
-    path: ClassVar[str] = "images/generations"
-    inputs_key: ClassVar[str] = "prompt"
+    route = Route(
+        "v1/images/generations",
+        name="images",
+        server="OpenAI",
+        summary="Make images of a prompt.",
+        response=ImagesResponse,
+        error=OpenAIError,
+        abilities=("draws",),
+        body=ImageBody,
+        keys=KeyTable.of(
+            ImageBody,
+            # Hints to OpenAI's own models.
+            ignored("user", "quality", "style", "moderation", "safety_identifier"),
+            refused(reasoning=[], svg=[]),
+        ),
+        examples=lambda _: {
+            "one": {**EXAMPLE, "response_format": "b64_json"},
+            "several": {**EXAMPLE, "n": 2, "output_format": "webp"},
+            "stream": {**EXAMPLE, "stream": True},
+        },
+        description=AS_ONE_EVENT,
+        stream=SERVER_SENT_EVENTS,
+        part=ImageEvent,
+    )
+    inputs_key = "prompt"
 
-    def __init__(self, model: ModelInfo) -> None:
-        self.model = model
-
-    def parse(self, http_request: HttpRequest) -> Exchange:
-        """Parse a request.
-
-        Raises:
-            RequestError: it cannot be understood, or this model cannot do it.
-        """
-        if not self.model.draws:
-            raise Unprocessable(f"This model's mode is {self.model.mode}; it makes no images.")
-        check_not_explained(http_request, self.path)
-        http_request = TABLES[self.path].check(http_request)
-        body = parse_body(ImageBody, http_request.content)
+    def exchange(self, http_request: HttpRequest, body: ImageBody) -> Exchange:
         body.check_supported()
-        progress = StepEventStream(http_request, _comment) if body.stream else None
+        progress = HttpStepStream(http_request, _comment) if body.stream else None
         request = Request(body.prompt, body.parameters, progress=progress)
-        return Exchange(http_request, [request], ImageContext(self, body))
+        return Exchange(http_request, [request], Call(self, body))
 
     def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
-        """Return the response, from the result of the request."""
         body: ImageBody = exchange.context.body
         files = [self._file(image["image"], body) for image in results[0]]
-        facts = {"output_format": body.output_format or "png", "size": body.size or "auto"}
+        created, output_format, size = int(time.time()), body.output_format or "png", body.size
         if body.stream:
-            completed = {
-                "type": COMPLETED,
+            completed: ImageEvent = {
+                "type": "image_generation.completed",
                 "b64_json": files[0],
-                "created_at": int(time.time()),
+                "created_at": created,
                 "background": "opaque",
                 "quality": "auto",
-                **facts,
+                "output_format": output_format,
+                "size": size or "auto",
             }
-            return HttpResponse(event(completed, COMPLETED), content_type=EVENTS)
-        data = [{"b64_json": file} for file in files]
-        seeds = [image["seed"] for image in results[0]]
-        return HttpResponse(
-            encode_json({"created": int(time.time()), "data": data, "seeds": seeds, **facts})
-        )
+            return SERVER_SENT_EVENTS.response(event(completed, completed["type"]))
+        response: ImagesResponse = {
+            "created": created,
+            "data": [{"b64_json": file} for file in files],
+            "seeds": [image["seed"] for image in results[0]],
+            "output_format": output_format,
+            "size": size or "auto",
+        }
+        return HttpResponse(encode_json(response))
 
     def last_event(self, exchange: Exchange, error: RequestError) -> bytes:
-        """Return the event of an error that ends a stream."""
         return event(error_body(error), "error")
 
     def _file(self, image: str, body: ImageBody) -> str:

@@ -9,6 +9,12 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, repeat
 from typing import Any
 
+from handlers.protocols.openai.types import (
+    ChatLogprobs,
+    LikelyToken,
+    ScoredToken,
+    TextLogprobs,
+)
 from handlers.schemas.request import GeneratedToken, TextToken
 
 # A token of a text, and the most likely ones in its place.
@@ -27,15 +33,15 @@ def scored_in(details: Mapping[str, Any]) -> list[Scored] | None:
     return list(zip(details["tokens"], details.get("top_tokens", repeat(())), strict=False))
 
 
-def chat_logprobs(tokens: Sequence[Scored]) -> dict[str, Any]:
+def chat_logprobs(tokens: Sequence[Scored]) -> ChatLogprobs:
     """Return `logprobs` of a choice of `chat/completions`."""
-    content = [
+    content: list[ScoredToken] = [
         {**_entry(token), "top_logprobs": [_entry(each) for each in top]} for token, top in tokens
     ]
     return {"content": content, "refusal": None}
 
 
-def completion_logprobs(tokens: Sequence[Scored], offset: int) -> dict[str, Any]:
+def completion_logprobs(tokens: Sequence[Scored], offset: int) -> TextLogprobs:
     """Return `logprobs` of a choice of `completions`.
 
     Args:
@@ -51,7 +57,7 @@ def completion_logprobs(tokens: Sequence[Scored], offset: int) -> dict[str, Any]
     }
 
 
-def _entry(token: TextToken) -> dict[str, Any]:
+def _entry(token: TextToken) -> LikelyToken:
     """Return a token with its bytes, which of a part of a character are not those of its text."""
     raw = token.get("bytes") or list(token["text"].encode(errors="replace"))
     return {"token": token["text"], "logprob": token["logprob"], "bytes": raw}

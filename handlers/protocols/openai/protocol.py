@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from handlers.config.quoting import shorten
 from handlers.errors import NotFound, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
-from handlers.http.server_sent_events import EVENTS, streaming_started
+from handlers.http.streams import SERVER_SENT_EVENTS, streaming_started
 from handlers.protocols.base import BaseProtocol, Exchange, first_error, with_names
 from handlers.protocols.openai.adapters import ModelNotFound, model_entries
 from handlers.protocols.openai.audio import Transcriptions, Translations
 from handlers.protocols.openai.embeddings import Embeddings
+from handlers.protocols.openai.endpoint import Endpoint
 from handlers.protocols.openai.errors import as_of_openai, error_body, names_of
-from handlers.protocols.openai.generation import Chat, Completions, GenerationEndpoint
+from handlers.protocols.openai.generation import Chat, Completions
 from handlers.protocols.openai.images import Images
 from handlers.protocols.openai.responses import Responses
 from handlers.protocols.openai.speech import Speech
+from handlers.protocols.openai.types import ModelList, OpenAIError, ServedModelStatus
+from handlers.protocols.routes import Route
 from handlers.schemas.model_info import ModelInfo
 
 # All below v1, but for KServe's paths such as v1/models/M:predict; v1 may be left out.
@@ -34,26 +38,37 @@ PATH = re.compile(
     r"(/[^:]*)?"
 )
 MODELS = "models"
-Streaming = GenerationEndpoint | Responses | Images
-Endpoint = Streaming | Embeddings | Transcriptions | Speech
+ENDPOINTS: tuple[type[Endpoint[Any]], ...] = (
+    Chat,
+    Completions,
+    Responses,
+    Embeddings,
+    Images,
+    Transcriptions,
+    Translations,
+    Speech,
+)
 
 
 class Protocol(BaseProtocol):
     """Requests of OpenAI's clients; without adapters, `model` may be any name."""
 
+    routes = (
+        *(each.route for each in ENDPOINTS),
+        replace(Embeddings.route, path="embeddings", name="infinityEmbeddings", server="Infinity"),
+        Route(
+            "v1/models",
+            name="listModels",
+            server="OpenAI",
+            summary="List the model and its LoRA adapters.",
+            response=ModelList,
+            error=OpenAIError,
+        ),
+    )
+
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
-        endpoints: tuple[Endpoint, ...] = (
-            Chat(model),
-            Completions(model),
-            Responses(model),
-            Embeddings(model),
-            Images(model),
-            Transcriptions(model),
-            Translations(model),
-            Speech(model),
-        )
-        self._endpoints: dict[str, Endpoint] = {each.path: each for each in endpoints}
+        self._endpoints = {each.path(): each(model) for each in ENDPOINTS}
 
     def recognises(self, http_request: HttpRequest) -> bool:
         return PATH.fullmatch(http_request.path) is not None
@@ -72,7 +87,7 @@ class Protocol(BaseProtocol):
     def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
         if exchange.context is None:
             return HttpResponse(encode_json(self._models(exchange.http_request)))
-        endpoint: Endpoint = exchange.context.endpoint
+        endpoint: Endpoint[Any] = exchange.context.endpoint
         if error := first_error(outcomes, endpoint.inputs_key):
             return self._failed(exchange, error)
         return endpoint.write(exchange, outcomes)
@@ -97,7 +112,7 @@ class Protocol(BaseProtocol):
         if name and name not in known:
             raise ModelNotFound(name, list(known))
 
-    def _models(self, http_request: HttpRequest) -> dict[str, Any]:
+    def _models(self, http_request: HttpRequest) -> ModelList | ServedModelStatus:
         entries = model_entries(self.model)
         name = http_request.path.rpartition(f"{MODELS}/")[2]
         if name.rpartition("/")[2] != MODELS:
@@ -107,10 +122,9 @@ class Protocol(BaseProtocol):
 
     def _failed(self, exchange: Exchange, error: RequestError) -> HttpResponse:
         """Return an error; as the last event, where a part of the response was sent."""
-        endpoint: Endpoint = exchange.context.endpoint
-        error = with_names(error, names_of(endpoint.path, endpoint.inputs_key))
+        endpoint: Endpoint[Any] = exchange.context.endpoint
+        error = with_names(error, names_of(endpoint.path(), endpoint.inputs_key))
         error = as_of_openai(error, self.model.limits, endpoint.inputs_key)
         if not streaming_started(exchange.requests):
             return self.error_response(exchange.http_request, error)
-        streaming: Streaming = exchange.context.endpoint
-        return HttpResponse(streaming.last_event(exchange, error), content_type=EVENTS)
+        return SERVER_SENT_EVENTS.response(endpoint.last_event(exchange, error))

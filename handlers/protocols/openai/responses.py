@@ -15,10 +15,9 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any
 
 from pydantic import (
-    ConfigDict,
     Field,
     PositiveInt,
     ValidationError,
@@ -30,18 +29,23 @@ from handlers.config.quoting import quote
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
-from handlers.http.server_sent_events import EVENTS, EventStream, event
-from handlers.protocols.base import (
-    Exchange,
-    check_continues_prompts,
-    check_count,
-    check_not_explained,
-)
+from handlers.http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
+from handlers.protocols.base import Exchange, check_count
+from handlers.protocols.keys import Key, KeyTable, honoured, ignored, refused
 from handlers.protocols.openai.adapters import adapter_parameters, served_name
 from handlers.protocols.openai.bodies import Items, Sampling
-from handlers.protocols.openai.keys import TABLES
-from handlers.schemas.model_info import ModelInfo
-from handlers.schemas.parameters import WholeNumbers, parse_body
+from handlers.protocols.openai.endpoint import Body, Call, Endpoint
+from handlers.protocols.openai.keys import BOOKKEEPING, SCHEDULING
+from handlers.protocols.openai.types import (
+    OpenAIError,
+    OutputMessage,
+    OutputText,
+    Response,
+    ResponseEvent,
+    ResponseStatus,
+    ResponseUsage,
+)
+from handlers.protocols.routes import Route
 from handlers.schemas.request import MAX_MESSAGES, GeneratedToken, Request
 from handlers.schemas.text_checks import json_type
 
@@ -49,16 +53,12 @@ TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"}
 IMAGE_PART = "input_image"
 # The only message of a response, and the only part of it.
 PLACE = {"output_index": 0, "content_index": 0}
+NOTHING_STORED = "nothing is stored, so send the whole conversation as input"
 
 
-class ResponseBody(WholeNumbers):
-    """The body of `responses`; others are left to the table of keys."""
+class ResponseBody(Body):
+    """The body of `responses`."""
 
-    model_config = ConfigDict(
-        extra="ignore", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=()
-    )
-
-    model: str | None = None
     input: str | Annotated[Items[dict[str, Any]], Field(min_length=1)]
     instructions: str | None = None
     max_output_tokens: PositiveInt | None = None
@@ -75,15 +75,6 @@ class ResponseBody(WholeNumbers):
             return read(value)
         except ValidationError:
             raise ValueError("is no input; send a text or a list of messages") from None
-
-    @classmethod
-    def parse(cls, content: Any) -> Self:
-        """Check the content of a body.
-
-        Raises:
-            BadRequest: with the first mistake.
-        """
-        return parse_body(cls, content)
 
     def messages(self, *, reads_images: bool) -> list[dict[str, Any]]:
         """Return the messages of the chat: the instructions, and the input.
@@ -107,7 +98,7 @@ class ResponseBody(WholeNumbers):
         return Sampling(max_tokens=self.max_output_tokens, **settings).parameters
 
 
-class ResponseStream(EventStream):
+class ResponseStream(HttpTextStream):
     """Sends the text of a response as events, with their names and numbers.
 
     Args:
@@ -165,50 +156,53 @@ class ResponseStream(EventStream):
         return {"item_id": self._template.message_id, **PLACE}
 
     def _event(self, name: str, **facts: Any) -> bytes:
+        """Return an event, a `ResponseEvent` of :mod:`handlers.protocols.openai.types`."""
         number, self._count = self._count, self._count + 1
         return event({"type": name, "sequence_number": number, **facts}, name)
 
 
 @dataclass(frozen=True)
-class ResponseTemplate:
+class ResponseTemplate(Call[ResponseBody]):
     """What all forms of one response have.
 
     Attributes:
-        endpoint: the endpoint.
-        body: the checked body.
         response_id: the id of the response.
         message_id: the id of its message.
         created_at: seconds since 1970.
     """
 
-    endpoint: Responses
-    body: ResponseBody
     response_id: str
     message_id: str
     created_at: int
 
-    def begun(self) -> dict[str, Any]:
+    def begun(self) -> Response:
         """Return the response before its first token."""
         return self._response("in_progress")
 
-    def complete(self, text: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(self, text: Mapping[str, Any]) -> Response:
         """Return the response with a result of the task."""
         is_cut = text["details"]["finish_reason"] == "length"
-        status = "incomplete" if is_cut else "completed"
-        return self._response(
-            status,
-            output=[self.message(text["generated_text"], status)],
-            incomplete_details={"reason": "max_output_tokens"} if is_cut else None,
-            usage=_usage(text["details"]),
-        )
+        response = self._response("incomplete" if is_cut else "completed")
+        if is_cut:
+            response["incomplete_details"] = {"reason": "max_output_tokens"}
+        response["output"] = [self.message(text["generated_text"], response["status"])]
+        response["usage"] = _usage(text["details"])
+        return response
 
-    def failed(self, error: RequestError) -> dict[str, Any]:
+    def failed(self, error: RequestError) -> Response:
         """Return the response that an error ends."""
-        return self._response("failed", error={"code": "server_error", "message": str(error)})
+        response = self._response("failed")
+        response["error"] = {"code": "server_error", "message": str(error)}
+        return response
 
-    def message(self, text: str, status: str) -> dict[str, Any]:
+    def message(self, text: str, status: ResponseStatus) -> OutputMessage:
         """Return the assistant's message."""
-        content = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        content: OutputText = {
+            "type": "output_text",
+            "text": text,
+            "annotations": [],
+            "logprobs": [],
+        }
         return {
             "id": self.message_id,
             "type": "message",
@@ -217,8 +211,7 @@ class ResponseTemplate:
             "content": [content],
         }
 
-    def _response(self, status: str, **facts: Any) -> dict[str, Any]:
-        settings = ("instructions", "max_output_tokens", "temperature", "top_p")
+    def _response(self, status: ResponseStatus) -> Response:
         return {
             "id": self.response_id,
             "object": "response",
@@ -229,7 +222,10 @@ class ResponseTemplate:
             "model": served_name(self.endpoint.model, self.body.model),
             "output": [],
             "usage": None,
-            **{name: getattr(self.body, name) for name in settings},
+            "instructions": self.body.instructions,
+            "max_output_tokens": self.body.max_output_tokens,
+            "temperature": self.body.temperature,
+            "top_p": self.body.top_p,
             "metadata": self.body.metadata or {},
             "parallel_tool_calls": False,
             "previous_response_id": None,
@@ -238,33 +234,95 @@ class ResponseTemplate:
             "tool_choice": "none",
             "tools": [],
             "truncation": "disabled",
-            **facts,
         }
 
 
-class Responses:
+KEYS = KeyTable.of(
+    ResponseBody,
+    BOOKKEEPING,
+    SCHEDULING,
+    honoured("metadata"),
+    # A stream has its usage in any case; there are no tools to call.
+    ignored("stream_options", "tool_choice", "parallel_tool_calls", "max_tool_calls"),
+    refused(
+        background=False,
+        include=[],
+        prompt=[],
+        reasoning=[],
+        text=[
+            {"format": {"type": "text"}},
+            {"format": {"type": "text"}, "verbosity": "medium"},
+        ],
+        tools=[],
+        top_logprobs=0,
+        truncation="disabled",
+        context_management=[],
+        moderation=[],
+        include_stop_str_in_output=False,
+        mm_processor_kwargs=[],
+        media_io_kwargs=[],
+        chat_template=[],
+        chat_template_kwargs=[],
+        structured_outputs=[],
+        logit_bias=[],
+        frequency_penalty=0,
+        presence_penalty=0,
+        repetition_penalty=1,
+        top_k=[-1, 0],
+        min_p=0,
+        seed=[],
+        stop=[],
+        ignore_eos=False,
+        skip_special_tokens=True,
+        vllm_xargs=[],
+        kv_transfer_params=[],
+        previous_input_messages=[],
+        enable_response_messages=False,
+    ),
+    {
+        "conversation": Key("refused", remedy=NOTHING_STORED),
+        "previous_response_id": Key("refused", remedy=NOTHING_STORED),
+    },
+)
+AS_NAMED_EVENTS = """\
+With `stream: true` the answer comes as server-sent events, each with the name of its type. \
+Nothing is stored, whatever `store` says."""
+# Parts of the examples.
+CONVERSATION = [{"role": "user", "content": "Once upon a time"}]
+FEW = {"max_output_tokens": 8}
+
+
+class Responses(Endpoint[ResponseBody]):
     """`responses`: an input, through the checkpoint's chat template."""
 
-    path: ClassVar[str] = "responses"
-    inputs_key: ClassVar[str] = "input"
+    route = Route(
+        "v1/responses",
+        name="respond",
+        server="OpenAI",
+        summary="Answer a text or a conversation, by the checkpoint's own chat template.",
+        response=Response,
+        error=OpenAIError,
+        abilities=("continues_prompts",),
+        body=ResponseBody,
+        keys=KEYS,
+        examples=lambda _: {
+            "one": {"input": "Once upon a time", "instructions": "Tell a story.", **FEW},
+            "conversation": {"input": CONVERSATION, "temperature": 0, **FEW},
+            "stream": {"input": CONVERSATION, "stream": True, **FEW},
+        },
+        description=AS_NAMED_EVENTS,
+        stream=SERVER_SENT_EVENTS,
+        part=ResponseEvent,
+    )
+    inputs_key = "input"
 
-    def __init__(self, model: ModelInfo) -> None:
-        self.model = model
-
-    def parse(self, http_request: HttpRequest) -> Exchange:
-        """Parse a request.
-
-        Raises:
-            RequestError: it cannot be understood, or this model cannot do it.
-        """
-        check_continues_prompts(self.model)
-        check_not_explained(http_request, self.path)
-        http_request = TABLES[self.path].check(http_request)
-        content = http_request.content
+    def read_body(self, content: Any) -> ResponseBody:
         given = content.get("input") if isinstance(content, dict) else None
         if isinstance(given, list):
             check_count(len(given), "input", MAX_MESSAGES)
-        body = ResponseBody.parse(content)
+        return super().read_body(content)
+
+    def exchange(self, http_request: HttpRequest, body: ResponseBody) -> Exchange:
         template = ResponseTemplate(
             self, body, f"resp_{uuid.uuid4().hex}", f"msg_{uuid.uuid4().hex}", int(time.time())
         )
@@ -275,15 +333,13 @@ class Responses:
         return Exchange(http_request, [request], template)
 
     def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
-        """Return the response, from the result of its request."""
         ((text,),) = results
         (request,) = exchange.requests
         if isinstance(request.stream, ResponseStream):
-            return HttpResponse(request.stream.rest(text), content_type=EVENTS)
+            return SERVER_SENT_EVENTS.response(request.stream.rest(text))
         return HttpResponse(encode_json(exchange.context.complete(text)))
 
     def last_event(self, exchange: Exchange, error: RequestError) -> bytes:
-        """Return the event of an error that ends a stream."""
         stream: Any = exchange.requests[0].stream
         return bytes(stream.failure(error))
 
@@ -324,7 +380,7 @@ def _message(role: Any, content: Any) -> dict[str, Any]:
     return {"role": role, "content": content}
 
 
-def _usage(details: Mapping[str, Any]) -> dict[str, Any]:
+def _usage(details: Mapping[str, Any]) -> ResponseUsage:
     read, written = details["input_length"], details["generated_tokens"]
     return {
         "input_tokens": read,

@@ -11,8 +11,7 @@ https://platform.openai.com/docs/api-reference/audio/createSpeech
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -20,10 +19,12 @@ from handlers.errors import BadRequest, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.media.audio import convert_wav, wav_to_pcm
-from handlers.protocols.base import Exchange, check_not_explained, check_operation
-from handlers.protocols.openai.keys import TABLES
-from handlers.schemas.model_info import ModelInfo
-from handlers.schemas.parameters import WholeNumbers, parse_body
+from handlers.protocols.base import Exchange
+from handlers.protocols.keys import KeyTable, ignored, refused
+from handlers.protocols.openai.endpoint import Body, Call, Endpoint
+from handlers.protocols.openai.types import OpenAIError
+from handlers.protocols.routes import Route
+from handlers.schemas.parameters import WholeNumbers
 from handlers.schemas.request import Request
 
 EXTENSIONS = ("seed", "noise_scale", "noise_scale_duration")
@@ -47,14 +48,9 @@ class Voice(WholeNumbers):
     id: str
 
 
-class SpeechBody(WholeNumbers):
-    """The body of `audio/speech`; unknown keys are ignored, and so are instructions."""
+class SpeechBody(Body):
+    """The body of `audio/speech`."""
 
-    model_config = ConfigDict(
-        extra="ignore", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=()
-    )
-
-    model: str | None = None
     input: str
     voice: str | Voice | None = None
     response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] | None = None
@@ -87,40 +83,37 @@ class SpeechBody(WholeNumbers):
         return {name: value for name, value in given.items() if value is not None}
 
 
-@dataclass(frozen=True)
-class SpeechContext:
-    """What the endpoint needs to write a response."""
-
-    endpoint: Speech
-    body: SpeechBody
-
-
-class Speech:
+class Speech(Endpoint[SpeechBody]):
     """`audio/speech`: the speech of a text."""
 
-    path: ClassVar[str] = "audio/speech"
-    inputs_key: ClassVar[str] = "input"
+    route = Route(
+        "v1/audio/speech",
+        name="speak",
+        server="OpenAI",
+        summary="Return the speech of a text as a file.",
+        response=None,
+        error=OpenAIError,
+        abilities=("speak",),
+        body=SpeechBody,
+        keys=KeyTable.of(
+            SpeechBody,
+            # A hint to OpenAI's own models.
+            ignored("instructions", "user"),
+            refused(stream=False),
+        ),
+        examples=lambda sample: {
+            kind: {"input": sample["inputs"], "voice": "alloy", "response_format": kind, "seed": 1}
+            for kind in CONTENT_TYPES
+        },
+        other_types=dict.fromkeys(CONTENT_TYPES.values(), bytes),
+    )
+    inputs_key = "input"
 
-    def __init__(self, model: ModelInfo) -> None:
-        self.model = model
-
-    def parse(self, http_request: HttpRequest) -> Exchange:
-        """Parse a request.
-
-        Raises:
-            RequestError: it cannot be understood, or this model cannot do it.
-        """
-        check_operation(self.model, "speak")
-        check_not_explained(http_request, self.path)
-        http_request = TABLES[self.path].check(http_request)
-        body = parse_body(SpeechBody, http_request.content)
+    def exchange(self, http_request: HttpRequest, body: SpeechBody) -> Exchange:
         body.check_supported()
-        return Exchange(
-            http_request, [Request(body.input, body.parameters)], SpeechContext(self, body)
-        )
+        return Exchange(http_request, [Request(body.input, body.parameters)], Call(self, body))
 
     def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
-        """Return the response, from the result of the request."""
         kind, wav = exchange.context.body.response_format or "mp3", results[0]["audio"]
         content_type = CONTENT_TYPES[kind]
         file = wav_to_pcm(wav, PCM_RATE) if kind == "pcm" else convert_wav(wav, content_type)

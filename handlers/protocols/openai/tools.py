@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 
 from handlers.config.quoting import enumerate_names, shorten
 from handlers.errors import BadRequest, Unprocessable
+from handlers.protocols.openai.types import CallOfTool, CallPart, FunctionPart
 
 ANY_OBJECT = {"type": "object"}
 # What vLLM binds a text to, by the names of its `structured_outputs` and after `guided_`.
@@ -94,20 +95,22 @@ def grammar_of(kind: str, value: Any) -> dict[str, Any]:
     return {"type": "lark" if kind == "grammar" else kind, "value": value}
 
 
-def tool_calls(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+def tool_calls(result: Mapping[str, Any]) -> list[CallOfTool]:
     """Return the tool calls of a result of the text-generation task, each with an id."""
     return [
-        {"id": f"call_{uuid.uuid4().hex[:24]}", **call} for call in result.get("tool_calls", ())
+        {"id": f"call_{uuid.uuid4().hex[:24]}", "type": call["type"], "function": call["function"]}
+        for call in result.get("tool_calls", ())
     ]
 
 
-def call_deltas(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the deltas of tool calls: of each its name, then its arguments."""
-    return [
-        {"tool_calls": [part]}
-        for index, call in enumerate(calls)
-        for part in (
-            {"index": index, **call, "function": {**call["function"], "arguments": ""}},
-            {"index": index, "function": {"arguments": call["function"]["arguments"]}},
-        )
-    ]
+def call_parts(calls: Sequence[CallOfTool]) -> list[CallPart]:
+    """Return the parts of tool calls in a stream: of each its name, then its arguments."""
+    parts: list[CallPart] = []
+    for index, call in enumerate(calls):
+        function = call["function"]
+        named: FunctionPart = {"name": function["name"], "arguments": ""}
+        parts += [
+            {"index": index, "id": call["id"], "type": call["type"], "function": named},
+            {"index": index, "function": {"arguments": function["arguments"]}},
+        ]
+    return parts

@@ -18,7 +18,7 @@ from handlers.protocols.openai.embeddings import Embeddings
 from handlers.protocols.openai.generation import Chat, Completions
 from handlers.protocols.openai.keys import CHAT, COMPLETIONS
 
-GENERATION = {"messages": Chat.path, "prompt": Completions.path}
+GENERATION = {"messages": Chat.path(), "prompt": Completions.path()}
 SETTINGS = {*CHAT.keys, *COMPLETIONS.keys} - GENERATION.keys()
 OTHER_KEYS = {"inputs", "parameters"}
 
@@ -26,7 +26,8 @@ OTHER_KEYS = {"inputs", "parameters"}
 class Protocol(protocol.Protocol):
     """Chats, prompts and texts to embed, answered as on OpenAI's paths."""
 
-    keys = MappingProxyType({**dict.fromkeys(GENERATION, object), "input": object})
+    body_keys = MappingProxyType({**dict.fromkeys(GENERATION, object), "input": object})
+    routes = ()
 
     def recognises(self, http_request: HttpRequest) -> bool:
         if http_request.path or http_request.explains or not self._paths:
@@ -46,4 +47,4 @@ class Protocol(protocol.Protocol):
         """The endpoint of each key that a body for this model has."""
         if self.model.continues_prompts:
             return GENERATION
-        return {"input": Embeddings.path} if self.model.operation == "embed" else {}
+        return {"input": Embeddings.path()} if self.model.operation == "embed" else {}

@@ -1,4 +1,4 @@
-"""The paths below a model's own answer as docs/openapi describes: examples, mistakes and errors.
+"""The paths below a model's own answer as OpenAPI documents describe: examples, mistakes, errors.
 
 `tests/e2e/test_openapi.py` sends the same to a real TorchServe.
 """

@@ -13,10 +13,10 @@ import pytest
 
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols import cohere, text_embeddings_inference, text_generation_inference, vllm
+from handlers.protocols import text_generation_inference
 from handlers.protocols.keys import EMPTY, UNKNOWN_KEYS, KeyTable
-from handlers.protocols.openai import keys as openai
 from handlers.telemetry.meter import Meter
+from scripts.openapi import all_routes
 from tests import sounds
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.sentences import Sentence
@@ -54,55 +54,58 @@ class Route:
 SOUND = sound_for("Ada")
 GENERATION, EMBEDDING, RANKING = "text_generation", "sentence_embedding", "sentence_ranking"
 RERANK: Mapping[str, Any] = {"query": "Who sings?", "documents": ["Nina sings.", "It rains."]}
+TEXTS: Mapping[str, Any] = {"query": "Who?", "texts": ["Ada."]}
 TEXT: Mapping[str, Any] = {"inputs": "Nina sings."}
-TEI = text_embeddings_inference.TABLES
+TABLES: Mapping[str, KeyTable] = {each.name: each.keys for each in all_routes()}
 GPT2: Mapping[str, Any] = {"mode": GENERATION, "family": "GPT2"}
 ROUTES = [
-    Route("v1/chat/completions", openai.CHAT, body={"messages": CHAT, "max_tokens": 2}, **GPT2),
-    Route("v1/completions", openai.COMPLETIONS, body={"prompt": "Ada", "max_tokens": 2}, **GPT2),
-    Route("v1/responses", openai.RESPONSES, body={"input": "Ada", "max_output_tokens": 2}, **GPT2),
-    Route("v1/embeddings", openai.EMBEDDINGS, EMBEDDING, {"input": "Nina sings."}),
-    Route("v1/audio/speech", openai.SPEECH, "text_to_speech", {"input": "Ada", "seed": 1}),
+    Route("v1/chat/completions", TABLES["chat"], body={"messages": CHAT, "max_tokens": 2}, **GPT2),
+    Route("v1/completions", TABLES["complete"], body={"prompt": "Ada", "max_tokens": 2}, **GPT2),
+    Route("v1/responses", TABLES["respond"], body={"input": "Ada", "max_output_tokens": 2}, **GPT2),
+    Route("v1/embeddings", TABLES["embeddings"], EMBEDDING, {"input": "Nina sings."}),
+    Route("v1/audio/speech", TABLES["speak"], "text_to_speech", {"input": "Ada", "seed": 1}),
     Route(
         "v1/audio/transcriptions",
-        openai.TRANSCRIPTIONS,
+        TABLES["transcribe"],
         "automatic_speech_recognition",
         {"file": SOUND},
         WHISPER,
     ),
     Route(
         "v1/audio/translations",
-        openai.TRANSLATIONS,
+        TABLES["translate"],
         "automatic_speech_recognition",
         {"file": SOUND},
         WHISPER,
     ),
     Route(
         "v1/images/generations",
-        openai.IMAGES,
+        TABLES["images"],
         "text_to_image",
         {"prompt": "a fox", "num_inference_steps": 1, "seed": 1, "size": "32x32"},
     ),
-    Route("v2/embed", cohere.EMBED_KEYS, EMBEDDING, {"texts": ["Nina sings."]}),
-    Route("v2/rerank", cohere.RERANK_KEYS, RANKING, RERANK),
-    Route("rerank", cohere.RERANK_KEYS, RANKING, RERANK),
-    Route("tokenize", vllm.TOKENIZE_KEYS, body={"prompt": "Ada"}, **GPT2),
-    Route("detokenize", vllm.DETOKENIZE_KEYS, body={"tokens": [5, 6]}, **GPT2),
-    Route("generate", text_generation_inference.BODY, body=TEXT, strict=True, **GPT2),
-    Route("embed", TEI["embed"], EMBEDDING, TEXT, strict=True),
-    Route("rerank", TEI["rerank"], RANKING, {"query": "Who?", "texts": ["Ada."]}, strict=True),
+    Route("v2/embed", TABLES["cohereEmbedV2"], EMBEDDING, {"texts": ["Nina sings."]}),
+    Route("v2/rerank", TABLES["cohereRerankV2"], RANKING, RERANK),
+    Route("rerank", TABLES["rerank"], RANKING, RERANK),
+    Route("tokenize", TABLES["tokenizePrompt"], body={"prompt": "Ada"}, **GPT2),
+    Route("detokenize", TABLES["detokenize"], body={"tokens": [5, 6]}, **GPT2),
+    Route("generate", TABLES["generate"], body=TEXT, strict=True, **GPT2),
+    Route("embed", TABLES["teiEmbed"], EMBEDDING, TEXT, strict=True),
+    Route(
+        "rerank", TABLES["teiRerank"], RANKING, {"query": "Who?", "texts": ["Ada."]}, strict=True
+    ),
     Route(
         "similarity",
-        TEI["similarity"],
+        TABLES["teiSimilarity"],
         EMBEDDING,
         {"inputs": {"source_sentence": "Ada", "sentences": ["Nina"]}},
         strict=True,
     ),
-    Route("embed_all", TEI["embed_all"], "feature_extraction", TEXT, strict=True),
-    Route("embed_sparse", TEI["embed_sparse"], "sparse_embedding", TEXT, strict=True),
-    Route("predict", TEI["predict"], "sequence_classification", TEXT, strict=True),
-    Route("decode", TEI["decode"], EMBEDDING, {"ids": [5, 6]}, strict=True),
-    Route("tokenize", TEI["tokenize"], EMBEDDING, TEXT, strict=True),
+    Route("embed_all", TABLES["teiEmbedAll"], "feature_extraction", TEXT, strict=True),
+    Route("embed_sparse", TABLES["teiEmbedSparse"], "sparse_embedding", TEXT, strict=True),
+    Route("predict", TABLES["teiPredict"], "sequence_classification", TEXT, strict=True),
+    Route("decode", TABLES["teiDecode"], EMBEDDING, {"ids": [5, 6]}, strict=True),
+    Route("tokenize", TABLES["tokenize"], EMBEDDING, TEXT, strict=True),
 ]
 every_route = pytest.mark.parametrize(
     "route", ROUTES, ids=lambda route: f"{route.path}-{route.mode}-{len(route.table.keys)}"

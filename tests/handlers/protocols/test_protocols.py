@@ -18,7 +18,7 @@ from handlers.protocols import sagemaker
 from handlers.protocols.base import BaseProtocol, Exchange
 from handlers.protocols.open_inference import protocol as open_inference
 from handlers.protocols.open_inference import tensors
-from handlers.protocols.openai import bodies, responses
+from handlers.protocols.openai import endpoint
 from handlers.schemas.model_info import Limits, ModelInfo
 from handlers.schemas.request import Request
 from tests.sentences import Sentence, refused
@@ -241,7 +241,7 @@ def test_a_body_is_parsed_once(
     count(json, "loads")
     count(sagemaker, "read_csv")
     count(open_inference, "read_tensors")
-    for module in (tensors, bodies, responses):
+    for module in (tensors, endpoint):
         count(module, "parse_body")
     http_request = HttpRequest({"body": body}, headers)
     columns = ("generated_text",)

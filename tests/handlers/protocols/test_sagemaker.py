@@ -12,7 +12,7 @@ import pytest
 
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols.result_formats import JSON_LINES as NAMES_OF_LINES
+from handlers.protocols.result_formats import LINES_TYPES
 from handlers.telemetry.meter import Meter
 from tests.modes import each_mode
 from tests.modes.question_answering import VOICE
@@ -96,7 +96,7 @@ def test_a_line_may_have_other_forms(served: Model, mode: str, line: Any) -> Non
     assert not differences(ask_lines(model, line), [expected], 1e-5)
 
 
-@pytest.mark.parametrize("kind", NAMES_OF_LINES)
+@pytest.mark.parametrize("kind", LINES_TYPES)
 def test_every_content_type_of_json_lines_is_accepted(served: Model, kind: str) -> None:
     model = served(MODE)
     answer = call(model, f"{kind}; charset=utf-8", f'\r\n"{FINE}"\r\n \n"{ODD}"', Accept="*/*")

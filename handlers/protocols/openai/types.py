@@ -1,6 +1,6 @@
-"""The responses of OpenAI's endpoints.
+"""The types of the responses of OpenAI's endpoints.
 
-https://platform.openai.com/docs/api-reference/chat, /completions, /responses and /embeddings
+https://platform.openai.com/docs/api-reference
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Usage(TypedDict):
 
 
 class Head(TypedDict):
-    """What every answer and every part of one begins with; `created` counts seconds since 1970."""
+    """The first keys of every response and of every event; `created` counts seconds since 1970."""
 
     id: str
     created: int
@@ -137,7 +137,7 @@ class ChatChoice(TypedDict):
 
 
 class ChatCompletion(Head):
-    """The answer of `chat/completions`."""
+    """The response of `chat/completions`."""
 
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
@@ -153,15 +153,12 @@ class ChatPart(TypedDict):
     finish_reason: ChatReason | None
 
 
-class _ChatEvent(Head):
-    object: Literal["chat.completion.chunk"]
-    choices: list[ChatPart]
-
-
-class ChatCompletionChunk(_ChatEvent, total=False):
+class ChatCompletionChunk(Head):
     """One event of a streamed chat; `usage` is in the last, if requested."""
 
-    usage: Usage
+    object: Literal["chat.completion.chunk"]
+    choices: list[ChatPart]
+    usage: NotRequired[Usage]
 
 
 class TextChoice(TypedDict):
@@ -173,21 +170,23 @@ class TextChoice(TypedDict):
     finish_reason: Reason | None
 
 
-class _TextEvent(Head):
+class Completion(Head):
+    """The response of `completions`."""
+
     object: Literal["text_completion"]
     choices: list[TextChoice]
-
-
-class Completion(_TextEvent):
-    """The answer of `completions`."""
-
     usage: Usage
 
 
-class CompletionChunk(_TextEvent, total=False):
+class CompletionChunk(Head):
     """One event of streamed continuations; `usage` is in the last, if requested."""
 
-    usage: Usage
+    object: Literal["text_completion"]
+    choices: list[TextChoice]
+    usage: NotRequired[Usage]
+
+
+ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
 
 
 class OutputText(TypedDict):
@@ -205,7 +204,7 @@ class OutputMessage(TypedDict):
     id: str
     type: Literal["message"]
     role: Literal["assistant"]
-    status: Literal["in_progress", "completed", "incomplete"]
+    status: ResponseStatus
     content: list[OutputText]
 
 
@@ -257,12 +256,12 @@ class TextSettings(TypedDict):
 
 
 class Response(TypedDict):
-    """The answer of `responses`; it is not stored."""
+    """The response of `responses`; it is not stored."""
 
     id: str
     object: Literal["response"]
     created_at: int
-    status: Literal["in_progress", "completed", "incomplete", "failed"]
+    status: ResponseStatus
     error: ResponseError | None
     incomplete_details: IncompleteDetails | None
     model: str
@@ -326,12 +325,15 @@ class InputUsage(TypedDict):
 
 
 class EmbeddingList(TypedDict):
-    """The answer of `embeddings`."""
+    """The response of `embeddings`."""
 
     object: Literal["list"]
     model: str
     data: list[Embedding]
     usage: InputUsage
+
+
+ImageFormat = Literal["png", "jpeg", "webp"]
 
 
 class ImageData(TypedDict):
@@ -341,12 +343,12 @@ class ImageData(TypedDict):
 
 
 class ImagesResponse(TypedDict):
-    """The answer of `images/generations`; `seeds` has that of each image."""
+    """The response of `images/generations`; `seeds` has that of each image."""
 
     created: int
     data: list[ImageData]
     seeds: list[int]
-    output_format: Literal["png", "jpeg", "webp"]
+    output_format: ImageFormat
     size: str
 
 
@@ -358,8 +360,41 @@ class ImageEvent(TypedDict):
     created_at: int
     background: Literal["opaque"]
     quality: Literal["auto"]
-    output_format: Literal["png", "jpeg", "webp"]
+    output_format: ImageFormat
     size: str
+
+
+class TranscribedSegment(TypedDict):
+    """A segment of a text, and where it begins and ends, in seconds."""
+
+    id: int
+    start: float
+    end: float
+    text: str
+
+
+class TranscribedWord(TypedDict):
+    """A word, and where it begins and ends, in seconds."""
+
+    word: str
+    start: float
+    end: float
+
+
+class Transcription(TypedDict):
+    """The text of an audio file."""
+
+    text: str
+
+
+class DetailedTranscription(Transcription):
+    """The text of an audio file with its parts, for `verbose_json`."""
+
+    task: str
+    language: str
+    duration: float
+    segments: NotRequired[list[TranscribedSegment]]
+    words: NotRequired[list[TranscribedWord]]
 
 
 class ServedModel(TypedDict):
@@ -372,8 +407,15 @@ class ServedModel(TypedDict):
     parent: NotRequired[str]
 
 
+class ServedModelStatus(ServedModel):
+    """The response of `models/<name>`, with the keys that KServe's V1 has as well."""
+
+    name: str
+    ready: bool
+
+
 class ModelList(TypedDict):
-    """The answer of `models`."""
+    """The response of `models`."""
 
     object: Literal["list"]
     data: list[ServedModel]
@@ -384,8 +426,8 @@ class OpenAIProblem(TypedDict):
 
     message: str
     type: Literal["invalid_request_error", "server_error"]
-    param: Literal["model"] | None
-    code: Literal["model_not_found"] | None
+    param: str | None
+    code: Literal["model_not_found", "context_length_exceeded"] | None
 
 
 class OpenAIError(TypedDict):
