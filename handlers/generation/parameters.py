@@ -105,10 +105,28 @@ BadWords = Annotated[
     BeforeValidator(_tuple_of(MAX_BAD_WORDS), json_schema_input_type=list[StopText]),
 ]
 
+
+def check_best_of(best_of: int | None, texts: int, name: str) -> None:
+    """Check that all generated texts are returned.
+
+    Args:
+        best_of: the number of texts to generate; None for those that are returned.
+        texts: the number of texts to return.
+        name: the name of that number, for the error.
+
+    Raises:
+        Unprocessable: some would not be returned.
+    """
+    if best_of and best_of > texts:
+        raise Unprocessable(
+            f"best_of is {best_of} and {name} {texts}, and all generated texts are returned"
+            "; leave best_of out."
+        )
+
+
 # The first are sent by all clients of text-generation-inference, the others are a pipeline's.
 NAMES = PipelineNames(
     ignored={
-        "best_of": [0, 1],
         "decoder_input_details": [False],
         # transformers has moved these strategies to code on its hub.
         "diversity_penalty": [0],
@@ -137,6 +155,7 @@ NOT_OF_GENERATE = {
     "seed",
     "return_full_text",
     "details",
+    "best_of",
     "frequency_penalty",
     "presence_penalty",
     "logit_bias",
@@ -184,6 +203,8 @@ class SamplingParameters(Parameters):
     """Beams of a beam search."""
     num_return_sequences: Few = 1
     """Number of texts. Needs `do_sample` or as many beams."""
+    best_of: NotNegative | None = None
+    """Number of texts that are generated. No more than `num_return_sequences`."""
     repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = None
     """Penalty for tokens that occurred before; 1 is none."""
     frequency_penalty: Penalty | None = None
@@ -275,6 +296,7 @@ class SamplingParameters(Parameters):
             RequestError: they cannot, or there are more than a number.
         """
         beams, sequences = self.num_beams, self.num_return_sequences
+        check_best_of(self.best_of, sequences, "num_return_sequences")
         if sequences > beams and (beams > 1 or not self.do_sample):
             raise Unprocessable(
                 f"num_return_sequences is {sequences} and num_beams {beams}"

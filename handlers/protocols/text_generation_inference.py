@@ -31,6 +31,7 @@ PARAMETERS = KeyTable(
     {
         **honoured(
             "adapter_id",
+            "best_of",
             "details",
             "do_sample",
             "frequency_penalty",
@@ -47,7 +48,7 @@ PARAMETERS = KeyTable(
             "truncate",
             "typical_p",
         ),
-        **refused(best_of=[0, 1], decoder_input_details=False, watermark=False),
+        **refused(decoder_input_details=False, watermark=False),
     }
 )
 MAX_NEW_TOKENS = 100

@@ -50,7 +50,6 @@ class TextToTextParameters(SamplingParameters):
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(
         ignored={
             "batch_size": ANY,
-            "best_of": [0, 1],
             "decoder_input_details": [False],
             "diversity_penalty": [0],
             "num_beam_groups": [1],

@@ -26,6 +26,7 @@ from handlers.generation.parameters import (
     Penalty,
     ReasoningEffort,
     TopTokens,
+    check_best_of,
 )
 from handlers.protocols.openai.keys import OF_PROMPT
 from handlers.protocols.openai.tools import (
@@ -69,6 +70,7 @@ class Sampling(WholeNumbers):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     n: Annotated[int, Field(ge=1, le=32)] | None = None
+    best_of: NotNegative | None = None
     stop: str | Items[str] | None = None
     seed: int | None = None
     stream: bool | None = None
@@ -106,8 +108,11 @@ class Sampling(WholeNumbers):
 
         Raises:
             BadRequest: with the first mistake.
+            Unprocessable: it has a setting that is not supported.
         """
-        return parse_body(cls, content)
+        body = parse_body(cls, content)
+        check_best_of(body.best_of, body.choices, "n")
+        return body
 
     @property
     def max_new_tokens(self) -> int | None:

@@ -44,6 +44,7 @@ SAMPLING = {
         "temperature",
         "top_p",
         "n",
+        "best_of",
         "stop",
         "seed",
         "stream",
@@ -82,7 +83,6 @@ SAMPLING = {
         "routed_experts_prompt_start",
     ),
     **refused(
-        best_of=1,
         use_beam_search=False,
         length_penalty=1.0,
         include_stop_str_in_output=False,

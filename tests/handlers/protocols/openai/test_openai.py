@@ -129,11 +129,14 @@ def test_echo_returns_the_prompt_and_its_continuation(model: Served) -> None:
         ({"add_generation_prompt": False}, {"add_generation_prompt": False}),
         ({"continue_final_message": True}, {"continue_final_message": True}),
         ({"reasoning_effort": "none", "documents": []}, {}),
+        ({"best_of": 1}, {}),
+        ({"n": 3, "best_of": 3, "temperature": 0}, {}),
+        ({"n": 3, "best_of": 2, **DRAW}, {**DRAW, "num_return_sequences": 3}),
     ],
 )
 def test_settings_become_generation_parameters(model: Served, given: Any, parameters: Any) -> None:
     answer = ask(model, "chat/completions", messages=CHAT, **{**FEW, **given})
-    (same,) = model.ask(CHAT, **{"max_new_tokens": 6, "return_full_text": False, **parameters})
+    same, *_ = model.ask(CHAT, **{"max_new_tokens": 6, "return_full_text": False, **parameters})
     assert answer["choices"][0]["message"]["content"] == same["generated_text"]
 
 
@@ -431,6 +434,9 @@ def test_an_error_has_the_names_of_the_body(model: Served) -> None:
         ("v1/score", {"prompt": "a"}, 404, ["score"]),
         ("v1/chat/completions/5", {"messages": CHAT}, 404, ["chat/completions/5"]),
         ("v1", {"prompt": "a"}, 404, ["v1"]),
+        ("completions", {"prompt": "a", "n": 2, "best_of": 3}, 422, ["best_of", 3, "n", 2]),
+        ("chat/completions", {"messages": CHAT, "best_of": 2}, 422, ["best_of", 2, "n", 1]),
+        ("completions", {"prompt": "a", "best_of": -1}, 400, ["best_of"]),
     ],
 )
 def test_a_request_that_cannot_be_answered_gets_openais_error(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.handlers.generation.test_chat import CHAT, TEMPLATE
+from tests.handlers.generation.test_chat import CHAT, WITH_TOOLS
 from tests.handlers.protocols.openai.test_openai import Sent, ask, call, ends, events
 from tests.sentences import Sentence
 from tests.serving import Served, read_json
@@ -33,7 +33,9 @@ ID = re.compile(r"call_[0-9a-f]{24}")
 def model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Served]:
     model = served("text_generation", family="GPT2")
     monkeypatch.setattr(
-        model.engine.task.checkpoint.tokenizer, "chat_template", "{# tools #}" + TEMPLATE
+        model.engine.task.checkpoint.tokenizer,
+        "chat_template",
+        WITH_TOOLS,
     )
     yield model
 
