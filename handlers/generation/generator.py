@@ -63,6 +63,8 @@ from handlers.telemetry.meter import Meter
 Ids = npt.NDArray[np.int64]
 # In no vocabulary. Where a config names no end token, `generate` takes the checkpoint's.
 NO_TOKEN = [2**31 - 1]
+# Makes end tokens likelier after as many tokens; None would be the checkpoint's value.
+NO_DECAY = (2**31 - 1, 1.0)
 
 
 @dataclass(frozen=True)
@@ -412,6 +414,8 @@ class Generator:
             pad_token_id=self.padding.ids["input_ids"],
         )
         config.prompt_lookup_num_tokens = self._lookup(prompts[0])
+        if config.eos_token_id == NO_TOKEN:
+            config.exponential_decay_length_penalty = NO_DECAY
         return config
 
 

@@ -70,7 +70,7 @@ class GenerationTask(TextTask[QueryT, Prompt]):
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
-        self.base = with_checked_defaults(checkpoint.generation_config)
+        self.base = with_checked_defaults(checkpoint.generation_config, checkpoint.config)
 
     def run(
         self, model: Model, rows: Sequence[Prompt], meter: Meter, deadline: Deadline = NO_DEADLINE

@@ -218,7 +218,7 @@ def _generation_config(checkpoint: Checkpoint) -> GenerationConfig:
 
     BLIP ends a text at its separator, whatever the generation config says.
     """
-    base = with_checked_defaults(checkpoint.generation_config)
+    base = with_checked_defaults(checkpoint.generation_config, checkpoint.config)
     if checkpoint.config.model_type == "blip":
         base.eos_token_id = checkpoint.config.get_text_config().sep_token_id
     return base
