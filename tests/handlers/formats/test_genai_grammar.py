@@ -287,7 +287,7 @@ def test_a_stop_string_and_the_maximum_end_a_text_within_its_grammar(engine: Eng
 def test_a_call_is_made_as_the_template_writes_it(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, mark: str, choice: Any
 ) -> None:
-    template = f"{{# tools {mark} #}}{TEMPLATE}"
+    template = f"{{% if tools %}}{{# {mark} #}}{{% endif %}}{TEMPLATE}"
     monkeypatch.setattr(engine.task.checkpoint.tokenizer, "chat_template", template)
     parameters = {"tools": TOOLS, "tool_choice": choice, **BOUND, "parallel_tool_calls": False}
     [outcome] = engine.predict([Request(CHAT, parameters)])
@@ -304,7 +304,7 @@ def test_a_call_is_made_as_the_template_writes_it(
 def test_with_tools_a_text_may_be_free(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, mark: str
 ) -> None:
-    template = f"{{# tools {mark} #}}{TEMPLATE}"
+    template = f"{{% if tools %}}{{# {mark} #}}{{% endif %}}{TEMPLATE}"
     monkeypatch.setattr(engine.task.checkpoint.tokenizer, "chat_template", template)
     [outcome] = engine.predict([Request(CHAT, {"tools": TOOLS, **FREE})])
     assert isinstance(outcome, list), outcome
@@ -424,7 +424,9 @@ def test_what_xgrammar_says_about_a_schema_is_not_logged(
 ) -> None:
     engine = Engine.load(folder, config(dtype="float32", captum_explanation=False))
     monkeypatch.setattr(
-        engine.task.checkpoint.tokenizer, "chat_template", f"{{# tools <tool_call> #}}{TEMPLATE}"
+        engine.task.checkpoint.tokenizer,
+        "chat_template",
+        f"{{% if tools %}}<tool_call>{{% endif %}}{TEMPLATE}",
     )
     ignored = {"properties": {"a": {"type": "string", "pattern": "b", "maxLength": 3}}}
     tools = [{"type": "function", "function": {"name": "look", "parameters": ignored}}]

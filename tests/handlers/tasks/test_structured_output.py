@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from handlers.errors import BadRequest
 from handlers.schemas.request import Request
 from tests import tiny
-from tests.handlers.generation.test_chat import TEMPLATE
+from tests.handlers.generation.test_chat import TEMPLATE, WITH_TOOLS
 from tests.sentences import Sentence
 from tests.serving import Served, stream_into
 from tests.tiny_tokenizers import write_llama
@@ -60,7 +60,9 @@ def model(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Served:
 def chat_model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Served]:
     model = served(MODE, max_length=60, max_characters=5_000)
     monkeypatch.setattr(
-        model.engine.task.checkpoint.tokenizer, "chat_template", "{# tools #}" + TEMPLATE
+        model.engine.task.checkpoint.tokenizer,
+        "chat_template",
+        WITH_TOOLS,
     )
     yield model
 
@@ -141,7 +143,7 @@ def test_the_named_function_is_called_once(chat_model: Served) -> None:
 def test_a_call_that_is_cut_is_no_part_of_the_text(
     chat_model: Served, monkeypatch: pytest.MonkeyPatch, mark: str, most: int
 ) -> None:
-    template = f"{{# tools {mark} #}}{TEMPLATE}"
+    template = f"{{% if tools %}}{{# {mark} #}}{{% endif %}}{TEMPLATE}"
     monkeypatch.setattr(chat_model.engine.task.checkpoint.tokenizer, "chat_template", template)
     given = {**NEW, "tools": TOOLS, "tool_choice": "required", "max_new_tokens": most}
     (result,) = chat_model.ask(CHAT, **given)
