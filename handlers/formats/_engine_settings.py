@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from transformers import GenerationConfig
 
+from handlers.config.quoting import shorten
 from handlers.errors import WrongCheckpoint
 from handlers.generation.parameters import GenerationParameters
 
@@ -36,6 +38,11 @@ OF_GENERATE_ALONE: Mapping[str, Any] = {
 def lacking_parameters(*lacking: Iterable[str]) -> list[str]:
     """Return the parameters of a request among the names of what an engine lacks."""
     return sorted(set().union(*lacking) & GenerationParameters.model_fields.keys())
+
+
+def refusal(name: str, value: Any, engine: str) -> str:
+    """Return the sentence for a parameter with a value that an engine cannot do."""
+    return f"{name} is {shorten(json.dumps(value))}, which {engine} cannot do; leave it out."
 
 
 def given_settings(base: Mapping[str, Any], parameters: GenerationParameters) -> dict[str, Any]:

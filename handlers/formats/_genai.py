@@ -25,6 +25,7 @@ from handlers.formats._engine_settings import (
     OF_GENERATE_ALONE,
     given_settings,
     lacking_parameters,
+    refusal,
     settings_of_checkpoint,
 )
 from handlers.formats._genai_grammar import GrammarTrials
@@ -191,9 +192,7 @@ class GenAiModel(EngineModel):
         for name, value in given.items():
             neutral = {**LACKING, **BEAM_NGRAMS, **known}.get(name)
             if name not in known and name not in OF_BEAMS and value != neutral:
-                raise LackingInEngine(
-                    f"{name} is {value!r}, which {ENGINE} cannot do; leave it out."
-                )
+                raise LackingInEngine(refusal(name, value, ENGINE))
         if given.get("do_sample") and given.get("min_p") == 1:
             raise LackingInEngine(f"min_p is 1, which {ENGINE} cannot do; leave it out.")
         settings = {

@@ -30,6 +30,7 @@ from handlers.formats._engine_settings import (
     OF_GENERATE_ALONE,
     given_settings,
     lacking_parameters,
+    refusal,
     settings_of_checkpoint,
 )
 from handlers.generation.generator import Prompt, end_tokens
@@ -71,6 +72,7 @@ LACKING: Mapping[str, Any] = {
     "no_repeat_ngram_size": 0,
     "bad_words": (),
 }
+NOT_WITH_GRAMMARS = ("min_new_tokens", "allowed_token_ids")
 # What is read elsewhere, or has no effect without beams.
 OTHERS = {
     "do_sample",
@@ -124,12 +126,13 @@ class VllmModel(EngineModel):
 
     def _settings(self, prompt: Prompt, number: int) -> dict[str, Any]:
         settings = sampling_settings(self._base, prompt.parameters, number)
-        # vLLM would find no token at all where a grammar ends before.
-        if prompt.grammar and prompt.parameters.min_new_tokens:
-            raise Unprocessable(
-                "min_new_tokens cannot be done with response_format, grammar or tools by this"
-                f" model, which has {ENGINE}; leave one of them out."
-            )
+        # vLLM would find no token at all where a grammar excludes the others.
+        for name in NOT_WITH_GRAMMARS if prompt.grammar else ():
+            if getattr(prompt.parameters, name):
+                raise Unprocessable(
+                    f"{name} cannot be done with response_format, grammar or tools by this model,"
+                    f" which has {ENGINE}; leave one of them out."
+                )
         if prompt.grammar:
             settings.pop("min_tokens", None)
         ends = prompt.parameters.ends(self._ends)
@@ -226,7 +229,7 @@ def sampling_settings(
     given = given_settings(base, parameters)
     for name, value in given.items():
         if name not in SETTINGS.keys() | OTHERS and value != LACKING.get(name):
-            raise Unprocessable(f"{name} is {value!r}, which {ENGINE} cannot do; leave it out.")
+            raise Unprocessable(refusal(name, value, ENGINE))
     if given.get("do_sample"):
         given = {"top_k": DEFAULT_TOP_K, **given}
     else:

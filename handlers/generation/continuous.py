@@ -145,6 +145,7 @@ class RunningText:
             self._text = self._continuation.add(self._text, token, score)
         if self._stream:
             self._continuation.emit(self._text, self._stream)
+            self._continuation.end(self._text, self._stream)
         if self._text.finish_reason:
             self.finished = True
 
@@ -230,6 +231,7 @@ class ContinuousGenerator:
             prompt.ends(self.base),
             prompt.new_tokens,
             prompt.syntax,
+            result=prompt.result,
         )
 
     def _outcome(self, prompt: Prompt, running: Sequence[RunningText]) -> RowOutcome:

@@ -72,7 +72,8 @@ class Prompt(Window):
     """The tokens of a prompt, its parameters, and the maximum number of new tokens.
 
     `options` are further arguments of `generate`, and `first_token` is the one that the text must
-    begin with, None for any. `compiled` is its grammar as `generate` needs it. `future` takes the
+    begin with, None for any. `result` makes the result of the task of a finished text, for streams.
+    `compiled` is its grammar as `generate` needs it. `future` takes the
     outcome as soon as the prompt's own texts have ended; where it is cancelled, they go on no
     further. `media` are the model inputs of its images, whose first dimension is that of a batch or
     counts images or parts of them.
@@ -87,6 +88,7 @@ class Prompt(Window):
     compiled: CompiledGrammar | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     first_token: int | None = None
+    result: Callable[[GeneratedText], Mapping[str, Any]] | None = None
     media: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
 
     @property
@@ -276,7 +278,7 @@ class Generator:
         states = BatchRows()
         outcomes = _Outcomes(prompts, matchers, deadline, states)
         on_end = outcomes.pass_on if any(prompt.future for prompt in prompts) else None
-        sequences = self._criterion(prompts, width, recorder, on_end, states)
+        sequences = self._criterion(prompts, width, recorder, on_end, states, matchers)
         stopping = StoppingCriteriaList([deadline, sequences])
         grammars = [GrammarProcessor(matchers, width)] if matchers else []
         first = first_tokens_for([prompt.first_token for prompt in prompts], width)
@@ -344,6 +346,7 @@ class Generator:
         recorder: LogprobRecorder | None,
         on_end: OnEnd | None,
         states: BatchRows,
+        matchers: Mapping[int, GrammarMatcher],
     ) -> SequenceCriterion:
         plain = IncrementalDecoder(self.tokenizer)
         special = IncrementalDecoder(self.tokenizer, WITH_SPECIAL_TOKENS)
@@ -357,7 +360,7 @@ class Generator:
             return LookupCriterion(continuations, width)
         copies = prompts[0].parameters.num_return_sequences
         streams = [prompt.stream_of(copy) for prompt in prompts for copy in range(copies)]
-        return RowCriterion(continuations, width, streams, recorder, on_end, states)
+        return RowCriterion(continuations, width, streams, recorder, on_end, states, matchers)
 
     def _lookup(self, prompt: Prompt) -> int | None:
         """Return the number of tokens to look up, None where they may exceed the last position."""
@@ -395,6 +398,7 @@ class Generator:
             prompt.new_tokens,
             prompt.syntax,
             prompt.future,
+            prompt.result,
         )
 
     def _count(self, batch: Batch, prompts: Sequence[Prompt], new: Ids) -> None:

@@ -18,6 +18,7 @@ import torch
 from transformers import StoppingCriteria
 
 from handlers.generation.decoding import IncrementalDecoder, Tail
+from handlers.generation.grammar import GrammarMatcher
 from handlers.generation.logits import LogprobRecorder, TokenScores
 from handlers.generation.sampling import BatchRows
 from handlers.generation.tool_calls import ToolSyntax
@@ -97,6 +98,7 @@ class Continuation:
         syntax: the syntax of tool calls, which are not streamed; None where there are none.
         future: the outcome that a request waits for; None where the batch returns it. Where it is
             cancelled, the text goes on no further.
+        result: makes the result of the task of a finished text, for its stream.
     """
 
     decoder: IncrementalDecoder
@@ -106,6 +108,7 @@ class Continuation:
     max_new_tokens: int
     syntax: ToolSyntax | None = None
     future: Future[Any] | None = None
+    result: Callable[[GeneratedText], Mapping[str, Any]] | None = None
 
     @property
     def is_cancelled(self) -> bool:
@@ -174,6 +177,11 @@ class Continuation:
         if state.records:
             certain = certain[: state.recorded_end(stream.emitted_tokens + len(tokens))]
         stream.emit(certain, tokens)
+
+    def end(self, state: GeneratedText, stream: TextStream) -> None:
+        """Send the end of a finished text."""
+        if state.finish_reason and self.result:
+            stream.end(self.result(state))
 
     def _append(self, state: GeneratedText, new: str) -> GeneratedText:
         """Return a state with new text, finished where that completes a stop string."""
@@ -346,6 +354,7 @@ class RowCriterion(SequenceCriterion):
         recorder: has the scores of the tokens of the rows that are recorded; None without such.
         on_end: is called once all rows of a prompt have ended, while those of others go on.
         states: the states of the rows; those that fail end.
+        matchers: the matcher of each row that has a grammar; a text that fails it has no end.
     """
 
     def __init__(
@@ -356,8 +365,10 @@ class RowCriterion(SequenceCriterion):
         recorder: LogprobRecorder | None = None,
         on_end: OnEnd | None = None,
         states: BatchRows | None = None,
+        matchers: Mapping[int, GrammarMatcher] | None = None,
     ) -> None:
         super().__init__(continuations, width)
+        self._matchers = matchers or {}
         self._states = states or BatchRows()
         self._streams = {row: stream for row, stream in enumerate(streams) if stream}
         self._recorder = recorder
@@ -421,6 +432,8 @@ class RowCriterion(SequenceCriterion):
         self._texts[row] = text
         if row in self._streams:
             continuation.emit(text, self._streams[row])
+            if not (row in self._matchers and self._matchers[row].error):
+                continuation.end(text, self._streams[row])
 
 
 class BeamCriterion(SequenceCriterion):

@@ -47,14 +47,22 @@ class EventStream(TextStream, ABC):
     def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
         """Return the events of new text, and of its tokens where they are recorded."""
 
+    @property
+    def can_send(self) -> bool:
+        """Whether the request can be answered in parts."""
+        return self._http_request.send is not None
+
     def emit(self, text: str, tokens: Sequence[GeneratedToken] = ()) -> None:
-        if self._http_request.send is not None:
+        if self.can_send:
             super().emit(text, tokens)
 
     def _send_new(self, new: str, tokens: Sequence[GeneratedToken]) -> None:
+        self.send(self.part(new, tokens, first=self.emitted == new))
+
+    def send(self, events: bytes) -> None:
+        """Send events, where the request can be answered in parts."""
         if self._http_request.send is not None:
-            body = self.part(new, tokens, first=self.emitted == new)
-            self._http_request.send(_events(self._http_request, body))
+            self._http_request.send(_events(self._http_request, events))
 
 
 class StepEventStream(StepStream):

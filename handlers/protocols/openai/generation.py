@@ -76,7 +76,7 @@ class ChoiceStream(EventStream):
         self._head, self._index, self._prefix = head, index, prefix
         self._others, self._repeats = others, repeats
         self._delta, self._logprobs = delta, logprobs
-        self._offset = 0
+        self._offset, self._has_ended = 0, False
 
     def emit(self, text: str, tokens: Sequence[GeneratedToken] = ()) -> None:
         super().emit(self._prefix + text, tokens)
@@ -85,7 +85,8 @@ class ChoiceStream(EventStream):
 
     @property
     def has_begun(self) -> bool:
-        return super().has_begun or any(other.has_begun for other in self._others)
+        others = any(other.has_begun for other in self._others)
+        return super().has_begun or self._has_ended or others
 
     def of_sequence(self, number: int) -> ChoiceStream:
         return self._others[number - 1] if number else self
@@ -93,26 +94,24 @@ class ChoiceStream(EventStream):
     def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
         return self._chunk(text, scored(tokens), first=first)
 
-    def rest(
-        self,
-        text: str,
-        tokens: Sequence[Scored],
-        reason: str,
-        deltas: Sequence[Mapping[str, Any]] = (),
-    ) -> bytes:
-        """Return the events of the part of a complete text that was not sent, and of its end.
+    def end(self, result: Mapping[str, Any]) -> None:
+        if self.can_send:
+            self.send(self.rest(result))
+            for other in self._others if self._repeats else ():
+                other.end(result)
 
-        Args:
-            text: the text.
-            tokens: its tokens, where they are recorded.
-            reason: why it ended.
-            deltas: what else is sent before its end.
-        """
+    def rest(self, result: Mapping[str, Any]) -> bytes:
+        """Return the events of what was not sent of a complete text, and of its end."""
+        if self._has_ended:
+            return b""
+        self._has_ended = True
+        text, tokens = result["generated_text"], scored_in(result["details"]) or []
         new, first = self.not_emitted(text), not self.emitted
         left = tokens[self.emitted_tokens :]
         part = self._chunk(new, left, first=first) if new or left or first else b""
+        deltas = call_deltas(tool_calls(result))
         more = b"".join(self._event({"delta": delta, "logprobs": None}) for delta in deltas)
-        return part + more + self._chunk("", (), first=False, reason=reason)
+        return part + more + self._chunk("", (), first=False, reason=_finish_reason(result))
 
     def _event(self, part: Mapping[str, Any], reason: str | None = None) -> bytes:
         choice = {"index": self._index, **part, "finish_reason": reason}
@@ -344,12 +343,7 @@ def _events(completion: Completion, requests: Sequence[Request], choices: Sequen
     parts: list[bytes] = []
     for request, texts in zip(requests, choices, strict=True):
         stream: Any = request.stream
-        for number, text in enumerate(texts):
-            own = stream.of_sequence(number)
-            tokens = scored_in(text["details"]) or []
-            deltas = call_deltas(tool_calls(text))
-            reason = _finish_reason(text)
-            parts.append(own.rest(text["generated_text"], tokens, reason, deltas))
+        parts += [stream.of_sequence(number).rest(text) for number, text in enumerate(texts)]
     options = completion.body.stream_options
     if options and options.include_usage:
         parts.append(event({**completion.head, "choices": [], "usage": _usage(choices)}))

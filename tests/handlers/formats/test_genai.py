@@ -198,8 +198,8 @@ LACKING = [
     ("logit_bias", {5: 1.0}),
     ("top_n_tokens", 2),
     ("prompt_lookup_num_tokens", 3),
-    ("allowed_token_ids", (5, 6, 7)),
-    ("bad_words", ("a",)),
+    ("allowed_token_ids", [5, 6, 7]),
+    ("bad_words", ["a"]),
 ]
 
 
@@ -215,7 +215,7 @@ def test_what_the_engine_lacks_is_refused_by_name_without_the_weights(
 ) -> None:
     [outcome] = alone.predict([Request(PROMPT, {"do_sample": True, name: value})])
     assert isinstance(outcome, Unprocessable)
-    assert str(outcome).startswith(f"{name} is {value}, which ")
+    assert str(outcome).startswith(f"{name} is {json.dumps(value)}, which ")
 
 
 @pytest.mark.parametrize(

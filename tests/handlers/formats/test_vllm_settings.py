@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -91,11 +92,12 @@ def test_parameters_take_precedence_over_those_of_the_checkpoint() -> None:
         ("no_repeat_ngram_size", 2),
         ("num_beams", 2),
         ("prompt_lookup_num_tokens", 3),
+        ("bad_words", ["a", "b"]),
     ],
 )
 def test_what_vllm_lacks_is_refused_by_name(name: str, value: Any) -> None:
     read = GenerationParameters.of_request({}, {name: value})
-    with refused(Unprocessable, name, value, "engine: vllm"):
+    with refused(Unprocessable, name, json.dumps(value), "engine: vllm"):
         sampling_settings({}, read, number=0)
 
 

@@ -148,6 +148,19 @@ def test_a_truncated_prompt_keeps_its_end(served: Callable[..., Served]) -> None
     assert truncated == other == by_ids
 
 
+def test_a_full_text_begins_with_what_the_model_reads(served: Callable[..., Served]) -> None:
+    long, few = "Once upon a time there was a fox", {"max_new_tokens": 5}
+    for model, given in (
+        (served(MODE, family="GPT2"), {"truncate": 4}),
+        (served(MODE, family="GPT2", max_length=4, truncation=True), {}),
+    ):
+        (alone,) = model.ask(long, return_full_text=False, **given, **few)
+        (whole,) = model.ask(long, **given, **few)
+        prompt = whole["generated_text"].removesuffix(alone["generated_text"])
+        assert prompt != long and long.endswith(prompt)
+        assert model.ask(prompt, **few) == [whole]
+
+
 def test_a_request_can_truncate_its_prompt(served: Callable[..., Served]) -> None:
     model = served(MODE)
     few = {"return_full_text": False, "max_new_tokens": 5}

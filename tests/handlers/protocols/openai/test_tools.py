@@ -132,7 +132,8 @@ def test_a_stream_of_calls_adds_up_to_them(model: Served) -> None:
     whole = ask(model, "v1/chat/completions", messages=CHAT, **given)
     sent: Sent = []
     body = {"messages": CHAT, "stream": True, "stream_options": {"include_usage": True}, **given}
-    *parts, end = events(*sent, call(model, "v1/chat/completions", body, sent))
+    last = call(model, "v1/chat/completions", body, sent)
+    *parts, end = events(*sent, last)
     assert end["usage"] == whole["usage"]
     for choice in whole["choices"]:
         index = choice["index"]
