@@ -20,9 +20,8 @@ from handlers.errors import LackingInEngine, RequestError, RequestTooLarge, Unpr
 from handlers.formats._cache import BLOCK
 from handlers.formats._engine_process import EngineModel, EngineProcess, EngineProgram
 from handlers.formats._engine_settings import (
-    DEFAULT_TOP_K,
+    CHOOSING,
     MAX_SEED,
-    OF_GENERATE_ALONE,
     given_settings,
     lacking_parameters,
     refusal,
@@ -30,6 +29,7 @@ from handlers.formats._engine_settings import (
 )
 from handlers.formats._genai_grammar import GrammarTrials
 from handlers.generation.generator import Generator, Prompt, end_tokens, with_grammars
+from handlers.generation.parameter_spec import Beams, ParameterSpec
 from handlers.generation.static_groups import StaticGroups
 from handlers.generation.text_grammar import TextGrammar
 from handlers.runtime.lazy_load import LazyLoad
@@ -42,38 +42,6 @@ PROGRAM = EngineProgram(
     "openvino_model.xml",
     "leave continuousBatching out",
 )
-# The names of transformers and their values without an effect, where openvino-genai has them, too.
-SETTINGS: Mapping[str, Any] = {
-    "do_sample": False,
-    "temperature": 1.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "min_p": 0.0,
-    "repetition_penalty": 1.0,
-    "frequency_penalty": 0.0,
-    "presence_penalty": 0.0,
-    "min_new_tokens": 0,
-    "num_beams": 1,
-}
-OF_SAMPLING = ("temperature", "top_k", "top_p", "min_p")
-OF_BEAMS = {"num_return_sequences": 1, "length_penalty": 1.0, "early_stopping": False}
-NOT_WITH_BEAMS = (
-    "do_sample",
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-    # It is ignored.
-    "min_new_tokens",
-)
-BEAM_NGRAMS = {"no_repeat_ngram_size": 0}
-# What transformers does besides; openvino-genai would ignore it.
-LACKING: Mapping[str, Any] = {
-    **OF_GENERATE_ALONE,
-    "logit_bias": {},
-    "allowed_token_ids": None,
-    "bad_words": (),
-    "top_n_tokens": 0,
-}
 ENGINE = "continuousBatching with save_mode: openvino"
 
 
@@ -151,7 +119,7 @@ class GenAiModel(EngineModel):
 
     @property
     def generation(self) -> GenerationInfo:
-        lacking = lacking_parameters(LACKING, BEAM_NGRAMS)
+        lacking = sorted(lacking_parameters(_does_alone))
         if self._groups is None:
             return GenerationInfo(PROGRAM.name, refused=lacking)
         return GenerationInfo(PROGRAM.name, by_generate=lacking)
@@ -181,32 +149,27 @@ class GenAiModel(EngineModel):
         """
         parameters = prompt.parameters
         given = given_settings(self._base, parameters)
-        beams = given.get("num_beams", 1) > 1
-        chosen = [name for name in NOT_WITH_BEAMS if given.get(name) not in (None, SETTINGS[name])]
-        if beams and chosen:
-            raise LackingInEngine(
-                f"{chosen[0]} cannot be done with num_beams {given['num_beams']} by this model,"
-                " which has continuousBatching; leave one of them out."
-            )
-        known = {**SETTINGS, **({**OF_BEAMS, **BEAM_NGRAMS} if beams else {})}
+        searches = given.get("num_beams", 1) > 1
+        settings: dict[str, Any] = {}
         for name, value in given.items():
-            neutral = {**LACKING, **BEAM_NGRAMS, **known}.get(name)
-            if name not in known and name not in OF_BEAMS and value != neutral:
+            spec = CHOOSING[name]
+            if value in (None, spec.neutral):
+                continue
+            if spec.openvino_genai is Beams.WITHOUT and searches:
+                raise LackingInEngine(
+                    f"{name} cannot be done with num_beams {given['num_beams']} by this model,"
+                    " which has continuousBatching; leave one of them out."
+                )
+            if not _does(spec, searches):
                 raise LackingInEngine(refusal(name, value, ENGINE))
+            settings[name] = value
         if given.get("do_sample") and given.get("min_p") == 1:
             raise LackingInEngine(f"min_p is 1, which {ENGINE} cannot do; leave it out.")
-        settings = {
-            name: given[name] for name in known if given.get(name) not in (None, known[name])
-        }
         if prompt.grammar and "min_new_tokens" in settings:
             raise LackingInEngine(
                 "min_new_tokens cannot be done with response_format, grammar or tools by this"
                 " model, which has continuousBatching; leave one of them out."
             )
-        if not given.get("do_sample"):
-            settings = {name: each for name, each in settings.items() if name not in OF_SAMPLING}
-        elif "top_k" not in given:
-            settings["top_k"] = DEFAULT_TOP_K
         # Without a seed, openvino-genai draws the same numbers for each text.
         seed = secrets.randbits(62) if parameters.seed is None else parameters.seed
         settings["rng_seed"] = (seed + number) % MAX_SEED
@@ -246,5 +209,14 @@ def check_generation_config(base: GenerationConfig) -> None:
 
 
 def _base_of(base: GenerationConfig) -> dict[str, Any]:
-    known = {**SETTINGS, **OF_BEAMS, **BEAM_NGRAMS}
-    return settings_of_checkpoint(base, known, LACKING, ENGINE)
+    return settings_of_checkpoint(base, lambda spec: bool(spec.openvino_genai), ENGINE)
+
+
+def _does(spec: ParameterSpec, searches: bool) -> bool:
+    """Return whether openvino-genai does a parameter, in a beam search or without one."""
+    return spec.openvino_genai in (Beams.EITHER, Beams.WITH if searches else Beams.WITHOUT)
+
+
+def _does_alone(spec: ParameterSpec) -> bool:
+    """Return whether openvino-genai does a parameter where others have no value."""
+    return _does(spec, searches=spec.needs == "num_beams")

@@ -30,7 +30,8 @@ from handlers.checkpoints.trial_rows import trial_rows
 from handlers.errors import EngineFailed, RequestError, classify
 from handlers.formats._cache import BLOCK as CACHE_BLOCK
 from handlers.formats._cache import cache_blocks
-from handlers.formats._genai import BEAM_NGRAMS, LACKING, OF_SAMPLING, SETTINGS
+from handlers.formats._engine_settings import CHOOSING
+from handlers.generation.checkpoint_defaults import SETTINGS_OF_FILE
 from handlers.generation.continuous import ContinuousGenerator
 from handlers.generation.generator import Generator, Prompt, end_tokens
 from handlers.generation.parameters import GenerationParameters
@@ -45,7 +46,11 @@ logger = logging.getLogger(__name__)
 BLOCK = 16
 SPARE_BLOCKS = 1
 STEP_TOKENS = 256
-NEUTRAL: Mapping[str, Any] = {**SETTINGS, **LACKING, **BEAM_NGRAMS}
+# The values with which a greedy text is that of the model itself.
+NEUTRAL: Mapping[str, Any] = {
+    **{name: spec.neutral for name, spec in CHOOSING.items() if spec.needs is None},
+    **{name: setting.neutral for name, setting in SETTINGS_OF_FILE.items()},
+}
 TRIAL_TOKENS = 4
 TRIAL_SECONDS = 60.0
 PRECISIONS = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"}
@@ -130,17 +135,13 @@ class PagedModel(StaticGroups, TextEngine):
     def _is_greedy(self, prompt: Prompt) -> bool:
         """Return whether a text takes the most likely token of the model itself in each place."""
         parameters = prompt.parameters
-        given = {**self._base.to_dict(), **parameters.for_generate}
+        given = {**self._base.to_dict(), **parameters.for_generate, **parameters.for_kit}
         changed = [
-            name
-            for name, neutral in NEUTRAL.items()
-            if name not in OF_SAMPLING and given.get(name) not in (None, neutral)
+            name for name, neutral in NEUTRAL.items() if given.get(name) not in (None, neutral)
         ]
-        recorded = parameters.records_tokens or parameters.top_n_tokens
-        biased = parameters.penalizes or parameters.logit_bias or parameters.excludes_tokens
         other_ends = prompt.ends(self._base) != end_tokens(self._base)
         fits = len(prompt) + prompt.new_tokens <= self._capacity
-        special = recorded or biased or other_ends or prompt.grammar or prompt.syntax
+        special = parameters.records_tokens or other_ends or prompt.grammar or prompt.syntax
         return fits and not (changed or special)
 
 

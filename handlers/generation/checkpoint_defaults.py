@@ -6,7 +6,9 @@ memory and the time of a request that asks for thousands, and other values make 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -14,44 +16,57 @@ from transformers import GenerationConfig, PreTrainedConfig
 
 from handlers.config.quoting import quote
 from handlers.errors import WrongCheckpoint
+from handlers.generation.parameter_spec import bounds_of, specs_of
+from handlers.generation.parameters import SamplingParameters
 
 FILE = "generation_config.json"
 MAX_INT = 2**31 - 1
-# The smallest and the largest value, as the parameters of a request have them.
-RANGES: Mapping[str, tuple[float, float]] = {
-    "num_beams": (1, 32),
-    "num_return_sequences": (1, 32),
-    "max_new_tokens": (1, MAX_INT),
-    "max_length": (1, MAX_INT),
-    "min_new_tokens": (0, MAX_INT),
-    "min_length": (0, MAX_INT),
-    "repetition_penalty": (0.01, 100),
-    "encoder_repetition_penalty": (0.01, 100),
-    "no_repeat_ngram_size": (0, MAX_INT),
-    "encoder_no_repeat_ngram_size": (0, MAX_INT),
-    "length_penalty": (-20, 20),
-    "guidance_scale": (0, 100),
-    "prefill_chunk_size": (1, MAX_INT),
-    "top_h": (1e-6, 1),
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value of the file.
+
+    Attributes:
+        neutral: the value that does nothing; None where only its absence does.
+        bounds: the smallest and the largest value; None for what is no number.
+        needs: the parameter without which it does nothing.
+    """
+
+    neutral: Any = None
+    bounds: tuple[float, float] | None = None
+    needs: str | None = None
+
+
+# What no request may set.
+SETTINGS_OF_FILE: Mapping[str, Setting] = {
+    "min_length": Setting(0, (0, MAX_INT)),
+    "encoder_repetition_penalty": Setting(1.0, (0.01, 100)),
+    "encoder_no_repeat_ngram_size": Setting(0, (0, MAX_INT)),
+    "guidance_scale": Setting(1, (0, 100)),
+    "epsilon_cutoff": Setting(0.0, (0, 1), needs="do_sample"),
+    "eta_cutoff": Setting(0.0, (0, 1), needs="do_sample"),
+    "top_h": Setting(None, (1e-6, 1)),
+    "bad_words_ids": Setting(),
+    "begin_suppress_tokens": Setting(),
+    "exponential_decay_length_penalty": Setting(),
+    "forced_bos_token_id": Setting(),
+    "forced_eos_token_id": Setting(),
+    "sequence_bias": Setting(),
+    "suppress_tokens": Setting(),
+    "watermarking_config": Setting(),
 }
-SAMPLING_RANGES: Mapping[str, tuple[float, float]] = {
-    "temperature": (1e-6, 1e6),
-    "top_k": (0, MAX_INT),
-    "top_p": (0, 1),
-    "min_p": (0, 1),
-    "typical_p": (1e-6, 1),
-    "epsilon_cutoff": (0, 1),
-    "eta_cutoff": (0, 1),
-}
-# The values of sampling that change nothing, or those of `generate` itself.
-UNSET: Mapping[str, float] = {
-    "temperature": 1.0,
-    "top_k": 50,
-    "top_p": 1.0,
-    "min_p": 0.0,
-    "typical_p": 1.0,
-    "epsilon_cutoff": 0.0,
-    "eta_cutoff": 0.0,
+# What requests may set has the same bounds in the file.
+SETTINGS: Mapping[str, Setting] = {
+    **{
+        name: Setting(spec.default or spec.neutral, bounds_of(SamplingParameters)[name], spec.needs)
+        for name, spec in specs_of(SamplingParameters).items()
+        if spec.transformers == "generate" and name in bounds_of(SamplingParameters)
+    },
+    **SETTINGS_OF_FILE,
+    "max_new_tokens": Setting(None, (1, MAX_INT)),
+    "max_length": Setting(None, (1, MAX_INT)),
+    "prefill_chunk_size": Setting(None, (1, MAX_INT)),
 }
 # What needs the tokenizer in `generate`, or code on the hub, and the values that change nothing.
 NOT_DONE: Mapping[str, tuple[Any, ...]] = {
@@ -122,14 +137,8 @@ def with_checked_defaults(base: GenerationConfig, config: PreTrainedConfig) -> G
         base.top_k = 0
     if isinstance(base.max_length, int | float) and base.max_length > MAX_INT:
         base.max_length = None  # It stands for no limit.
-    for name, (least, most) in RANGES.items():
-        _check_range(name, getattr(base, name, None), least, most)
-    for name, (least, most) in SAMPLING_RANGES.items():
-        value = getattr(base, name, None)
-        if base.do_sample:
-            _check_range(name, value, least, most)
-        elif value is not None and not _is_within(value, least, most):
-            setattr(base, name, UNSET[name])
+    for name, setting in SETTINGS.items():
+        _check_bounds(base, name, setting)
     for name in RETURNED:
         setattr(base, name, False)
     return base
@@ -196,12 +205,23 @@ def _unknown_tokens(
     return [each for each in tokens if not isinstance(each, int) or not 0 <= each < vocabulary]
 
 
-def _check_range(name: str, value: Any, least: float, most: float) -> None:
-    if value is None or _is_within(value, least, most):
+def _check_bounds(base: GenerationConfig, name: str, setting: Setting) -> None:
+    """Check a value of a generation config; replace it where it does nothing.
+
+    Raises:
+        WrongCheckpoint: no request may have it.
+    """
+    value = getattr(base, name, None)
+    if setting.bounds is None or value is None or _is_within(value, *setting.bounds):
         return
+    if setting.needs == "do_sample" and not base.do_sample:
+        setattr(base, name, setting.neutral)
+        return
+    least, most = setting.bounds
+    allowed = f"{least:g} or more" if math.isinf(most) else f"{least:g} to {most:,}"
     raise WrongCheckpoint(
         FILE,
-        f"has {name} {quote(value)}, and requests may have {least:g} to {most:,}",
+        f"has {name} {quote(value)}, and requests may have {allowed}",
         "correct it there, or remove it",
     )
 

@@ -12,6 +12,8 @@ import torch
 from handlers.batching.padding import Batch, Padding, pad
 from handlers.batching.rows import Row
 from handlers.batching.shapes import stack
+from handlers.generation.parameter_spec import specs_of
+from handlers.generation.parameters import GenerationParameters
 
 
 class Layout(ABC):
@@ -48,7 +50,14 @@ class Layout(ABC):
 class DecoderOnly(Layout):
     """New tokens follow their prompt, which is padded on the left."""
 
-    reads_prompt = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length": 0}
+    reads_prompt: ClassVar[Mapping[str, Any]] = {
+        **{
+            name: spec.neutral
+            for name, spec in specs_of(GenerationParameters).items()
+            if spec.reads_prompt
+        },
+        "min_length": 0,
+    }
 
     def first_column(self, batch: Batch) -> int:
         return int(batch["input_ids"].shape[1])

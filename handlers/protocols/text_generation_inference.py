@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from handlers.errors import BadRequest, RequestError, Unprocessable
+from handlers.generation.parameter_spec import specs_of
+from handlers.generation.parameters import GenerationParameters
 from handlers.http.request import HttpRequest
 from handlers.protocols.base import Exchange, check_generates
 from handlers.protocols.inference_server import InferenceServer, read_object
@@ -26,28 +28,11 @@ from handlers.schemas.request import Request
 from handlers.schemas.text_checks import json_type
 
 BODY = KeyTable({**honoured("inputs", "parameters"), **ignored("options", "stream")})
+SPECS = {name: spec for name, spec in specs_of(GenerationParameters).items() if spec.tgi}
 # Those of TGI; the parameters of the task are accepted as well.
 PARAMETERS = KeyTable(
     {
-        **honoured(
-            "adapter_id",
-            "best_of",
-            "details",
-            "do_sample",
-            "frequency_penalty",
-            "grammar",
-            "max_new_tokens",
-            "repetition_penalty",
-            "return_full_text",
-            "seed",
-            "stop",
-            "temperature",
-            "top_k",
-            "top_n_tokens",
-            "top_p",
-            "truncate",
-            "typical_p",
-        ),
+        **honoured(*SPECS),
         **refused(decoder_input_details=False, watermark=False),
     }
 )
@@ -56,10 +41,7 @@ MAX_NEW_TOKENS = 100
 STATUSES = {413: 422, 503: 429}
 # The settings that ask for sampling, and their values that do not.
 WARPERS: Mapping[str, Sequence[Any]] = {
-    "temperature": (None, 1),
-    "top_k": (None, 0),
-    "top_p": (None, 1),
-    "typical_p": (None, 1),
+    name: (None, spec.neutral) for name, spec in SPECS.items() if spec.needs == "do_sample"
 }
 
 

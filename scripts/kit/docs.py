@@ -22,6 +22,8 @@ from handlers.config.choices import AUTO, modes, save_modes
 from handlers.config.handler_section import CHECKPOINT, Compile, HandlerSection, Tokenizer
 from handlers.config.torchserve_section import Torchrun, TorchServeSection
 from handlers.formats.base import BaseFormat
+from handlers.generation.parameter_spec import specs_of
+from handlers.generation.parameters import GenerationParameters
 from handlers.protocols import cohere, text_embeddings_inference, text_generation_inference, vllm
 from handlers.protocols.keys import EMPTY, Key, KeyTable
 from handlers.protocols.openai import keys as openai
@@ -90,6 +92,7 @@ def table(name: str) -> str:
         "explanation-parameters": explanation_parameters,
         "formats": lambda _: format_traits(),
         "fastest-formats": lambda _: fastest_formats(),
+        "sampling-parameters": lambda _: sampling_parameters(),
         "keys": lambda route: keys_of_route(KEY_TABLES[route]),
     }
     return tables[kind](argument)
@@ -153,6 +156,20 @@ def parameters_of(kind: type[Parameters], without: Collection[str] = ()) -> str:
         if name not in without
     ]
     return _table(("Parameter", "Type", "Default", "Description"), rows)
+
+
+def sampling_parameters() -> str:
+    """Return the table of the engines that do each parameter which chooses tokens."""
+    rows = [
+        (
+            f"`{name}`",
+            spec.openvino_genai.value if spec.openvino_genai else NOTHING,
+            NOTHING if spec.vllm is None else "yes",
+        )
+        for name, spec in specs_of(GenerationParameters).items()
+        if spec.transformers
+    ]
+    return _table(("Parameter", "openvino-genai", "vLLM"), rows)
 
 
 def accepted_by(kind: type[Parameters]) -> str:

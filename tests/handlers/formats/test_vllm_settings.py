@@ -69,7 +69,7 @@ def spec(checkpoint: Callable[..., Path]) -> Callable[..., ModelSpec]:
         ({"min_new_tokens": 3}, {**GREEDY, "min_tokens": 3}),
         ({"details": True}, {**GREEDY, "logprobs": 0}),
         ({"logprobs": True, "top_logprobs": 2}, {**GREEDY, "logprobs": 2}),
-        ({"length_penalty": 2.0, "early_stopping": True}, GREEDY),
+        ({"length_penalty": 2.0, "early_stopping": True, "typical_p": 0.5}, GREEDY),
     ],
 )
 def test_parameters_become_those_of_vllm(
@@ -96,7 +96,7 @@ def test_parameters_take_precedence_over_those_of_the_checkpoint() -> None:
     ],
 )
 def test_what_vllm_lacks_is_refused_by_name(name: str, value: Any) -> None:
-    read = GenerationParameters.of_request({}, {name: value})
+    read = GenerationParameters.of_request({}, {"do_sample": True, name: value})
     with refused(Unprocessable, name, json.dumps(value), "engine: vllm"):
         sampling_settings({}, read, number=0)
 
