@@ -155,7 +155,7 @@ class GenAiModel(EngineModel):
             spec = CHOOSING[name]
             if value in (None, spec.neutral):
                 continue
-            if spec.openvino_genai is Beams.WITHOUT and searches:
+            if spec.genai is Beams.WITHOUT and searches:
                 raise LackingInEngine(
                     f"{name} cannot be done with num_beams {given['num_beams']} by this model,"
                     " which has continuousBatching; leave one of them out."
@@ -209,12 +209,12 @@ def check_generation_config(base: GenerationConfig) -> None:
 
 
 def _base_of(base: GenerationConfig) -> dict[str, Any]:
-    return settings_of_checkpoint(base, lambda spec: bool(spec.openvino_genai), ENGINE)
+    return settings_of_checkpoint(base, lambda spec: bool(spec.genai), ENGINE)
 
 
 def _does(spec: ParameterSpec, searches: bool) -> bool:
     """Return whether openvino-genai does a parameter, in a beam search or without one."""
-    return spec.openvino_genai in (Beams.EITHER, Beams.WITH if searches else Beams.WITHOUT)
+    return spec.genai in (Beams.EITHER, Beams.WITH if searches else Beams.WITHOUT)
 
 
 def _does_alone(spec: ParameterSpec) -> bool:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
+# Stands for the name of the parameter itself.
+SAME = "="
 # Is no name of a back end: the kit turns the parameter into other settings.
 INDIRECT = ""
 
@@ -28,7 +30,7 @@ class Beams(Enum):
     WITH = "with beams"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ParameterSpec:
     """Which routes and back ends know a parameter, besides those of Hugging Face.
 
@@ -43,11 +45,12 @@ class ParameterSpec:
         tgi: whether text-generation-inference has it.
         transformers: whether `generate` does it, or the kit where it chooses tokens; None where it
             is not about the choice of tokens.
-        openvino_genai: whether openvino-genai does it, by the same name; None where it does not.
+        genai: whether openvino-genai does it, by the same name; None where it does not.
         vllm: its name in vLLM's `SamplingParams`; None where vLLM does not do it.
     """
 
     neutral: Any = None
+    _: KW_ONLY
     default: Any = None
     needs: Literal["do_sample", "num_beams"] | None = None
     reads_prompt: bool = False
@@ -56,15 +59,24 @@ class ParameterSpec:
     chat_only: bool = False
     tgi: bool = False
     transformers: Literal["generate", "kit"] | None = None
-    openvino_genai: Beams | None = None
+    genai: Beams | None = None
     vllm: str | None = None
+
+    def of(self, name: str) -> ParameterSpec:
+        """Return it with the name of its parameter."""
+        openai, vllm = (name if each == SAME else each for each in (self.openai, self.vllm))
+        return replace(self, openai=openai, vllm=vllm)
+
+
+by_generate = partial(ParameterSpec, transformers="generate")
+by_kit = partial(ParameterSpec, transformers="kit")
 
 
 @cache
 def specs_of(parameters: type[BaseModel]) -> Mapping[str, ParameterSpec]:
     """Return the specification of each parameter that has one."""
     return {
-        name: spec
+        name: spec.of(name)
         for name, field in parameters.model_fields.items()
         for spec in field.metadata
         if isinstance(spec, ParameterSpec)

@@ -15,7 +15,15 @@ from pydantic import (
 
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import BadRequest, RequestTooLarge, TextTooLong, Unprocessable
-from handlers.generation.parameter_spec import INDIRECT, Beams, ParameterSpec, specs_of
+from handlers.generation.parameter_spec import (
+    INDIRECT,
+    SAME,
+    Beams,
+    ParameterSpec,
+    by_generate,
+    by_kit,
+    specs_of,
+)
 from handlers.generation.template_options import TemplateOptions
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
@@ -154,197 +162,101 @@ class SamplingParameters(Parameters):
     """Maximum new tokens."""
     min_new_tokens: Annotated[
         NotNegative | None,
-        ParameterSpec(
-            neutral=0,
-            openai="min_tokens",
-            transformers="generate",
-            openvino_genai=Beams.WITHOUT,
-            vllm="min_tokens",
-        ),
+        by_generate(0, openai="min_tokens", genai=Beams.WITHOUT, vllm="min_tokens"),
     ] = None
     """Minimum new tokens."""
     do_sample: Annotated[
         bool,
-        ParameterSpec(
-            neutral=False,
-            tgi=True,
-            transformers="generate",
-            openvino_genai=Beams.WITHOUT,
-            vllm=INDIRECT,
-        ),
+        by_generate(False, tgi=True, genai=Beams.WITHOUT, vllm=INDIRECT),
     ] = False
     """Samples tokens. `false` takes the most likely one."""
     temperature: Annotated[
         Annotated[float, Field(ge=1e-6)] | None,
-        ParameterSpec(
-            neutral=1.0,
-            needs="do_sample",
-            tgi=True,
-            transformers="generate",
-            openvino_genai=Beams.EITHER,
-            vllm="temperature",
-        ),
+        by_generate(1.0, needs="do_sample", tgi=True, genai=Beams.EITHER, vllm=SAME),
     ] = None
     """Temperature of sampling."""
     top_k: Annotated[
         NotNegative | None,
-        ParameterSpec(
-            neutral=0,
-            default=50,
-            needs="do_sample",
-            tgi=True,
-            transformers="generate",
-            openvino_genai=Beams.EITHER,
-            vllm="top_k",
-        ),
+        by_generate(0, default=50, needs="do_sample", tgi=True, genai=Beams.EITHER, vllm=SAME),
     ] = None
     """Samples from this number of most likely tokens."""
     top_p: Annotated[
         Probability | None,
-        ParameterSpec(
-            neutral=1.0,
-            needs="do_sample",
-            tgi=True,
-            transformers="generate",
-            openvino_genai=Beams.EITHER,
-            vllm="top_p",
-        ),
+        by_generate(1.0, needs="do_sample", tgi=True, genai=Beams.EITHER, vllm=SAME),
     ] = None
     """Samples from the most likely tokens with this total probability."""
     min_p: Annotated[
         Probability | None,
-        ParameterSpec(
-            neutral=0.0,
-            needs="do_sample",
-            transformers="generate",
-            openvino_genai=Beams.EITHER,
-            vllm="min_p",
-        ),
+        by_generate(0.0, needs="do_sample", genai=Beams.EITHER, vllm=SAME),
     ] = None
     """Samples from tokens with this share of the best token's probability."""
     typical_p: Annotated[
         Annotated[float, Field(ge=1e-6, le=1)] | None,
-        ParameterSpec(neutral=1.0, needs="do_sample", tgi=True, transformers="generate"),
+        by_generate(1.0, needs="do_sample", tgi=True),
     ] = None
     """Locally typical sampling."""
-    num_beams: Annotated[
-        Few, ParameterSpec(neutral=1, transformers="generate", openvino_genai=Beams.EITHER)
-    ] = 1
+    num_beams: Annotated[Few, by_generate(1, genai=Beams.EITHER)] = 1
     """Beams of a beam search."""
     num_return_sequences: Annotated[
         Few,
-        ParameterSpec(
-            neutral=1,
-            needs="num_beams",
-            transformers="generate",
-            openvino_genai=Beams.EITHER,
-            vllm=INDIRECT,
-        ),
+        by_generate(1, needs="num_beams", genai=Beams.EITHER, vllm=INDIRECT),
     ] = 1
     """Number of texts. Needs `do_sample` or as many beams."""
     best_of: Annotated[NotNegative | None, ParameterSpec(tgi=True)] = None
     """Number of texts that are generated. No more than `num_return_sequences`."""
     repetition_penalty: Annotated[
         Annotated[float, Field(ge=0.01, le=100)] | None,
-        ParameterSpec(
-            neutral=1.0,
-            reads_prompt=True,
-            openai="repetition_penalty",
-            tgi=True,
-            transformers="generate",
-            openvino_genai=Beams.WITHOUT,
-            vllm="repetition_penalty",
-        ),
+        by_generate(1.0, reads_prompt=True, openai=SAME, tgi=True, genai=Beams.WITHOUT, vllm=SAME),
     ] = None
     """Penalty for tokens that occurred before; 1 is none."""
     frequency_penalty: Annotated[
         Penalty | None,
-        ParameterSpec(
-            neutral=0.0,
-            openai="frequency_penalty",
-            tgi=True,
-            transformers="kit",
-            openvino_genai=Beams.WITHOUT,
-            vllm="frequency_penalty",
-        ),
+        by_kit(0.0, openai=SAME, tgi=True, genai=Beams.WITHOUT, vllm=SAME),
     ] = None
     """Is subtracted from the logit of a token for each time that it was generated."""
     presence_penalty: Annotated[
         Penalty | None,
-        ParameterSpec(
-            neutral=0.0,
-            openai="presence_penalty",
-            transformers="kit",
-            openvino_genai=Beams.WITHOUT,
-            vllm="presence_penalty",
-        ),
+        by_kit(0.0, openai=SAME, genai=Beams.WITHOUT, vllm=SAME),
     ] = None
     """Is subtracted from the logit of a token that was generated."""
     logit_bias: Annotated[
         LogitBias | None,
-        ParameterSpec(
-            neutral={},
-            has_token_ids=True,
-            openai="logit_bias",
-            transformers="kit",
-            vllm="logit_bias",
-        ),
+        by_kit({}, has_token_ids=True, openai=SAME, vllm=SAME),
     ] = None
     """Adds -100 to 100 to the logits of tokens, by their ids; at most 1,024."""
     no_repeat_ngram_size: Annotated[
         NotNegative | None,
-        ParameterSpec(
-            neutral=0, reads_prompt=True, transformers="generate", openvino_genai=Beams.WITH
-        ),
+        by_generate(0, reads_prompt=True, genai=Beams.WITH),
     ] = None
     """Length of n-grams that may occur once only."""
     length_penalty: Annotated[
         Annotated[float, Field(ge=-20, le=20)] | None,
-        ParameterSpec(
-            neutral=1.0,
-            needs="num_beams",
-            transformers="generate",
-            openvino_genai=Beams.WITH,
-        ),
+        by_generate(1.0, needs="num_beams", genai=Beams.WITH),
     ] = None
     """Exponent of the length in beam search."""
     early_stopping: Annotated[
         bool | None,
-        ParameterSpec(
-            neutral=False,
-            needs="num_beams",
-            transformers="generate",
-            openvino_genai=Beams.WITH,
-        ),
+        by_generate(False, needs="num_beams", genai=Beams.WITH),
     ] = None
     """Ends a beam search at the first complete candidates."""
     stop: Annotated[tuple[str, ...], ParameterSpec(tgi=True)] = ()
     """Text, or list of at most 16 texts of 256 characters, before which the output ends. A text may
     have special tokens, such as `<|im_end|>`."""
-    stop_token_ids: Annotated[
-        StopTokens, ParameterSpec(has_token_ids=True, openai="stop_token_ids")
-    ] = ()
+    stop_token_ids: Annotated[StopTokens, ParameterSpec(has_token_ids=True, openai=SAME)] = ()
     """Ids of tokens that end the text as well; at most 128."""
     eos_token_id: Annotated[StopTokens | None, ParameterSpec(has_token_ids=True)] = None
     """Ids of tokens that end the text in place of the checkpoint's end tokens."""
-    ignore_eos: Annotated[bool, ParameterSpec(openai="ignore_eos")] = False
+    ignore_eos: Annotated[bool, ParameterSpec(openai=SAME)] = False
     """Goes on after the end tokens of the checkpoint."""
     allowed_token_ids: Annotated[
         AllowedTokens | None,
-        ParameterSpec(
-            has_token_ids=True,
-            openai="allowed_token_ids",
-            transformers="kit",
-            vllm="allowed_token_ids",
-        ),
+        by_kit(has_token_ids=True, openai=SAME, vllm=SAME),
     ] = None
     """Ids of the only tokens that may be chosen; at most 1,024. Without an end token among them,
     the text has all of `max_new_tokens`."""
-    bad_words: Annotated[
-        BadWords, ParameterSpec(neutral=(), openai="bad_words", transformers="kit")
-    ] = ()
+    bad_words: Annotated[BadWords, by_kit((), openai=SAME)] = ()
     """Texts that are not written, by their tokens; at most 64."""
-    skip_special_tokens: Annotated[bool, ParameterSpec(openai="skip_special_tokens")] = True
+    skip_special_tokens: Annotated[bool, ParameterSpec(openai=SAME)] = True
     """Leaves special tokens out of the text."""
     seed: Annotated[Annotated[int, Field(ge=0, lt=2**64)] | None, ParameterSpec(tgi=True)] = None
     """Makes sampling repeatable."""
@@ -353,9 +265,9 @@ class SamplingParameters(Parameters):
     logprobs: bool | None = None
     """Adds `details` with `tokens`: the tokens of the text and their log probabilities. By default
     where `details` is true, without beams and prompt lookup."""
-    top_n_tokens: Annotated[
-        TopTokens, ParameterSpec(neutral=0, tgi=True, transformers="kit", vllm=INDIRECT)
-    ] = Field(default=0, validation_alias=AliasChoices("top_n_tokens", "top_logprobs"))
+    top_n_tokens: Annotated[TopTokens, by_kit(0, tgi=True, vllm=INDIRECT)] = Field(
+        default=0, validation_alias=AliasChoices("top_n_tokens", "top_logprobs")
+    )
     """Adds `top_tokens` beside `tokens`: the most likely ones in each place. Alias:
     `top_logprobs`."""
 
@@ -493,7 +405,7 @@ class GenerationParameters(SamplingParameters):
     max_length: Positive | None = None
     """Maximum tokens of prompt and new text together. Only without `max_new_tokens`."""
     prompt_lookup_num_tokens: Annotated[
-        Annotated[int, Field(ge=1, le=MAX_LOOKUP)] | None, ParameterSpec(transformers="generate")
+        Annotated[int, Field(ge=1, le=MAX_LOOKUP)] | None, by_generate()
     ] = None
     """Tries at most this number of tokens that follow the last ones elsewhere in the text, which
     changes the speed only. Not with beams, several texts or `logprobs`, and sent in one part."""
@@ -505,44 +417,38 @@ class GenerationParameters(SamplingParameters):
     value of that model, or 0.4."""
     truncate: Annotated[NotNegative | None, ParameterSpec(tgi=True)] = None
     """Cuts the prompt to this number of tokens. 0 keeps all."""
-    add_special_tokens: Annotated[bool | None, ParameterSpec(openai="add_special_tokens")] = None
+    add_special_tokens: Annotated[bool | None, ParameterSpec(openai=SAME)] = None
     """Adds the tokenizer's special tokens. By default to a text; chat templates have their own."""
-    add_generation_prompt: Annotated[
-        bool | None, ParameterSpec(openai="add_generation_prompt", chat_only=True)
-    ] = None
+    add_generation_prompt: Annotated[bool | None, ParameterSpec(openai=SAME, chat_only=True)] = None
     """Ends the prompt of a chat where the assistant's message begins. By default, unless the last
     message is continued."""
-    continue_final_message: Annotated[
-        bool, ParameterSpec(openai="continue_final_message", chat_only=True)
-    ] = False
+    continue_final_message: Annotated[bool, ParameterSpec(openai=SAME, chat_only=True)] = False
     """Continues the last message of a chat."""
     chat_template_kwargs: Annotated[
         dict[str, Any],
         Field(max_length=MAX_TEMPLATE_ARGUMENTS),
-        ParameterSpec(openai="chat_template_kwargs", chat_only=True),
+        ParameterSpec(openai=SAME, chat_only=True),
     ] = {}
     """Arguments of the chat template, such as `enable_thinking`; what it does not read has no
     effect."""
     documents: Annotated[
         Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None,
-        ParameterSpec(openai="documents", chat_only=True),
+        ParameterSpec(openai=SAME, chat_only=True),
     ] = None
     """Documents for a chat template that reads some."""
     reasoning_effort: Annotated[
-        ReasoningEffort | None, ParameterSpec(openai="reasoning_effort", chat_only=True)
+        ReasoningEffort | None, ParameterSpec(openai=SAME, chat_only=True)
     ] = None
     """For a chat template that reads it; others take `none` only."""
     return_full_text: Annotated[bool, ParameterSpec(tgi=True)] = True
     """Returns the prompt before the new text."""
     grammar: Annotated[GrammarSpec | None, ParameterSpec(tgi=True)] = None
     """What the new text must match: `{"type": "json", "value": …}`, a JSON schema, or `regex`."""
-    tools: Annotated[Tools, ParameterSpec(openai="tools", chat_only=True)] = ()
+    tools: Annotated[Tools, ParameterSpec(openai=SAME, chat_only=True)] = ()
     """Functions that the model may call in a chat, as in OpenAI's API."""
-    tool_choice: Annotated[ToolChoice, ParameterSpec(openai="tool_choice", chat_only=True)] = "auto"
+    tool_choice: Annotated[ToolChoice, ParameterSpec(openai=SAME, chat_only=True)] = "auto"
     """`none`, `auto`, `required`, or the function to call."""
-    parallel_tool_calls: Annotated[
-        bool, ParameterSpec(openai="parallel_tool_calls", chat_only=True)
-    ] = True
+    parallel_tool_calls: Annotated[bool, ParameterSpec(openai=SAME, chat_only=True)] = True
     """Allows several calls in one text."""
     adapter_id: Annotated[str | None, ParameterSpec(tgi=True)] = None
     """The LoRA adapter that writes the text, by its name in the YAML's `adapters`."""

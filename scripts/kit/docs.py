@@ -163,7 +163,7 @@ def sampling_parameters() -> str:
     rows = [
         (
             f"`{name}`",
-            spec.openvino_genai.value if spec.openvino_genai else NOTHING,
+            spec.genai.value if spec.genai else NOTHING,
             NOTHING if spec.vllm is None else "yes",
         )
         for name, spec in specs_of(GenerationParameters).items()
